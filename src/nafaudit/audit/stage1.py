@@ -1,0 +1,222 @@
+"""Stage 1: a fixed workload, decoded under every budget and both baselines, and judged.
+
+design -> workload -> plan -> engine -> store -> checks: this file is that line, in order.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nafaudit import __version__
+from nafaudit.audit.pairs import checkpoints_of, prompts_of
+from nafaudit.checks.checks import Utilisation
+from nafaudit.checks.verdict import ArmResult, judge
+from nafaudit.core.design import Design, Extent, Identity
+from nafaudit.core.draws import sound_stream
+from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.settings import Settings
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store.files import interrupts_deferred
+from nafaudit.store.run import Run, RunWriter, TokenizedPrompt, open_for_writing
+from nafaudit.workload import workload_hash
+
+# A part is closed after so many trajectories or seconds: what a kill can cost.
+_PART_ROWS = 256
+_PART_SECONDS = 15.0
+# Positions per row are rounded up, so that the cache has an even shape.
+_WIDTH_STEP = 64
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is."""
+
+    done: int
+    total: int
+    resumed: int
+    tokens: int
+    seconds: float
+    worst_utilisation: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished stage 1."""
+
+    run: Run
+    arms: list[ArmResult]
+    invariant_machine: bool
+
+
+def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcome:
+    """Runs, or resumes, the audit that the settings describe.
+
+    Args:
+        settings: What to run; checked before any model loads.
+        report: Called as trajectories are recorded.
+    """
+    prompts = prompts_of(settings)
+    from nafaudit.mechanisms.registry import mechanism as named_mechanism
+
+    mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
+    safe, risky = checkpoints_of(settings)
+    from nafaudit.models.pair import load_tokenizer
+
+    tokenizer = load_tokenizer(safe)
+    tokenized = [TokenizedPrompt(p, tuple(tokenizer(p.text)["input_ids"])) for p in prompts]
+    width = _width(tokenized, settings.max_new_tokens)
+
+    import torch
+
+    from nafaudit.engine.decode import Decoder
+    from nafaudit.engine.probe import probe
+    from nafaudit.models.pair import load_pair
+
+    torch.set_num_threads(settings.threads)
+    pair = load_pair(safe, risky, dtype=settings.dtype, device=settings.device)
+    decoder = Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
+    chosen = tokenized[: settings.limit] if settings.limit else tokenized
+    design = Design(
+        Identity(
+            pair=pair.fingerprint,
+            mechanism=mechanism.name,
+            decoding=settings.decoding,
+            workload=workload_hash(prompts),
+            width=width,
+            seed=settings.seed,
+            anchor=settings.decoding.anchor,
+        ),
+        Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
+    )
+    vocabulary = {
+        "tokens": pair.vocabulary.tokens,
+        "special": sorted(pair.vocabulary.special),
+        "stops": sorted(pair.vocabulary.stops),
+    }
+    path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
+    with open_for_writing(path, design, tokenized, vocabulary) as writer:
+        seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
+        writer.note_session(_session(settings, asdict(seen)))
+        recorded = writer.run.keys()
+        requests = _plan(design, chosen, recorded)
+        total = sum(len(request.rows) for request in requests)
+        resumed = design.extent.size - total
+        _record(decoder.decode(requests), writer, _Reporter(report, resumed, total + resumed))
+    return Outcome(writer.run, judge(writer.run.trajectories()), seen.invariant)
+
+
+def _width(prompts: Sequence[TokenizedPrompt], new: int) -> int:
+    """Positions per row: the longest prompt of the whole workload and T new tokens."""
+    longest = max(len(p.tokens) for p in prompts)
+    if empty := [p.prompt.id for p in prompts if not p.tokens]:
+        raise InputError(f"prompt {empty[0]!r} has no tokens; leave it out.")
+    return -(-(longest + new) // _WIDTH_STEP) * _WIDTH_STEP
+
+
+def _plan(design: Design, prompts: Iterable[TokenizedPrompt], recorded: set[Key]) -> list[Any]:
+    """What is asked for and not yet recorded, prompt by prompt."""
+    from nafaudit.engine.decode import PromptRequest, RowRequest
+
+    identity, extent = design.identity, design.extent
+    requests = []
+    for item in prompts:
+        rows = []
+        for index in range(extent.trajectories):
+            stream = sound_stream(identity.seed, identity.purpose, item.prompt.id, index)
+            rows += [
+                RowRequest(k, index, stream)
+                for k in extent.budgets
+                if Key(item.prompt.id, identity.mechanism, k, index) not in recorded
+            ]
+        requests.append(PromptRequest(item.prompt.id, item.tokens, tuple(rows)))
+    return requests
+
+
+class _Reporter:
+    """Keeps the running numbers of a progress line."""
+
+    def __init__(self, report: Callable[[Progress], None], resumed: int, total: int) -> None:
+        self._report = report
+        self._resumed = resumed
+        self._total = total
+        self._done = resumed
+        self._tokens = 0
+        self._utilisation = Utilisation()
+        self._start = time.monotonic()
+
+    def see(self, trajectory: Trajectory) -> None:
+        self._done += 1
+        self._tokens += len(trajectory)
+        if trajectory.key.k != float("inf"):
+            self._utilisation.see(trajectory)
+        self._report(
+            Progress(
+                self._done,
+                self._total,
+                self._resumed,
+                self._tokens,
+                time.monotonic() - self._start,
+                self._utilisation.worst.value,
+            )
+        )
+
+
+def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Reporter) -> None:
+    """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
+    buffer: list[Trajectory] = []
+    since = time.monotonic()
+
+    def close_part() -> None:
+        nonlocal since
+        with interrupts_deferred():
+            writer.append(buffer)
+            buffer.clear()
+        since = time.monotonic()
+
+    try:
+        for trajectory in trajectories:
+            buffer.append(trajectory)
+            reporter.see(trajectory)
+            if len(buffer) >= _PART_ROWS or time.monotonic() - since > _PART_SECONDS:
+                close_part()
+    except StoreError:
+        raise
+    except BaseException:
+        close_part()
+        raise
+    close_part()
+
+
+def _session(settings: Settings, probe: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    import transformers
+
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "nafaudit": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "device": settings.device,
+        "threads": settings.threads,
+        "batch": settings.batch,
+        "probe": probe,
+    }
+
+
+def _processor() -> str:
+    """The CPU's own name: bit-identity is promised for one kind of CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

@@ -1,0 +1,1 @@
+"""One thin file per command, importing what it needs when it runs."""

@@ -1,0 +1,66 @@
+"""The `nafaudit` command: which verbs there are, and which exit status an error gets."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from nafaudit import __version__
+from nafaudit.cli import check, mechanisms, run
+from nafaudit.core.errors import NafauditError
+
+app = typer.Typer(
+    name="nafaudit",
+    help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"nafaudit {__version__}")
+        raise typer.Exit
+
+
+app.command("run")(run.run)
+app.command("check")(check.check)
+app.command("mechanisms")(mechanisms.mechanisms)
+
+
+def main() -> None:
+    """Entry point: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
+    try:
+        app(standalone_mode=True)
+    except NafauditError as error:
+        typer.echo(f"nafaudit: {error}", err=True)
+        sys.exit(error.exit_status)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except ImportError as error:
+        if error.name in ("torch", "transformers", "tokenizers", "safetensors"):
+            typer.echo(
+                f"nafaudit: this command runs models and needs {error.name}; install it with "
+                "pip install 'nafaudit[models]'.",
+                err=True,
+            )
+            sys.exit(2)
+        _report_fault(error)
+    except Exception as error:
+        _report_fault(error)
+
+
+def _report_fault(error: BaseException) -> None:
+    """A crash of ours must never look like a violation to a script, which reads 1 as one."""
+    import traceback
+
+    traceback.print_exception(error)
+    typer.echo("nafaudit: this is a fault of nafaudit; please report the lines above.", err=True)
+    sys.exit(70)

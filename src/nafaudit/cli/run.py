@@ -1,0 +1,160 @@
+"""`nafaudit run`: stage 1."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nafaudit.core.errors import InputError
+
+if TYPE_CHECKING:
+    from nafaudit.audit.stage1 import Progress
+
+
+def run(
+    design: Annotated[
+        Path | None, typer.Argument(help="TOML file with the names of these options.")
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: tiny.")] = None,
+    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
+    risky: Annotated[
+        str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
+    ] = None,
+    prompts: Annotated[
+        str | None, typer.Option(help="JSON Lines file of prompts. Default: the pair's own.")
+    ] = None,
+    mechanism: Annotated[
+        str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
+    ] = None,
+    k: Annotated[
+        list[str] | None, typer.Option(help="Budgets in nats per token: --k 1,3,5.")
+    ] = None,
+    trajectories: Annotated[
+        int | None, typer.Option(help="Executions per prompt and budget.")
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="At most so many prompts; 0 for all. Default: 0.")
+    ] = None,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Length limit T. Default: 200.")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="On both models, before the solve.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, typer.Option(help="On both models, before the solve.")
+    ] = None,
+    prefix_n: Annotated[
+        int | None, typer.Option(help="Prompt tokens that make up the prefix debt.")
+    ] = None,
+    prefix_debt: Annotated[
+        bool | None, typer.Option(help="Charge prompts a prefix debt. Default: yes.")
+    ] = None,
+    debt: Annotated[
+        str | None, typer.Option(help="positives (the paper's code) or official.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Run seed. Default: 0.")] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Rows decoded together; changes speed only.")
+    ] = None,
+    threads: Annotated[int | None, typer.Option(help="Torch threads. Default: 1.")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device. Default: cpu.")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(help="Run directory. Default: runs/run-<design hash>.")
+    ] = None,
+    top_k: Annotated[str | None, typer.Option(hidden=True)] = None,
+    top_p: Annotated[str | None, typer.Option(hidden=True)] = None,
+    greedy: Annotated[bool | None, typer.Option("--greedy", hidden=True)] = None,
+    num_beams: Annotated[str | None, typer.Option(hidden=True)] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Does the mechanism stay in budget over a fixed workload?
+
+    Writes a run directory; running the same command again resumes it.
+
+    Example: nafaudit run --k 0.5,3 --trajectories 2
+    """
+    given = dict(locals())
+    from nafaudit.core.design import refuse_after_solve
+    from nafaudit.core.settings import load_settings
+
+    refused = ("top_k", "top_p", "greedy", "num_beams")
+    refuse_after_solve({name: given[name] for name in refused if given[name] is not None})
+    own = ("design", "k", "quiet", "as_json", *refused)
+    overrides = {name: value for name, value in given.items() if name not in own}
+    settings = load_settings(design, overrides | {"k": _budgets(k)})
+
+    from nafaudit.audit.stage1 import run_stage1
+    from nafaudit.cli.show import show
+
+    progress = _ProgressLine(quiet)
+    try:
+        outcome = run_stage1(settings, progress.update)
+    except KeyboardInterrupt:
+        progress.close()
+        typer.echo(
+            "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
+        )
+        raise typer.Exit(130) from None
+    progress.close()
+    if not outcome.invariant_machine:
+        typer.echo(
+            "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
+            "a repeated run may differ in rare tokens.",
+            err=True,
+        )
+    raise typer.Exit(show(outcome.run, outcome.arms, as_json=as_json))
+
+
+def _budgets(values: list[str] | None) -> tuple[float, ...] | None:
+    """Reads --k 1 --k 3 and --k 1,3,5 alike."""
+    if not values:
+        return None
+    try:
+        return tuple(float(part) for value in values for part in value.split(",") if part.strip())
+    except ValueError:
+        raise InputError(
+            f"k must be numbers, for example --k 1,3,5 (inf or -1: risky model only), got "
+            f"{','.join(values)!r}."
+        ) from None
+
+
+class _ProgressLine:
+    """One line that is rewritten on a terminal, and repeated every few seconds elsewhere."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._terminal = sys.stderr.isatty()
+        self._every = 0.2 if self._terminal else 5.0
+        self._last = 0.0
+        self._shown = False
+
+    def update(self, progress: Progress) -> None:
+        finished = progress.done == progress.total
+        if self._quiet or (progress.seconds - self._last < self._every and not finished):
+            return
+        self._last = progress.seconds
+        fresh = progress.done - progress.resumed
+        left = (progress.total - progress.done) * progress.seconds / max(1, fresh)
+        line = (
+            f"{progress.done}/{progress.total} trajectories, "
+            f"{progress.tokens / max(progress.seconds, 1e-9):.0f} tokens/s, "
+            f"{left:.0f} s left, worst utilisation {max(0.0, progress.worst_utilisation):.1%}"
+        )
+        self._shown = True
+        if self._terminal:
+            sys.stderr.write(f"\r{line:<79}")
+        else:
+            sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        if self._shown and self._terminal:
+            sys.stderr.write("\n")

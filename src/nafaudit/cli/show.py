@@ -1,0 +1,142 @@
+"""Verdicts on a terminal or as JSON, and the exit status that goes with them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from nafaudit.checks.verdict import ArmResult
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Finding, Kept
+from nafaudit.store.run import Run
+
+
+def latest_run(directory: Path = Path("runs")) -> Path:
+    """The run that was written last."""
+    runs = sorted(directory.glob("*/design.json"), key=lambda path: path.stat().st_mtime)
+    if not runs:
+        raise InputError(f"no run under {directory}/ yet; make one with: nafaudit run")
+    return runs[-1].parent
+
+
+def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool) -> int:
+    """Prints the result of a run; returns the exit status."""
+    if as_json:
+        typer.echo(json.dumps(_as_json(run, arms), indent=2))
+    else:
+        _print(run, arms)
+    verdicts = {arm.invariant.finding().verdict for arm in arms if not arm.is_baseline}
+    if Kept.VIOLATED in verdicts:
+        return 1
+    return 0 if verdicts == {Kept.WITHIN} else 3
+
+
+def budget_name(k: float) -> str:
+    """A budget in words a table has room for."""
+    return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {k:g}")
+
+
+def _print(run: Run, arms: Sequence[ArmResult]) -> None:
+    console = Console(width=80 if not Console().is_terminal else None, highlight=False)
+    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    for column in ("budget", "kept?", "tested?"):
+        table.add_column(column, no_wrap=True)
+    for column in ("rows", "mean Z", "mean", "worst", "forced", "active", "free"):
+        table.add_column(column, justify="right")
+    for arm in arms:
+        regime, use = arm.regime, arm.utilisation
+        judged = not arm.is_baseline
+        table.add_row(
+            budget_name(arm.arm.k),
+            arm.invariant.finding().verdict if judged else "-",
+            regime.finding().verdict if judged else "-",
+            str(arm.invariant.trajectories),
+            f"{use.mean_spend:.1f}",
+            _percent(use.mean) if judged else "-",
+            _percent(use.finding().value) if judged else "-",
+            *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
+        )
+    console.print(table)
+    console.print("mean, worst: spend as a share of the trajectory's own budget; Z in nats")
+    for arm in arms:
+        finding = arm.invariant.finding()
+        if not arm.is_baseline:
+            console.print(f"{budget_name(arm.arm.k)}: {finding.text}{_where(finding)}")
+    anchor = run.design["identity"]["anchor"]
+    console.print(f"charges are against {anchor}; run directory: {run.path}")
+
+
+def _percent(share: float) -> str:
+    return "-" if math.isnan(share) else f"{share:.1%}"
+
+
+def _where(finding: Finding) -> str:
+    if finding.witness is None:
+        return ""
+    key = finding.witness.key
+    return f" (prompt {key.prompt!r}, trajectory {key.trajectory}, step {finding.witness.step})"
+
+
+def _as_json(run: Run, arms: Sequence[ArmResult]) -> dict[str, Any]:
+    return {
+        "run": str(run.path),
+        "design": run.design["hash"],
+        "verdicts": [_verdict(arm) for arm in arms],
+        "findings": [
+            {
+                "mechanism": arm.arm.mechanism,
+                "k": _number(arm.arm.k),
+                "check": finding.check,
+                "verdict": str(finding.verdict),
+                "value": _number(finding.value),
+                "witness": _witness(finding),
+                "text": finding.text,
+            }
+            for arm in arms
+            for finding in arm.findings
+        ],
+    }
+
+
+def _verdict(arm: ArmResult) -> dict[str, Any]:
+    regime, use = arm.regime, arm.utilisation
+    return {
+        "mechanism": arm.arm.mechanism,
+        "k": _number(arm.arm.k),
+        "baseline": arm.is_baseline,
+        "kept": str(arm.invariant.finding().verdict),
+        "tested": str(regime.finding().verdict),
+        "worth": "UNKNOWN",
+        "trajectories": arm.invariant.trajectories,
+        "violations": arm.invariant.violations,
+        "spend": {"mean": _number(use.mean_spend)},
+        "utilisation": {
+            "mean": _number(use.mean),
+            "p95": _number(use.quantile(0.95)),
+            "max": _number(use.finding().value),
+        },
+        "regime": {
+            "forced": _number(regime.share(regime.forced)),
+            "active": _number(regime.share(regime.active)),
+            "free": _number(regime.share(regime.free)),
+        },
+    }
+
+
+def _witness(finding: Finding) -> dict[str, Any] | None:
+    if finding.witness is None:
+        return None
+    key = finding.witness.key
+    return {"prompt": key.prompt, "trajectory": key.trajectory, "step": finding.witness.step}
+
+
+def _number(value: float) -> float | str:
+    """Strict JSON has no NaN and no infinity."""
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,1 @@
+"""The shared language: designs, draws, ledgers, trajectories, findings. NumPy only."""

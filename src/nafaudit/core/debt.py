@@ -1,0 +1,61 @@
+"""Prefix debt: what a prompt already owes before the first token is written.
+
+One definition, shared by decoding and by replay. A prompt that the risky model knows much
+better than the safe one is a quotation in progress; the debt makes the decoder start poor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.errors import InputError
+
+DebtDefinition = Literal["positives", "official"]
+
+
+@dataclass(frozen=True)
+class DebtRule:
+    """How log-ratios of prompt tokens become a debt.
+
+    Attributes:
+        n: How many of the largest log-ratios count; 0 switches the debt off.
+        definition: `positives` averages the up to n largest positive log-ratios (the paper's
+            code). `official` sums the min(n, L-1) largest, clamped at 0, and divides by that
+            count whether or not they are positive (the published decoder), so it is never
+            larger.
+    """
+
+    n: int = 5
+    definition: DebtDefinition = "positives"
+
+    def __post_init__(self) -> None:
+        if self.n < 0:
+            raise InputError(f"prefix-n must be at least 0 (0: no prefix debt), got {self.n}.")
+        if self.definition not in ("positives", "official"):
+            raise InputError(f"debt must be 'positives' or 'official', got {self.definition!r}.")
+
+
+def prefix_debt(ratios: NDArray[np.float64], counted: NDArray[np.bool_], rule: DebtRule) -> float:
+    """Returns the debt of one prompt in nats.
+
+    Args:
+        ratios: log p_risky(x_i | x_<i) - log p_safe(x_i | x_<i) for prompt tokens 1 .. L-1,
+            from laws warped as in decoding.
+        counted: False for special tokens, which owe nothing.
+        rule: The definition.
+    """
+    if ratios.shape != counted.shape or ratios.ndim != 1:
+        raise ValueError(f"need two vectors of one length, got {ratios.shape}, {counted.shape}.")
+    if np.isnan(ratios[counted]).any():
+        raise ValueError("a prompt token's log-ratio is NaN: it has no probability in either law.")
+    # min(n, L-1) positions as the official decoder takes them, special tokens among the zeros.
+    places = min(rule.n, ratios.size)
+    if places == 0:
+        return 0.0
+    gains = np.sort(np.where(counted, np.maximum(ratios, 0.0), 0.0))[::-1][:places]
+    divisor = places if rule.definition == "official" else int((gains > 0).sum())
+    return float(gains.sum() / divisor) if divisor else 0.0

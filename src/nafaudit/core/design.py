@@ -1,0 +1,190 @@
+"""The frozen description of a run: what decides each record, and how many there are.
+
+The *identity* is hashed and names the run; the *extent* may grow, and a resumed run fills the
+difference. Everything a record depends on belongs to the identity, nothing else does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from nafaudit.core import draws
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.ledger import as_budget
+
+RECORD_VERSION = 1
+
+Protocol = Literal["sound"]
+
+REFUSED_DECODING = {
+    "top_k": "it truncates the law after it was charged",
+    "top_p": "it truncates the law after it was charged",
+    "min_p": "it truncates the law after it was charged",
+    "typical_p": "it truncates the law after it was charged",
+    "greedy": "it serves a point mass, whose divergence is -log p_safe(y), not the charge",
+    "do_sample": "greedy decoding serves a point mass, whose divergence is not the charge",
+    "num_beams": "beam search serves a law that no step was charged for",
+    "logits_processor": "whatever acts after the solve changes the served law unseen",
+}
+
+
+def refuse_after_solve(names: Mapping[str, Any]) -> None:
+    """Raises if any option would change the served law after it was charged."""
+    for name in names:
+        if name in REFUSED_DECODING:
+            raise InputError(
+                f"{name.replace('_', '-')} = {names[name]} is refused: {REFUSED_DECODING[name]}. "
+                "Use temperature or repetition-penalty, which act on both models before the solve."
+            )
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What happens to both logit vectors before the solve, and where a row ends.
+
+    Attributes:
+        max_new_tokens: T: a row ends there or at its own stop token.
+        temperature: Divides both logit vectors.
+        repetition_penalty: Above 1, divides the positive logits of tokens that already occur
+            and multiplies their negative ones, in both vectors, before the temperature.
+    """
+
+    max_new_tokens: int = 200
+    temperature: float = 1.0
+    repetition_penalty: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 1:
+            raise InputError(f"max-new-tokens must be at least 1, got {self.max_new_tokens}.")
+        if not 0 < self.temperature < float("inf"):
+            raise InputError(
+                f"temperature must be above 0, got {self.temperature}. "
+                "Greedy decoding is refused under a budget: it serves a law nobody charged."
+            )
+        if not 0 < self.repetition_penalty < float("inf"):
+            raise InputError(f"repetition-penalty must be above 0, got {self.repetition_penalty}.")
+
+    @property
+    def warps(self) -> bool:
+        """True if the laws differ from the models' own."""
+        return self.temperature != 1.0 or self.repetition_penalty != 1.0
+
+    @property
+    def anchor(self) -> str:
+        """Which law the charge is against, in words, for the record."""
+        if not self.warps:
+            return "the safe model"
+        return (
+            f"the safe model at temperature {self.temperature:g} and repetition penalty "
+            f"{self.repetition_penalty:g}, which is not the safe model itself"
+        )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Everything that a record depends on.
+
+    Attributes:
+        pair: Content fingerprints of the models and tokenizer, dtype and stop ids.
+        mechanism: Canonical specification of the rule, ledger and debt.
+        decoding: Warps and length limit.
+        workload: SHA-256 of the prompts.
+        width: Cache positions per row; part of the identity because attention over another
+            width may differ in the last bit.
+        seed: Run seed.
+        purpose: What the draws are for; another purpose gives fresh draws.
+        protocol: Which audit.
+        anchor: The law that charges are against, in words.
+        layout: Versions of the draws and of the record.
+    """
+
+    pair: Mapping[str, Any]
+    mechanism: str
+    decoding: Decoding
+    workload: str
+    width: int
+    seed: int
+    purpose: str = "audit"
+    protocol: Protocol = "sound"
+    anchor: str = ""
+    layout: Mapping[str, int] = field(
+        default_factory=lambda: {"draws": draws.LAYOUT, "record": RECORD_VERSION}
+    )
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns plain data, equal for equal identities."""
+        data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
+        return data
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the canonical JSON."""
+        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Names every key at which two identities differ, with both values."""
+    found = []
+    for key in sorted({*ours, *theirs}):
+        mine, other = ours.get(key), theirs.get(key)
+        if isinstance(mine, Mapping) and isinstance(other, Mapping):
+            found += differences(mine, other, f"{prefix}{key}.")
+        elif mine != other:
+            found.append(f"{prefix}{key}: {other!r} in the run, {mine!r} now")
+    return found
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much of the design is to be recorded; may grow between resumes.
+
+    Attributes:
+        budgets: k values, baselines included: 0 is the safe model alone, inf the risky one.
+        trajectories: Executions per prompt and budget.
+        prompts: Ids of the prompts, in workload order.
+    """
+
+    budgets: tuple[float, ...]
+    trajectories: int
+    prompts: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not self.budgets:
+            raise InputError("no budget was given; use --k, for example --k 1,3,5.")
+        if self.trajectories < 1:
+            raise InputError(f"trajectories must be at least 1, got {self.trajectories}.")
+        if not self.prompts:
+            raise InputError("no prompt is left to run; raise --limit or check the prompt file.")
+
+    @property
+    def size(self) -> int:
+        """Number of trajectories."""
+        return len(self.budgets) * self.trajectories * len(self.prompts)
+
+
+@dataclass(frozen=True)
+class Design:
+    """Identity and extent of a run."""
+
+    identity: Identity
+    extent: Extent
+
+
+def with_baselines(ks: list[float]) -> tuple[float, ...]:
+    """Adds both baselines, drops repeats, sorts from safe-only to risky-only."""
+    return tuple(sorted({0.0, float("inf"), *(as_budget(k) for k in ks)}))
+
+
+def reject_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    """Raises for a key that no option has, naming the nearest that exists."""
+    for key in given:
+        if key not in known:
+            raise InputError(
+                f"{where}: unknown key {key!r}{nearest(key, known)} "
+                f"Allowed: {', '.join(sorted(known))}."
+            )

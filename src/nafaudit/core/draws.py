@@ -1,0 +1,87 @@
+"""The randomness of every token, as a pure function of (stream, step, lane).
+
+Nothing here has state, so a row's tokens cannot depend on its batch, its order, a kill or a
+resume. Changing one bit of this file voids every recorded run: `LAYOUT` names the version.
+
+Layout 1. A *stream* is a 128-bit key. Step `t` of a stream owns the Philox4x64-10 counters
+(1, t, 0, 0), (2, t, 0, 0), ... (low word first); each yields four 64-bit words, and lane `v`
+(the token id) takes word `v mod 4` of block `v // 4`. The top 52 bits `m` of a word give
+u = (m + 1/2) 2^-52, which is never 0 or 1 and is exact in float64, and the Gumbel noise
+-log(-log u).
+
+References:
+    Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3", SC'11.
+    Gumbel (1954), "Statistical theory of extreme values": argmax(log p + noise) ~ p.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+LAYOUT = 1
+
+_WORD = (1 << 64) - 1
+
+
+@dataclass(frozen=True)
+class Stream:
+    """The 128-bit key of one trajectory's draws."""
+
+    key: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.key < 1 << 128:
+            raise ValueError(f"a stream key must be in [0, 2**128), got {self.key}.")
+
+    @property
+    def words(self) -> tuple[int, int]:
+        """The key as two 64-bit words, low word first."""
+        return self.key & _WORD, self.key >> 64
+
+
+def _stream(*parts: str | int) -> Stream:
+    text = json.dumps(["nafaudit draws", LAYOUT, *parts], ensure_ascii=True)
+    digest = hashlib.blake2b(text.encode("ascii"), digest_size=16).digest()
+    return Stream(int.from_bytes(digest, "little"))
+
+
+def sound_stream(seed: int, purpose: str, prompt: str, trajectory: int) -> Stream:
+    """The stream of the sound protocol.
+
+    The budget and the mechanism are left out on purpose: arms share their draws, so that a
+    difference between them is the mechanism's. `purpose` gives fresh draws, for confirmation.
+    """
+    return _stream("sound", seed, purpose, prompt, trajectory)
+
+
+def paper_stream(seed_value: int) -> Stream:
+    """The stream of the paper's protocol: its seed value alone, so equal seeds repeat a row."""
+    return _stream("paper", seed_value)
+
+
+def words(stream: Stream, step: int, lanes: int) -> NDArray[np.uint64]:
+    """Returns the raw 64-bit word of lanes 0 .. lanes-1 at a step."""
+    if step < 0 or lanes < 1:
+        raise ValueError(f"need step >= 0 and lanes >= 1, got {step} and {lanes}.")
+    # NumPy adds one to the counter before its first block, hence block numbers from 1.
+    generator = np.random.Philox(
+        key=np.array(stream.words, dtype=np.uint64),
+        counter=np.array([0, step, 0, 0], dtype=np.uint64),
+    )
+    return np.asarray(generator.random_raw(lanes), dtype=np.uint64)
+
+
+def uniforms(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Maps words to (0, 1): the midpoints of 2^52 equal cells."""
+    cells = (raw >> np.uint64(12)).astype(np.float64)
+    return np.asarray((cells + 0.5) * 2.0**-52)
+
+
+def gumbel(stream: Stream, step: int, lanes: int) -> NDArray[np.float64]:
+    """Returns the noise to add to a served log-law; the token is the argmax of the sum."""
+    return np.asarray(-np.log(-np.log(uniforms(words(stream, step, lanes)))))

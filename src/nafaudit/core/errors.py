@@ -1,0 +1,34 @@
+"""The errors a user can cause or meet, so that each maps to one exit status."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class NafauditError(Exception):
+    """Base of every error raised on purpose; `exit_status` is what the command line returns."""
+
+    exit_status = 70
+
+
+class InputError(NafauditError, ValueError):
+    """Bad usage or bad input: the message says what was given, what is allowed, what to do."""
+
+    exit_status = 2
+
+
+class StoreError(NafauditError):
+    """The run directory cannot be read or written as it must be; nothing recorded is lost."""
+
+    exit_status = 2
+
+
+class LawError(NafauditError, ValueError):
+    """A model or a mechanism returned something that is not a probability law."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Ends a sentence on an unknown name: with the closest known one, or with a full stop."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]!r}?" if close else "."

@@ -1,0 +1,79 @@
+"""What a check says, and when which word is said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.trajectory import Key
+
+
+class Kept(StrEnum):
+    """Does every execution stay inside its budget?"""
+
+    WITHIN = "WITHIN"
+    VIOLATED = "VIOLATED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Tested(StrEnum):
+    """Did the constraint ever act?"""
+
+    ACTIVE = "ACTIVE"
+    IDLE = "IDLE"
+    UNKNOWN = "UNKNOWN"
+
+
+# Fewer executions than this say nothing about a mechanism, unless one of them is a violation.
+MIN_TRAJECTORIES = 20
+# At least this share of a run's own steps, debt-forced openings apart, must be active.
+ACTIVE_SHARE = 0.01
+
+
+def own_tolerance(allowance: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Slack in nats for our own records: float64 sums, nothing else."""
+    return np.asarray(1e-6 * (1.0 + np.where(np.isfinite(allowance), allowance, 0.0)))
+
+
+@dataclass(frozen=True)
+class Witness:
+    """Where to look: the trajectory and step that a finding rests on."""
+
+    key: Key
+    step: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One answer of one check.
+
+    Attributes:
+        check: Name of the check.
+        verdict: One of the words above, or of the check's own.
+        value: The number behind it.
+        text: The same in words.
+        witness: The worst step, if there is one.
+    """
+
+    check: str
+    verdict: str
+    value: float
+    text: str
+    witness: Witness | None = None
+
+
+def kept_verdict(trajectories: int, violations: int) -> Kept:
+    """The first verdict, from counts of trajectories."""
+    if violations:
+        return Kept.VIOLATED
+    return Kept.WITHIN if trajectories >= MIN_TRAJECTORIES else Kept.INCONCLUSIVE
+
+
+def tested_verdict(active: int, steps: int) -> Tested:
+    """The second verdict, from counts of steps outside debt-forced openings."""
+    if not steps:
+        return Tested.UNKNOWN
+    return Tested.ACTIVE if active >= ACTIVE_SHARE * steps else Tested.IDLE

@@ -1,0 +1,98 @@
+"""The running budget of one trajectory: what it may still spend, and what it has spent."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.errors import InputError
+
+RISKY_ONLY = math.inf
+SAFE_ONLY = 0.0
+
+
+def as_budget(k: float) -> float:
+    """Returns k as used in records: -1, the decoders' word for risky-only, becomes infinity."""
+    if k == -1:
+        return RISKY_ONLY
+    if math.isnan(k) or k < 0:
+        raise InputError(
+            f"k must be at least 0 (0: safe model only), or -1 or inf (risky model only), got {k}."
+        )
+    return float(k)
+
+
+@dataclass(frozen=True)
+class Payment:
+    """What one step cost.
+
+    Attributes:
+        charge: The mechanism's own charge for the law it served.
+        ratio: Realised log p_served(y) - log p_safe(y) of the token that was drawn.
+        token: The token that was drawn.
+    """
+
+    charge: float
+    ratio: float
+    token: int
+
+
+class Account(Protocol):
+    """One trajectory's open budget. Asked for an allowance, then paid, once per step."""
+
+    def allowance(self) -> float:
+        """What the next step may be charged, in nats."""
+        ...
+
+    def pay(self, payment: Payment) -> None:
+        """Books one step."""
+        ...
+
+
+class Ledger(Protocol):
+    """A budget rule. Another rule is another small class with these two methods."""
+
+    def open(self, k: float, debt: float) -> Account:
+        """Opens the account of a new trajectory."""
+        ...
+
+    def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The budget B_t granted up to and including each step, whatever was spent."""
+        ...
+
+
+@dataclass
+class _BankAccount:
+    k: float
+    debt: float
+    steps: int = 0
+    spent: float = 0.0
+
+    def allowance(self) -> float:
+        if self.k == RISKY_ONLY:
+            return math.inf
+        return max(0.0, (self.steps + 1) * self.k - self.spent - self.debt)
+
+    def pay(self, payment: Payment) -> None:
+        self.steps += 1
+        self.spent += payment.charge
+
+
+@dataclass(frozen=True)
+class Banking:
+    """k_t = max(0, (t+1) k - sum of charges - debt): what is not spent is kept for later.
+
+    Reference: He et al., Anchored Decoding; paper.tex section 3.
+    """
+
+    def open(self, k: float, debt: float) -> Account:
+        """Opens an account that owes `debt` and earns `k` a step."""
+        return _BankAccount(k, debt)
+
+    def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+        """B_t = (t+1) k - debt."""
+        return np.asarray(np.arange(1, tokens.size + 1) * k - debt)

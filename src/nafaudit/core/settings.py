@@ -1,0 +1,137 @@
+"""What a user may set for a run, from a design file and the command line.
+
+Both use the same names; the command line wins. A wrong key or value is an error that names
+the key, the value, what is allowed and the nearest good name, before any model loads.
+"""
+
+from __future__ import annotations
+
+import tomllib
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
+from nafaudit.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything `nafaudit run` can be told.
+
+    Attributes:
+        pair: Name of a pair, unless `safe` and `risky` name checkpoints.
+        safe: Directory or hub id of the safe model.
+        risky: Directory or hub id of the risky model.
+        prompts: JSON Lines file of prompts; the pair's own workload if empty.
+        mechanism: What is audited.
+        k: Budgets in nats per token; both baselines are always added.
+        trajectories: Executions per prompt and budget.
+        limit: At most so many prompts; 0 for all.
+        max_new_tokens: Length limit T.
+        temperature: On both models, before the solve.
+        repetition_penalty: On both models, before the solve.
+        prefix_n: How many prompt tokens make up the prefix debt.
+        prefix_debt: False switches the debt off.
+        debt: Definition of the debt.
+        seed: Run seed.
+        batch: Rows decoded together; changes speed only.
+        threads: Torch threads; results are independent of the batch with 1.
+        device: Torch device.
+        dtype: Precision of the forward passes.
+        out: Run directory; named after the design if empty.
+    """
+
+    pair: str = "tiny"
+    safe: str | None = None
+    risky: str | None = None
+    prompts: str | None = None
+    mechanism: str = "anchored"
+    k: tuple[float, ...] = (1.0, 3.0, 5.0)
+    trajectories: int = 4
+    limit: int = 0
+    max_new_tokens: int = 200
+    temperature: float = 1.0
+    repetition_penalty: float = 1.0
+    prefix_n: int = 5
+    prefix_debt: bool = True
+    debt: str = "positives"
+    seed: int = 0
+    batch: int = 32
+    threads: int = 1
+    device: str = "cpu"
+    dtype: str = "float32"
+    out: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.safe is None) != (self.risky is None):
+            raise InputError("safe and risky belong together: give both, or neither and a --pair.")
+        for name in ("trajectories", "batch", "threads"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.limit < 0:
+            raise InputError(f"limit must be at least 0 (0: all prompts), got {self.limit}.")
+        with_baselines(list(self.k))
+        _ = self.decoding, self.debt_rule
+
+    @property
+    def decoding(self) -> Decoding:
+        """Warps and length limit."""
+        return Decoding(self.max_new_tokens, self.temperature, self.repetition_penalty)
+
+    @property
+    def debt_rule(self) -> DebtRule:
+        """The prefix debt."""
+        return DebtRule(self.prefix_n if self.prefix_debt else 0, self.debt)  # type: ignore[arg-type]
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Budgets with both baselines, from the smallest up."""
+        return with_baselines(list(self.k))
+
+
+def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings:
+    """Merges defaults, a design file and the command line, in this order.
+
+    Args:
+        design: A TOML file with the names of `Settings`, or None.
+        overrides: Values from the command line; None means not given.
+    """
+    given: dict[str, Any] = {}
+    if design is not None:
+        given |= _read_toml(design)
+    given |= {name: value for name, value in overrides.items() if value is not None}
+    return Settings(**given)
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such design file.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a TOML file: {error}.") from error
+    named = {key.replace("-", "_"): value for key, value in data.items()}
+    refuse_after_solve(named)
+    hints = get_type_hints(Settings)
+    reject_unknown(named, tuple(hints), str(path))
+    return {key: _convert(path, key, value, hints[key]) for key, value in named.items()}
+
+
+def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
+    """Checks a TOML value against the type of its setting."""
+    if key == "k":
+        values = value if isinstance(value, list) else [value]
+        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+            return tuple(float(v) for v in values)
+        raise InputError(f"{path}: k must be a number or a list of numbers, got {value!r}.")
+    allowed = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if isinstance(value, allowed) and not (isinstance(value, bool) and bool not in allowed):
+        return value
+    names = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
+    raise InputError(f"{path}: {key} must be {names}, got {value!r}.")

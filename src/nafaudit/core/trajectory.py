@@ -1,0 +1,132 @@
+"""The record of one execution: the shared language of engine, store, checks and report."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Charges and allowances are compared without tolerance and summed, so they keep all their
+# bits; the others are read to six digits at most.
+STEP_TYPES: dict[str, type[np.generic]] = {
+    "token": np.int32,
+    "allowance": np.float64,
+    "charge": np.float64,
+    "theta": np.float32,
+    "served": np.float32,
+    "safe": np.float32,
+    "risky": np.float32,
+}
+
+
+class Arm(NamedTuple):
+    """One mechanism at one budget: what a verdict is about."""
+
+    mechanism: str
+    k: float
+
+
+class Key(NamedTuple):
+    """What identifies a trajectory within a run; its order is the order of a report."""
+
+    prompt: str
+    mechanism: str
+    k: float
+    trajectory: int
+
+    @property
+    def arm(self) -> Arm:
+        """The mechanism and budget that this trajectory belongs to."""
+        return Arm(self.mechanism, self.k)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Per-step columns, one entry per token that was written, the stop token included.
+
+    Attributes:
+        token: Token id drawn.
+        allowance: What the step was allowed, k_t, in nats.
+        charge: What the step was charged, a_t, in nats.
+        theta: Weight of the risky law; exactly 0 or 1 only if that law was served unchanged,
+            NaN for mechanisms without one.
+        served: log p_served of the drawn token.
+        safe: log p_safe of the drawn token.
+        risky: log p_risky of the drawn token.
+    """
+
+    token: NDArray[np.int32]
+    allowance: NDArray[np.float64]
+    charge: NDArray[np.float64]
+    theta: NDArray[np.float32]
+    served: NDArray[np.float32]
+    safe: NDArray[np.float32]
+    risky: NDArray[np.float32]
+
+    columns: ClassVar[tuple[str, ...]] = tuple(STEP_TYPES)
+
+    def __post_init__(self) -> None:
+        for name, dtype in STEP_TYPES.items():
+            column = getattr(self, name)
+            if column.dtype != dtype or column.shape != self.token.shape or column.ndim != 1:
+                raise ValueError(
+                    f"step column {name!r} must be a vector of {np.dtype(dtype)} with "
+                    f"{self.token.size} entries, got {column.dtype} of shape {column.shape}."
+                )
+
+    def __len__(self) -> int:
+        return int(self.token.size)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """One execution of a mechanism on a prompt.
+
+    Attributes:
+        key: Which one.
+        debt: Prefix debt of the prompt, in nats.
+        stopped: True if the last token is a stop token, False if the length limit ended it.
+        steps: The per-step record. Nothing after a stop exists.
+    """
+
+    key: Key
+    debt: float
+    stopped: bool
+    steps: Steps = field(repr=False)
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    @property
+    def spend(self) -> float:
+        """Total charge Z, in nats."""
+        return math.fsum(self.steps.charge)
+
+    def same_as(self, other: Trajectory) -> bool:
+        """True if every bit of the two records is equal."""
+        return (
+            self.key == other.key
+            and self.debt == other.debt
+            and self.stopped == other.stopped
+            and all(
+                getattr(self.steps, name).tobytes() == getattr(other.steps, name).tobytes()
+                for name in Steps.columns
+            )
+        )
+
+
+def theta_as_recorded(theta: float) -> float:
+    """Rounds a weight to float32 such that strictly inside (0, 1) stays strictly inside.
+
+    The regime of a step (forced, active, free) is read off exact zeros and ones.
+    """
+    one, zero = np.float32(1), np.float32(0)
+    rounded = np.float32(theta)
+    if theta < 1 and rounded >= one:
+        rounded = np.nextafter(one, zero)
+    if theta > 0 and rounded <= zero:
+        rounded = np.nextafter(zero, one)
+    return float(rounded)

@@ -1,0 +1,1 @@
+"""Decoding: rows, their cache, their schedule, and the probe of both."""

@@ -1,0 +1,305 @@
+"""Decodes prompts under a budget: many rows at once, each as if it were alone.
+
+One step of every active row: two laws, the served law, the noise, the token, the payment.
+Finished rows leave, waiting rows enter. A prompt is read once, whatever the number of its
+trajectories and budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nafaudit.core.debt import prefix_debt
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import Stream, gumbel
+from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.ledger import Account, Payment
+from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
+from nafaudit.engine.rows import Prefilled, RowModel
+from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
+from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.models.pair import Pair
+
+# Laws are padded to a multiple of this many lanes, so that a row starts at the same offset
+# within a vector register whatever its place in the batch.
+_LANES = 64
+# On a CPU, laws are worked on in pieces of this many numbers, to stay in the cache.
+_PIECE = 1 << 16
+
+
+class RowRequest(NamedTuple):
+    """One trajectory to decode: its budget, its number, and the key of its draws."""
+
+    k: float
+    trajectory: int
+    stream: Stream
+
+
+@dataclass(frozen=True)
+class PromptRequest:
+    """A prompt and all the trajectories that are wanted of it."""
+
+    prompt: str
+    tokens: tuple[int, ...]
+    rows: tuple[RowRequest, ...]
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """A prompt, read by both models."""
+
+    request: PromptRequest
+    debt: float
+    safe: Prefilled
+    risky: Prefilled
+
+
+@dataclass
+class _Row:
+    """A trajectory in the making."""
+
+    key: Key
+    stream: Stream
+    debt: float
+    account: Account
+    prefix: list[int]
+    allowances: list[float] = field(default_factory=list)
+    records: list[tuple[float, ...]] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        return len(self.records)
+
+    def trajectory(self, stopped: bool) -> Trajectory:
+        token, charge, theta, served, safe, risky = zip(*self.records, strict=True)
+        columns = {
+            "token": token,
+            "allowance": self.allowances,
+            "charge": charge,
+            "theta": [theta_as_recorded(value) for value in theta],
+            "served": served,
+            "safe": safe,
+            "risky": risky,
+        }
+        steps = Steps(**{name: np.array(columns[name], STEP_TYPES[name]) for name in columns})
+        return Trajectory(self.key, self.debt, stopped, steps)
+
+
+class Decoder:
+    """A pair and a mechanism, ready to decode.
+
+    Args:
+        pair: The two models.
+        mechanism: What is audited.
+        decoding: Warps and length limit.
+        width: Positions per row, as the design fixes them.
+        batch: Rows decoded together; changes speed, never results.
+    """
+
+    def __init__(
+        self, pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, batch: int
+    ) -> None:
+        if batch < 1:
+            raise InputError(f"batch must be at least 1, got {batch}.")
+        if width > pair.context:
+            raise InputError(
+                f"rows of {width} positions do not fit the pair's context of {pair.context}; "
+                "lower --max-new-tokens or leave out the longest prompts."
+            )
+        self.pair = pair
+        self.mechanism = mechanism
+        self.decoding = decoding
+        self.width = width
+        self.batch = batch
+        self.device = pair.risky.device
+        self._safe = RowModel(pair.safe, batch, width)
+        self._risky = RowModel(pair.risky, batch, width)
+        known = torch.tensor([token is not None for token in pair.vocabulary.tokens])
+        lanes = -(-len(known) // _LANES) * _LANES
+        self._forbidden = torch.ones(lanes, dtype=torch.bool, device=self.device)
+        self._forbidden[: len(known)] = ~known.to(self.device)
+
+    @torch.inference_mode()
+    def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
+        """Yields every requested trajectory, in the order in which they end."""
+        waiting = self._waiting(requests)
+        rows: list[_Row] = []
+        logits = _Logits(self.batch, len(self._forbidden), self.pair.risky)
+        while True:
+            while len(rows) < self.batch and (entering := next(waiting, None)) is not None:
+                row, prompt = entering
+                self._safe.admit(len(rows), prompt.safe)
+                self._risky.admit(len(rows), prompt.risky)
+                logits.set_row(len(rows), self._cut(prompt.safe), self._cut(prompt.risky))
+                rows.append(row)
+            if not rows:
+                return
+            self._write_tokens(rows, logits)
+            for slot in reversed(range(len(rows))):
+                stopped = rows[slot].prefix[-1] in self.pair.vocabulary.stops
+                if stopped or rows[slot].step == self.decoding.max_new_tokens:
+                    yield rows[slot].trajectory(stopped)
+                    self._leave(rows, slot)
+            if rows:
+                tokens = [row.prefix[-1] for row in rows]
+                positions = [len(row.prefix) - 1 for row in rows]
+                logits.set_rows(
+                    self._cut(self._safe.step(tokens, positions)),
+                    self._cut(self._risky.step(tokens, positions)),
+                )
+
+    def debt(self, tokens: Sequence[int]) -> float:
+        """Returns the prefix debt of a prompt; it depends on nothing but the prompt."""
+        return self._read(PromptRequest("", tuple(tokens), ())).debt
+
+    def _waiting(self, requests: Iterable[PromptRequest]) -> Iterator[tuple[_Row, _Prompt]]:
+        for request in requests:
+            if not request.rows:
+                continue
+            prompt = self._read(request)
+            for wanted in request.rows:
+                key = Key(request.prompt, self.mechanism.name, wanted.k, wanted.trajectory)
+                account = self.mechanism.ledger.open(wanted.k, prompt.debt)
+                row = _Row(key, wanted.stream, prompt.debt, account, list(request.tokens))
+                yield row, prompt
+
+    @torch.inference_mode()
+    def _read(self, request: PromptRequest) -> _Prompt:
+        tokens = request.tokens
+        if not tokens:
+            raise InputError(f"prompt {request.prompt!r} has no tokens; leave it out.")
+        if len(tokens) + self.decoding.max_new_tokens > self.width:
+            raise InputError(
+                f"prompt {request.prompt!r} has {len(tokens)} tokens; with "
+                f"{self.decoding.max_new_tokens} new ones it does not fit the run's "
+                f"{self.width} positions."
+            )
+        safe_logp, safe = self._read_by(self._safe, tokens)
+        risky_logp, risky = self._read_by(self._risky, tokens)
+        with np.errstate(invalid="ignore"):
+            ratios = risky_logp - safe_logp
+        counted = np.array([t not in self.pair.vocabulary.special for t in tokens[1:]], bool)
+        return _Prompt(request, prefix_debt(ratios, counted, self.mechanism.debt), safe, risky)
+
+    def _read_by(
+        self, model: RowModel, tokens: Sequence[int]
+    ) -> tuple[NDArray[np.float64], Prefilled]:
+        """Reads a prompt with one model; returns log p(x_i | x_<i) for i = 1 .. L-1 too."""
+        logp: list[Tensor] = []
+
+        def visit(start: int, logits: Tensor) -> None:
+            following = torch.tensor(tokens[start + 1 : start + 1 + len(logits)], dtype=torch.long)
+            scored = self._cut_logits(logits[: len(following)])
+            seen = self._seen([tokens[: start + i + 1] for i in range(len(following))])
+            law = log_law(warp(scored, seen, self.decoding))
+            logp.append(law.gather(-1, following.to(self.device).unsqueeze(-1)).squeeze(-1))
+
+        prefilled = model.prefill(tokens, visit)
+        return torch.cat(logp).cpu().numpy(), prefilled
+
+    def _write_tokens(self, rows: list[_Row], logits: _Logits) -> None:
+        """One step of every row: serve, sample, pay, record."""
+        noise: dict[tuple[int, int], NDArray[np.float64]] = {}
+        size = len(rows) if self.device.type != "cpu" else max(1, _PIECE // logits.lanes)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            self._write_piece(part, *logits.get(start, start + len(part)), noise)
+
+    def _write_piece(
+        self,
+        rows: list[_Row],
+        safe_logits: Tensor,
+        risky_logits: Tensor,
+        noise: dict[tuple[int, int], NDArray[np.float64]],
+    ) -> None:
+        prefixes = [row.prefix for row in rows]
+        seen = self._seen(prefixes)
+        safe = log_law(warp(safe_logits, seen, self.decoding))
+        risky = log_law(warp(risky_logits, seen, self.decoding))
+        allowances = [row.account.allowance() for row in rows]
+        allowance = torch.tensor(allowances, dtype=torch.float64, device=self.device)
+        served = self.mechanism.rule.serve(prefixes, safe, risky, allowance)
+        lanes = len(self.pair.vocabulary)
+        draws = torch.from_numpy(np.stack([_noise(row, lanes, noise) for row in rows]))
+        scores = served.law[:, :lanes] + draws.to(self.device)
+        token = scores.argmax(dim=-1, keepdim=True)
+        drawn = [law.gather(-1, token).squeeze(-1) for law in (served.law, safe, risky)]
+        # One transfer a step: everything the ledger and the record need.
+        columns = [token.squeeze(-1).to(torch.float64), served.charge, served.theta, *drawn]
+        for row, paid, record in zip(
+            rows, allowances, torch.stack(columns, dim=1).tolist(), strict=True
+        ):
+            charge, logp, safe_logp = record[1], record[3], record[4]
+            if math.isnan(charge) or math.isnan(logp) or logp == NEG_INF:
+                raise LawError(
+                    f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
+                    f"that is not one at step {row.step}: charge {charge}, log p {logp}."
+                )
+            row.allowances.append(paid)
+            row.records.append(tuple(record))
+            row.prefix.append(int(record[0]))
+            row.account.pay(Payment(charge, logp - safe_logp, int(record[0])))
+
+    def _leave(self, rows: list[_Row], slot: int) -> None:
+        """Takes a finished row out; the last row takes its slot."""
+        last = len(rows) - 1
+        if slot != last:
+            self._safe.move(last, slot)
+            self._risky.move(last, slot)
+            rows[slot] = rows[last]
+        rows.pop()
+
+    def _seen(self, prefixes: Sequence[Sequence[int]]) -> Tensor | None:
+        if self.decoding.repetition_penalty == 1.0:
+            return None
+        seen = torch.zeros(len(prefixes), len(self._forbidden), dtype=torch.bool)
+        for row, prefix in enumerate(prefixes):
+            seen[row, list(prefix)] = True
+        return seen.to(self.device)
+
+    def _cut(self, source: Prefilled | Tensor) -> Tensor:
+        return self._cut_logits(source.logits if isinstance(source, Prefilled) else source)
+
+    def _cut_logits(self, logits: Tensor) -> Tensor:
+        """Logits over the tokenizer's ids, padded to whole lanes; other rows are forbidden."""
+        lanes = len(self._forbidden)
+        logits = logits[..., : len(self.pair.vocabulary)].to(self.device)
+        padded = torch.nn.functional.pad(logits, (0, lanes - logits.shape[-1]))
+        return padded.masked_fill(self._forbidden, NEG_INF)
+
+
+class _Logits:
+    """The next logits of both models for every slot."""
+
+    def __init__(self, rows: int, lanes: int, like: Any) -> None:
+        self.lanes = lanes
+        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
+        self._safe = torch.empty(rows, lanes, device=like.device, dtype=dtype)
+        self._risky = torch.empty_like(self._safe)
+
+    def set_row(self, slot: int, safe: Tensor, risky: Tensor) -> None:
+        self._safe[slot], self._risky[slot] = safe, risky
+
+    def set_rows(self, safe: Tensor, risky: Tensor) -> None:
+        self._safe[: len(safe)], self._risky[: len(risky)] = safe, risky
+
+    def get(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
+        return self._safe[start:stop], self._risky[start:stop]
+
+
+def _noise(
+    row: _Row, lanes: int, made: dict[tuple[int, int], NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """The row's noise for this step; budgets that share a stream share the work."""
+    where = (row.stream.key, row.step)
+    if where not in made:
+        made[where] = gumbel(row.stream, row.step, lanes)
+    return made[where]

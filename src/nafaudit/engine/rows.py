@@ -1,0 +1,170 @@
+"""Where a row's keys and values lie, so that its logits cannot depend on its neighbours.
+
+Layout 1. Every row has `width` positions, fixed by the design; token i of a row (prompt and
+output) sits at position i, whatever slot the row is in and whoever shares the batch. Attention
+always runs over the whole width, later positions masked. A batch has at least four rows,
+because matrix products of fewer take another path through the linear-algebra library. A
+prompt is read alone, in chunks of a fixed size. With one torch thread, logits are then
+bit-identical for every batch, slot, order and refill; `nafaudit.engine.probe` checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.cache_utils import Cache, CacheLayerMixin
+
+MIN_ROWS = 4
+# Logits of one chunk of a prompt stay under 2^23 numbers: 33 MB in float32.
+_CHUNK_NUMBERS = 1 << 23
+_CHUNK_TOKENS = 512
+
+
+class _RowLayer(CacheLayerMixin):
+    """Keys and values of one layer, [rows, heads, width, size]."""
+
+    is_sliding = False
+
+    def __init__(self, table: RowCache) -> None:
+        super().__init__()
+        self.table = table
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        shape = (self.table.rows, key_states.shape[1], self.table.width)
+        self.keys = key_states.new_zeros(*shape, key_states.shape[3])
+        self.values = value_states.new_zeros(*shape, value_states.shape[3])
+        self.is_initialized = True
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        rows = key_states.shape[0]
+        at = self.table.positions.to(key_states.device)
+        slot = torch.arange(rows, device=key_states.device).unsqueeze(-1)
+        # Advanced indices around a slice put [rows, tokens] first: hence the transposes.
+        self.keys[slot, :, at] = key_states.transpose(1, 2)
+        self.values[slot, :, at] = value_states.transpose(1, 2)
+        return self.keys[:rows], self.values[:rows]
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return self.table.width, 0
+
+    def get_seq_length(self) -> int:
+        # Positions are always passed explicitly, so nobody needs a common length.
+        return 0
+
+    def get_max_length(self) -> int:
+        return self.table.width
+
+
+class RowCache(Cache):
+    """A Transformers cache whose rows stand at positions of their own."""
+
+    def __init__(self, layers: int, rows: int, width: int) -> None:
+        self.rows = rows
+        self.width = width
+        self.positions = torch.zeros(rows, 1, dtype=torch.long)
+        super().__init__(layers=[_RowLayer(self) for _ in range(layers)])
+
+
+@dataclass(frozen=True)
+class Prefilled:
+    """One prompt, read: its keys and values per layer and the logits after its last token."""
+
+    keys: list[Tensor]
+    values: list[Tensor]
+    logits: Tensor
+
+
+class RowModel:
+    """One model with a cache of rows: reads prompts, admits rows, steps them together."""
+
+    def __init__(self, model: Any, rows: int, width: int) -> None:
+        self.model = model
+        self.width = width
+        self.device = model.device
+        self.rows = max(MIN_ROWS, rows)
+        self._layers = int(model.config.num_hidden_layers)
+        self._cache = RowCache(self._layers, self.rows, width)
+        embedding_rows = model.get_output_embeddings().weight.shape[0]
+        self.chunk = max(16, min(_CHUNK_TOKENS, _CHUNK_NUMBERS // embedding_rows))
+
+    def prefill(self, tokens: Sequence[int], visit: Callable[[int, Tensor], None]) -> Prefilled:
+        """Reads a prompt, alone; shows `visit` each chunk's first position and its logits."""
+        cache = RowCache(self._layers, 1, self.width)
+        ids = torch.tensor([list(tokens)], device=self.device)
+        logits = ids.new_empty(0, dtype=torch.float32)
+        for start in range(0, ids.shape[1], self.chunk):
+            part = ids[:, start : start + self.chunk]
+            at = torch.arange(start, start + part.shape[1], device=self.device).unsqueeze(0)
+            logits = self._forward(cache, part, at)[0]
+            visit(start, logits)
+        length = ids.shape[1]
+        return Prefilled(
+            [layer.keys[0, :, :length].clone() for layer in cache.layers],
+            [layer.values[0, :, :length].clone() for layer in cache.layers],
+            logits[-1].clone(),
+        )
+
+    def admit(self, slot: int, prompt: Prefilled) -> None:
+        """Puts a prompt's keys and values into a slot, wiping whoever was there."""
+        for layer, keys, values in zip(self._cache.layers, prompt.keys, prompt.values, strict=True):
+            if not layer.is_initialized:
+                layer.lazy_initialization(keys.unsqueeze(0), values.unsqueeze(0))
+            for table, content in ((layer.keys, keys), (layer.values, values)):
+                # Stale numbers behind the mask weigh exactly 0 unless they are not finite.
+                table[slot].zero_()
+                table[slot, :, : content.shape[1]] = content
+
+    def move(self, source: int, target: int) -> None:
+        """Moves a row to another slot."""
+        for layer in self._cache.layers:
+            if layer.is_initialized:
+                layer.keys[target] = layer.keys[source]
+                layer.values[target] = layer.values[source]
+
+    def step(self, tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
+        """Feeds one token to each of the first rows; returns their next logits [rows, :]."""
+        spare = max(0, MIN_ROWS - len(tokens))
+        ids = torch.tensor([*tokens, *[0] * spare], device=self.device).unsqueeze(-1)
+        at = torch.tensor([*positions, *[0] * spare], device=self.device).unsqueeze(-1)
+        return self._forward(self._cache, ids, at)[: len(tokens), -1]
+
+    def _forward(self, cache: RowCache, ids: Tensor, at: Tensor) -> Tensor:
+        cache.positions = at
+        output = self.model(
+            input_ids=ids,
+            attention_mask=self._masks(at),
+            position_ids=at,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        logits: Tensor = output.logits
+        return logits
+
+    def _masks(self, at: Tensor) -> Tensor | dict[str, Tensor]:
+        config = self.model.config
+        window = getattr(config, "sliding_window", None)
+        layer_types = set(getattr(config, "layer_types", None) or ())
+        if "sliding_attention" in layer_types:
+            return {
+                "full_attention": self._mask(at, None),
+                "sliding_attention": self._mask(at, window),
+            }
+        return self._mask(at, None if layer_types else window)
+
+    def _mask(self, at: Tensor, window: int | None) -> Tensor:
+        """Additive mask [rows, 1, tokens, width]: 0 where a position may be attended to."""
+        position = torch.arange(self.width, device=at.device)
+        hidden = position > at.unsqueeze(-1)
+        if window is not None:
+            hidden |= position <= at.unsqueeze(-1) - window
+        dtype = self.model.dtype
+        mask = torch.zeros(hidden.shape, dtype=dtype, device=at.device)
+        return mask.masked_fill_(hidden, torch.finfo(dtype).min).unsqueeze(1)

@@ -1,0 +1,1 @@
+"""The embedded world: models and text that come with the package."""

@@ -1,0 +1,1 @@
+"""Served laws: tensors in, tensors out; no model, no file."""

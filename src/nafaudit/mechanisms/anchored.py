@@ -1,0 +1,113 @@
+"""KL-anchored decoding: serve as much of the risky law as the allowance pays for.
+
+p_theta ~ p_s^(1-theta) p_r^theta with the largest theta such that D_KL(p_theta || p_s) <= k_t.
+The divergence D(theta) grows with theta: D' = theta Var_theta[l] with l = log p_r - log p_s.
+
+Where one law forbids a token that the other allows, D jumps at theta = 0 or 1: the inner laws
+live on the common support. The feasible end is then taken, at whatever is left unspent.
+
+Reference: He et al., Anchored Decoding; paper.tex section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from nafaudit.mechanisms.laws import NEG_INF, geodesic, kl
+from nafaudit.mechanisms.protocols import Served
+
+# A smaller allowance drowns in the rounding of a divergence, and counts as none.
+LEAST_ALLOWANCE = 1e-10
+# Where the solve may stop: unspent <= SLACK * allowance + ABSOLUTE_SLACK.
+SLACK = 1e-8
+ABSOLUTE_SLACK = 1e-13
+_ROUGH_SLACK = 1e-3
+_ROUGH_ITERATIONS = 8
+# Every third step bisects, so 180 steps halve the bracket at least 60 times.
+_ITERATIONS = 180
+
+
+@dataclass(frozen=True)
+class Anchored:
+    """The rule of KL-anchored decoding; charge and allowance are in nats of KL."""
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        """Serves the safe law, the risky law or the largest mixture that fits; never more."""
+        cost = kl(risky, safe)
+        free = cost <= allowance
+        binding = ~free & (allowance >= LEAST_ALLOWANCE)
+        law = torch.where(free.unsqueeze(-1), risky, safe)
+        charge = torch.where(free, cost, 0.0)
+        theta = free.to(torch.float64)
+        rows = binding.nonzero().squeeze(-1)
+        if rows.numel():
+            solved = _largest_feasible(safe[rows], risky[rows], allowance[rows], cost[rows])
+            law[rows], charge[rows], theta[rows] = solved
+        return Served(law, charge, theta)
+
+
+def _largest_feasible(safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
+    """Solves rows whose risky law does not fit: search in float32, settle in float64."""
+    both = torch.isfinite(safe) & torch.isfinite(risky)
+    base = torch.where(both, safe, NEG_INF)
+    ratio = torch.where(both, risky - safe, 0.0)
+    # D is about quadratic near 0, so sqrt(D) is about linear: this is exact for Gaussian ratios.
+    start = torch.where(torch.isfinite(cost), torch.sqrt(allowance / cost), 0.5)
+    single = [x.to(torch.float32) for x in (safe, base, ratio, allowance, start)]
+    rough = _search(*single, slack=_ROUGH_SLACK, iterations=_ROUGH_ITERATIONS)
+    found = rough.theta.to(torch.float64)
+    start = torch.where((found > 0) & (found < 1), found, start)
+    return _search(safe, base, ratio, allowance, start, slack=SLACK, iterations=_ITERATIONS)
+
+
+def _search(
+    safe: Tensor,
+    base: Tensor,
+    ratio: Tensor,
+    allowance: Tensor,
+    start: Tensor,
+    *,
+    slack: float,
+    iterations: int,
+) -> Served:
+    """Bracketed Newton on sqrt(D) - sqrt(k_t), with bisection; returns the best feasible law.
+
+    Feasible means charge <= allowance by `kl` of the very law that is returned, so the promise
+    does not rest on the accuracy of theta.
+    """
+    low, high = torch.zeros_like(start), torch.ones_like(start)
+    best = Served(safe.clone(), torch.zeros_like(start), torch.zeros_like(start))
+    target = torch.sqrt(allowance * (1 - slack / 2))
+    enough = allowance - slack * allowance - ABSOLUTE_SLACK
+    theta = torch.where((start > 0) & (start < 1), start, 0.5)
+    for iteration in range(iterations):
+        law = geodesic(base, ratio, theta)
+        charge = kl(law, safe)
+        feasible = charge <= allowance  # a NaN charge is not
+        better = feasible & (theta > best.theta)
+        best = Served(
+            torch.where(better.unsqueeze(-1), law, best.law),
+            torch.where(better, charge, best.charge),
+            torch.where(better, theta, best.theta),
+        )
+        low = torch.where(feasible, theta, low)
+        high = torch.where(feasible, high, theta)
+        middle = (low + high) / 2
+        done = (feasible & (charge >= enough)) | (middle <= low) | (middle >= high)
+        if done.all():
+            break
+        weight = torch.exp(law)
+        mean = (weight * ratio).sum(dim=-1)
+        spread = (weight * (ratio - mean.unsqueeze(-1)) ** 2).sum(dim=-1)
+        root = torch.sqrt(charge)
+        newton = theta + (target - root) * 2 * root / (theta * spread)
+        inside = (newton > low) & (newton < high)
+        step = torch.where(inside, newton, middle) if iteration % 3 != 2 else middle
+        theta = torch.where(done, theta, step)
+    return best

@@ -1,0 +1,79 @@
+"""Next-token laws as float64 log-probabilities: made from logits, warped, compared.
+
+Float32 log-softmax loses 1e-5 of mass at 128k tokens, which is more than a budget of 1e-3
+forgives; so a law is normalised in float64, whatever the model computes in.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from nafaudit.core.design import Decoding
+from nafaudit.core.errors import LawError
+
+NEG_INF = float("-inf")
+
+
+def log_law(logits: Tensor) -> Tensor:
+    """Normalises logits [rows, vocabulary] to float64 log-probabilities.
+
+    A logit of -inf forbids its token; logits of +inf share all the mass between them.
+
+    Raises:
+        LawError: A row has a NaN or forbids every token.
+    """
+    x = logits.to(torch.float64)
+    top = x.amax(dim=-1, keepdim=True)
+    if torch.isfinite(top).all():  # amax carries NaN, so this one look covers every entry
+        return normalise(x)
+    if torch.isnan(top).any():
+        raise LawError("a model returned NaN logits; no law can be served from them.")
+    if (top == NEG_INF).any():
+        raise LawError("a model forbids every token (all logits are -inf).")
+    certain = torch.where(x == torch.inf, 0.0, NEG_INF).to(x)
+    return normalise(torch.where(top == torch.inf, certain, x))
+
+
+def normalise(x: Tensor) -> Tensor:
+    """Subtracts the log of the total mass of each row."""
+    return x - torch.logsumexp(x, dim=-1, keepdim=True)
+
+
+def kl(p: Tensor, q: Tensor) -> Tensor:
+    """D_KL(p || q) per row in nats, from log-probabilities; inf where q forbids what p serves.
+
+    The one definition of the divergence: every recorded charge is a value of this function.
+    """
+    terms = torch.where(p == NEG_INF, 0.0, torch.exp(p) * (p - q))
+    return terms.sum(dim=-1).clamp_min(0.0)
+
+
+def geodesic(base: Tensor, ratio: Tensor, theta: Tensor) -> Tensor:
+    """Log p_theta with p_theta ~ p_safe^(1-theta) p_risky^theta, for 0 < theta < 1.
+
+    Args:
+        base: log p_safe, -inf wherever either law forbids the token.
+        ratio: log p_risky - log p_safe where both allow it, 0 elsewhere.
+        theta: One weight per row.
+    """
+    return normalise(base + theta.unsqueeze(-1) * ratio)
+
+
+def warp(logits: Tensor, seen: Tensor | None, decoding: Decoding) -> Tensor:
+    """Applies repetition penalty, then temperature, to logits [rows, vocabulary].
+
+    Args:
+        logits: As the model returned them, cut to the tokenizer's vocabulary.
+        seen: True where a token occurs in the row's prefix; needed if there is a penalty.
+        decoding: The warps.
+    """
+    if not decoding.warps:
+        return logits
+    x = logits.to(torch.float64)
+    if decoding.repetition_penalty != 1.0:
+        if seen is None:
+            raise ValueError("a repetition penalty needs the tokens already seen.")
+        penalty = decoding.repetition_penalty
+        x = torch.where(seen, torch.where(x > 0, x / penalty, x * penalty), x)
+    return x / decoding.temperature

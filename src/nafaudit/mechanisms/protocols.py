@@ -1,0 +1,58 @@
+"""What a step-level mechanism is: a rule that serves a law, and a ledger that pays for it.
+
+A new mechanism is a class with `serve`; a new budget is a class with `open` and `accrued`
+(`nafaudit.core.ledger`). Nothing else in the project knows which one runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from torch import Tensor
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.ledger import Ledger
+
+
+class Served(NamedTuple):
+    """What a rule returns for a batch of rows.
+
+    Attributes:
+        law: Log-probabilities [rows, vocabulary], float64; this is what is sampled.
+        charge: Cost of each row's law in the rule's own currency [rows], float64.
+        theta: Weight of the risky law [rows], exactly 0 or 1 if that law is served unchanged;
+            NaN for rules without a weight.
+    """
+
+    law: Tensor
+    charge: Tensor
+    theta: Tensor
+
+
+class Rule(Protocol):
+    """Two next-token laws and an allowance in, the served law and its charge out."""
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        """Serves one step for every row.
+
+        Args:
+            prefixes: Prompt and output tokens of each row so far; most rules ignore them.
+            safe: Log-law of the safe model [rows, vocabulary], float64, warped.
+            risky: The same of the risky model.
+            allowance: What each row may be charged [rows], float64; inf for no limit.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """A rule, its ledger and its debt, under the name that records carry."""
+
+    name: str
+    rule: Rule
+    ledger: Ledger
+    debt: DebtRule

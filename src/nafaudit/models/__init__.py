@@ -1,0 +1,1 @@
+"""Loading a Pair and checking that its two models speak one vocabulary."""

@@ -1,0 +1,259 @@
+"""A Pair: a safe and a risky language model over one vocabulary, loaded and checked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nafaudit.core.errors import InputError, nearest
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Token ids and what they mean; ids are the truth, text is for people.
+
+    Attributes:
+        tokens: Token string by id; None where the tokenizer has no such id.
+        special: Ids that owe no prefix debt.
+        stops: Ids that end a row.
+    """
+
+    tokens: tuple[str | None, ...]
+    special: frozenset[int]
+    stops: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the id -> token map."""
+        return hashlib.sha256(json.dumps(self.tokens).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two loaded models that may be decoded together.
+
+    Attributes:
+        safe: The model that never saw the protected text.
+        risky: The model that did.
+        tokenizer: Shared tokenizer (the safe model's, as in the paper's code).
+        vocabulary: Its ids, and which of them stop a row.
+        context: Positions that both models have.
+        fingerprint: What identifies the pair in a design: content hashes, dtype, stop ids.
+    """
+
+    safe: Any
+    risky: Any
+    tokenizer: Any
+    vocabulary: Vocabulary
+    context: int
+    fingerprint: Mapping[str, Any]
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Returns the torch dtype of a name given by a user."""
+    if name not in DTYPES:
+        raise InputError(
+            f"unknown dtype {name!r}{nearest(name, DTYPES)} Allowed: {', '.join(DTYPES)}."
+        )
+    return DTYPES[name]
+
+
+def load_pair(
+    safe: str | Path,
+    risky: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    stop_ids: Iterable[int] | None = None,
+) -> Pair:
+    """Loads two checkpoints and checks that they can be audited together.
+
+    Only safetensors weights are read and no remote code runs.
+
+    Args:
+        safe: Directory or hub id of the safe model.
+        risky: Directory or hub id of the risky model.
+        dtype: Precision of the forward passes; laws are float64 whatever this is.
+        device: Torch device of both models.
+        stop_ids: Ids that end a row; by default every end-of-text id that the tokenizer or
+            either model declares.
+
+    Raises:
+        InputError: The checkpoints are missing, or their vocabularies differ.
+    """
+    precision = torch_dtype(dtype)
+    _check_device(device)
+    tokenizers = {name: load_tokenizer(path) for name, path in (("safe", safe), ("risky", risky))}
+    same_vocabulary(tokenizers["safe"], tokenizers["risky"])
+    tokenizer = tokenizers["safe"]
+    models = {
+        name: _load_model(name, path, precision, device)
+        for name, path in (("safe", safe), ("risky", risky))
+    }
+    vocabulary = read_vocabulary(tokenizer, models.values(), stop_ids)
+    for name, model in models.items():
+        rows = model.get_input_embeddings().weight.shape[0]
+        if rows < len(vocabulary):
+            raise InputError(
+                f"the {name} model has {rows} embedding rows for a tokenizer of "
+                f"{len(vocabulary)} ids; it cannot score every token. Use the checkpoint that "
+                "belongs to this tokenizer."
+            )
+    return Pair(
+        safe=models["safe"],
+        risky=models["risky"],
+        tokenizer=tokenizer,
+        vocabulary=vocabulary,
+        context=min(_context(model) for model in models.values()),
+        fingerprint={
+            "safe": weights_hash(safe, models["safe"]),
+            "risky": weights_hash(risky, models["risky"]),
+            "vocabulary": vocabulary.hash,
+            "dtype": dtype,
+            "stop_ids": sorted(vocabulary.stops),
+        },
+    )
+
+
+def _quiet_transformers() -> None:
+    """Progress bars of a library would break up ours."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def load_tokenizer(path: str | Path) -> Any:
+    """Loads the tokenizer of a checkpoint."""
+    from transformers import AutoTokenizer
+
+    _quiet_transformers()
+
+    try:
+        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"no tokenizer could be loaded from {str(path)!r}: {_first_line(error)} Give a "
+            "directory with tokenizer.json, or the id of a model on the hub."
+        ) from error
+
+
+def token_table(tokenizer: Any) -> tuple[str | None, ...]:
+    """Token strings by id, with None for ids that the tokenizer skips."""
+    by_id: dict[int, str] = {index: token for token, index in tokenizer.get_vocab().items()}
+    return tuple(by_id.get(index) for index in range(max(by_id) + 1))
+
+
+def same_vocabulary(safe: Any, risky: Any) -> None:
+    """Raises unless both tokenizers map every id to the same token."""
+    ours, theirs = token_table(safe), token_table(risky)
+    if ours == theirs:
+        return
+    shared = sum(a == b and a is not None for a, b in zip(ours, theirs, strict=False))
+    raise InputError(
+        f"the two models do not share a vocabulary: {len(ours)} and {len(theirs)} ids, of which "
+        f"{shared} mean the same token. A budget between their laws has no meaning. Choose a "
+        "safe model trained with the risky model's tokenizer."
+    )
+
+
+def read_vocabulary(
+    tokenizer: Any, models: Iterable[Any], stop_ids: Iterable[int] | None = None
+) -> Vocabulary:
+    """Collects the ids of a tokenizer and every id that ends a text."""
+    tokens = token_table(tokenizer)
+    if stop_ids is None:
+        declared = [tokenizer.eos_token_id]
+        for model in models:
+            declared += [model.config.eos_token_id, model.generation_config.eos_token_id]
+        stops = frozenset(_flatten(declared))
+    else:
+        stops = frozenset(int(index) for index in stop_ids)
+    if outside := sorted(index for index in stops if not 0 <= index < len(tokens)):
+        raise InputError(f"stop ids {outside} are not among the tokenizer's {len(tokens)} ids.")
+    return Vocabulary(tokens, frozenset(tokenizer.all_special_ids), stops)
+
+
+def weights_hash(path: str | Path, model: Any) -> str:
+    """Content hash of a local checkpoint's configuration and weights, or the hub commit."""
+    directory = Path(path)
+    if not directory.is_dir():
+        commit = getattr(model.config, "_commit_hash", None)
+        if commit is None:
+            raise InputError(f"{str(path)!r} is neither a directory nor a hub checkpoint.")
+        return f"hub:{path}@{commit}"
+    digest = hashlib.sha256()
+    for file in sorted([directory / "config.json", *directory.glob("*.safetensors")]):
+        digest.update(file.name.encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def _flatten(ids: Iterable[Any]) -> set[int]:
+    found: set[int] = set()
+    for entry in ids:
+        if isinstance(entry, int):
+            found.add(entry)
+        elif entry is not None:
+            found |= {int(index) for index in entry}
+    return found
+
+
+def _load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    try:
+        model = AutoModelForCausalLM.from_pretrained(
+            str(path), dtype=dtype, use_safetensors=True, trust_remote_code=False
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"the {name} model could not be loaded from {str(path)!r}: {_first_line(error)} Give "
+            "a directory with config.json and model.safetensors, or a hub id."
+        ) from error
+    layer_types = set(getattr(model.config, "layer_types", None) or ())
+    if getattr(model, "_is_stateful", False) or layer_types - {
+        "full_attention",
+        "sliding_attention",
+    }:
+        raise InputError(
+            f"the {name} model ({type(model).__name__}) keeps a state that is not a table of "
+            "keys and values, so rows of different length cannot share a batch. Only attention "
+            "models are supported."
+        )
+    return model.to(device).eval()
+
+
+def _check_device(device: str) -> None:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise InputError(
+            f"device {device!r} cannot be used here: {_first_line(error)} Try --device cpu."
+        ) from error
+
+
+def _context(model: Any) -> int:
+    return int(getattr(model.config, "max_position_embeddings", None) or 1 << 30)
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__).rstrip(".") + "."

@@ -1,0 +1,102 @@
+"""Writing a file so that a kill or a power cut leaves the old one or the new one.
+
+Steps: write a temporary file beside the target, sync it, rename it over the target, sync the
+directory. Costs two syncs a file. A leftover temporary file (its name starts with a dot) is
+never read. Scope: one file at a time; the journal orders several.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nafaudit.core.errors import StoreError
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Writes a file whole, or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with temporary.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.rename(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise cannot_write(path, error) from error
+
+
+def append_line(path: Path, line: str) -> None:
+    """Appends one line and waits until it is on disk; if that fails, takes back its start."""
+    try:
+        with path.open("ab", buffering=0) as stream:
+            before = stream.tell()
+            try:
+                content = line.encode() + b"\n"
+                if stream.write(content) != len(content):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(stream.fileno())
+            except OSError:
+                stream.truncate(before)
+                raise
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
+def sync_directory(path: Path) -> None:
+    """Makes renames within a directory durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Holds a lock file; a second process gets an error, a killed one leaves nothing behind."""
+    try:
+        stream = path.open("a+")
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(
+                f"{path.parent} is being written by another process; wait for it, or give this "
+                "one its own --out."
+            ) from None
+        yield
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Holds Ctrl-C back until the block is done, so that a part is written once or not at all."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, frame: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    if caught:
+        raise KeyboardInterrupt
+
+
+def cannot_write(path: Path, error: OSError) -> StoreError:
+    """An error that says what failed and that nothing recorded is lost."""
+    return StoreError(
+        f"cannot write {path}: {error.strerror or error}. What was recorded before is safe; "
+        "make room or permission and run the same command again."
+    )

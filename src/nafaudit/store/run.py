@@ -1,0 +1,203 @@
+"""The run directory: what was designed, what was recorded, and nothing that can be derived.
+
+    design.json       identity (hashed) and extent
+    prompts.jsonl     the workload, with token ids
+    vocabulary.json   token strings by id, stop ids: text without Transformers
+    sessions.jsonl    versions, machine and probe of every session that wrote
+    journal.jsonl     one line per part: name, rows, SHA-256; what is not here does not exist
+    parts/            trajectories as Parquet
+
+A part is written whole, synced and renamed before its journal line is appended. A journal
+whose last line is torn is cut back to its last whole line before the next append.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.design import Design, Extent, differences
+from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store import parts
+from nafaudit.store.files import append_line, cannot_write, exclusive, write_whole
+from nafaudit.workload import Prompt
+
+
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """A prompt with the token ids that the models were given."""
+
+    prompt: Prompt
+    tokens: tuple[int, ...]
+
+
+class Run:
+    """A run directory, open for reading."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not (path / "design.json").is_file():
+            raise InputError(
+                f"{path} is not a run directory (no design.json); name one that `nafaudit run` "
+                "wrote."
+            )
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """The design as recorded: identity, extent, hash."""
+        data: dict[str, Any] = json.loads((self.path / "design.json").read_text())
+        return data
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """Streams every journalled trajectory, one part in memory at a time."""
+        for entry in self._journal():
+            yield from parts.decode(self._content(entry))
+
+    def keys(self) -> set[Key]:
+        """Which trajectories are recorded."""
+        return {key for entry in self._journal() for key in parts.decode_keys(self._content(entry))}
+
+    def prompts(self) -> list[TokenizedPrompt]:
+        """The workload."""
+        lines = (self.path / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
+
+    def _journal(self) -> list[dict[str, Any]]:
+        entries, _ = read_journal(self.path / "journal.jsonl")
+        return entries
+
+    def _content(self, entry: Mapping[str, Any]) -> bytes:
+        path = self.path / "parts" / str(entry["part"])
+        try:
+            content: bytes = path.read_bytes()
+        except OSError as error:
+            raise StoreError(
+                f"{path} is in the journal but cannot be read: {error.strerror}. Restore it, or "
+                "start a new run with another --out."
+            ) from error
+        if hashlib.sha256(content).hexdigest() != entry["sha256"]:
+            raise StoreError(
+                f"{path} is not what was journalled (its SHA-256 differs): it was damaged or "
+                "edited. Restore it, or start a new run with another --out."
+            )
+        return content
+
+
+class RunWriter:
+    """Appends trajectories to a run; made by `open_for_writing`, which holds the lock."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        entries, whole = read_journal(run.path / "journal.jsonl")
+        journal = run.path / "journal.jsonl"
+        if journal.exists() and journal.stat().st_size != whole:
+            with journal.open("r+b") as stream:
+                stream.truncate(whole)
+        # Parts renamed but never journalled keep their names; they are not read.
+        numbers = [int(path.stem) for path in (run.path / "parts").glob("[0-9]*.parquet")]
+        self._next = max([0, *numbers, *(int(Path(e["part"]).stem) for e in entries)]) + 1
+
+    def append(self, trajectories: Sequence[Trajectory]) -> None:
+        """Records some trajectories; when this returns they are on disk."""
+        if not trajectories:
+            return
+        content = parts.encode(trajectories)
+        name = f"{self._next:06d}.parquet"
+        self._next += 1
+        write_whole(self.run.path / "parts" / name, content)
+        entry = {
+            "part": name,
+            "rows": len(trajectories),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+        append_line(self.run.path / "journal.jsonl", json.dumps(entry))
+
+    def note_session(self, facts: Mapping[str, Any]) -> None:
+        """Records what this session ran on."""
+        append_line(self.run.path / "sessions.jsonl", json.dumps(facts, sort_keys=True))
+
+
+@contextmanager
+def open_for_writing(
+    path: Path,
+    design: Design,
+    prompts: Sequence[TokenizedPrompt],
+    vocabulary: Mapping[str, Any],
+) -> Iterator[RunWriter]:
+    """Creates a run, or resumes it if the identity is the same.
+
+    Raises:
+        InputError: The directory holds a run of another identity; the keys are named.
+        StoreError: It cannot be written, or another process is writing it.
+    """
+    try:
+        (path / "parts").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    with exclusive(path / "lock"):
+        identity = design.identity.to_json()
+        extent = _extent_json(design.extent)
+        if (path / "design.json").exists():
+            recorded = Run(path).design
+            if found := differences(identity, recorded["identity"]):
+                raise InputError(
+                    f"{path} holds another run; it differs in\n  "
+                    + "\n  ".join(found)
+                    + "\nGive this run its own --out, or repeat the run's own options to resume."
+                )
+            extent = _grown(recorded["extent"], extent)
+        else:
+            rows = [{"prompt": asdict(p.prompt), "tokens": list(p.tokens)} for p in prompts]
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_whole(path / "prompts.jsonl", lines.encode())
+            write_whole(path / "vocabulary.json", json.dumps(vocabulary).encode())
+        data = {"hash": design.identity.hash, "identity": identity, "extent": extent}
+        write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
+        yield RunWriter(Run(path))
+
+
+def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Returns the whole entries of a journal and how many bytes they take.
+
+    A torn last line is left out. A broken line before the last is damage, and an error.
+    """
+    if not path.exists():
+        return [], 0
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    entries = []
+    for number, line in enumerate(content[:whole].splitlines(), start=1):
+        try:
+            entry = json.loads(line)
+            entry["part"], entry["rows"], entry["sha256"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{path}:{number} is not a journal entry; the file was damaged or edited. "
+                "Restore it, or start a new run with another --out."
+            ) from error
+        entries.append(entry)
+    return entries, whole
+
+
+def _extent_json(extent: Extent) -> dict[str, Any]:
+    return {
+        "budgets": [str(k) if k == float("inf") else k for k in extent.budgets],
+        "trajectories": extent.trajectories,
+        "prompts": len(extent.prompts),
+    }
+
+
+def _grown(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The extent that covers both; a smaller request never forgets what is recorded."""
+    return {
+        "budgets": sorted({*recorded["budgets"], *asked["budgets"]}, key=float),
+        "trajectories": max(recorded["trajectories"], asked["trajectories"]),
+        "prompts": max(recorded["prompts"], asked["prompts"]),
+    }

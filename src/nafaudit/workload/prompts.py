@@ -1,0 +1,91 @@
+"""Reading prompts from JSON Lines, with an error that names file, line and remedy."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from nafaudit.core.errors import InputError
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt.
+
+    Attributes:
+        id: Unique within a workload; part of the key of every draw.
+        text: What the models are given.
+        label: Its class.
+        reference: Text that an output is compared with; empty if there is none.
+    """
+
+    id: str
+    text: str
+    label: str = "prompt"
+    reference: str = ""
+
+
+def read_prompts(path: Path) -> list[Prompt]:
+    """Reads one JSON object per line: `id` and `text`, optionally `class` and `reference`.
+
+    Blank lines are skipped; a missing id becomes `<file name>:<line>`.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; give a JSON Lines file of prompts.") from None
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path}: not UTF-8 (byte {error.start}); convert it, for example with iconv."
+        ) from error
+    prompts = [
+        _prompt(line, f"{path}:{number}", f"{path.stem}:{number}")
+        for number, line in enumerate(lines, start=1)
+        if line.strip()
+    ]
+    check_prompts(prompts, str(path))
+    return prompts
+
+
+def check_prompts(prompts: Sequence[Prompt], where: str) -> None:
+    """Raises if there is no prompt or if two share an id."""
+    if not prompts:
+        raise InputError(f"{where}: no prompts; one JSON object with 'id' and 'text' per line.")
+    seen: set[str] = set()
+    for prompt in prompts:
+        if prompt.id in seen:
+            raise InputError(
+                f"{where}: prompt id {prompt.id!r} occurs twice; ids key the draws, so they "
+                "must be unique."
+            )
+        seen.add(prompt.id)
+
+
+def workload_hash(prompts: Iterable[Prompt]) -> str:
+    """SHA-256 of all prompts, in order."""
+    text = json.dumps([asdict(prompt) for prompt in prompts], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _prompt(line: str, where: str, default_id: str) -> Prompt:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from error
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: a JSON object is needed, got {type(row).__name__}.")
+    fields = {
+        "id": row.get("id", default_id),
+        "text": row.get("text", row.get("prompt")),
+        "label": row.get("class", "prompt"),
+        "reference": row.get("reference", ""),
+    }
+    for name, value in fields.items():
+        if not isinstance(value, str):
+            raise InputError(f"{where}: {name!r} must be a string, got {value!r}.")
+    if not fields["text"].strip():
+        raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
+    return Prompt(**fields)
