@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import Banking, Payment, as_budget
+
+
+def _pay(charge: float) -> Payment:
+    return Payment(charge, 0.0, 0)
+
+
+@given(
+    st.floats(0, 10),
+    st.floats(0, 30),
+    st.lists(st.floats(0, 1), min_size=1, max_size=60),
+)
+def test_spending_shares_of_the_allowance_never_exceeds_what_was_granted(
+    k: float, debt: float, shares: list[float]
+) -> None:
+    account = Banking().open(k, debt)
+    spent = 0.0
+    granted = Banking().accrued(k, debt, np.zeros(len(shares), np.int32))
+    for t, share in enumerate(shares):
+        allowance = account.allowance()
+        assert allowance == max(0.0, (t + 1) * k - spent - debt)
+        charge = share * allowance
+        account.pay(_pay(charge))
+        spent += charge
+        assert spent <= max(0.0, granted[t]) * (1 + 1e-12) + 1e-12
+
+
+def test_an_overspend_shows() -> None:
+    account = Banking().open(1.0, 0.0)
+    account.pay(_pay(1.5))
+    assert account.allowance() == 0.5
+
+
+def test_risky_only_has_no_limit_even_after_an_infinite_charge() -> None:
+    account = Banking().open(as_budget(-1), 3.0)
+    account.pay(_pay(math.inf))
+    assert account.allowance() == math.inf
+
+
+@pytest.mark.parametrize("k", [-0.5, -2, math.nan])
+def test_bad_budgets_are_refused(k: float) -> None:
+    with pytest.raises(InputError, match="k must be at least 0"):
+        as_budget(k)

@@ -1,0 +1,337 @@
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import gumbel, sound_stream
+from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.rows import RowModel
+from nafaudit.lab.tiny import build_checkpoint
+from nafaudit.mechanisms import twin
+from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.protocols import Mechanism, Served
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.models.pair import Pair, load_pair
+
+INF = math.inf
+BUDGETS = (0.0, 0.4, 3.0, INF)
+ARCHITECTURES = ("llama", "gpt2", "gemma2", "mistral")
+Paths = Callable[[str], tuple[Path, Path]]
+
+
+@pytest.fixture(scope="module", params=ARCHITECTURES)
+def pair(request: pytest.FixtureRequest, tiny_pair_paths: Paths) -> Pair:
+    return load_pair(*tiny_pair_paths(request.param))
+
+
+@pytest.fixture(scope="module")
+def llama(tiny_pair_paths: Paths) -> Pair:
+    return load_pair(*tiny_pair_paths("llama"))
+
+
+def request(
+    number: int, length: int, budgets: tuple[float, ...] = BUDGETS, trajectories: int = 1
+) -> PromptRequest:
+    draw = random.Random(number)
+    tokens = (0, *(draw.randrange(2, 320) for _ in range(length)))
+    name = f"p{number}"
+    rows = tuple(
+        RowRequest(k, j, sound_stream(0, "test", name, j))
+        for j in range(trajectories)
+        for k in budgets
+    )
+    return PromptRequest(name, tokens, rows)
+
+
+def decode(
+    pair: Pair,
+    requests: list[PromptRequest],
+    *,
+    batch: int = 8,
+    decoding: Decoding = Decoding(max_new_tokens=16),  # noqa: B008 - frozen
+    rule: Mechanism | None = None,
+    width: int = 128,
+) -> dict[Key, Trajectory]:
+    rule = rule or mechanism("anchored", DebtRule())
+    decoder = Decoder(pair, rule, decoding, width=width, batch=batch)
+    return {trajectory.key: trajectory for trajectory in decoder.decode(requests)}
+
+
+def same(one: dict[Key, Trajectory], other: dict[Key, Trajectory]) -> bool:
+    return all(one[key].same_as(other[key]) for key in one.keys() & other.keys())
+
+
+def test_a_row_is_bit_identical_alone_in_a_crowd_reordered_and_after_a_refill(pair: Pair) -> None:
+    requests = [request(i, 4 + 5 * i, trajectories=2) for i in range(9)]
+    crowd = decode(pair, requests, batch=32)
+    assert len(crowd) == 9 * 2 * len(BUDGETS)
+    target = requests[2]
+    alone = decode(pair, [replace(target, rows=target.rows[1:2])], batch=1)
+    assert len(alone) == 1
+    assert same(alone, crowd)
+    assert same(decode(pair, requests[::-1], batch=32), crowd)
+    assert same(decode(pair, requests, batch=3), crowd)  # every row but three is a refill
+    assert same(decode(pair, requests[1:4], batch=40), crowd)
+
+
+@settings(max_examples=15)
+@given(st.randoms(use_true_random=False), st.integers(1, 13))
+def test_random_batch_histories(llama: Pair, shuffle: random.Random, batch: int) -> None:
+    requests = [request(i, 3 + 7 * i % 40, trajectories=2) for i in range(6)]
+    expected = decode(llama, requests)
+    mixed = [replace(r, rows=tuple(shuffle.sample(r.rows, len(r.rows)))) for r in requests]
+    shuffle.shuffle(mixed)
+    assert same(decode(llama, mixed, batch=batch), expected)
+
+
+def laws(pair: Pair, model: Any, tokens: list[int], new: int) -> np.ndarray:
+    """Every next-token law of the last `new` tokens from one plain pass, no cache."""
+    with torch.inference_mode():
+        ids = torch.tensor([tokens])
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+    return logits[-new - 1 : -1, : len(pair.vocabulary)].double().log_softmax(-1).numpy()
+
+
+def test_records_are_what_a_plain_pass_and_the_slow_twin_say(pair: Pair) -> None:
+    requests = [request(i, 6 + 9 * i) for i in range(3)]
+    for key, trajectory in decode(pair, requests).items():
+        prompt = next(r for r in requests if r.prompt == key.prompt)
+        steps = trajectory.steps
+        tokens = [*prompt.tokens, *steps.token.tolist()]
+        safe = laws(pair, pair.safe, tokens, len(steps))
+        risky = laws(pair, pair.risky, tokens, len(steps))
+        spent = 0.0
+        for t, token in enumerate(steps.token):
+            allowance = (
+                INF if key.k == INF else max(0.0, (t + 1) * key.k - spent - trajectory.debt)
+            )
+            assert steps.allowance[t] == pytest.approx(allowance, abs=1e-12)
+            theta = twin.largest_theta(safe[t], risky[t], allowance)
+            served = twin.mixture(safe[t], risky[t], theta)
+            # A plain pass differs by float32 noise, about 1e-5 nats on logits of size 30.
+            near = {"rel": 1e-4, "abs": 1e-4}
+            assert steps.charge[t] == pytest.approx(twin.divergence(served, safe[t]), **near)
+            assert steps.theta[t] == pytest.approx(theta, abs=2e-3)
+            assert steps.safe[t] == pytest.approx(safe[t][token], **near)
+            assert steps.risky[t] == pytest.approx(risky[t][token], **near)
+            assert steps.served[t] == pytest.approx(served[token], abs=5e-3)
+            scores = served + gumbel(prompt.rows[0].stream, t, len(served))
+            assert scores[token] >= scores.max() - 1e-3
+            assert steps.charge[t] <= steps.allowance[t]
+            spent += steps.charge[t]
+
+
+def test_rows_end_at_any_stop_id_and_nothing_follows(tiny_pair_paths: Paths) -> None:
+    stops = set(range(1, 200))
+    pair = load_pair(*tiny_pair_paths("llama"), stop_ids=stops)
+    decoded = decode(pair, [request(i, 8, trajectories=3) for i in range(6)])
+    assert {t.stopped for t in decoded.values()} == {True, False} or all(
+        t.stopped for t in decoded.values()
+    )
+    for trajectory in decoded.values():
+        ends = [int(token) in stops for token in trajectory.steps.token]
+        assert not any(ends[:-1])
+        assert ends[-1] == trajectory.stopped
+        assert trajectory.stopped or len(trajectory) == 16
+
+
+def test_stop_ids_come_from_tokenizer_and_models(tiny_pair_paths: Paths, tmp_path: Path) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    copy = tmp_path / "risky"
+    copy.mkdir()
+    for file in risky.iterdir():
+        (copy / file.name).write_bytes(file.read_bytes())
+    settings_file = copy / "generation_config.json"
+    data = json.loads(settings_file.read_text())
+    settings_file.write_text(json.dumps(data | {"eos_token_id": [1, 77]}))
+    assert load_pair(safe, copy).vocabulary.stops == {1, 77}
+    with pytest.raises(InputError, match="stop ids"):
+        load_pair(safe, risky, stop_ids=[100_000])
+
+
+def test_rows_beyond_the_tokenizer_are_never_served(
+    tiny_pair_paths: Paths, tmp_path: Path
+) -> None:
+    paths = [build_checkpoint(tmp_path / n, s, spare_rows=70) for n, s in (("a", 1), ("b", 2))]
+    padded = load_pair(*paths)
+    size = len(padded.vocabulary)
+    assert padded.safe.get_input_embeddings().weight.shape[0] == size + 70
+    with torch.no_grad():  # the spare rows would win every draw
+        for model in (padded.safe, padded.risky):
+            model.get_output_embeddings().weight[size:] = 50.0
+    for trajectory in decode(padded, [request(i, 5) for i in range(4)]).values():
+        assert int(trajectory.steps.token.max()) < size
+        assert np.isfinite(trajectory.steps.charge).all()
+
+
+def test_debt_depends_on_the_prompt_alone(pair: Pair) -> None:
+    rule = mechanism("anchored", DebtRule())
+    decoding = Decoding(max_new_tokens=2)
+    prompts = [request(i, length) for i, length in enumerate((1, 2, 3, 5, 30, 60))]
+    decoded = decode(pair, prompts, decoding=decoding, batch=32)
+    decoder = Decoder(pair, rule, decoding, width=128, batch=1)
+    for prompt in prompts:
+        debt = decoder.debt(prompt.tokens)
+        assert {t.debt for k, t in decoded.items() if k.prompt == prompt.prompt} == {debt}
+        tokens = list(prompt.tokens)
+        both = [laws(pair, m, tokens, len(tokens) - 1) for m in (pair.risky, pair.safe)]
+        ratios = [float(both[0][i, t] - both[1][i, t]) for i, t in enumerate(tokens[1:])]
+        top = sorted((r for r in ratios if r > 0), reverse=True)[:5]
+        assert debt == pytest.approx(sum(top) / len(top) if top else 0.0, abs=1e-4)
+
+
+def test_special_tokens_owe_nothing_and_one_token_owes_nothing(llama: Pair) -> None:
+    decoder = Decoder(llama, mechanism("anchored", DebtRule()), Decoding(), width=256, batch=1)
+    assert decoder.debt([0]) == 0
+    assert decoder.debt([0, 1, 1, 1]) == 0
+    assert decoder.debt([0, 5, 9, 200]) > 0
+
+
+def test_debt_is_of_the_warped_laws(llama: Pair) -> None:
+    rule = mechanism("anchored", DebtRule())
+    tokens = [0, 40, 41, 40, 90, 41, 17]
+    warped = Decoding(max_new_tokens=2, temperature=0.7, repetition_penalty=1.3)
+    debt = Decoder(llama, rule, warped, width=64, batch=1).debt(tokens)
+    ratios = []
+    with torch.inference_mode():
+        raw = [m(input_ids=torch.tensor([tokens])).logits[0] for m in (llama.risky, llama.safe)]
+    for i in range(1, len(tokens)):
+        logp = []
+        for logits in raw:
+            x = logits[i - 1, : len(llama.vocabulary)].double()
+            for token in set(tokens[:i]):
+                x[token] = x[token] / 1.3 if x[token] > 0 else x[token] * 1.3
+            logp.append(float((x / 0.7).log_softmax(-1)[tokens[i]]))
+        ratios.append(logp[0] - logp[1])
+    top = sorted((r for r in ratios if r > 0), reverse=True)[:5]
+    assert debt == pytest.approx(sum(top) / len(top), abs=1e-4)
+    assert debt != pytest.approx(
+        Decoder(llama, rule, Decoding(max_new_tokens=2), width=64, batch=1).debt(tokens), abs=1e-2
+    )
+
+
+def test_a_long_prompt_is_read_in_chunks(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prompt = request(3, 150, budgets=(0.5,))
+    decoding = Decoding(max_new_tokens=6)
+    whole = decode(llama, [prompt], width=192, decoding=decoding)
+    sizes = []
+    forward = RowModel._forward
+
+    def small_chunks(self: RowModel, *args: Any) -> torch.Tensor:
+        logits: torch.Tensor = forward(self, *args)
+        sizes.append(logits.shape[0] * logits.shape[1])
+        return logits
+
+    monkeypatch.setattr("nafaudit.engine.rows._CHUNK_TOKENS", 16)
+    monkeypatch.setattr(RowModel, "_forward", small_chunks)
+    chunked = decode(llama, [prompt], width=192, decoding=decoding)
+    assert max(sizes) == 16  # never [prompt, vocabulary] at once
+    (one,), (other,) = whole.values(), chunked.values()
+    assert one.debt == pytest.approx(other.debt, abs=1e-5)
+    assert one.steps.charge == pytest.approx(other.steps.charge, abs=1e-4)
+
+
+def test_a_prompt_is_read_once_for_all_its_rows(
+    llama: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = []
+    prefill = RowModel.prefill
+    monkeypatch.setattr(
+        RowModel,
+        "prefill",
+        lambda self, tokens, visit: reads.append(len(tokens)) or prefill(self, tokens, visit),
+    )
+    decode(llama, [request(i, 5, trajectories=3) for i in range(2)], batch=4)
+    assert len(reads) == 2 * 2
+
+
+def test_budgets_share_their_draws(llama: Pair) -> None:
+    decoded = decode(llama, [request(1, 12, budgets=(1e6, INF), trajectories=3)])
+    for trajectory in range(3):
+        rich, free = (
+            next(t for k, t in decoded.items() if k.k == b and k.trajectory == trajectory)
+            for b in (1e6, INF)
+        )
+        assert rich.steps.token.tolist() == free.steps.token.tolist()
+        assert rich.spend == free.spend > 0
+
+
+def test_baselines_log_their_true_charge(llama: Pair) -> None:
+    decoded = decode(llama, [request(i, 9) for i in range(3)])
+    for key, trajectory in decoded.items():
+        if key.k == 0:
+            assert trajectory.spend == 0
+            assert (trajectory.steps.theta == 0).all()
+        if key.k == INF:
+            assert trajectory.spend > 1
+            assert (trajectory.steps.theta == 1).all()
+            assert np.isposinf(trajectory.steps.allowance).all()
+
+
+class BadRule:
+    """Serves something that is not a law."""
+
+    def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Served:
+        out = Anchored().serve(prefixes, safe, risky, allowance)
+        return Served(out.law, out.charge * math.nan, out.theta)
+
+
+def test_a_rule_that_charges_nan_is_named(llama: Pair) -> None:
+    sound = mechanism("anchored", DebtRule())
+    with pytest.raises(LawError, match="mechanism broken served prompt 'p0'"):
+        decode(llama, [request(0, 4)], rule=replace(sound, name="broken", rule=BadRule()))
+
+
+class BanRepeats:
+    """A rule that sees the prefix: never the same token twice in a row; else the safe law."""
+
+    def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Served:
+        law = safe.clone()
+        for row, prefix in enumerate(prefixes):
+            law[row, prefix[-1]] = -INF
+        law = law - torch.logsumexp(law, -1, keepdim=True)
+        charge = (torch.exp(law) * (law - safe)).nan_to_num(0.0).sum(-1)
+        return Served(law, charge, torch.full_like(charge, math.nan))
+
+
+def test_a_rule_may_see_the_prefix(llama: Pair) -> None:
+    rule = Mechanism("no repeats", BanRepeats(), mechanism("anchored", DebtRule()).ledger, DebtRule(0))
+    decoded = decode(llama, [request(i, 4, budgets=(1.0,), trajectories=4) for i in range(3)], rule=rule)
+    for trajectory in decoded.values():
+        assert trajectory.debt == 0
+        assert (np.diff(trajectory.steps.token) != 0).all()
+        assert np.isnan(trajectory.steps.theta).all()
+
+
+def test_what_does_not_fit_is_refused_before_decoding(llama: Pair) -> None:
+    with pytest.raises(InputError, match="context of 512"):
+        decode(llama, [request(0, 4)], width=1024)
+    with pytest.raises(InputError, match="does not fit the run's 64 positions"):
+        decode(llama, [request(0, 60)], width=64)
+    with pytest.raises(InputError, match="has no tokens"):
+        decode(llama, [replace(request(0, 4), tokens=())])
+
+
+def test_bfloat16_and_float64_models_decode(tiny_pair_paths: Paths) -> None:
+    for dtype in ("bfloat16", "float64"):
+        pair = load_pair(*tiny_pair_paths("llama"), dtype=dtype)
+        for trajectory in decode(pair, [request(1, 9)]).values():
+            steps = trajectory.steps
+            assert (steps.charge <= steps.allowance).all()
