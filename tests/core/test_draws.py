@@ -55,7 +55,9 @@ def test_layout_is_frozen() -> None:
     stream = sound_stream(0, "audit", "bookmia.00.11", 3)
     assert stream.key == 0x905D66C8B7F3ADF23B24D622655C017E
     assert paper_stream(24565).key == 0xC1DDBB3A520E7D5865752A907D8FC11B
-    assert gumbel(stream, 7, 3).tolist() == pytest.approx([0.8000421098803572, 1.4692158249194875, 1.7744838113309096], rel=1e-15)
+    assert gumbel(stream, 7, 3).tolist() == pytest.approx(
+        [0.8000421098803572, 1.4692158249194875, 1.7744838113309096], rel=1e-15
+    )
 
 
 def test_extreme_words_stay_inside_and_give_finite_noise() -> None:

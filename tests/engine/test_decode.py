@@ -104,7 +104,13 @@ def laws(pair: Pair, model: Any, tokens: list[int], new: int) -> np.ndarray:
     with torch.inference_mode():
         ids = torch.tensor([tokens])
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
-    return logits[-new - 1 : -1, : len(pair.vocabulary)].double().log_softmax(-1).numpy()
+    law = logits[-new - 1 : -1, : len(pair.vocabulary)].double().log_softmax(-1)
+    return np.asarray(law)
+
+
+def near(value: float) -> Any:
+    """Equal up to the float32 noise of another kernel: about 1e-5 nats on logits of size 30."""
+    return pytest.approx(value, rel=1e-4, abs=1e-4)
 
 
 def test_records_are_what_a_plain_pass_and_the_slow_twin_say(pair: Pair) -> None:
@@ -117,18 +123,14 @@ def test_records_are_what_a_plain_pass_and_the_slow_twin_say(pair: Pair) -> None
         risky = laws(pair, pair.risky, tokens, len(steps))
         spent = 0.0
         for t, token in enumerate(steps.token):
-            allowance = (
-                INF if key.k == INF else max(0.0, (t + 1) * key.k - spent - trajectory.debt)
-            )
+            allowance = INF if key.k == INF else max(0.0, (t + 1) * key.k - spent - trajectory.debt)
             assert steps.allowance[t] == pytest.approx(allowance, abs=1e-12)
             theta = twin.largest_theta(safe[t], risky[t], allowance)
             served = twin.mixture(safe[t], risky[t], theta)
-            # A plain pass differs by float32 noise, about 1e-5 nats on logits of size 30.
-            near = {"rel": 1e-4, "abs": 1e-4}
-            assert steps.charge[t] == pytest.approx(twin.divergence(served, safe[t]), **near)
+            assert steps.charge[t] == near(twin.divergence(served, safe[t]))
             assert steps.theta[t] == pytest.approx(theta, abs=2e-3)
-            assert steps.safe[t] == pytest.approx(safe[t][token], **near)
-            assert steps.risky[t] == pytest.approx(risky[t][token], **near)
+            assert steps.safe[t] == near(safe[t][token])
+            assert steps.risky[t] == near(risky[t][token])
             assert steps.served[t] == pytest.approx(served[token], abs=5e-3)
             scores = served + gumbel(prompt.rows[0].stream, t, len(served))
             assert scores[token] >= scores.max() - 1e-3
@@ -164,9 +166,7 @@ def test_stop_ids_come_from_tokenizer_and_models(tiny_pair_paths: Paths, tmp_pat
         load_pair(safe, risky, stop_ids=[100_000])
 
 
-def test_rows_beyond_the_tokenizer_are_never_served(
-    tiny_pair_paths: Paths, tmp_path: Path
-) -> None:
+def test_rows_beyond_the_tokenizer_are_never_served(tiny_pair_paths: Paths, tmp_path: Path) -> None:
     paths = [build_checkpoint(tmp_path / n, s, spare_rows=70) for n, s in (("a", 1), ("b", 2))]
     padded = load_pair(*paths)
     size = len(padded.vocabulary)
@@ -225,9 +225,7 @@ def test_debt_is_of_the_warped_laws(llama: Pair) -> None:
     )
 
 
-def test_a_long_prompt_is_read_in_chunks(
-    llama: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_prompt_is_read_in_chunks(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = request(3, 150, budgets=(0.5,))
     decoding = Decoding(max_new_tokens=6)
     whole = decode(llama, [prompt], width=192, decoding=decoding)
@@ -253,11 +251,12 @@ def test_a_prompt_is_read_once_for_all_its_rows(
 ) -> None:
     reads = []
     prefill = RowModel.prefill
-    monkeypatch.setattr(
-        RowModel,
-        "prefill",
-        lambda self, tokens, visit: reads.append(len(tokens)) or prefill(self, tokens, visit),
-    )
+
+    def counted(self: RowModel, tokens: Any, visit: Any) -> Any:
+        reads.append(len(tokens))
+        return prefill(self, tokens, visit)
+
+    monkeypatch.setattr(RowModel, "prefill", counted)
     decode(llama, [request(i, 5, trajectories=3) for i in range(2)], batch=4)
     assert len(reads) == 2 * 2
 
@@ -312,8 +311,12 @@ class BanRepeats:
 
 
 def test_a_rule_may_see_the_prefix(llama: Pair) -> None:
-    rule = Mechanism("no repeats", BanRepeats(), mechanism("anchored", DebtRule()).ledger, DebtRule(0))
-    decoded = decode(llama, [request(i, 4, budgets=(1.0,), trajectories=4) for i in range(3)], rule=rule)
+    rule = Mechanism(
+        "no repeats", BanRepeats(), mechanism("anchored", DebtRule()).ledger, DebtRule(0)
+    )
+    decoded = decode(
+        llama, [request(i, 4, budgets=(1.0,), trajectories=4) for i in range(3)], rule=rule
+    )
     for trajectory in decoded.values():
         assert trajectory.debt == 0
         assert (np.diff(trajectory.steps.token) != 0).all()

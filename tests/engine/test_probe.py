@@ -61,5 +61,5 @@ def test_refuses_a_model_whose_cache_is_not_ours(tiny_pair_paths: Paths) -> None
         return logits.new_ones(1, 1, logits.shape[-1]).cumsum(-1) * (0.1 if cached else 0)
 
     _shift_logits(pair.safe, only_cached)
-    with pytest.raises(InputError, match="the safe model .* cannot be audited here"):
+    with pytest.raises(InputError, match=r"the safe model .* cannot be audited here"):
         run(pair)

@@ -11,9 +11,9 @@ import numpy as np
 from nafaudit.core.finding import (
     Finding,
     Witness,
-    kept_verdict,
+    judge_kept,
+    judge_tested,
     own_tolerance,
-    tested_verdict,
 )
 from nafaudit.core.ledger import Banking, Ledger
 from nafaudit.core.trajectory import Key, Trajectory
@@ -73,7 +73,7 @@ class Invariant:
 
     def finding(self) -> Finding:
         """VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE."""
-        verdict = kept_verdict(self.trajectories, self.violations)
+        verdict = judge_kept(self.trajectories, self.violations)
         if self.violations:
             text = (
                 f"{self.violations} of {self.trajectories} trajectories exceed their budget, the "
@@ -121,7 +121,7 @@ class Regime:
 
     def finding(self) -> Finding:
         """ACTIVE or IDLE with the share of active steps."""
-        verdict = tested_verdict(self.active, self.steps - self.opening)
+        verdict = judge_tested(self.active, self.steps - self.opening)
         text = (
             f"{self.share(self.active):.2%} of {self.steps} steps active, "
             f"{self.share(self.forced):.2%} forced to the safe model, "

@@ -30,10 +30,10 @@ def run(
         str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
     ] = None,
     k: Annotated[
-        list[str] | None, typer.Option(help="Budgets in nats per token: --k 1,3,5.")
+        list[str] | None, typer.Option(help="Budgets in nats per token. Default: 1,3,5.")
     ] = None,
     trajectories: Annotated[
-        int | None, typer.Option(help="Executions per prompt and budget.")
+        int | None, typer.Option(help="Executions per prompt and budget. Default: 4.")
     ] = None,
     limit: Annotated[
         int | None, typer.Option(help="At most so many prompts; 0 for all. Default: 0.")
@@ -42,23 +42,23 @@ def run(
         int | None, typer.Option(help="Length limit T. Default: 200.")
     ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="On both models, before the solve.")
+        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="On both models, before the solve.")
+        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
     ] = None,
     prefix_n: Annotated[
-        int | None, typer.Option(help="Prompt tokens that make up the prefix debt.")
+        int | None, typer.Option(help="Prompt tokens that make up the debt. Default: 5.")
     ] = None,
     prefix_debt: Annotated[
         bool | None, typer.Option(help="Charge prompts a prefix debt. Default: yes.")
     ] = None,
     debt: Annotated[
-        str | None, typer.Option(help="positives (the paper's code) or official.")
+        str | None, typer.Option(help="Definition: positives or official. Default: positives.")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Run seed. Default: 0.")] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Rows decoded together; changes speed only.")
+        int | None, typer.Option(help="Rows decoded together; changes speed only. Default: 32.")
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Torch threads. Default: 1.")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device. Default: cpu.")] = None,

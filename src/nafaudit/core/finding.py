@@ -65,14 +65,14 @@ class Finding:
     witness: Witness | None = None
 
 
-def kept_verdict(trajectories: int, violations: int) -> Kept:
+def judge_kept(trajectories: int, violations: int) -> Kept:
     """The first verdict, from counts of trajectories."""
     if violations:
         return Kept.VIOLATED
     return Kept.WITHIN if trajectories >= MIN_TRAJECTORIES else Kept.INCONCLUSIVE
 
 
-def tested_verdict(active: int, steps: int) -> Tested:
+def judge_tested(active: int, steps: int) -> Tested:
     """The second verdict, from counts of steps outside debt-forced openings."""
     if not steps:
         return Tested.UNKNOWN

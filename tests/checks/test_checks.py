@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from nafaudit.checks.checks import Invariant, Regime, Utilisation
+from nafaudit.checks.verdict import judge
+from nafaudit.core import finding as words
+from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
+from nafaudit.core.trajectory import Key, Trajectory, theta_as_recorded
+from nafaudit.stats import zero_count_upper
+from tests.records import many, trajectory
+
+KEY = Key("p", "anchored", 1.0, 0)
+
+
+def invariant(*trajectories: Trajectory) -> Invariant:
+    check = Invariant()
+    for one in trajectories:
+        check.see(one)
+    return check
+
+
+def test_sound_trajectories_are_within() -> None:
+    finding = invariant(*many(20)).finding()
+    assert finding.verdict == Kept.WITHIN
+    assert "true rate below 13.91% at 95 %" in finding.text
+
+
+def test_fewer_than_twenty_say_nothing() -> None:
+    assert invariant(*many(19)).finding().verdict == Kept.INCONCLUSIVE
+    assert Invariant().finding().verdict == Kept.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("excess, violated", [(1e-3, True), (1e-5, True), (1e-8, False)])
+def test_a_step_above_its_allowance(excess: float, violated: bool) -> None:
+    charge = [0.5, 1.5 + excess, 0.1]  # 0.5 was saved, so the second step may spend 1.5
+    found = invariant(*many(30), trajectory(KEY, charge)).finding()
+    assert (found.verdict == Kept.VIOLATED) == violated
+    if violated:
+        assert found.witness == Witness(KEY, 1)
+
+
+def test_a_prefix_above_its_budget_although_every_step_claims_room() -> None:
+    lying = trajectory(KEY, [1.0, 1.0, 1.0], allowance=[9.0, 9.0, 9.0], debt=0.5)
+    found = invariant(lying).finding()
+    assert found.verdict == Kept.VIOLATED
+    assert "worst by 0.5 nats" in found.text
+
+
+def test_nothing_may_be_spent_before_the_debt_is_paid() -> None:
+    assert invariant(trajectory(KEY, [0.0, 0.0], debt=5.0)).violations == 0
+    assert invariant(trajectory(KEY, [0.0, 1e-3], debt=5.0, allowance=[0, 1])).violations == 1
+
+
+def test_an_infinite_charge_violates_any_budget_but_none() -> None:
+    risky = Key("p", "anchored", math.inf, 0)
+    assert invariant(trajectory(risky, [math.inf], allowance=[math.inf])).violations == 0
+    assert invariant(trajectory(KEY, [math.inf])).violations == 1
+
+
+def test_regime_counts_and_the_debts_share() -> None:
+    check = Regime()
+    theta = [0, 0, 0.4, 1, 1]
+    allowance = [0.0, 0.0, 0.5, 1, 1]
+    check.see(trajectory(KEY, [0, 0, 0.5, 0.2, 0.2], debt=2.5, theta=theta, allowance=allowance))
+    assert (check.forced, check.active, check.free, check.opening) == (2, 1, 2, 2)
+    assert check.finding().verdict == words.Tested.ACTIVE
+
+
+def test_idle_just_below_the_threshold() -> None:
+    assert judge_tested(round(1000 * ACTIVE_SHARE), 1000) == words.Tested.ACTIVE
+    assert judge_tested(round(1000 * ACTIVE_SHARE) - 1, 1000) == words.Tested.IDLE
+    assert judge_tested(0, 0) == words.Tested.UNKNOWN
+    assert judge_kept(20, 0) == Kept.WITHIN
+
+
+def test_a_weight_inside_stays_inside_when_recorded() -> None:
+    for theta in (1 - 1e-12, 1e-300, 0.3):
+        assert 0 < theta_as_recorded(theta) < 1
+    assert theta_as_recorded(0.0) == 0
+    assert theta_as_recorded(1.0) == 1
+
+
+def test_utilisation_is_against_the_own_length() -> None:
+    check = Utilisation()
+    check.see(trajectory(KEY, [0.5, 0.5, 1.0]))
+    check.see(trajectory(Key("q", "anchored", 1.0, 0), [0.0, 0.0], debt=4.0))
+    assert check.values == [2 / 3]
+    assert check.broke == 1
+    assert check.mean_spend == 1.0
+    assert "1 ended before" in check.finding().text
+
+
+def test_findings_do_not_depend_on_the_order_of_records() -> None:
+    rng = random.Random(0)
+    records = [
+        trajectory(
+            Key(f"p{i % 7}", "anchored", float(k), i),
+            [rng.random() * k for _ in range(9)],
+            debt=0.1,
+        )
+        for i in range(40)
+        for k in (1, 3)
+    ]
+    expected = [[arm.arm, arm.findings] for arm in judge(records)]
+    for _ in range(5):
+        rng.shuffle(records)
+        assert [[arm.arm, arm.findings] for arm in judge(records)] == expected
+
+
+def test_zero_count_limit() -> None:
+    assert zero_count_upper(1500) == pytest.approx(0.0020, abs=5e-5)
+    assert (1 - zero_count_upper(37, 0.01)) ** 37 == pytest.approx(0.01)
+    for bad in ((0, 0.05), (5, 0.0), (5, 1.0)):
+        with pytest.raises(ValueError, match="must be"):
+            zero_count_upper(*bad)

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nafaudit.core.settings import Settings
+
+Paths = Callable[[str], tuple[Path, Path]]
+NAFAUDIT = [sys.executable, "-c", "from nafaudit.cli.main import main; main()"]
+
+# A finder that makes torch and its friends impossible to import.
+WITHOUT_TORCH = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers", "tokenizers", "safetensors"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
+sys.meta_path.insert(0, Absent())
+from nafaudit.cli.main import main
+main()
+"""
+
+
+def call(
+    *arguments: object, cwd: Path, code: list[str] = NAFAUDIT
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*code, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=240
+    )
+
+
+@pytest.fixture(scope="module")
+def options(tiny_pair_paths: Paths, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small run of a tiny pair, by command-line options."""
+    safe, risky = tiny_pair_paths("llama")
+    prompts = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    lines = [{"id": f"p{i}", "text": "The baker said " * (i + 1), "class": "c"} for i in range(5)]
+    prompts.write_text("\n\n".join(map(json.dumps, lines)))
+    sizes = ["--k", "0.5,3", "--trajectories", "4", "--max-new-tokens", "12", "--batch", "8"]
+    return ["run", "--safe", str(safe), "--risky", str(risky), "--prompts", str(prompts), *sizes]
+
+
+@pytest.fixture(scope="module")
+def finished(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("finished")
+    done = call(*options, "--out", "r", cwd=directory)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def findings(directory: Path, run: str = "r") -> object:
+    return json.loads(call("check", run, "--json", cwd=directory).stdout)
+
+
+def test_help_is_light(tmp_path: Path) -> None:
+    code = (
+        "import sys\nfrom nafaudit.cli.main import main\nsys.argv = ['nafaudit', '--help']\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'numpy', 'pyarrow', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_tells_the_defaults(tmp_path: Path) -> None:
+    text = re.sub(r"\s+", " ", call("run", "--help", cwd=tmp_path).stdout)
+    for name in (
+        "pair",
+        "mechanism",
+        "trajectories",
+        "limit",
+        "max_new_tokens",
+        "seed",
+        "batch",
+        "threads",
+        "device",
+        "dtype",
+        "prefix_n",
+        "debt",
+        "temperature",
+    ):
+        option = name.replace("_", "-")
+        default = getattr(Settings(), name)
+        shown = f"{default:g}" if isinstance(default, float) else default
+        assert re.search(rf"--{option} <\w+> [^-]*Default: {shown}\.", text), name
+    budgets = ",".join(f"{k:g}" for k in Settings().k)
+    assert f"Default: {budgets}." in text
+
+
+def test_a_run_prints_a_table_of_every_arm(finished: Path) -> None:
+    done = call("check", "r", cwd=finished)
+    assert done.returncode == 0
+    for arm in ("safe only", "k = 0.5", "k = 3", "risky only"):
+        assert arm in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_json_is_strict_and_has_the_promised_fields(finished: Path) -> None:
+    data = json.loads(
+        call("check", "r", "--json", cwd=finished).stdout,
+        parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
+    )
+    assert set(data) == {"run", "design", "verdicts", "findings"}
+    verdict = data["verdicts"][1]
+    assert verdict["k"] == 0.5
+    assert verdict["kept"] == "WITHIN"
+    assert verdict["trajectories"] == 20
+    assert set(verdict["utilisation"]) == {"mean", "p95", "max"}
+    assert abs(sum(verdict["regime"].values()) - 1) < 1e-9
+    assert data["verdicts"][-1]["k"] == "inf"
+
+
+def test_too_few_trajectories_are_inconclusive(options: list[str], tmp_path: Path) -> None:
+    done = call(*options, "--trajectories", 1, "--limit", 2, cwd=tmp_path)
+    assert done.returncode == 3
+    assert "INCONCLUSIVE" in done.stdout
+
+
+def test_batch_order_and_interruptions_leave_the_findings_alone(
+    options: list[str], finished: Path, tmp_path: Path
+) -> None:
+    expected = findings(finished)
+    assert isinstance(expected, dict)
+    for batch in (1, 3):
+        done = call(*options, "--batch", batch, "--out", f"b{batch}", "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        got = findings(tmp_path, f"b{batch}")
+        assert isinstance(got, dict)
+        assert got | {"run": 0} == expected | {"run": 0}
+    # Grown in three steps: fewer prompts, fewer budgets, then the whole.
+    for step in (["--limit", "2"], ["--k", "3"], []):
+        done = call(*options, *step, "--out", "grown", "--quiet", cwd=tmp_path)
+        assert done.returncode in (0, 3), done.stderr
+    grown = findings(tmp_path, "grown")
+    assert isinstance(grown, dict)
+    assert grown | {"run": 0} == expected | {"run": 0}
+
+
+def test_killed_while_it_holds_work_then_resumed(
+    options: list[str], finished: Path, tmp_path: Path
+) -> None:
+    long = [*options, "--max-new-tokens", "60", "--out", "r", "--batch", "2"]
+    for delay in (0.05, 1.0):
+        child = subprocess.Popen([*NAFAUDIT, *long], cwd=tmp_path, stderr=subprocess.DEVNULL)
+        sessions = tmp_path / "r" / "sessions.jsonl"
+        before = sessions.stat().st_size if sessions.exists() else 0
+        deadline = time.monotonic() + 120
+        while (sessions.stat().st_size if sessions.exists() else 0) <= before:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+    assert call(*long, cwd=tmp_path).returncode == 0
+    (tmp_path / "whole").mkdir()
+    assert call(*long, cwd=tmp_path / "whole").returncode == 0
+    assert findings(tmp_path) == findings(tmp_path / "whole")
+
+
+def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
+    options: list[str], tmp_path: Path
+) -> None:
+    long = [*options, "--max-new-tokens", "100", "--out", "r", "--batch", "4", "--limit", "5"]
+    child = subprocess.Popen([*NAFAUDIT, *long], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    sessions = tmp_path / "r" / "sessions.jsonl"
+    deadline = time.monotonic() + 120
+    while not sessions.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(2.0)
+    child.send_signal(signal.SIGINT)
+    _, errors = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert "The same command resumes" in errors
+    lines = (tmp_path / "r" / "journal.jsonl").read_text().splitlines()
+    assert sum(json.loads(line)["rows"] for line in lines) > 0
+
+
+def test_records_are_checked_without_torch(finished: Path) -> None:
+    code = [sys.executable, "-c", WITHOUT_TORCH]
+    for arguments in (["check", "r"], ["check", "r", "--json"], ["mechanisms"], ["--help"]):
+        done = call(*arguments, cwd=finished, code=code)
+        assert done.returncode == 0, done.stderr
+    done = call("run", cwd=finished, code=code)
+    assert done.returncode == 2
+    assert "pip install 'nafaudit[models]'" in done.stderr
+
+
+BAD = [
+    (["--k", "-3"], "k must be at least 0"),
+    (["--k", "three"], "k must be numbers"),
+    (["--temperature", "0"], "temperature must be above 0"),
+    (["--top-p", "0.9"], "top-p = 0.9 is refused: it truncates the law after it was charged"),
+    (["--top-k", "50"], "top-k = 50 is refused"),
+    (["--greedy"], "point mass"),
+    (["--num-beams", "4"], "beam search"),
+    (["--trajectories", "0"], "trajectories must be at least 1"),
+    (["--mechanism", "anchord"], "did you mean 'anchored'?"),
+    (["--mechanism", "nowhere:Rule"], "cannot build mechanism 'nowhere:Rule'"),
+    (["--mechanism", "json:JSONDecoder"], "has no method serve"),
+    (["--pair", "tinny"], "did you mean 'tiny'?"),
+    (["--safe", "x"], "safe and risky belong together"),
+    (["--prompts", "none.jsonl"], "none.jsonl: no such file"),
+    (["--debt", "mean"], "'positives' or 'official'"),
+    (["--device", "cuda:9"], "Try --device cpu"),
+    (["--dtype", "fp32"], "unknown dtype 'fp32'"),
+    (["bad.toml"], "unknown key 'temprature'; did you mean 'temperature'?"),
+    (["type.toml"], "batch must be int, got 'many'"),
+    (["refused.toml"], "top-p = 0.9 is refused"),
+    (["nowhere.toml"], "no such design file"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:30])
+def test_bad_input_is_refused_in_words(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from nafaudit.cli.main import main
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    Path("bad.toml").write_text("temprature = 1.0\n")
+    Path("type.toml").write_text("batch = 'many'\n")
+    Path("refused.toml").write_text("top-p = 0.9\n")
+    monkeypatch.setattr(sys, "argv", ["nafaudit", "run", *arguments])
+    with pytest.raises(SystemExit) as exit_:
+        main()
+    assert exit_.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
+def test_a_fault_of_ours_is_not_a_violation(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from nafaudit.cli import main as module
+
+    def broken(run: Path) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("nafaudit.store.run.Run", broken)
+    monkeypatch.setattr(sys, "argv", ["nafaudit", "check", str(tmp_path)])
+    with pytest.raises(SystemExit) as exit_:
+        module.main()
+    assert exit_.value.code == 70
+    assert "please report" in capsys.readouterr().err
+
+
+def test_an_edited_charge_is_a_violation_with_its_witness(finished: Path, tmp_path: Path) -> None:
+    """The companion of every WITHIN above: the same command can say VIOLATED."""
+    import hashlib
+    import shutil
+
+    import numpy as np
+
+    from nafaudit.store import parts
+    from nafaudit.store.run import Run
+
+    shutil.copytree(finished / "r", tmp_path / "r")
+    run = Run(tmp_path / "r")
+    records = list(run.trajectories())
+    victim = next(t for t in records if t.key.k == 0.5)
+    charge = victim.steps.charge.copy()
+    charge[3] += 1.0
+    object.__setattr__(victim.steps, "charge", np.asarray(charge))
+    content = parts.encode(records)
+    (tmp_path / "r" / "parts" / "000001.parquet").write_bytes(content)
+    entry = {"part": "000001.parquet", "rows": len(records),
+             "sha256": hashlib.sha256(content).hexdigest()}  # fmt: skip
+    (tmp_path / "r" / "journal.jsonl").write_text(json.dumps(entry) + "\n")
+    done = call("check", "r", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "VIOLATED" in done.stdout
+    assert repr(victim.key.prompt) in done.stdout.replace("\n", " ")

@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store import parts
+from nafaudit.store.run import Run, TokenizedPrompt, open_for_writing, read_journal
+from nafaudit.workload import Prompt
+from tests.records import many, trajectory
+
+PROMPTS = [TokenizedPrompt(Prompt("p0", "text"), (0, 5))]
+DESIGN = Design(
+    Identity({"safe": "a"}, "anchored", Decoding(), "hash", 256, 0),
+    Extent((0.0, 1.0), 2, ("p0",)),
+)
+
+
+def write(path: Path, *batches: list[Trajectory], design: Design = DESIGN) -> Run:
+    with open_for_writing(path, design, PROMPTS, {"tokens": ["a"]}) as writer:
+        for batch in batches:
+            writer.append(batch)
+    return Run(path)
+
+
+def read(path: Path) -> list[Trajectory]:
+    return list(Run(path).trajectories())
+
+
+def test_every_bit_comes_back(tmp_path: Path) -> None:
+    records = [
+        *many(10),
+        trajectory(
+            Key("né", "m", float("inf"), 3),
+            [0.1, float("inf")],
+            theta=[float("nan"), 1e-30],
+            allowance=[float("inf")] * 2,
+            debt=1 / 3,
+        ),
+    ]
+    write(tmp_path, records[:4], records[4:])
+    assert all(a.same_as(b) for a, b in zip(records, read(tmp_path), strict=True))
+    assert Run(tmp_path).keys() == {record.key for record in records}
+    assert Run(tmp_path).prompts() == PROMPTS
+
+
+def test_an_empty_part_is_not_written(tmp_path: Path) -> None:
+    assert read(write(tmp_path, []).path) == []
+
+
+def test_the_same_identity_resumes_and_the_extent_grows(tmp_path: Path) -> None:
+    write(tmp_path, many(3))
+    wider = replace(DESIGN, extent=Extent((0.0, 3.0, float("inf")), 1, ("p0", "p1")))
+    run = write(tmp_path, many(2, k=3.0), design=wider)
+    assert len(read(tmp_path)) == 5
+    assert run.design["extent"] == {
+        "budgets": [0.0, 1.0, 3.0, "inf"],
+        "trajectories": 2,
+        "prompts": 2,
+    }
+
+
+def test_another_identity_is_refused_and_named(tmp_path: Path) -> None:
+    write(tmp_path, many(3))
+    other = replace(
+        DESIGN,
+        identity=replace(DESIGN.identity, seed=7, decoding=Decoding(temperature=0.5)),
+    )
+    with pytest.raises(InputError) as caught:
+        write(tmp_path, design=other)
+    assert "decoding.temperature: 1.0 in the run, 0.5 now" in str(caught.value)
+    assert "seed: 0 in the run, 7 now" in str(caught.value)
+    assert len(read(tmp_path)) == 3
+
+
+def test_a_journal_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> None:
+    write(tmp_path, many(2), many(3, k=2.0))
+    journal = tmp_path / "journal.jsonl"
+    whole = journal.read_bytes()
+    first = whole.index(b"\n") + 1
+    for cut in range(len(whole) + 1):
+        journal.write_bytes(whole[:cut])
+        expected = 0 if cut < first else 2 if cut < len(whole) else 5
+        assert len(read(tmp_path)) == expected
+        write(tmp_path, many(1, k=9.0))
+        assert len(read(tmp_path)) == expected + 1  # the torn tail did not swallow the append
+        for part in sorted((tmp_path / "parts").iterdir())[2:]:
+            part.unlink()
+
+
+def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, many(2), many(3, k=2.0))
+    journal = tmp_path / "journal.jsonl"
+    journal.write_bytes(b"{oops\n" + journal.read_bytes())
+    with pytest.raises(StoreError, match=r"journal.jsonl:1 is not a journal entry"):
+        read_journal(journal)
+
+
+def test_a_renamed_part_without_a_journal_line_is_not_read_nor_overwritten(tmp_path: Path) -> None:
+    write(tmp_path, many(2))
+    orphan = tmp_path / "parts" / "000002.parquet"
+    orphan.write_bytes(parts.encode(many(4, k=7.0)))
+    before = orphan.read_bytes()
+    write(tmp_path, many(1, k=5.0))
+    assert orphan.read_bytes() == before
+    assert {t.key.k for t in read(tmp_path)} == {1.0, 5.0}
+
+
+@pytest.mark.parametrize("damage", ["edited", "missing"])
+def test_a_damaged_part_is_named(tmp_path: Path, damage: str) -> None:
+    write(tmp_path, many(2))
+    part = tmp_path / "parts" / "000001.parquet"
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content) if damage == "edited" else part.unlink()
+    with pytest.raises(StoreError, match=r"000001\.parquet"):
+        read(tmp_path)
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    with open_for_writing(tmp_path, DESIGN, PROMPTS, {}):
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from tests.store.test_run import write\n"
+            "from nafaudit.core.errors import StoreError\n"
+            "try: write(Path(sys.argv[1]))\n"
+            "except StoreError as error: print(error)\n"
+        )
+        child = subprocess.run(
+            [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True
+        )
+    assert "is being written by another process" in child.stdout
+
+
+def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not a run directory"):
+        Run(tmp_path)
+
+
+def test_a_full_disk_loses_nothing_that_was_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, many(2))
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with open_for_writing(tmp_path, DESIGN, PROMPTS, {}) as writer:
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StoreError, match="No space left"):
+            writer.append(many(3, k=2.0))
+        monkeypatch.undo()
+        writer.append(many(3, k=2.0))
+    assert len(read(tmp_path)) == 5
+
+
+def test_killed_at_any_moment_every_journalled_part_is_whole(tmp_path: Path) -> None:
+    code = (
+        "import sys, itertools; from pathlib import Path\n"
+        "from nafaudit.store.run import open_for_writing\n"
+        "from tests.store.test_run import DESIGN, PROMPTS\n"
+        "from tests.records import many\n"
+        "with open_for_writing(Path(sys.argv[1]), DESIGN, PROMPTS, {}) as writer:\n"
+        "    for i in itertools.count(): writer.append(many(3, k=float(i)))\n"
+    )
+    before = 0
+    for delay in (0.0, 0.013, 0.05, 0.11):
+        child = subprocess.Popen([sys.executable, "-c", code, tmp_path])
+        deadline = time.monotonic() + 30
+        journal = tmp_path / "journal.jsonl"
+        while (journal.stat().st_size if journal.exists() else 0) <= before:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        time.sleep(delay)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        entries, whole = read_journal(journal)
+        assert len(read(tmp_path)) == sum(entry["rows"] for entry in entries) > 0
+        assert whole >= before
+        before = journal.stat().st_size
