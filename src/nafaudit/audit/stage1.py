@@ -13,6 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
+
 from nafaudit import __version__
 from nafaudit.audit.pairs import checkpoints_of, prompts_of
 from nafaudit.checks.checks import Utilisation
@@ -22,6 +25,10 @@ from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.probe import probe
+from nafaudit.mechanisms.registry import mechanism as named_mechanism
+from nafaudit.models.pair import load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, TokenizedPrompt, open_for_writing
 from nafaudit.workload import workload_hash
@@ -62,22 +69,11 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         report: Called as trajectories are recorded.
     """
     prompts = prompts_of(settings)
-    from nafaudit.mechanisms.registry import mechanism as named_mechanism
-
     mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
     safe, risky = checkpoints_of(settings)
-    from nafaudit.models.pair import load_tokenizer
-
     tokenizer = load_tokenizer(safe)
     tokenized = [TokenizedPrompt(p, tuple(tokenizer(p.text)["input_ids"])) for p in prompts]
     width = _width(tokenized, settings.max_new_tokens)
-
-    import torch
-
-    from nafaudit.engine.decode import Decoder
-    from nafaudit.engine.probe import probe
-    from nafaudit.models.pair import load_pair
-
     torch.set_num_threads(settings.threads)
     pair = load_pair(safe, risky, dtype=settings.dtype, device=settings.device)
     decoder = Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
@@ -119,10 +115,10 @@ def _width(prompts: Sequence[TokenizedPrompt], new: int) -> int:
     return -(-(longest + new) // _WIDTH_STEP) * _WIDTH_STEP
 
 
-def _plan(design: Design, prompts: Iterable[TokenizedPrompt], recorded: set[Key]) -> list[Any]:
+def _plan(
+    design: Design, prompts: Iterable[TokenizedPrompt], recorded: set[Key]
+) -> list[PromptRequest]:
     """What is asked for and not yet recorded, prompt by prompt."""
-    from nafaudit.engine.decode import PromptRequest, RowRequest
-
     identity, extent = design.identity, design.extent
     requests = []
     for item in prompts:
@@ -194,9 +190,6 @@ def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Re
 
 
 def _session(settings: Settings, probe: dict[str, Any]) -> dict[str, Any]:
-    import torch
-    import transformers
-
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "nafaudit": __version__,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.errors import InputError, LawError, nearest
 from nafaudit.core.ledger import Banking
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
 
 
 def _anchored(debt: DebtRule) -> Mechanism:
@@ -38,22 +43,50 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
         )
     plugin = _load(spec)
     if all(hasattr(plugin, part) for part in ("rule", "ledger", "debt")):
-        return Mechanism(spec, plugin.rule, plugin.ledger, plugin.debt)  # type: ignore[attr-defined]
+        return Mechanism(spec, Guarded(plugin.rule, spec), plugin.ledger, plugin.debt)
     if not callable(getattr(plugin, "serve", None)):
         raise InputError(
             f"{spec} has no method serve(prefixes, safe, risky, allowance); see "
             "nafaudit.mechanisms.protocols.Rule for the two-line contract."
         )
-    return Mechanism(f"{spec}:debt={debt.definition},n={debt.n}", plugin, Banking(), debt)  # type: ignore[arg-type]
+    name = f"{spec}:debt={debt.definition},n={debt.n}"
+    return Mechanism(name, Guarded(plugin, spec), Banking(), debt)
 
 
-def _load(spec: str) -> object:
+@dataclass(frozen=True)
+class Guarded:
+    """Anybody's rule, believed only as far as its output is a law and a charge."""
+
+    rule: Rule
+    name: str
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        """Serves, or raises a `LawError` that names the rule and what is wrong."""
+        served = self.rule.serve(prefixes, safe, risky, allowance)
+        for part, like in (("law", safe), ("charge", allowance), ("theta", allowance)):
+            value = getattr(served, part, None)
+            if not isinstance(value, Tensor) or value.shape != like.shape:
+                got = tuple(value.shape) if isinstance(value, Tensor) else value
+                raise LawError(f"{self.name}: {part} must be {tuple(like.shape)}, got {got}.")
+            if value.dtype != torch.float64:
+                raise LawError(f"{self.name}: {part} must be float64, got {value.dtype}.")
+        # NaN fails both comparisons.
+        mass = torch.exp(served.law).sum(dim=-1)
+        if not ((mass - 1).abs() < 1e-9).all():
+            raise LawError(f"{self.name}: the served law has mass {mass.tolist()}, not 1.")
+        if not (served.charge >= 0).all():
+            raise LawError(f"{self.name}: a charge of {served.charge.tolist()} is not a cost.")
+        return served
+
+
+def _load(spec: str) -> Any:
     module_name, _, class_name = spec.partition(":")
     try:
-        built: object = getattr(importlib.import_module(module_name), class_name)()
+        return getattr(importlib.import_module(module_name), class_name)()
     except (ImportError, AttributeError, TypeError) as error:
         raise InputError(
             f"cannot build mechanism {spec!r}: {error}. Give package.module:Class, importable "
             "from here, whose class takes no arguments."
         ) from error
-    return built

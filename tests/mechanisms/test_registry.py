@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.ledger import Banking
+from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.cards import CARDS
+from nafaudit.mechanisms.laws import log_law
+from nafaudit.mechanisms.protocols import Served
+from nafaudit.mechanisms.registry import BUILDERS, mechanism
+
+SAFE = log_law(torch.tensor([[0.0, 1.0, 2.0]]))
+RISKY = log_law(torch.tensor([[2.0, 1.0, 0.0]]))
+LIMIT = torch.tensor([0.1], dtype=torch.float64)
+
+
+class Own(Anchored):
+    """Somebody's rule."""
+
+
+class Whole:
+    """Somebody's mechanism with a ledger and a debt of its own."""
+
+    rule = Anchored()
+    ledger = Banking()
+    debt = DebtRule(0)
+
+
+class Twisted:
+    """A rule that returns one thing wrong."""
+
+    def __init__(self, **wrong: Any) -> None:
+        self.wrong = wrong
+
+    def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Any:
+        good = Anchored().serve(prefixes, safe, risky, allowance)._asdict()
+        return Served(**{k: self.wrong[k](v) if k in self.wrong else v for k, v in good.items()})
+
+
+class Unnormalised(Twisted):
+    def __init__(self) -> None:
+        super().__init__(law=lambda law: law + 1e-6)
+
+
+class NotANumber(Twisted):
+    def __init__(self) -> None:
+        super().__init__(law=lambda law: law * math.nan)
+
+
+class WrongShape(Twisted):
+    def __init__(self) -> None:
+        super().__init__(law=lambda law: law[:, :-1])
+
+
+class Single(Twisted):
+    def __init__(self) -> None:
+        super().__init__(charge=lambda charge: charge.float())
+
+
+class Refund(Twisted):
+    def __init__(self) -> None:
+        super().__init__(charge=lambda charge: -charge)
+
+
+class NoTheta(Twisted):
+    def __init__(self) -> None:
+        super().__init__(theta=lambda theta: None)
+
+
+HERE = "tests.mechanisms.test_registry"
+
+
+def test_every_mechanism_has_a_card() -> None:
+    assert [card.name for card in CARDS] == list(BUILDERS)
+
+
+def test_names_carry_what_decides_a_record() -> None:
+    assert mechanism("anchored", DebtRule()).name == "anchored:debt=positives,n=5"
+    assert mechanism("anchored", DebtRule(0, "official")).name == "anchored:debt=official,n=0"
+    assert mechanism(f"{HERE}:Own", DebtRule(3)).name == f"{HERE}:Own:debt=positives,n=3"
+
+
+def test_a_plug_in_serves_like_the_built_in() -> None:
+    expected = Anchored().serve([[]], SAFE, RISKY, LIMIT)
+    for spec in (f"{HERE}:Own", f"{HERE}:Whole"):
+        built = mechanism(spec, DebtRule())
+        for one, other in zip(built.rule.serve([[]], SAFE, RISKY, LIMIT), expected, strict=True):
+            assert torch.equal(one, other)
+    assert mechanism(f"{HERE}:Whole", DebtRule()).debt == DebtRule(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Unnormalised", "has mass"),
+        ("NotANumber", "has mass"),
+        ("WrongShape", r"law must be \(1, 3\), got \(1, 2\)"),
+        ("Single", "charge must be float64"),
+        ("Refund", "is not a cost"),
+        ("NoTheta", "theta must be"),
+    ],
+)
+def test_what_is_not_a_law_is_refused_by_name(name: str, message: str) -> None:
+    rule = mechanism(f"{HERE}:{name}", DebtRule()).rule
+    with pytest.raises(LawError, match=message) as caught:
+        rule.serve([[]], SAFE, RISKY, LIMIT)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("spec", ["nothing", "json:loads", f"{HERE}:Nowhere", f"{HERE}:Twisted.x"])
+def test_what_is_no_mechanism_is_refused(spec: str) -> None:
+    with pytest.raises(InputError):
+        mechanism(spec, DebtRule())
