@@ -14,7 +14,7 @@ import pytest
 from nafaudit.core.settings import Settings
 
 Paths = Callable[[str], tuple[Path, Path]]
-NAFAUDIT = [sys.executable, "-c", "from nafaudit.cli.main import main; main()"]
+NAFAUDIT = [str(Path(sys.executable).with_name("nafaudit"))]
 
 # A finder that makes torch and its friends impossible to import.
 WITHOUT_TORCH = """
@@ -285,3 +285,15 @@ def test_an_edited_charge_is_a_violation_with_its_witness(finished: Path, tmp_pa
     assert done.returncode == 1
     assert "VIOLATED" in done.stdout
     assert repr(victim.key.prompt) in done.stdout.replace("\n", " ")
+
+
+def test_the_readme_mechanism_overspends_and_is_caught(options: list[str], tmp_path: Path) -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    code = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert code is not None
+    (tmp_path / "mymodule.py").write_text(code[1])
+    own = ["--mechanism", "mymodule:HalfAndHalf", "--k", "0.1"]
+    done = call(*options, *own, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "VIOLATED" in done.stdout
+    assert "exceed their budget" in done.stdout

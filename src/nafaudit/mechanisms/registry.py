@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -83,6 +85,9 @@ class Guarded:
 
 def _load(spec: str) -> Any:
     module_name, _, class_name = spec.partition(":")
+    # A console script does not look in the directory it is called from; its user expects it to.
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.append(here)
     try:
         return getattr(importlib.import_module(module_name), class_name)()
     except (ImportError, AttributeError, TypeError) as error:
