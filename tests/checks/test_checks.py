@@ -5,10 +5,14 @@ import random
 
 import pytest
 
-from nafaudit.checks.checks import Invariant, Regime, Utilisation
+from nafaudit.checks.invariant import Invariant
+from nafaudit.checks.regime import Regime
+from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verdict import judge
 from nafaudit.core import finding as words
+from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
+from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Trajectory, theta_as_recorded
 from nafaudit.stats import zero_count_upper
 from tests.records import many, trajectory
@@ -17,7 +21,7 @@ KEY = Key("p", "anchored", 1.0, 0)
 
 
 def invariant(*trajectories: Trajectory) -> Invariant:
-    check = Invariant()
+    check = Invariant(Banking())
     for one in trajectories:
         check.see(one)
     return check
@@ -31,7 +35,7 @@ def test_sound_trajectories_are_within() -> None:
 
 def test_fewer_than_twenty_say_nothing() -> None:
     assert invariant(*many(19)).finding().verdict == Kept.INCONCLUSIVE
-    assert Invariant().finding().verdict == Kept.INCONCLUSIVE
+    assert Invariant(Banking()).finding().verdict == Kept.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("excess, violated", [(1e-3, True), (1e-5, True), (1e-8, False)])
@@ -61,6 +65,37 @@ def test_an_infinite_charge_violates_any_budget_but_none() -> None:
     assert invariant(trajectory(KEY, [math.inf])).violations == 1
 
 
+def test_a_nan_neither_hides_a_violation_nor_counts_as_within() -> None:
+    nan = math.nan
+    assert invariant(trajectory(KEY, [nan, 50.0], allowance=[1, 1])).violations == 1
+    found = invariant(*many(30), trajectory(KEY, [nan, 0.1], allowance=[1, 1])).finding()
+    assert found.verdict == Kept.INCONCLUSIVE
+    assert "1 of 31 trajectories hold a NaN" in found.text
+
+
+def test_without_its_ledger_a_run_is_judged_step_by_step() -> None:
+    check = Invariant(None)
+    for one in many(20):
+        check.see(one)
+    assert "steps only" in check.finding().text
+    check.see(trajectory(KEY, [2.0]))
+    assert check.verdict == Kept.VIOLATED
+    use = Utilisation(None)
+    use.see(trajectory(KEY, [0.5]))
+    assert math.isnan(use.mean)
+
+
+def test_a_trajectory_recorded_twice_is_refused() -> None:
+    with pytest.raises(StoreError, match="recorded twice"):
+        judge([*many(2), *many(1)], Banking())
+
+
+def test_a_baseline_has_no_utilisation() -> None:
+    arms = judge([trajectory(Key("p", "m", math.inf, 0), [5.0])], Banking())
+    assert math.isnan(arms[0].utilisation.mean)
+    assert arms[0].utilisation.mean_spend == 5.0
+
+
 def test_regime_counts_and_the_debts_share() -> None:
     check = Regime()
     theta = [0, 0, 0.4, 1, 1]
@@ -85,7 +120,7 @@ def test_a_weight_inside_stays_inside_when_recorded() -> None:
 
 
 def test_utilisation_is_against_the_own_length() -> None:
-    check = Utilisation()
+    check = Utilisation(Banking())
     check.see(trajectory(KEY, [0.5, 0.5, 1.0]))
     check.see(trajectory(Key("q", "anchored", 1.0, 0), [0.0, 0.0], debt=4.0))
     assert check.values == [2 / 3]
@@ -105,10 +140,10 @@ def test_findings_do_not_depend_on_the_order_of_records() -> None:
         for i in range(40)
         for k in (1, 3)
     ]
-    expected = [[arm.arm, arm.findings] for arm in judge(records)]
+    expected = [[arm.k, arm.findings] for arm in judge(records, Banking())]
     for _ in range(5):
         rng.shuffle(records)
-        assert [[arm.arm, arm.findings] for arm in judge(records)] == expected
+        assert [[arm.k, arm.findings] for arm in judge(records, Banking())] == expected
 
 
 def test_zero_count_limit() -> None:

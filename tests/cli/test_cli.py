@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -102,6 +103,7 @@ def test_a_run_prints_a_table_of_every_arm(finished: Path) -> None:
     for arm in ("safe only", "k = 0.5", "k = 3", "risky only"):
         assert arm in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
 
 
 def test_json_is_strict_and_has_the_promised_fields(finished: Path) -> None:
@@ -109,7 +111,7 @@ def test_json_is_strict_and_has_the_promised_fields(finished: Path) -> None:
         call("check", "r", "--json", cwd=finished).stdout,
         parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
     )
-    assert set(data) == {"run", "design", "verdicts", "findings"}
+    assert set(data) == {"run", "design", "asked", "verdicts", "findings"}
     verdict = data["verdicts"][1]
     assert verdict["k"] == 0.5
     assert verdict["kept"] == "WITHIN"
@@ -123,6 +125,16 @@ def test_too_few_trajectories_are_inconclusive(options: list[str], tmp_path: Pat
     done = call(*options, "--trajectories", 1, "--limit", 2, cwd=tmp_path)
     assert done.returncode == 3
     assert "INCONCLUSIVE" in done.stdout
+    assert "a verdict needs 20 trajectories" in done.stdout.replace("\n", " ")
+    assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+
+
+def test_an_incomplete_run_says_so(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "r", tmp_path / "r")
+    design = json.loads((tmp_path / "r" / "design.json").read_text())
+    design["extents"][0]["trajectories"] = 400
+    (tmp_path / "r" / "design.json").write_text(json.dumps(design))
+    assert "incomplete: 80 of 8000 trajectories" in call("check", "r", cwd=tmp_path).stdout
 
 
 def test_batch_order_and_interruptions_leave_the_findings_alone(
@@ -209,14 +221,19 @@ BAD = [
     (["--mechanism", "json:JSONDecoder"], "has no method serve"),
     (["--pair", "tinny"], "did you mean 'tiny'?"),
     (["--safe", "x"], "safe and risky belong together"),
-    (["--prompts", "none.jsonl"], "none.jsonl: no such file"),
+    (["--prompts", "none.jsonl"], "none.jsonl: No such file or directory; give a JSON Lines file"),
+    (["--prompts", "."], ".: Is a directory; give a JSON Lines file"),
+    (["--prompts", "no-text.jsonl"], "no-text.jsonl:2: no 'text'; keys are"),
+    (["--k", ","], "no budget was given"),
+    (["--min-p", "0.1"], "min-p = 0.1 is refused"),
     (["--debt", "mean"], "'positives' or 'official'"),
     (["--device", "cuda:9"], "Try --device cpu"),
     (["--dtype", "fp32"], "unknown dtype 'fp32'"),
     (["bad.toml"], "unknown key 'temprature'; did you mean 'temperature'?"),
     (["type.toml"], "batch must be int, got 'many'"),
     (["refused.toml"], "top-p = 0.9 is refused"),
-    (["nowhere.toml"], "no such design file"),
+    (["nowhere.toml"], "nowhere.toml: No such file or directory; give a TOML file"),
+    (["."], ".: Is a directory; give a TOML file"),
 ]  # fmt: skip
 
 
@@ -234,6 +251,7 @@ def test_bad_input_is_refused_in_words(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     Path("bad.toml").write_text("temprature = 1.0\n")
     Path("type.toml").write_text("batch = 'many'\n")
+    Path("no-text.jsonl").write_text('\n{"id": "a"}\n')
     Path("refused.toml").write_text("top-p = 0.9\n")
     monkeypatch.setattr(sys, "argv", ["nafaudit", "run", *arguments])
     with pytest.raises(SystemExit) as exit_:
@@ -262,7 +280,6 @@ def test_a_fault_of_ours_is_not_a_violation(
 def test_an_edited_charge_is_a_violation_with_its_witness(finished: Path, tmp_path: Path) -> None:
     """The companion of every WITHIN above: the same command can say VIOLATED."""
     import hashlib
-    import shutil
 
     import numpy as np
 

@@ -298,6 +298,19 @@ def test_a_rule_that_charges_nan_is_named(llama: Pair) -> None:
         decode(llama, [request(0, 4)], rule=replace(sound, name="broken", rule=BadRule()))
 
 
+def test_baselines_are_the_models_whatever_rule_is_audited(llama: Pair) -> None:
+    prompts = [request(i, 9) for i in range(3)]
+    sound = decode(llama, prompts)
+    ledger = mechanism("anchored", DebtRule()).ledger
+    rule = Mechanism("no repeats", BanRepeats(), ledger, DebtRule())
+    other = decode(llama, prompts, rule=rule)
+    for key, trajectory in sound.items():
+        if key.k in (0, INF):
+            twin_row = other[key._replace(mechanism="no repeats")]
+            assert twin_row.steps.token.tolist() == trajectory.steps.token.tolist()
+            assert twin_row.spend == trajectory.spend
+
+
 class BanRepeats:
     """A rule that sees the prefix: never the same token twice in a row; else the safe law."""
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import linecache
 import math
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +15,7 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Banking
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import CARDS
-from nafaudit.mechanisms.laws import log_law
+from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.registry import BUILDERS, mechanism
 
@@ -63,9 +67,20 @@ class Single(Twisted):
         super().__init__(charge=lambda charge: charge.float())
 
 
-class Refund(Twisted):
-    def __init__(self) -> None:
-        super().__init__(charge=lambda charge: -charge)
+class Liar:
+    """Serves the risky law and says that it cost nothing."""
+
+    def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Any:
+        return Served(risky, torch.zeros_like(allowance), torch.full_like(allowance, 0.5))
+
+
+class OwnCurrency(Liar):
+    currency = "peanuts"
+
+
+class Crash:
+    def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Any:
+        raise KeyError("theirs")
 
 
 class NoTheta(Twisted):
@@ -83,7 +98,29 @@ def test_every_mechanism_has_a_card() -> None:
 def test_names_carry_what_decides_a_record() -> None:
     assert mechanism("anchored", DebtRule()).name == "anchored:debt=positives,n=5"
     assert mechanism("anchored", DebtRule(0, "official")).name == "anchored:debt=official,n=0"
-    assert mechanism(f"{HERE}:Own", DebtRule(3)).name == f"{HERE}:Own:debt=positives,n=3"
+    name = mechanism(f"{HERE}:Own", DebtRule(3)).name
+    assert re.fullmatch(rf"{HERE}:Own@[0-9a-f]{{12}}:debt=positives,n=3", name)
+
+
+def test_an_edited_rule_is_another_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = set()
+    for number in (1, 2):
+        source = f"class Rule:\n    version = {number}\n    def serve(self, *laws): ...\n"
+        (tmp_path / "edited_rule.py").write_text(source)
+        sys.modules.pop("edited_rule", None)
+        linecache.clearcache()
+        names.add(mechanism("edited_rule:Rule", DebtRule()).name)
+    assert len(names) == 2
+
+
+def test_a_rule_cannot_talk_its_charge_down() -> None:
+    served = mechanism(f"{HERE}:Liar", DebtRule()).rule.serve([[]], SAFE, RISKY, LIMIT)
+    assert torch.equal(served.charge, kl(RISKY, SAFE))
+    assert served.theta.tolist() == [1.0]
+    named = mechanism(f"{HERE}:OwnCurrency", DebtRule()).rule.serve([[]], SAFE, RISKY, LIMIT)
+    assert named.charge.tolist() == [0.0]
 
 
 def test_a_plug_in_serves_like_the_built_in() -> None:
@@ -102,7 +139,7 @@ def test_a_plug_in_serves_like_the_built_in() -> None:
         ("NotANumber", "has mass"),
         ("WrongShape", r"law must be \(1, 3\), got \(1, 2\)"),
         ("Single", "charge must be float64"),
-        ("Refund", "is not a cost"),
+        ("Crash", "raised KeyError: 'theirs'"),
         ("NoTheta", "theta must be"),
     ],
 )

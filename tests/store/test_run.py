@@ -14,13 +14,13 @@ from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
-from nafaudit.store.run import Run, TokenizedPrompt, open_for_writing, read_journal
-from nafaudit.workload import Prompt
+from nafaudit.store.run import Run, open_for_writing, read_journal
+from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import many, trajectory
 
 PROMPTS = [TokenizedPrompt(Prompt("p0", "text"), (0, 5))]
 DESIGN = Design(
-    Identity({"safe": "a"}, "anchored", Decoding(), "hash", 256, 0),
+    Identity({"safe": "a"}, "anchored", "banking", Decoding(), "hash", 256, 0),
     Extent((0.0, 1.0), 2, ("p0",)),
 )
 
@@ -62,11 +62,10 @@ def test_the_same_identity_resumes_and_the_extent_grows(tmp_path: Path) -> None:
     wider = replace(DESIGN, extent=Extent((0.0, 3.0, float("inf")), 1, ("p0", "p1")))
     run = write(tmp_path, many(2, k=3.0), design=wider)
     assert len(read(tmp_path)) == 5
-    assert run.design["extent"] == {
-        "budgets": [0.0, 1.0, 3.0, "inf"],
-        "trajectories": 2,
-        "prompts": 2,
-    }
+    # 2 of p0 at 0 and 1; 1 each of p1 at 0 and of p0, p1 at 3 and inf.
+    assert run.asked == 2 * 2 + 1 + 4
+    write(tmp_path, design=wider)
+    assert len(run.design["extents"]) == 2
 
 
 def test_another_identity_is_refused_and_named(tmp_path: Path) -> None:

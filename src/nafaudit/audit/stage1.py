@@ -18,7 +18,7 @@ import transformers
 
 from nafaudit import __version__
 from nafaudit.audit.pairs import checkpoints_of, prompts_of
-from nafaudit.checks.checks import Utilisation
+from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verdict import ArmResult, judge
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import sound_stream
@@ -30,8 +30,8 @@ from nafaudit.engine.probe import probe
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.pair import load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
-from nafaudit.store.run import Run, RunWriter, TokenizedPrompt, open_for_writing
-from nafaudit.workload import workload_hash
+from nafaudit.store.run import Run, RunWriter, open_for_writing
+from nafaudit.workload import TokenizedPrompt, workload_hash
 
 # A part is closed after so many trajectories or seconds: what a kill can cost.
 _PART_ROWS = 256
@@ -58,7 +58,7 @@ class Outcome:
 
     run: Run
     arms: list[ArmResult]
-    invariant_machine: bool
+    batch_free: bool
 
 
 def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcome:
@@ -82,11 +82,11 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         Identity(
             pair=pair.fingerprint,
             mechanism=mechanism.name,
+            ledger=mechanism.ledger.spec,
             decoding=settings.decoding,
             workload=workload_hash(prompts),
             width=width,
             seed=settings.seed,
-            anchor=settings.decoding.anchor,
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
@@ -103,8 +103,11 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         requests = _plan(design, chosen, recorded)
         total = sum(len(request.rows) for request in requests)
         resumed = design.extent.size - total
-        _record(decoder.decode(requests), writer, _Reporter(report, resumed, total + resumed))
-    return Outcome(writer.run, judge(writer.run.trajectories()), seen.invariant)
+        running = Utilisation(mechanism.ledger)
+        reporter = _Reporter(report, running, resumed, total + resumed)
+        _record(decoder.decode(requests), writer, reporter)
+    run = writer.run
+    return Outcome(run, judge(run.trajectories(), mechanism.ledger), seen.batch_free)
 
 
 def _width(prompts: Sequence[TokenizedPrompt], new: int) -> int:
@@ -137,20 +140,25 @@ def _plan(
 class _Reporter:
     """Keeps the running numbers of a progress line."""
 
-    def __init__(self, report: Callable[[Progress], None], resumed: int, total: int) -> None:
+    def __init__(
+        self,
+        report: Callable[[Progress], None],
+        utilisation: Utilisation,
+        resumed: int,
+        total: int,
+    ) -> None:
         self._report = report
         self._resumed = resumed
         self._total = total
         self._done = resumed
         self._tokens = 0
-        self._utilisation = Utilisation()
+        self._utilisation = utilisation
         self._start = time.monotonic()
 
     def see(self, trajectory: Trajectory) -> None:
         self._done += 1
         self._tokens += len(trajectory)
-        if trajectory.key.k != float("inf"):
-            self._utilisation.see(trajectory)
+        self._utilisation.see(trajectory)
         self._report(
             Progress(
                 self._done,

@@ -23,4 +23,4 @@ def check(
     from nafaudit.store.run import Run
 
     opened = Run(run or latest_run())
-    raise typer.Exit(show(opened, judge(opened.trajectories()), as_json=as_json))
+    raise typer.Exit(show(opened, judge(opened.trajectories(), opened.ledger), as_json=as_json))

@@ -13,7 +13,8 @@ from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
     name="nafaudit",
-    help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?",
+    help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?"
+    "\n\nExit status: 0 within, 1 violated, 2 bad usage or input, 3 inconclusive, 70 our fault.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

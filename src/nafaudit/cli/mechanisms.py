@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import textwrap
+
 import typer
 
 
@@ -13,5 +15,13 @@ def mechanisms() -> None:
     from nafaudit.mechanisms.cards import CARDS
 
     for card in CARDS:
-        typer.echo(f"{card.name}\n  rule       {card.formula}\n  promise    {card.guarantee}")
-        typer.echo(f"  reference  {card.reference}")
+        typer.echo(card.name)
+        for label, text in (
+            ("rule", card.formula),
+            ("promise", card.guarantee),
+            ("reference", card.reference),
+        ):
+            indent = " " * 13
+            typer.echo(
+                textwrap.fill(text, 79, initial_indent=f"  {label:11}", subsequent_indent=indent)
+            )

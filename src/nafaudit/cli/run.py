@@ -30,7 +30,8 @@ def run(
         str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
     ] = None,
     k: Annotated[
-        list[str] | None, typer.Option(help="Budgets in nats per token. Default: 1,3,5.")
+        list[str] | None,
+        typer.Option(metavar="K,...", help="Budgets in nats per token. Default: 1,3,5."),
     ] = None,
     trajectories: Annotated[
         int | None, typer.Option(help="Executions per prompt and budget. Default: 4.")
@@ -72,6 +73,8 @@ def run(
     top_p: Annotated[str | None, typer.Option(hidden=True)] = None,
     greedy: Annotated[bool | None, typer.Option("--greedy", hidden=True)] = None,
     num_beams: Annotated[str | None, typer.Option(hidden=True)] = None,
+    min_p: Annotated[str | None, typer.Option(hidden=True)] = None,
+    typical_p: Annotated[str | None, typer.Option(hidden=True)] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
@@ -82,10 +85,10 @@ def run(
     Example: nafaudit run --k 0.5,3 --trajectories 2
     """
     given = dict(locals())
-    from nafaudit.core.design import refuse_after_solve
+    from nafaudit.core.design import REFUSED_DECODING, refuse_after_solve
     from nafaudit.core.settings import load_settings
 
-    refused = ("top_k", "top_p", "greedy", "num_beams")
+    refused = [name for name in REFUSED_DECODING if name in given]
     refuse_after_solve({name: given[name] for name in refused if given[name] is not None})
     own = ("design", "k", "quiet", "as_json", *refused)
     overrides = {name: value for name, value in given.items() if name not in own}
@@ -104,7 +107,7 @@ def run(
         )
         raise typer.Exit(130) from None
     progress.close()
-    if not outcome.invariant_machine:
+    if not outcome.batch_free:
         typer.echo(
             "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
             "a repeated run may differ in rare tokens.",

@@ -32,7 +32,7 @@ def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool) -> int:
         typer.echo(json.dumps(_as_json(run, arms), indent=2))
     else:
         _print(run, arms)
-    verdicts = {arm.invariant.finding().verdict for arm in arms if not arm.is_baseline}
+    verdicts = {arm.kept for arm in arms if not arm.is_baseline}
     if Kept.VIOLATED in verdicts:
         return 1
     return 0 if verdicts == {Kept.WITHIN} else 3
@@ -44,19 +44,19 @@ def budget_name(k: float) -> str:
 
 
 def _print(run: Run, arms: Sequence[ArmResult]) -> None:
-    console = Console(width=80 if not Console().is_terminal else None, highlight=False)
-    table = Table(title=None, box=None, pad_edge=False, header_style="bold")
+    console = Console(width=None if Console().is_terminal else 80, highlight=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("budget", "kept?", "tested?"):
         table.add_column(column, no_wrap=True)
-    for column in ("rows", "mean Z", "mean", "worst", "forced", "active", "free"):
-        table.add_column(column, justify="right")
+    for column in ("n", "spend", "use", "worst", "forced", "active", "free"):
+        table.add_column(column, no_wrap=True, justify="right")
     for arm in arms:
         regime, use = arm.regime, arm.utilisation
         judged = not arm.is_baseline
         table.add_row(
-            budget_name(arm.arm.k),
-            arm.invariant.finding().verdict if judged else "-",
-            regime.finding().verdict if judged else "-",
+            budget_name(arm.k),
+            arm.kept if judged else "-",
+            arm.tested if judged else "-",
             str(arm.invariant.trajectories),
             f"{use.mean_spend:.1f}",
             _percent(use.mean) if judged else "-",
@@ -64,17 +64,24 @@ def _print(run: Run, arms: Sequence[ArmResult]) -> None:
             *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
         )
     console.print(table)
-    console.print("mean, worst: spend as a share of the trajectory's own budget; Z in nats")
+    console.print(
+        "n: trajectories; spend: mean nats; use, worst: mean and largest share of the own budget\n"
+        "that was spent; forced, active, free: steps serving the safe law, a mixture, the risky law"
+    )
+    recorded = sum(arm.invariant.trajectories for arm in arms)
+    if recorded < run.asked:
+        console.print(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
     for arm in arms:
         finding = arm.invariant.finding()
         if not arm.is_baseline:
-            console.print(f"{budget_name(arm.arm.k)}: {finding.text}{_where(finding)}")
-    anchor = run.design["identity"]["anchor"]
-    console.print(f"charges are against {anchor}; run directory: {run.path}")
+            console.print(f"{budget_name(arm.k)}: {finding.text}{_where(finding)}")
+    console.print(f"charges are against {run.design['anchor']}\nrun directory: {run.path}")
 
 
 def _percent(share: float) -> str:
-    return "-" if math.isnan(share) else f"{share:.1%}"
+    if math.isnan(share):
+        return "-"
+    return f"{share:.0%}" if share >= 0.9995 else f"{share:.1%}"
 
 
 def _where(finding: Finding) -> str:
@@ -88,11 +95,12 @@ def _as_json(run: Run, arms: Sequence[ArmResult]) -> dict[str, Any]:
     return {
         "run": str(run.path),
         "design": run.design["hash"],
+        "asked": run.asked,
         "verdicts": [_verdict(arm) for arm in arms],
         "findings": [
             {
-                "mechanism": arm.arm.mechanism,
-                "k": _number(arm.arm.k),
+                "mechanism": arm.mechanism,
+                "k": _number(arm.k),
                 "check": finding.check,
                 "verdict": str(finding.verdict),
                 "value": _number(finding.value),
@@ -108,12 +116,12 @@ def _as_json(run: Run, arms: Sequence[ArmResult]) -> dict[str, Any]:
 def _verdict(arm: ArmResult) -> dict[str, Any]:
     regime, use = arm.regime, arm.utilisation
     return {
-        "mechanism": arm.arm.mechanism,
-        "k": _number(arm.arm.k),
+        "mechanism": arm.mechanism,
+        "k": _number(arm.k),
         "baseline": arm.is_baseline,
-        "kept": str(arm.invariant.finding().verdict),
-        "tested": str(regime.finding().verdict),
-        "worth": "UNKNOWN",
+        "kept": str(arm.kept),
+        "tested": str(arm.tested),
+        "worth": str(arm.worth),
         "trajectories": arm.invariant.trajectories,
         "violations": arm.invariant.violations,
         "spend": {"mean": _number(use.mean_spend)},

@@ -18,7 +18,10 @@ from nafaudit.core.ledger import as_budget
 
 RECORD_VERSION = 1
 
-Protocol = Literal["sound"]
+AuditProtocol = Literal["sound"]
+# Raised when a change to the row layout or to a built-in rule changes recorded bits.
+ROWS_LAYOUT = 1
+RULES_VERSION = 1
 
 REFUSED_DECODING = {
     "top_k": "it truncates the law after it was charged",
@@ -90,7 +93,8 @@ class Identity:
 
     Attributes:
         pair: Content fingerprints of the models and tokenizer, dtype and stop ids.
-        mechanism: Canonical specification of the rule, ledger and debt.
+        mechanism: Name of the mechanism, with what decides its laws.
+        ledger: Specification of its ledger, so that records can be checked without it.
         decoding: Warps and length limit.
         workload: SHA-256 of the prompts.
         width: Cache positions per row; part of the identity because attention over another
@@ -98,21 +102,25 @@ class Identity:
         seed: Run seed.
         purpose: What the draws are for; another purpose gives fresh draws.
         protocol: Which audit.
-        anchor: The law that charges are against, in words.
-        layout: Versions of the draws and of the record.
+        layout: Versions of whatever decides a recorded bit.
     """
 
     pair: Mapping[str, Any]
     mechanism: str
+    ledger: str
     decoding: Decoding
     workload: str
     width: int
     seed: int
     purpose: str = "audit"
-    protocol: Protocol = "sound"
-    anchor: str = ""
+    protocol: AuditProtocol = "sound"
     layout: Mapping[str, int] = field(
-        default_factory=lambda: {"draws": draws.LAYOUT, "record": RECORD_VERSION}
+        default_factory=lambda: {
+            "draws": draws.LAYOUT,
+            "record": RECORD_VERSION,
+            "rows": ROWS_LAYOUT,
+            "rules": RULES_VERSION,
+        }
     )
 
     def to_json(self) -> dict[str, Any]:

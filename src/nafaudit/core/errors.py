@@ -25,7 +25,9 @@ class StoreError(NafauditError):
 
 
 class LawError(NafauditError, ValueError):
-    """A model or a mechanism returned something that is not a probability law."""
+    """A model or a mechanism returned something that is not a probability law, or crashed."""
+
+    exit_status = 2
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -27,6 +27,14 @@ class Tested(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+class Worth(StrEnum):
+    """What does a kept budget say about reproducing a protected passage?"""
+
+    INFORMATIVE = "INFORMATIVE"
+    VACUOUS = "VACUOUS"
+    UNKNOWN = "UNKNOWN"
+
+
 # Fewer executions than this say nothing about a mechanism, unless one of them is a violation.
 MIN_TRAJECTORIES = 20
 # At least this share of a run's own steps, debt-forced openings apart, must be active.
@@ -65,11 +73,12 @@ class Finding:
     witness: Witness | None = None
 
 
-def judge_kept(trajectories: int, violations: int) -> Kept:
+def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
     """The first verdict, from counts of trajectories."""
     if violations:
         return Kept.VIOLATED
-    return Kept.WITHIN if trajectories >= MIN_TRAJECTORIES else Kept.INCONCLUSIVE
+    enough = trajectories >= MIN_TRAJECTORIES and not unjudged
+    return Kept.WITHIN if enough else Kept.INCONCLUSIVE
 
 
 def judge_tested(active: int, steps: int) -> Tested:

@@ -15,6 +15,11 @@ RISKY_ONLY = math.inf
 SAFE_ONLY = 0.0
 
 
+def is_baseline(k: float) -> bool:
+    """True for the budgets that mean one model alone."""
+    return k in (SAFE_ONLY, RISKY_ONLY)
+
+
 def as_budget(k: float) -> float:
     """Returns k as used in records: -1, the decoders' word for risky-only, becomes infinity."""
     if k == -1:
@@ -54,7 +59,16 @@ class Account(Protocol):
 
 
 class Ledger(Protocol):
-    """A budget rule. Another rule is another small class with these two methods."""
+    """A budget rule. Another rule is another small class with its own `Account`.
+
+    Attributes:
+        spec: Name and options, as the design records them; `ledger_of` maps it back.
+    """
+
+    @property
+    def spec(self) -> str:
+        """Name and options."""
+        ...
 
     def open(self, k: float, debt: float) -> Account:
         """Opens the account of a new trajectory."""
@@ -86,8 +100,13 @@ class _BankAccount:
 class Banking:
     """k_t = max(0, (t+1) k - sum of charges - debt): what is not spent is kept for later.
 
-    Reference: He et al., Anchored Decoding; paper.tex section 3.
+    Reference: He et al., Anchored Decoding.
     """
+
+    @property
+    def spec(self) -> str:
+        """Name and options."""
+        return "banking"
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account that owes `debt` and earns `k` a step."""
@@ -96,3 +115,11 @@ class Banking:
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
         """B_t = (t+1) k - debt."""
         return np.asarray(np.arange(1, tokens.size + 1) * k - debt)
+
+
+LEDGERS: dict[str, Ledger] = {"banking": Banking()}
+
+
+def ledger_of(spec: str) -> Ledger | None:
+    """Returns the ledger that a design names, or None for one from outside the package."""
+    return LEDGERS.get(spec)

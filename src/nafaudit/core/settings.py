@@ -72,6 +72,8 @@ class Settings:
         for name in ("trajectories", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if not self.k:
+            raise InputError("no budget was given; use --k, for example --k 1,3,5.")
         if self.limit < 0:
             raise InputError(f"limit must be at least 0 (0: all prompts), got {self.limit}.")
         with_baselines(list(self.k))
@@ -110,8 +112,10 @@ def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such design file.") from None
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; give a TOML file with the names of nafaudit run's options."
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a TOML file: {error}.") from error
     named = {key.replace("-", "_"): value for key, value in data.items()}

@@ -21,11 +21,12 @@ from nafaudit.core.debt import prefix_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream, gumbel
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Account, Payment
+from nafaudit.core.ledger import Account, Banking, Payment, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
 from nafaudit.engine.rows import Prefilled, RowModel
+from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
-from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.mechanisms.protocols import Mechanism, Rule
 from nafaudit.models.pair import Pair
 
 # Laws are padded to a multiple of this many lanes, so that a row starts at the same offset
@@ -33,6 +34,11 @@ from nafaudit.models.pair import Pair
 _LANES = 64
 # On a CPU, laws are worked on in pieces of this many numbers, to stay in the cache.
 _PIECE = 1 << 16
+
+
+# With an allowance of 0 and of inf this rule serves the safe and the risky law unchanged.
+_BASELINE_RULE = Anchored()
+_BASELINE_LEDGER = Banking()
 
 
 class RowRequest(NamedTuple):
@@ -62,6 +68,18 @@ class _Prompt:
     risky: Prefilled
 
 
+class _Step(NamedTuple):
+    """One step's record, in the order of `Steps`."""
+
+    token: int
+    allowance: float
+    charge: float
+    theta: float
+    served: float
+    safe: float
+    risky: float
+
+
 @dataclass
 class _Row:
     """A trajectory in the making."""
@@ -71,26 +89,22 @@ class _Row:
     debt: float
     account: Account
     prefix: list[int]
-    allowances: list[float] = field(default_factory=list)
-    records: list[tuple[float, ...]] = field(default_factory=list)
+    records: list[_Step] = field(default_factory=list)
 
     @property
     def step(self) -> int:
         return len(self.records)
 
+    def write(self, record: _Step) -> None:
+        """Takes in one step: the record, the prefix and the account."""
+        self.records.append(record)
+        self.prefix.append(record.token)
+        self.account.pay(Payment(record.charge, record.served - record.safe, record.token))
+
     def trajectory(self, stopped: bool) -> Trajectory:
-        token, charge, theta, served, safe, risky = zip(*self.records, strict=True)
-        columns = {
-            "token": token,
-            "allowance": self.allowances,
-            "charge": charge,
-            "theta": [theta_as_recorded(value) for value in theta],
-            "served": served,
-            "safe": safe,
-            "risky": risky,
-        }
-        steps = Steps(**{name: np.array(columns[name], STEP_TYPES[name]) for name in columns})
-        return Trajectory(self.key, self.debt, stopped, steps)
+        columns = zip(_Step._fields, zip(*self.records, strict=True), strict=True)
+        arrays = {name: np.array(values, STEP_TYPES[name]) for name, values in columns}
+        return Trajectory(self.key, self.debt, stopped, Steps(**arrays))
 
 
 class Decoder:
@@ -138,7 +152,9 @@ class Decoder:
                 row, prompt = entering
                 self._safe.admit(len(rows), prompt.safe)
                 self._risky.admit(len(rows), prompt.risky)
-                logits.set_row(len(rows), self._cut(prompt.safe), self._cut(prompt.risky))
+                logits.set_row(
+                    len(rows), self._cut(prompt.safe.logits), self._cut(prompt.risky.logits)
+                )
                 rows.append(row)
             if not rows:
                 return
@@ -167,7 +183,8 @@ class Decoder:
             prompt = self._read(request)
             for wanted in request.rows:
                 key = Key(request.prompt, self.mechanism.name, wanted.k, wanted.trajectory)
-                account = self.mechanism.ledger.open(wanted.k, prompt.debt)
+                ledger = _BASELINE_LEDGER if is_baseline(wanted.k) else self.mechanism.ledger
+                account = ledger.open(wanted.k, prompt.debt)
                 row = _Row(key, wanted.stream, prompt.debt, account, list(request.tokens))
                 yield row, prompt
 
@@ -197,7 +214,7 @@ class Decoder:
 
         def visit(start: int, logits: Tensor) -> None:
             following = torch.tensor(tokens[start + 1 : start + 1 + len(logits)], dtype=torch.long)
-            scored = self._cut_logits(logits[: len(following)])
+            scored = self._cut(logits[: len(following)])
             seen = self._seen([tokens[: start + i + 1] for i in range(len(following))])
             law = log_law(warp(scored, seen, self.decoding))
             logp.append(law.gather(-1, following.to(self.device).unsqueeze(-1)).squeeze(-1))
@@ -209,12 +226,17 @@ class Decoder:
         """One step of every row: serve, sample, pay, record."""
         noise: dict[tuple[int, int], NDArray[np.float64]] = {}
         size = len(rows) if self.device.type != "cpu" else max(1, _PIECE // logits.lanes)
-        for start in range(0, len(rows), size):
-            part = rows[start : start + size]
-            self._write_piece(part, *logits.get(start, start + len(part)), noise)
+        # A baseline is a model alone, whatever rule is audited.
+        alone = [slot for slot, row in enumerate(rows) if is_baseline(row.key.k)]
+        mixed = [slot for slot, row in enumerate(rows) if not is_baseline(row.key.k)]
+        for rule, slots in ((_BASELINE_RULE, alone), (self.mechanism.rule, mixed)):
+            for start in range(0, len(slots), size):
+                part = slots[start : start + size]
+                self._write_piece(rule, [rows[slot] for slot in part], *logits.get(part), noise)
 
     def _write_piece(
         self,
+        rule: Rule,
         rows: list[_Row],
         safe_logits: Tensor,
         risky_logits: Tensor,
@@ -224,29 +246,24 @@ class Decoder:
         seen = self._seen(prefixes)
         safe = log_law(warp(safe_logits, seen, self.decoding))
         risky = log_law(warp(risky_logits, seen, self.decoding))
-        allowances = [row.account.allowance() for row in rows]
-        allowance = torch.tensor(allowances, dtype=torch.float64, device=self.device)
-        served = self.mechanism.rule.serve(prefixes, safe, risky, allowance)
-        lanes = len(self.pair.vocabulary)
-        draws = torch.from_numpy(np.stack([_noise(row, lanes, noise) for row in rows]))
-        scores = served.law[:, :lanes] + draws.to(self.device)
+        allowed = [row.account.allowance() for row in rows]
+        allowance = torch.tensor(allowed, dtype=torch.float64, device=self.device)
+        served = rule.serve(prefixes, safe, risky, allowance)
+        size = len(self.pair.vocabulary)
+        draws = torch.from_numpy(np.stack([_noise(row, size, noise) for row in rows]))
+        scores = served.law[:, :size] + draws.to(self.device)
         token = scores.argmax(dim=-1, keepdim=True)
         drawn = [law.gather(-1, token).squeeze(-1) for law in (served.law, safe, risky)]
         # One transfer a step: everything the ledger and the record need.
         columns = [token.squeeze(-1).to(torch.float64), served.charge, served.theta, *drawn]
-        for row, paid, record in zip(
-            rows, allowances, torch.stack(columns, dim=1).tolist(), strict=True
-        ):
-            charge, logp, safe_logp = record[1], record[3], record[4]
-            if math.isnan(charge) or math.isnan(logp) or logp == NEG_INF:
+        values = torch.stack(columns, dim=1).tolist()
+        for row, limit, (chosen, charge, theta, *logp) in zip(rows, allowed, values, strict=True):
+            if math.isnan(charge) or math.isnan(logp[0]) or logp[0] == NEG_INF:
                 raise LawError(
                     f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
-                    f"that is not one at step {row.step}: charge {charge}, log p {logp}."
+                    f"that is not one at step {row.step}: charge {charge}, log p {logp[0]}."
                 )
-            row.allowances.append(paid)
-            row.records.append(tuple(record))
-            row.prefix.append(int(record[0]))
-            row.account.pay(Payment(charge, logp - safe_logp, int(record[0])))
+            row.write(_Step(int(chosen), limit, charge, theta_as_recorded(theta), *logp))
 
     def _leave(self, rows: list[_Row], slot: int) -> None:
         """Takes a finished row out; the last row takes its slot."""
@@ -265,10 +282,7 @@ class Decoder:
             seen[row, list(prefix)] = True
         return seen.to(self.device)
 
-    def _cut(self, source: Prefilled | Tensor) -> Tensor:
-        return self._cut_logits(source.logits if isinstance(source, Prefilled) else source)
-
-    def _cut_logits(self, logits: Tensor) -> Tensor:
+    def _cut(self, logits: Tensor) -> Tensor:
         """Logits over the tokenizer's ids, padded to whole lanes; other rows are forbidden."""
         lanes = len(self._forbidden)
         logits = logits[..., : len(self.pair.vocabulary)].to(self.device)
@@ -291,15 +305,15 @@ class _Logits:
     def set_rows(self, safe: Tensor, risky: Tensor) -> None:
         self._safe[: len(safe)], self._risky[: len(risky)] = safe, risky
 
-    def get(self, start: int, stop: int) -> tuple[Tensor, Tensor]:
-        return self._safe[start:stop], self._risky[start:stop]
+    def get(self, slots: list[int]) -> tuple[Tensor, Tensor]:
+        return self._safe[slots], self._risky[slots]
 
 
 def _noise(
-    row: _Row, lanes: int, made: dict[tuple[int, int], NDArray[np.float64]]
+    row: _Row, size: int, made: dict[tuple[int, int], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
     """The row's noise for this step; budgets that share a stream share the work."""
     where = (row.stream.key, row.step)
     if where not in made:
-        made[where] = gumbel(row.stream, row.step, lanes)
+        made[where] = gumbel(row.stream, row.step, size)
     return made[where]

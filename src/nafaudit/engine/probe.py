@@ -33,12 +33,12 @@ class Probe:
     """What the probe saw.
 
     Attributes:
-        invariant: True if rows were bit-identical alone and in a crowd.
+        batch_free: True if rows were bit-identical alone and in a crowd.
         deviation: Largest difference of a charge in nats, over tokens both ways agree on.
         plain_error: Largest difference of a logit from a plain forward pass.
     """
 
-    invariant: bool
+    batch_free: bool
     deviation: float
     plain_error: float
 
@@ -59,7 +59,7 @@ def probe(pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, b
     again = _decode(alone, prompts[3:5]) | _decode(few, prompts[5:])
     pairs = [(crowd[key], again[key]) for key in again]
     return Probe(
-        invariant=all(one.same_as(other) for one, other in pairs),
+        batch_free=all(one.same_as(other) for one, other in pairs),
         deviation=max(_deviation(one, other) for one, other in pairs),
         plain_error=max(
             _plain_error(name, model, prompts[-1].tokens, width)

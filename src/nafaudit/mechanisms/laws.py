@@ -43,7 +43,7 @@ def normalise(x: Tensor) -> Tensor:
 def kl(p: Tensor, q: Tensor) -> Tensor:
     """D_KL(p || q) per row in nats, from log-probabilities; inf where q forbids what p serves.
 
-    The one definition of the divergence: every recorded charge is a value of this function.
+    The one definition of the divergence: every charge in nats of KL is a value of this function.
     """
     terms = torch.where(p == NEG_INF, 0.0, torch.exp(p) * (p - q))
     return terms.sum(dim=-1).clamp_min(0.0)

@@ -1,7 +1,7 @@
 """What a step-level mechanism is: a rule that serves a law, and a ledger that pays for it.
 
-A new mechanism is a class with `serve`; a new budget is a class with `open` and `accrued`
-(`nafaudit.core.ledger`). Nothing else in the project knows which one runs.
+A new mechanism is a class with `serve`; a new budget is a `Ledger` and its `Account`
+(`nafaudit.core.ledger`). The engine knows neither.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Served(NamedTuple):
 
     Attributes:
         law: Log-probabilities [rows, vocabulary], float64; this is what is sampled.
-        charge: Cost of each row's law in the rule's own currency [rows], float64.
+        charge: Cost of each row's law [rows], float64, in the rule's currency.
         theta: Weight of the risky law [rows], exactly 0 or 1 if that law is served unchanged;
             NaN for rules without a weight.
     """
@@ -32,7 +32,12 @@ class Served(NamedTuple):
 
 
 class Rule(Protocol):
-    """Two next-token laws and an allowance in, the served law and its charge out."""
+    """Two next-token laws and an allowance in, the served law and its charge out.
+
+    A rule that charges in anything but nats of KL to the safe law says so in an attribute
+    `currency`; without it, the charge of a rule from outside is recomputed as that KL, so that
+    nobody can pay less by saying so.
+    """
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError, nearest
 from nafaudit.core.ledger import Banking
 from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
 
 
@@ -45,19 +48,25 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
         )
     plugin = _load(spec)
     if all(hasattr(plugin, part) for part in ("rule", "ledger", "debt")):
-        return Mechanism(spec, Guarded(plugin.rule, spec), plugin.ledger, plugin.debt)
-    if not callable(getattr(plugin, "serve", None)):
+        rule, ledger, debt = plugin.rule, plugin.ledger, plugin.debt
+    else:
+        rule, ledger = plugin, Banking()
+    if not callable(getattr(rule, "serve", None)):
         raise InputError(
             f"{spec} has no method serve(prefixes, safe, risky, allowance); see "
-            "nafaudit.mechanisms.protocols.Rule for the two-line contract."
+            "nafaudit.mechanisms.protocols.Rule for what it takes and returns."
         )
-    name = f"{spec}:debt={debt.definition},n={debt.n}"
-    return Mechanism(name, Guarded(plugin, spec), Banking(), debt)
+    name = f"{spec}@{_source_hash(plugin)}:debt={debt.definition},n={debt.n}"
+    return Mechanism(name, Guarded(rule, spec), ledger, debt)
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """Anybody's rule, believed only as far as its output is a law and a charge."""
+    """Anybody's rule, believed only as far as its output is a law.
+
+    The charge is our own `kl` of that law unless the rule names another currency, and a weight
+    of exactly 0 or 1 is recorded where, and only where, one model's law was served unchanged.
+    """
 
     rule: Rule
     name: str
@@ -66,7 +75,10 @@ class Guarded:
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
         """Serves, or raises a `LawError` that names the rule and what is wrong."""
-        served = self.rule.serve(prefixes, safe, risky, allowance)
+        try:
+            served = self.rule.serve(prefixes, safe, risky, allowance)
+        except Exception as error:  # whatever their code raises is theirs, and is named so
+            raise LawError(f"{self.name} raised {type(error).__name__}: {error}") from error
         for part, like in (("law", safe), ("charge", allowance), ("theta", allowance)):
             value = getattr(served, part, None)
             if not isinstance(value, Tensor) or value.shape != like.shape:
@@ -74,13 +86,20 @@ class Guarded:
                 raise LawError(f"{self.name}: {part} must be {tuple(like.shape)}, got {got}.")
             if value.dtype != torch.float64:
                 raise LawError(f"{self.name}: {part} must be float64, got {value.dtype}.")
-        # NaN fails both comparisons.
         mass = torch.exp(served.law).sum(dim=-1)
-        if not ((mass - 1).abs() < 1e-9).all():
+        if not ((mass - 1).abs() < 1e-9).all():  # NaN fails it too
             raise LawError(f"{self.name}: the served law has mass {mass.tolist()}, not 1.")
-        if not (served.charge >= 0).all():
-            raise LawError(f"{self.name}: a charge of {served.charge.tolist()} is not a cost.")
-        return served
+        charge = served.charge if hasattr(self.rule, "currency") else kl(served.law, safe)
+        if torch.isnan(charge).any():
+            raise LawError(f"{self.name}: a charge is NaN.")
+        return Served(served.law, charge, _honest_theta(served, safe, risky))
+
+
+def _honest_theta(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
+    """0 and 1 by comparing laws; in between what the rule says, if it can be true."""
+    inside = torch.where((served.theta > 0) & (served.theta < 1), served.theta, torch.nan)
+    theta = torch.where((served.law == risky).all(dim=-1), 1.0, inside)
+    return torch.where((served.law == safe).all(dim=-1), 0.0, theta)
 
 
 def _load(spec: str) -> Any:
@@ -90,8 +109,18 @@ def _load(spec: str) -> Any:
         sys.path.append(here)
     try:
         return getattr(importlib.import_module(module_name), class_name)()
-    except (ImportError, AttributeError, TypeError) as error:
+    except Exception as error:  # anything may happen while their code is imported
         raise InputError(
-            f"cannot build mechanism {spec!r}: {error}. Give package.module:Class, importable "
-            "from here, whose class takes no arguments."
+            f"cannot build mechanism {spec!r}: {type(error).__name__}: {error}. Give "
+            "package.module:Class, importable from here, whose class takes no arguments."
         ) from error
+
+
+def _source_hash(plugin: object) -> str:
+    """Short hash of the module's source: an edited rule is another rule."""
+    module = inspect.getmodule(type(plugin))
+    try:
+        source = inspect.getsource(module) if module else ""
+    except (OSError, TypeError):
+        source = ""
+    return hashlib.sha256(source.encode()).hexdigest()[:12]

@@ -1,6 +1,6 @@
 """The run directory: what was designed, what was recorded, and nothing that can be derived.
 
-    design.json       identity (hashed) and extent
+    design.json       identity (hashed) and every extent that was asked for
     prompts.jsonl     the workload, with token ids
     vocabulary.json   token strings by id, stop ids: text without Transformers
     sessions.jsonl    versions, machine and probe of every session that wrote
@@ -14,27 +14,21 @@ whose last line is torn is cut back to its last whole line before the next appen
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nafaudit.core.design import Design, Extent, differences
 from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.ledger import Ledger, ledger_of
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import append_line, cannot_write, exclusive, write_whole
-from nafaudit.workload import Prompt
-
-
-@dataclass(frozen=True)
-class TokenizedPrompt:
-    """A prompt with the token ids that the models were given."""
-
-    prompt: Prompt
-    tokens: tuple[int, ...]
+from nafaudit.workload import Prompt, TokenizedPrompt
 
 
 class Run:
@@ -50,9 +44,23 @@ class Run:
 
     @property
     def design(self) -> dict[str, Any]:
-        """The design as recorded: identity, extent, hash."""
+        """The design as recorded: hash, identity, anchor, extents."""
         data: dict[str, Any] = json.loads((self.path / "design.json").read_text())
         return data
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What grants budget in this run; None for a ledger from outside the package."""
+        return ledger_of(self.design["identity"]["ledger"])
+
+    @property
+    def asked(self) -> int:
+        """How many trajectories the run was asked for, over all its sessions."""
+        wanted: dict[tuple[str, Any], int] = {}
+        for extent in self.design["extents"]:
+            for cell in itertools.product(extent["prompts"], extent["budgets"]):
+                wanted[cell] = max(wanted.get(cell, 0), extent["trajectories"])
+        return sum(wanted.values())
 
     def trajectories(self) -> Iterator[Trajectory]:
         """Streams every journalled trajectory, one part in memory at a time."""
@@ -143,7 +151,7 @@ def open_for_writing(
         raise cannot_write(path, error) from error
     with exclusive(path / "lock"):
         identity = design.identity.to_json()
-        extent = _extent_json(design.extent)
+        extents = [_extent_json(design.extent)]
         if (path / "design.json").exists():
             recorded = Run(path).design
             if found := differences(identity, recorded["identity"]):
@@ -152,13 +160,18 @@ def open_for_writing(
                     + "\n  ".join(found)
                     + "\nGive this run its own --out, or repeat the run's own options to resume."
                 )
-            extent = _grown(recorded["extent"], extent)
+            extents = recorded["extents"] + [e for e in extents if e not in recorded["extents"]]
         else:
             rows = [{"prompt": asdict(p.prompt), "tokens": list(p.tokens)} for p in prompts]
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_whole(path / "prompts.jsonl", lines.encode())
             write_whole(path / "vocabulary.json", json.dumps(vocabulary).encode())
-        data = {"hash": design.identity.hash, "identity": identity, "extent": extent}
+        data = {
+            "hash": design.identity.hash,
+            "anchor": design.identity.decoding.anchor,
+            "identity": identity,
+            "extents": extents,
+        }
         write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
         yield RunWriter(Run(path))
 
@@ -190,14 +203,5 @@ def _extent_json(extent: Extent) -> dict[str, Any]:
     return {
         "budgets": [str(k) if k == float("inf") else k for k in extent.budgets],
         "trajectories": extent.trajectories,
-        "prompts": len(extent.prompts),
-    }
-
-
-def _grown(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The extent that covers both; a smaller request never forgets what is recorded."""
-    return {
-        "budgets": sorted({*recorded["budgets"], *asked["budgets"]}, key=float),
-        "trajectories": max(recorded["trajectories"], asked["trajectories"]),
-        "prompts": max(recorded["prompts"], asked["prompts"]),
+        "prompts": list(extent.prompts),
     }

@@ -28,6 +28,14 @@ class Prompt:
     reference: str = ""
 
 
+@dataclass(frozen=True)
+class TokenizedPrompt:
+    """A prompt with the token ids that the models are given."""
+
+    prompt: Prompt
+    tokens: tuple[int, ...]
+
+
 def read_prompts(path: Path) -> list[Prompt]:
     """Reads one JSON object per line: `id` and `text`, optionally `class` and `reference`.
 
@@ -35,8 +43,8 @@ def read_prompts(path: Path) -> list[Prompt]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; give a JSON Lines file of prompts.") from None
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give a JSON Lines file of prompts.") from error
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path}: not UTF-8 (byte {error.start}); convert it, for example with iconv."
@@ -77,15 +85,12 @@ def _prompt(line: str, where: str, default_id: str) -> Prompt:
         raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from error
     if not isinstance(row, dict):
         raise InputError(f"{where}: a JSON object is needed, got {type(row).__name__}.")
-    fields = {
-        "id": row.get("id", default_id),
-        "text": row.get("text", row.get("prompt")),
-        "label": row.get("class", "prompt"),
-        "reference": row.get("reference", ""),
-    }
-    for name, value in fields.items():
-        if not isinstance(value, str):
-            raise InputError(f"{where}: {name!r} must be a string, got {value!r}.")
+    if "text" not in row:
+        raise InputError(f"{where}: no 'text'; keys are 'id', 'text', 'class', 'reference'.")
+    fields = {"id": default_id, "class": "prompt", "reference": ""} | row
+    for name in ("id", "text", "class", "reference"):
+        if not isinstance(fields[name], str):
+            raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
     if not fields["text"].strip():
         raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
-    return Prompt(**fields)
+    return Prompt(fields["id"], fields["text"], fields["class"], fields["reference"])

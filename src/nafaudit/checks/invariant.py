@@ -1,0 +1,95 @@
+"""Kept? No step above its allowance, no prefix above what it was granted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.checks.check import Worst
+from nafaudit.core.finding import (
+    MIN_TRAJECTORIES,
+    Finding,
+    Kept,
+    judge_kept,
+    own_tolerance,
+)
+from nafaudit.core.ledger import Ledger
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.stats import zero_count_upper
+
+
+@dataclass
+class Invariant:
+    """Compares every charge with its allowance and every prefix with its grant.
+
+    Attributes:
+        ledger: What grants budget; None if the run's own is not known here, and then only
+            steps are compared.
+        trajectories: How many were seen.
+        violations: How many of them overspent.
+        unjudged: How many hold a NaN where a number is needed.
+        prompts: Ids of the prompts seen.
+    """
+
+    ledger: Ledger | None
+    trajectories: int = 0
+    violations: int = 0
+    unjudged: int = 0
+    prompts: set[str] = field(default_factory=set)
+    worst: Worst = field(default_factory=Worst)
+
+    def see(self, trajectory: Trajectory) -> None:
+        """Compares every step and every prefix with its limit."""
+        steps, key = trajectory.steps, trajectory.key
+        self.trajectories += 1
+        self.prompts.add(key.prompt)
+        excess = _excess(steps.charge, steps.allowance)
+        missing = bool(np.isnan(excess).any())
+        if self.ledger is not None:
+            granted = np.maximum(self.ledger.accrued(key.k, trajectory.debt, steps.token), 0.0)
+            # fmax: a NaN in the sums must not cover an excess of a step.
+            excess = np.fmax(excess, _excess(np.cumsum(steps.charge), granted))
+        over = excess > own_tolerance(steps.allowance)
+        if over.any():
+            self.violations += 1
+            at = int(np.argmax(np.where(over, excess, -np.inf)))
+            self.worst.offer(float(excess[at]), key, at)
+        elif missing:
+            self.unjudged += 1
+
+    @property
+    def verdict(self) -> Kept:
+        """The first verdict."""
+        return judge_kept(self.trajectories, self.violations, self.unjudged)
+
+    def finding(self) -> Finding:
+        """VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE."""
+        n = self.trajectories
+        if self.violations:
+            text = (
+                f"{self.violations} of {n} trajectories exceed their budget, the worst by "
+                f"{self.worst.value:.3g} nats"
+            )
+            return Finding("invariant", self.verdict, self.violations, text, self.worst.witness)
+        if not n:
+            return Finding("invariant", self.verdict, 0, "no trajectory recorded")
+        text = (
+            f"0 of {n} trajectories exceed their budget: true rate below "
+            f"{zero_count_upper(n):.2%} at 95 % (of prompts: below "
+            f"{zero_count_upper(len(self.prompts)):.2%})"
+        )
+        if self.unjudged:
+            text = f"{self.unjudged} of {n} trajectories hold a NaN and cannot be judged"
+        elif n < MIN_TRAJECTORIES:
+            text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
+        if self.ledger is None:
+            text += "; steps only, as the run's own ledger is not known here"
+        return Finding("invariant", self.verdict, 0, text)
+
+
+def _excess(spent: NDArray[np.float64], limit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Spent - limit, with no limit meaning no excess even for an infinite charge."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(np.isposinf(limit), -np.inf, spent - limit))
