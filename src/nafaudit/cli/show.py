@@ -65,8 +65,9 @@ def _print(run: Run, arms: Sequence[ArmResult]) -> None:
         )
     console.print(table)
     console.print(
-        "n: trajectories; spend: mean nats; use, worst: mean and largest share of the own budget\n"
-        "that was spent; forced, active, free: steps serving the safe law, a mixture, the risky law"
+        "n: trajectories; spend: mean nats; use, worst: mean and largest spend as a share\n"
+        "of the own budget; forced, active, free: steps that served the safe model, a\n"
+        "mixture, the risky model"
     )
     recorded = sum(arm.invariant.trajectories for arm in arms)
     if recorded < run.asked:
