@@ -71,6 +71,8 @@ def test_a_nan_neither_hides_a_violation_nor_counts_as_within() -> None:
     found = invariant(*many(30), trajectory(KEY, [nan, 0.1], allowance=[1, 1])).finding()
     assert found.verdict == Kept.INCONCLUSIVE
     assert "1 of 31 trajectories hold a NaN" in found.text
+    hidden = trajectory(KEY, [-50.0, 40.0], allowance=[1, 60])
+    assert invariant(*many(30), hidden).verdict == Kept.INCONCLUSIVE
 
 
 def test_without_its_ledger_a_run_is_judged_step_by_step() -> None:

@@ -197,6 +197,39 @@ def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
     assert sum(json.loads(line)["rows"] for line in lines) > 0
 
 
+def test_another_tokenization_is_another_run(
+    options: list[str], tiny_pair_paths: Paths, tmp_path: Path
+) -> None:
+    paths = [shutil.copytree(path, tmp_path / path.name) for path in tiny_pair_paths("llama")]
+    small = [*options, "--safe", paths[0], "--risky", paths[1], "--limit", 1, "--out", "r"]
+    assert call(*small, cwd=tmp_path).returncode == 3
+    for path in paths:
+        data = json.loads((path / "tokenizer.json").read_text())
+        (path / "tokenizer.json").write_text(json.dumps(data | {"post_processor": None}))
+    done = call(*small, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "workload:" in done.stderr
+
+
+def test_a_reader_that_goes_away_does_not_change_the_verdict(finished: Path) -> None:
+    for form in ("", "--json"):
+        line = f"{NAFAUDIT[0]} check r {form} | true; exit ${{PIPESTATUS[0]}}"
+        assert subprocess.run(["bash", "-c", line], cwd=finished).returncode == 0
+
+
+def test_a_prompt_that_does_not_fit_is_named_before_a_model_loads(
+    options: list[str], tmp_path: Path
+) -> None:
+    done = call(*options, "--max-new-tokens", 510, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "prompt 'p4' has" in done.stderr
+    assert "context of 512" in done.stderr
+    assert not (tmp_path / "runs").exists()
+    # Rounding up the width must not refuse what fits.
+    assert call(*options, "--max-new-tokens", 440, "--limit", 1, "--k", 1, "--trajectories", 1,
+                cwd=tmp_path).returncode == 3  # fmt: skip
+
+
 def test_records_are_checked_without_torch(finished: Path) -> None:
     code = [sys.executable, "-c", WITHOUT_TORCH]
     for arguments in (["check", "r"], ["check", "r", "--json"], ["mechanisms"], ["--help"]):
@@ -224,6 +257,7 @@ BAD = [
     (["--prompts", "none.jsonl"], "none.jsonl: No such file or directory; give a JSON Lines file"),
     (["--prompts", "."], ".: Is a directory; give a JSON Lines file"),
     (["--prompts", "no-text.jsonl"], "no-text.jsonl:2: no 'text'; keys are"),
+    (["--prompts", "half.jsonl"], "holds half of a surrogate pair"),
     (["--k", ","], "no budget was given"),
     (["--min-p", "0.1"], "min-p = 0.1 is refused"),
     (["--debt", "mean"], "'positives' or 'official'"),
@@ -251,6 +285,7 @@ def test_bad_input_is_refused_in_words(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     Path("bad.toml").write_text("temprature = 1.0\n")
     Path("type.toml").write_text("batch = 'many'\n")
+    Path("half.jsonl").write_text('{"id": "a", "text": "\\ud800"}')
     Path("no-text.jsonl").write_text('\n{"id": "a"}\n')
     Path("refused.toml").write_text("top-p = 0.9\n")
     monkeypatch.setattr(sys, "argv", ["nafaudit", "run", *arguments])

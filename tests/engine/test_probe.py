@@ -10,6 +10,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.engine.probe import Probe, probe
+from nafaudit.engine.rows import RowModel
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 
@@ -51,6 +52,62 @@ def test_notices_logits_that_depend_on_the_batch(tiny_pair_paths: Paths) -> None
     seen = run(pair)
     assert not seen.batch_free
     assert 0 < seen.deviation < 1e-2
+
+
+def test_notices_a_batch_size_that_only_a_full_batch_has(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+
+    def ripple(kwargs: Any, logits: Any) -> Any:
+        size = 1e-3 if logits.shape[0] > 28 else 0.0
+        return size * logits.new_ones(1, 1, logits.shape[-1]).cumsum(-1) / logits.shape[-1]
+
+    _shift_logits(pair.safe, ripple)
+    rule = mechanism("anchored", DebtRule())
+    assert probe(pair, rule, Decoding(), width=256, batch=16).batch_free
+    assert not probe(pair, rule, Decoding(), width=256, batch=32).batch_free
+
+
+def _no_window(self: RowModel, at: Any, window: Any, _mask: Any = RowModel._mask) -> Any:
+    return _mask(self, at, None)
+
+
+def _narrow(self: RowModel, at: Any, window: Any, _mask: Any = RowModel._mask) -> Any:
+    return _mask(self, at, 2)
+
+
+def _stuck(self: RowModel, cache: Any, ids: Any, at: Any) -> Any:
+    cache.positions = at
+    out = self.model(
+        input_ids=ids,
+        attention_mask=self._masks(at),
+        position_ids=at.clamp(max=3),
+        past_key_values=cache,
+        use_cache=True,
+    )
+    return out.logits
+
+
+@pytest.mark.parametrize(
+    ("architecture", "method", "sabotage"),
+    [
+        ("mistral", "_mask", _no_window),
+        ("gemma2", "_mask", _no_window),
+        ("llama", "_mask", _narrow),
+        ("llama", "_forward", _stuck),
+        ("gpt2", "_forward", _stuck),
+    ],
+)
+def test_refuses_wrong_masks_and_positions(
+    architecture: str,
+    method: str,
+    sabotage: Any,
+    tiny_pair_paths: Paths,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = load_pair(*tiny_pair_paths(architecture))
+    monkeypatch.setattr(RowModel, method, sabotage)
+    with pytest.raises(InputError, match="cannot be audited here"):
+        run(pair)
 
 
 def test_refuses_a_model_whose_cache_is_not_ours(tiny_pair_paths: Paths) -> None:

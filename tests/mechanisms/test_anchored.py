@@ -101,7 +101,7 @@ def two_laws(draw: st.DrawFn) -> tuple[Tensor, Tensor]:
 def test_any_two_laws(laws: tuple[Tensor, Tensor], allowance: float) -> None:
     safe, risky = laws
     out = check_promise(safe, risky, allowance)
-    if 0 < float(out.theta[0]) < 1 and allowance >= 1e-3 and not one_sided(safe, risky):
+    if float(out.theta[0]) < 1 and allowance >= 1e-3 and not one_sided(safe, risky):
         assert allowance - float(out.charge[0]) <= 1e-4 * allowance
 
 
@@ -160,6 +160,13 @@ def test_one_hot_and_disjoint_laws() -> None:
     assert float(below.charge[0]) < 1
 
 
+def test_no_allowance_is_the_safe_law_even_if_both_are_equal() -> None:
+    for allowance in (0.0, 9e-11):
+        assert float(serve(SAFE, SAFE, allowance).theta[0]) == 0
+    assert float(serve(SAFE, SAFE, 1e-10).theta[0]) == 1
+    assert twin.largest_theta(SAFE[0].numpy(), SAFE[0].numpy(), 0.0) == 0
+
+
 def test_plus_infinity_is_certainty() -> None:
     law = log_law(torch.tensor([[math.inf, 3.0, math.inf, -math.inf]]))
     assert torch.exp(law[0]).tolist() == pytest.approx([0.5, 0, 0.5, 0])
@@ -172,6 +179,12 @@ def test_baselines_are_the_end_points_with_their_true_charge() -> None:
     risky_only = serve(SAFE, RISKY, math.inf)
     assert torch.equal(risky_only.law, RISKY)
     assert float(risky_only.charge[0]) == pytest.approx(2.04887, abs=1e-5)
+    # A token that the safe law forbids and the risky one serves with underflowing mass.
+    narrow = log_law(torch.tensor([[0.0, -math.inf]]))
+    wide = log_law(torch.tensor([[0.0, -2000.0]]))
+    unlimited = serve(narrow, wide, math.inf)
+    assert torch.equal(unlimited.law, wide)
+    assert float(unlimited.charge[0]) == math.inf
 
 
 @settings(max_examples=60)

@@ -27,6 +27,8 @@ def test_kl_of_forbidden_tokens() -> None:
     assert float(kl(p, q)[0]) == pytest.approx(math.log(2))
     assert float(kl(q, p)[0]) == math.inf
     assert float(kl(p, p)[0]) == 0
+    tiny = log_law(torch.tensor([[0.0, -2000.0]]))  # its mass underflows, and is not zero
+    assert float(kl(tiny, p)[0]) == math.inf
 
 
 def test_warp_is_penalty_then_temperature() -> None:

@@ -74,6 +74,19 @@ class Liar:
         return Served(risky, torch.zeros_like(allowance), torch.full_like(allowance, 0.5))
 
 
+class Vandal:
+    """Overwrites what it was lent, so that its law looks free."""
+
+    def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Any:
+        law = risky.clone()
+        safe.copy_(law)
+        return Served(law, allowance * 0, allowance * math.nan)
+
+
+class NoSpec(Whole):
+    ledger = object()  # type: ignore[assignment]
+
+
 class OwnCurrency(Liar):
     currency = "peanuts"
 
@@ -119,6 +132,10 @@ def test_a_rule_cannot_talk_its_charge_down() -> None:
     served = mechanism(f"{HERE}:Liar", DebtRule()).rule.serve([[]], SAFE, RISKY, LIMIT)
     assert torch.equal(served.charge, kl(RISKY, SAFE))
     assert served.theta.tolist() == [1.0]
+    safe = SAFE.clone()
+    served = mechanism(f"{HERE}:Vandal", DebtRule()).rule.serve([[]], safe, RISKY, LIMIT)
+    assert torch.equal(served.charge, kl(RISKY, SAFE))
+    assert torch.equal(safe, SAFE)
     named = mechanism(f"{HERE}:OwnCurrency", DebtRule()).rule.serve([[]], SAFE, RISKY, LIMIT)
     assert named.charge.tolist() == [0.0]
 
@@ -150,7 +167,9 @@ def test_what_is_not_a_law_is_refused_by_name(name: str, message: str) -> None:
     assert name in str(caught.value)
 
 
-@pytest.mark.parametrize("spec", ["nothing", "json:loads", f"{HERE}:Nowhere", f"{HERE}:Twisted.x"])
+@pytest.mark.parametrize(
+    "spec", ["nothing", "json:loads", f"{HERE}:Nowhere", f"{HERE}:NoSpec", f"{HERE}:Twisted.x"]
+)
 def test_what_is_no_mechanism_is_refused(spec: str) -> None:
     with pytest.raises(InputError):
         mechanism(spec, DebtRule())

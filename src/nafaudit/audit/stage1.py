@@ -28,7 +28,7 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.probe import probe
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
-from nafaudit.models.pair import load_pair, load_tokenizer
+from nafaudit.models.pair import context_of, load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, open_for_writing
 from nafaudit.workload import TokenizedPrompt, workload_hash
@@ -73,7 +73,7 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
     safe, risky = checkpoints_of(settings)
     tokenizer = load_tokenizer(safe)
     tokenized = [TokenizedPrompt(p, tuple(tokenizer(p.text)["input_ids"])) for p in prompts]
-    width = _width(tokenized, settings.max_new_tokens)
+    width = _width(tokenized, settings.max_new_tokens, context_of(safe, risky))
     torch.set_num_threads(settings.threads)
     pair = load_pair(safe, risky, dtype=settings.dtype, device=settings.device)
     decoder = Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
@@ -84,7 +84,7 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
             mechanism=mechanism.name,
             ledger=mechanism.ledger.spec,
             decoding=settings.decoding,
-            workload=workload_hash(prompts),
+            workload=workload_hash(tokenized),
             width=width,
             seed=settings.seed,
         ),
@@ -96,8 +96,8 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         "stops": sorted(pair.vocabulary.stops),
     }
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
+    seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
     with open_for_writing(path, design, tokenized, vocabulary) as writer:
-        seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
         writer.note_session(_session(settings, asdict(seen)))
         recorded = writer.run.keys()
         requests = _plan(design, chosen, recorded)
@@ -110,12 +110,19 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
     return Outcome(run, judge(run.trajectories(), mechanism.ledger), seen.batch_free)
 
 
-def _width(prompts: Sequence[TokenizedPrompt], new: int) -> int:
+def _width(prompts: Sequence[TokenizedPrompt], new: int, context: int) -> int:
     """Positions per row: the longest prompt of the whole workload and T new tokens."""
-    longest = max(len(p.tokens) for p in prompts)
     if empty := [p.prompt.id for p in prompts if not p.tokens]:
         raise InputError(f"prompt {empty[0]!r} has no tokens; leave it out.")
-    return -(-(longest + new) // _WIDTH_STEP) * _WIDTH_STEP
+    longest = max(prompts, key=lambda p: len(p.tokens))
+    needed = len(longest.tokens) + new
+    if needed > context:
+        raise InputError(
+            f"prompt {longest.prompt.id!r} has {len(longest.tokens)} tokens; with {new} new ones "
+            f"it does not fit the pair's context of {context}. Lower --max-new-tokens or leave "
+            "the prompt out."
+        )
+    return min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
 
 
 def _plan(

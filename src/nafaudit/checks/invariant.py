@@ -29,7 +29,7 @@ class Invariant:
             steps are compared.
         trajectories: How many were seen.
         violations: How many of them overspent.
-        unjudged: How many hold a NaN where a number is needed.
+        unjudged: How many hold a NaN, or a negative charge that would hide a later excess.
         prompts: Ids of the prompts seen.
     """
 
@@ -46,7 +46,7 @@ class Invariant:
         self.trajectories += 1
         self.prompts.add(key.prompt)
         excess = _excess(steps.charge, steps.allowance)
-        missing = bool(np.isnan(excess).any())
+        unusable = bool(np.isnan(excess).any() or (steps.charge < 0).any())
         if self.ledger is not None:
             granted = np.maximum(self.ledger.accrued(key.k, trajectory.debt, steps.token), 0.0)
             # fmax: a NaN in the sums must not cover an excess of a step.
@@ -56,7 +56,7 @@ class Invariant:
             self.violations += 1
             at = int(np.argmax(np.where(over, excess, -np.inf)))
             self.worst.offer(float(excess[at]), key, at)
-        elif missing:
+        elif unusable:
             self.unjudged += 1
 
     @property
@@ -81,7 +81,9 @@ class Invariant:
             f"{zero_count_upper(len(self.prompts)):.2%})"
         )
         if self.unjudged:
-            text = f"{self.unjudged} of {n} trajectories hold a NaN and cannot be judged"
+            text = (
+                f"{self.unjudged} of {n} trajectories hold a NaN or a negative charge: not judged"
+            )
         elif n < MIN_TRAJECTORIES:
             text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
         if self.ledger is None:

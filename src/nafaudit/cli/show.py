@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -28,10 +30,12 @@ def latest_run(directory: Path = Path("runs")) -> Path:
 
 def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool) -> int:
     """Prints the result of a run; returns the exit status."""
-    if as_json:
-        typer.echo(json.dumps(_as_json(run, arms), indent=2))
-    else:
-        _print(run, arms)
+    try:
+        typer.echo(json.dumps(_as_json(run, arms), indent=2) if as_json else _as_text(run, arms))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # The reader went away (a pager, head). That must not change the verdict.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     verdicts = {arm.kept for arm in arms if not arm.is_baseline}
     if Kept.VIOLATED in verdicts:
         return 1
@@ -43,8 +47,15 @@ def budget_name(k: float) -> str:
     return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {k:g}")
 
 
-def _print(run: Run, arms: Sequence[ArmResult]) -> None:
+def _as_text(run: Run, arms: Sequence[ArmResult]) -> str:
+    # Captured, because rich answers a closed pipe with exit status 1, which means violated.
     console = Console(width=None if Console().is_terminal else 80, highlight=False)
+    with console.capture() as captured:
+        _print(console, run, arms)
+    return captured.get().rstrip()
+
+
+def _print(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("budget", "kept?", "tested?"):
         table.add_column(column, no_wrap=True)

@@ -254,7 +254,7 @@ class Decoder:
         scores = served.law[:, :size] + draws.to(self.device)
         token = scores.argmax(dim=-1, keepdim=True)
         drawn = [law.gather(-1, token).squeeze(-1) for law in (served.law, safe, risky)]
-        # One transfer a step: everything the ledger and the record need.
+        # One transfer for everything that the ledger and the record need.
         columns = [token.squeeze(-1).to(torch.float64), served.charge, served.theta, *drawn]
         values = torch.stack(columns, dim=1).tolist()
         for row, limit, (chosen, charge, theta, *logp) in zip(rows, allowed, values, strict=True):

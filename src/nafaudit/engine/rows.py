@@ -90,7 +90,7 @@ class RowModel:
         self.width = width
         self.device = model.device
         self.rows = max(MIN_ROWS, rows)
-        self._layers = int(model.config.num_hidden_layers)
+        self._layers = int(model.config.get_text_config().num_hidden_layers)
         self._cache = RowCache(self._layers, self.rows, width)
         embedding_rows = model.get_output_embeddings().weight.shape[0]
         self.chunk = max(16, min(_CHUNK_TOKENS, _CHUNK_NUMBERS // embedding_rows))
@@ -149,7 +149,7 @@ class RowModel:
         return logits
 
     def _masks(self, at: Tensor) -> Tensor | dict[str, Tensor]:
-        config = self.model.config
+        config = self.model.config.get_text_config()
         window = getattr(config, "sliding_window", None)
         layer_types = set(getattr(config, "layer_types", None) or ())
         if "sliding_attention" in layer_types:

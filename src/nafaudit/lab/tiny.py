@@ -6,6 +6,8 @@ The pair that shows the real phenomenon is the lab's.
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -108,10 +110,14 @@ def build_checkpoint(
 
 def build_pair(directory: Path, architecture: str = "llama") -> tuple[Path, Path]:
     """Saves a tiny safe and a tiny risky checkpoint, unless they are there already."""
-    made = []
-    for name, seed in (("safe", 1), ("risky", 2)):
-        path = directory / f"tiny-{architecture}-{name}"
-        if not (path / "model.safetensors").exists():
-            build_checkpoint(path, seed, architecture)
-        made.append(path)
-    return made[0], made[1]
+    target = directory / f"tiny-{architecture}"
+    if not target.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=directory) as scratch:
+            built = Path(scratch) / "pair"
+            for name, seed in (("safe", 1), ("risky", 2)):
+                build_checkpoint(built / name, seed, architecture)
+            # Renamed whole, so that a kill leaves no half; somebody else's may have won.
+            with contextlib.suppress(FileExistsError, OSError):
+                built.rename(target)
+    return target / "safe", target / "risky"

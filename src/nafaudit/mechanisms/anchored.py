@@ -40,8 +40,9 @@ class Anchored:
     ) -> Served:
         """Serves the safe law, the risky law or the largest mixture that fits; never more."""
         cost = kl(risky, safe)
-        free = cost <= allowance
-        binding = ~free & (allowance >= LEAST_ALLOWANCE)
+        funded = allowance >= LEAST_ALLOWANCE
+        free = funded & (cost <= allowance)
+        binding = funded & ~free
         law = torch.where(free.unsqueeze(-1), risky, safe)
         charge = torch.where(free, cost, 0.0)
         theta = free.to(torch.float64)

@@ -45,8 +45,9 @@ def kl(p: Tensor, q: Tensor) -> Tensor:
 
     The one definition of the divergence: every charge in nats of KL is a value of this function.
     """
-    terms = torch.where(p == NEG_INF, 0.0, torch.exp(p) * (p - q))
-    return terms.sum(dim=-1).clamp_min(0.0)
+    # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
+    terms = torch.where(q == NEG_INF, torch.inf, torch.exp(p) * (p - q))
+    return torch.where(p == NEG_INF, 0.0, terms).sum(dim=-1).clamp_min(0.0)
 
 
 def geodesic(base: Tensor, ratio: Tensor, theta: Tensor) -> Tensor:

@@ -56,6 +56,11 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
             f"{spec} has no method serve(prefixes, safe, risky, allowance); see "
             "nafaudit.mechanisms.protocols.Rule for what it takes and returns."
         )
+    if not isinstance(getattr(ledger, "spec", None), str):
+        raise InputError(
+            f"{spec}: its ledger has no `spec`, the string under which a design records it; see "
+            "nafaudit.core.ledger.Ledger."
+        )
     name = f"{spec}@{_source_hash(plugin)}:debt={debt.definition},n={debt.n}"
     return Mechanism(name, Guarded(rule, spec), ledger, debt)
 
@@ -75,8 +80,10 @@ class Guarded:
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
         """Serves, or raises a `LawError` that names the rule and what is wrong."""
+        # Copies: what they overwrite must not reach the charge or the record.
+        copies = [tensor.clone() for tensor in (safe, risky, allowance)]
         try:
-            served = self.rule.serve(prefixes, safe, risky, allowance)
+            served = self.rule.serve([tuple(prefix) for prefix in prefixes], *copies)
         except Exception as error:  # whatever their code raises is theirs, and is named so
             raise LawError(f"{self.name} raised {type(error).__name__}: {error}") from error
         for part, like in (("law", safe), ("charge", allowance), ("theta", allowance)):

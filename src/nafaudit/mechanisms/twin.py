@@ -37,9 +37,11 @@ def mixture(safe: Law, risky: Law, theta: float) -> Law:
 
 def largest_theta(safe: Law, risky: Law, allowance: float) -> float:
     """The largest feasible weight, to the last bit of a bisection of [0, 1]."""
+    if allowance < 1e-10:
+        return 0.0
     if divergence(risky, safe) <= allowance:
         return 1.0
-    if allowance < 1e-10 or not np.any((safe > -np.inf) & (risky > -np.inf)):
+    if not np.any((safe > -np.inf) & (risky > -np.inf)):
         return 0.0
     low, high = 0.0, 1.0
     while (middle := (low + high) / 2) not in (low, high):

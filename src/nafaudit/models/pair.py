@@ -108,7 +108,8 @@ def load_pair(
     }
     vocabulary = read_vocabulary(tokenizer, models.values(), stop_ids)
     for name, model in models.items():
-        rows = model.get_input_embeddings().weight.shape[0]
+        heads = (model.get_input_embeddings(), model.get_output_embeddings())
+        rows = min(head.weight.shape[0] for head in heads)
         if rows < len(vocabulary):
             raise InputError(
                 f"the {name} model has {rows} embedding rows for a tokenizer of "
@@ -120,11 +121,12 @@ def load_pair(
         risky=models["risky"],
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        context=min(_context(model) for model in models.values()),
+        context=min(_context(model.config) for model in models.values()),
         fingerprint={
             "safe": weights_hash(safe, models["safe"]),
             "risky": weights_hash(risky, models["risky"]),
             "vocabulary": vocabulary.hash,
+            "special_ids": sorted(vocabulary.special),
             "dtype": dtype,
             "stop_ids": sorted(vocabulary.stops),
         },
@@ -149,8 +151,9 @@ def load_tokenizer(path: str | Path) -> Any:
         return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"no tokenizer could be loaded from {str(path)!r}: {_first_line(error)} Give a "
-            "directory with tokenizer.json, or the id of a model on the hub."
+            f"no tokenizer could be loaded from {str(path)!r} (there is "
+            f"{'' if Path(path).is_dir() else 'no '}such a directory): {_first_line(error)} Give "
+            "a directory with tokenizer.json, or the id of a model on the hub."
         ) from error
 
 
@@ -182,11 +185,14 @@ def read_vocabulary(
         declared = [tokenizer.eos_token_id]
         for model in models:
             declared += [model.config.eos_token_id, model.generation_config.eos_token_id]
-        stops = frozenset(_flatten(declared))
+        # A declared id outside the tokenizer can never be drawn, so it stops nothing.
+        stops = frozenset(index for index in _flatten(declared) if 0 <= index < len(tokens))
     else:
         stops = frozenset(int(index) for index in stop_ids)
     if outside := sorted(index for index in stops if not 0 <= index < len(tokens)):
-        raise InputError(f"stop ids {outside} are not among the tokenizer's {len(tokens)} ids.")
+        raise InputError(
+            f"stop ids {outside} are not among the tokenizer's ids 0 to {len(tokens) - 1}."
+        )
     return Vocabulary(tokens, frozenset(tokenizer.all_special_ids), stops)
 
 
@@ -217,18 +223,29 @@ def _flatten(ids: Iterable[Any]) -> set[int]:
 
 
 def _load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) -> Any:
+    from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
     try:
-        model = AutoModelForCausalLM.from_pretrained(
-            str(path), dtype=dtype, use_safetensors=True, trust_remote_code=False
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            str(path),
+            dtype=dtype,
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise InputError(
             f"the {name} model could not be loaded from {str(path)!r}: {_first_line(error)} Give "
             "a directory with config.json and model.safetensors, or a hub id."
         ) from error
-    layer_types = set(getattr(model.config, "layer_types", None) or ())
+    # Transformers would fill the gaps with random numbers, and the audit would be of those.
+    if gaps := sorted(map(str, {*loading["missing_keys"], *loading["mismatched_keys"]})):
+        raise InputError(
+            f"the {name} checkpoint {str(path)!r} lacks {len(gaps)} of the model's tensors, for "
+            f"example {gaps[0]}. Download or save it again."
+        )
+    layer_types = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
     if getattr(model, "_is_stateful", False) or layer_types - {
         "full_attention",
         "sliding_attention",
@@ -250,8 +267,35 @@ def _check_device(device: str) -> None:
         ) from error
 
 
-def _context(model: Any) -> int:
-    return int(getattr(model.config, "max_position_embeddings", None) or 1 << 30)
+def context_of(*paths: str | Path) -> int:
+    """Positions that all checkpoints have, from their configurations alone."""
+    from transformers import AutoConfig
+
+    contexts = []
+    for path in paths:
+        try:
+            config = AutoConfig.from_pretrained(str(path), trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"no model configuration could be loaded from {str(path)!r}: "
+                f"{_first_line(error)} Give a directory with config.json, or a hub id."
+            ) from error
+        contexts.append(_context(config))
+    return min(contexts)
+
+
+def _context(config: Any) -> int:
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    # LongRoPE picks its factors by the longest row of a batch, so a row would feel its
+    # neighbours beyond the short range.
+    if rope.get("rope_type") == "longrope":
+        short = rope.get("original_max_position_embeddings") or getattr(
+            text, "original_max_position_embeddings", None
+        )
+        if short:
+            return int(short)
+    return int(getattr(text, "max_position_embeddings", None) or 1 << 30)
 
 
 def _first_line(error: BaseException) -> str:

@@ -36,6 +36,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 def append_line(path: Path, line: str) -> None:
     """Appends one line and waits until it is on disk; if that fails, takes back its start."""
+    is_new = not path.exists()
     try:
         with path.open("ab", buffering=0) as stream:
             before = stream.tell()
@@ -47,8 +48,21 @@ def append_line(path: Path, line: str) -> None:
             except OSError:
                 stream.truncate(before)
                 raise
+        if is_new:
+            sync_directory(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from error
+
+
+def whole_lines(path: Path) -> list[bytes]:
+    """The lines of a file that were written to their end; none if there is no file."""
+    return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+
+
+def cut_torn_tail(path: Path) -> None:
+    """Takes off what a kill left of a last line, so that the next append starts a new one."""
+    if path.exists():
+        os.truncate(path, sum(len(line) + 1 for line in whole_lines(path)))
 
 
 def sync_directory(path: Path) -> None:

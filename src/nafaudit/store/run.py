@@ -27,7 +27,14 @@ from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.ledger import Ledger, ledger_of
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
-from nafaudit.store.files import append_line, cannot_write, exclusive, write_whole
+from nafaudit.store.files import (
+    append_line,
+    cannot_write,
+    cut_torn_tail,
+    exclusive,
+    whole_lines,
+    write_whole,
+)
 from nafaudit.workload import Prompt, TokenizedPrompt
 
 
@@ -73,13 +80,12 @@ class Run:
 
     def prompts(self) -> list[TokenizedPrompt]:
         """The workload."""
-        lines = (self.path / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
+        lines = (self.path / "prompts.jsonl").read_text(encoding="utf-8").split("\n")
+        rows = [json.loads(line) for line in lines if line]
         return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
     def _journal(self) -> list[dict[str, Any]]:
-        entries, _ = read_journal(self.path / "journal.jsonl")
-        return entries
+        return read_journal(self.path / "journal.jsonl")
 
     def _content(self, entry: Mapping[str, Any]) -> bytes:
         path = self.path / "parts" / str(entry["part"])
@@ -103,11 +109,9 @@ class RunWriter:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        entries, whole = read_journal(run.path / "journal.jsonl")
-        journal = run.path / "journal.jsonl"
-        if journal.exists() and journal.stat().st_size != whole:
-            with journal.open("r+b") as stream:
-                stream.truncate(whole)
+        for name in ("journal.jsonl", "sessions.jsonl"):
+            cut_torn_tail(run.path / name)
+        entries = read_journal(run.path / "journal.jsonl")
         # Parts renamed but never journalled keep their names; they are not read.
         numbers = [int(path.stem) for path in (run.path / "parts").glob("[0-9]*.parquet")]
         self._next = max([0, *numbers, *(int(Path(e["part"]).stem) for e in entries)]) + 1
@@ -176,17 +180,13 @@ def open_for_writing(
         yield RunWriter(Run(path))
 
 
-def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
-    """Returns the whole entries of a journal and how many bytes they take.
+def read_journal(path: Path) -> list[dict[str, Any]]:
+    """Returns the entries of a journal.
 
     A torn last line is left out. A broken line before the last is damage, and an error.
     """
-    if not path.exists():
-        return [], 0
-    content = path.read_bytes()
-    whole = content.rfind(b"\n") + 1
     entries = []
-    for number, line in enumerate(content[:whole].splitlines(), start=1):
+    for number, line in enumerate(whole_lines(path), start=1):
         try:
             entry = json.loads(line)
             entry["part"], entry["rows"], entry["sha256"]
@@ -196,7 +196,7 @@ def read_journal(path: Path) -> tuple[list[dict[str, Any]], int]:
                 "Restore it, or start a new run with another --out."
             ) from error
         entries.append(entry)
-    return entries, whole
+    return entries
 
 
 def _extent_json(extent: Extent) -> dict[str, Any]:

@@ -42,7 +42,8 @@ def read_prompts(path: Path) -> list[Prompt]:
     Blank lines are skipped; a missing id becomes `<file name>:<line>`.
     """
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # Not splitlines: a JSON string may hold U+2028 and the like.
+        lines = path.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}; give a JSON Lines file of prompts.") from error
     except UnicodeDecodeError as error:
@@ -72,10 +73,10 @@ def check_prompts(prompts: Sequence[Prompt], where: str) -> None:
         seen.add(prompt.id)
 
 
-def workload_hash(prompts: Iterable[Prompt]) -> str:
-    """SHA-256 of all prompts, in order."""
-    text = json.dumps([asdict(prompt) for prompt in prompts], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+def workload_hash(prompts: Iterable[TokenizedPrompt]) -> str:
+    """SHA-256 of all prompts and their token ids, whatever their order."""
+    rows = sorted(json.dumps(asdict(prompt), sort_keys=True) for prompt in prompts)
+    return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
 def _prompt(line: str, where: str, default_id: str) -> Prompt:
@@ -91,6 +92,8 @@ def _prompt(line: str, where: str, default_id: str) -> Prompt:
     for name in ("id", "text", "class", "reference"):
         if not isinstance(fields[name], str):
             raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
+        if any("\ud800" <= character <= "\udfff" for character in fields[name]):
+            raise InputError(f"{where}: {name!r} holds half of a surrogate pair; mend the text.")
     if not fields["text"].strip():
         raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
     return Prompt(fields["id"], fields["text"], fields["class"], fields["reference"])
