@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
+from nafaudit.checks import Facts
 from nafaudit.checks.invariant import Invariant
 from nafaudit.checks.regime import Regime
 from nafaudit.checks.utilisation import Utilisation
@@ -13,15 +15,16 @@ from nafaudit.core import finding as words
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
 from nafaudit.core.ledger import Banking
-from nafaudit.core.trajectory import Key, Trajectory, theta_as_recorded
+from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded
 from nafaudit.stats import zero_count_upper
 from tests.records import many, trajectory
 
 KEY = Key("p", "anchored", 1.0, 0)
+FACTS = Facts(Banking())
 
 
 def invariant(*trajectories: Trajectory) -> Invariant:
-    check = Invariant(Banking())
+    check = Invariant(FACTS)
     for one in trajectories:
         check.see(one)
     return check
@@ -35,7 +38,7 @@ def test_sound_trajectories_are_within() -> None:
 
 def test_fewer_than_twenty_say_nothing() -> None:
     assert invariant(*many(19)).finding().verdict == Kept.INCONCLUSIVE
-    assert Invariant(Banking()).finding().verdict == Kept.INCONCLUSIVE
+    assert Invariant(FACTS).finding().verdict == Kept.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("excess, violated", [(1e-3, True), (1e-5, True), (1e-8, False)])
@@ -76,24 +79,38 @@ def test_a_nan_neither_hides_a_violation_nor_counts_as_within() -> None:
 
 
 def test_without_its_ledger_a_run_is_judged_step_by_step() -> None:
-    check = Invariant(None)
+    check = Invariant(Facts(None))
     for one in many(20):
         check.see(one)
-    assert "steps only" in check.finding().text
+    assert "by its own steps" in check.finding().text
     check.see(trajectory(KEY, [2.0]))
     assert check.verdict == Kept.VIOLATED
-    use = Utilisation(None)
+    use = Utilisation(Facts(None))
     use.see(trajectory(KEY, [0.5]))
     assert math.isnan(use.mean)
 
 
+def test_totals_of_a_foreign_log_are_judged_with_its_tolerance() -> None:
+    facts = Facts(None, foreign=True)
+    for over, verdict in ((0.0009, Kept.WITHIN), (0.0011, Kept.VIOLATED)):
+        check = Invariant(facts)
+        for i in range(25):
+            logged = Logged(spend=5.0 + over, budget=5.0)
+            check.see(replace(trajectory(Key(f"p{i}", "x", 1.0, 0), []), logged=logged))
+        assert check.verdict == verdict
+    broke = Invariant(facts)
+    logged = Logged(spend=1e-6, budget=-9.0)
+    broke.see(replace(trajectory(KEY, []), logged=logged))
+    assert broke.violations == 0
+
+
 def test_a_trajectory_recorded_twice_is_refused() -> None:
     with pytest.raises(StoreError, match="recorded twice"):
-        judge([*many(2), *many(1)], Banking())
+        judge([*many(2), *many(1)], FACTS)
 
 
 def test_a_baseline_has_no_utilisation() -> None:
-    arms = judge([trajectory(Key("p", "m", math.inf, 0), [5.0])], Banking())
+    arms = judge([trajectory(Key("p", "m", math.inf, 0), [5.0])], FACTS)
     assert math.isnan(arms[0].utilisation.mean)
     assert arms[0].utilisation.mean_spend == 5.0
 
@@ -122,7 +139,7 @@ def test_a_weight_inside_stays_inside_when_recorded() -> None:
 
 
 def test_utilisation_is_against_the_own_length() -> None:
-    check = Utilisation(Banking())
+    check = Utilisation(FACTS)
     check.see(trajectory(KEY, [0.5, 0.5, 1.0]))
     check.see(trajectory(Key("q", "anchored", 1.0, 0), [0.0, 0.0], debt=4.0))
     assert check.values == [2 / 3]
@@ -142,10 +159,10 @@ def test_findings_do_not_depend_on_the_order_of_records() -> None:
         for i in range(40)
         for k in (1, 3)
     ]
-    expected = [[arm.k, arm.findings] for arm in judge(records, Banking())]
+    expected = [[arm.k, arm.findings] for arm in judge(records, FACTS)]
     for _ in range(5):
         rng.shuffle(records)
-        assert [[arm.k, arm.findings] for arm in judge(records, Banking())] == expected
+        assert [[arm.k, arm.findings] for arm in judge(records, FACTS)] == expected
 
 
 def test_zero_count_limit() -> None:

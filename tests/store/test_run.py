@@ -8,11 +8,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.errors import InputError, StoreError
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.run import Run, open_for_writing, read_journal
 from nafaudit.workload import Prompt, TokenizedPrompt
@@ -46,6 +47,11 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
             allowance=[float("inf")] * 2,
             debt=1 / 3,
         ),
+        replace(
+            trajectory(Key("foreign", "m", 2.0, 0), [1.0], debt=float("nan")),
+            logged=Logged(1.0, 2.0, 1.0, np.array([2.0]), np.array([1.0])),
+        ),
+        replace(trajectory(Key("totals", "m", 2.0, 0), []), logged=Logged(1.0, float("nan"))),
     ]
     write(tmp_path, records[:4], records[4:])
     assert all(a.same_as(b) for a, b in zip(records, read(tmp_path), strict=True))

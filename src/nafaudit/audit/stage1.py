@@ -18,8 +18,8 @@ import transformers
 
 from nafaudit import __version__
 from nafaudit.audit.pairs import checkpoints_of, prompts_of
+from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
-from nafaudit.checks.verdict import ArmResult, judge
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, StoreError
@@ -103,11 +103,10 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         requests = _plan(design, chosen, recorded)
         total = sum(len(request.rows) for request in requests)
         resumed = design.extent.size - total
-        running = Utilisation(mechanism.ledger)
+        running = Utilisation(Facts(mechanism.ledger))
         reporter = _Reporter(report, running, resumed, total + resumed)
         _record(decoder.decode(requests), writer, reporter)
-    run = writer.run
-    return Outcome(run, judge(run.trajectories(), mechanism.ledger), seen.batch_free)
+    return Outcome(writer.run, judge_run(writer.run), seen.batch_free)
 
 
 def _width(prompts: Sequence[TokenizedPrompt], new: int, context: int) -> int:

@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.checks.check import Worst
+from nafaudit.checks.check import Facts, Worst
 from nafaudit.core.finding import (
     MIN_TRAJECTORIES,
     Finding,
     Kept,
     judge_kept,
-    own_tolerance,
 )
-from nafaudit.core.ledger import Ledger
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.stats import zero_count_upper
 
@@ -25,15 +23,14 @@ class Invariant:
     """Compares every charge with its allowance and every prefix with its grant.
 
     Attributes:
-        ledger: What grants budget; None if the run's own is not known here, and then only
-            steps are compared.
+        facts: Of the run; without its ledger only steps and logged grants are compared.
         trajectories: How many were seen.
         violations: How many of them overspent.
         unjudged: How many hold a NaN, or a negative charge that would hide a later excess.
         prompts: Ids of the prompts seen.
     """
 
-    ledger: Ledger | None
+    facts: Facts
     trajectories: int = 0
     violations: int = 0
     unjudged: int = 0
@@ -45,13 +42,20 @@ class Invariant:
         steps, key = trajectory.steps, trajectory.key
         self.trajectories += 1
         self.prompts.add(key.prompt)
-        excess = _excess(steps.charge, steps.allowance)
-        unusable = bool(np.isnan(excess).any() or (steps.charge < 0).any())
-        if self.ledger is not None:
-            granted = np.maximum(self.ledger.accrued(key.k, trajectory.debt, steps.token), 0.0)
-            # fmax: a NaN in the sums must not cover an excess of a step.
-            excess = np.fmax(excess, _excess(np.cumsum(steps.charge), granted))
-        over = excess > own_tolerance(steps.allowance)
+        if len(trajectory):
+            limit = steps.allowance
+            excess = _excess(steps.charge, limit)
+            unusable = bool(np.isnan(excess).any() or (steps.charge < 0).any())
+            granted = self.facts.granted(trajectory)
+            if granted is not None:
+                # fmax: a NaN in the sums must not cover an excess of a step.
+                grants = np.maximum(granted, 0.0)
+                excess = np.fmax(excess, _excess(np.cumsum(steps.charge), grants))
+        else:
+            limit = np.maximum([self.facts.budget(trajectory)], 0.0)
+            excess = _excess(np.array([trajectory.spend]), limit)
+            unusable = bool(np.isnan(excess).any())
+        over = excess > self.facts.tolerance(limit)
         if over.any():
             self.violations += 1
             at = int(np.argmax(np.where(over, excess, -np.inf)))
@@ -86,8 +90,8 @@ class Invariant:
             )
         elif n < MIN_TRAJECTORIES:
             text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
-        if self.ledger is None:
-            text += "; steps only, as the run's own ledger is not known here"
+        if self.facts.ledger is None:
+            text += "; by its own steps and grants, as its ledger is not known here"
         return Finding("invariant", self.verdict, 0, text)
 
 

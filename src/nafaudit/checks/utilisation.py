@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nafaudit.checks.check import Worst
+from nafaudit.checks.check import Facts, Worst
 from nafaudit.core.finding import Finding
-from nafaudit.core.ledger import Ledger
 from nafaudit.core.trajectory import Trajectory
 
 
@@ -17,7 +16,7 @@ from nafaudit.core.trajectory import Trajectory
 class Utilisation:
     """Spend over budget at each trajectory's own end; without a budget there is no ratio."""
 
-    ledger: Ledger | None
+    facts: Facts
     spends: list[float] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
     broke: int = 0
@@ -27,17 +26,16 @@ class Utilisation:
         """Divides spend by the budget at the trajectory's own end."""
         spend = trajectory.spend
         self.spends.append(spend)
-        if self.ledger is None or math.isinf(trajectory.key.k):
+        budget = self.facts.budget(trajectory)
+        if math.isinf(trajectory.key.k) or math.isnan(budget):
             return
-        tokens = trajectory.steps.token
-        budget = float(self.ledger.accrued(trajectory.key.k, trajectory.debt, tokens)[-1])
         if budget <= 0:
             # It ended before its debt was paid: nothing could be spent, so there is no ratio.
             self.broke += 1
             return
         value = spend / budget
         self.values.append(value)
-        self.worst.offer(value, trajectory.key, len(trajectory) - 1)
+        self.worst.offer(value, trajectory.key, max(0, len(trajectory) - 1))
 
     def quantile(self, q: float) -> float:
         """A quantile of utilisation; NaN if there is none."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from nafaudit.checks.check import Check
+from nafaudit.checks.check import Check, Facts
 from nafaudit.checks.invariant import Invariant
 from nafaudit.checks.regime import Regime
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
-from nafaudit.core.ledger import Banking, Ledger, is_baseline
+from nafaudit.core.ledger import Banking, is_baseline, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.store.run import Run
 
 
 @dataclass(frozen=True)
@@ -56,12 +57,12 @@ class ArmResult:
         return is_baseline(self.k)
 
 
-def judge(trajectories: Iterable[Trajectory], ledger: Ledger | None) -> list[ArmResult]:
+def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
     """Runs every check over a run's trajectories; arms from the smallest budget up.
 
     Args:
         trajectories: In any order; the findings do not depend on it.
-        ledger: What grants budget in this run, if it is known here.
+        facts: What checks need to know of the run.
 
     Raises:
         StoreError: A trajectory was recorded twice.
@@ -77,11 +78,29 @@ def judge(trajectories: Iterable[Trajectory], ledger: Ledger | None) -> list[Arm
             )
         seen.add(key)
         if key.arm not in arms:
-            arms[key.arm] = _new_arm(key.arm, Banking() if is_baseline(key.k) else ledger)
+            # A baseline of ours runs on the banking ledger, whatever is audited.
+            own = replace(facts, ledger=Banking()) if is_baseline(key.k) else facts
+            arms[key.arm] = _new_arm(key.arm, own)
         for check in arms[key.arm].checks:
             check.see(trajectory)
     return [arms[arm] for arm in sorted(arms)]
 
 
-def _new_arm(arm: Arm, ledger: Ledger | None) -> ArmResult:
-    return ArmResult(*arm, Invariant(ledger), Regime(), Utilisation(ledger))
+def judge_run(run: Run) -> list[ArmResult]:
+    """Runs every check over a run directory."""
+    return judge(run.trajectories(), facts_of(run))
+
+
+def facts_of(run: Run) -> Facts:
+    """What a run's own files say of it."""
+    identity = run.design["identity"]
+    return Facts(
+        ledger=ledger_of(identity["ledger"]),
+        foreign=identity["protocol"] == "imported",
+        max_new_tokens=identity["decoding"]["max_new_tokens"],
+        stops=frozenset(run.vocabulary["stops"]),
+    )
+
+
+def _new_arm(arm: Arm, facts: Facts) -> ArmResult:
+    return ArmResult(*arm, Invariant(facts), Regime(), Utilisation(facts))

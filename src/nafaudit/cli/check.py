@@ -18,9 +18,9 @@ def check(
 
     Example: nafaudit check
     """
-    from nafaudit.checks.verdict import judge
+    from nafaudit.checks import judge_run
     from nafaudit.cli.show import latest_run, show
     from nafaudit.store.run import Run
 
     opened = Run(run or latest_run())
-    raise typer.Exit(show(opened, judge(opened.trajectories(), opened.ledger), as_json=as_json))
+    raise typer.Exit(show(opened, judge_run(opened), as_json=as_json))

@@ -18,7 +18,7 @@ from nafaudit.core.ledger import as_budget
 
 RECORD_VERSION = 1
 
-AuditProtocol = Literal["sound"]
+AuditProtocol = Literal["sound", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
 ROWS_LAYOUT = 1
 RULES_VERSION = 1

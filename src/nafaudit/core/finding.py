@@ -41,9 +41,14 @@ MIN_TRAJECTORIES = 20
 ACTIVE_SHARE = 0.01
 
 
-def own_tolerance(allowance: NDArray[np.float64]) -> NDArray[np.float64]:
+def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
     """Slack in nats for our own records: float64 sums, nothing else."""
-    return np.asarray(1e-6 * (1.0 + np.where(np.isfinite(allowance), allowance, 0.0)))
+    return np.asarray(1e-6 * (1.0 + np.where(np.isfinite(limit), limit, 0.0)))
+
+
+def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Slack in nats for other people's logs, which are rounded and in float32."""
+    return np.full(np.shape(limit), 1e-3)
 
 
 @dataclass(frozen=True)

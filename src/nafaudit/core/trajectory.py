@@ -22,6 +22,9 @@ STEP_TYPES: dict[str, type[np.generic]] = {
 }
 
 
+LOGGED_FIELDS = ("spend", "budget", "length", "granted", "cumulative")
+
+
 class Arm(NamedTuple):
     """One mechanism at one budget: what a verdict is about."""
 
@@ -82,40 +85,72 @@ class Steps:
 
 
 @dataclass(frozen=True, eq=False)
+class Logged:
+    """What somebody's log says beyond the record: claims, kept to be compared, never used.
+
+    Our own runs have none of it, because it follows from the steps. NaN where a log is silent.
+
+    Attributes:
+        spend: Total charge of the trajectory, in nats.
+        budget: Budget at its end, B, in nats.
+        length: Tokens written.
+        granted: B_t after each step; empty if the log has none.
+        cumulative: Charge summed up to each step; empty if the log has none.
+    """
+
+    spend: float = math.nan
+    budget: float = math.nan
+    length: float = math.nan
+    granted: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    cumulative: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True, eq=False)
 class Trajectory:
     """One execution of a mechanism on a prompt.
 
     Attributes:
         key: Which one.
-        debt: Prefix debt of the prompt, in nats.
+        debt: Prefix debt of the prompt, in nats; NaN if a log does not say.
         stopped: True if the last token is a stop token, False if the length limit ended it.
-        steps: The per-step record. Nothing after a stop exists.
+        steps: The per-step record. Nothing after a stop exists. Empty for a log that keeps
+            only totals.
+        logged: What a foreign log claims of it; None for our own.
     """
 
     key: Key
     debt: float
     stopped: bool
     steps: Steps = field(repr=False)
+    logged: Logged | None = None
 
     def __len__(self) -> int:
         return len(self.steps)
 
     @property
     def spend(self) -> float:
-        """Total charge Z, in nats."""
+        """Total charge Z, in nats: of the steps, or as logged where there are none."""
+        if self.logged is not None and not len(self):
+            return self.logged.spend
         return math.fsum(self.steps.charge)
 
     def same_as(self, other: Trajectory) -> bool:
         """True if every bit of the two records is equal."""
         return (
             self.key == other.key
-            and self.debt == other.debt
+            and (self.debt == other.debt or (math.isnan(self.debt) and math.isnan(other.debt)))
             and self.stopped == other.stopped
             and all(
                 getattr(self.steps, name).tobytes() == getattr(other.steps, name).tobytes()
                 for name in Steps.columns
             )
+            and (self.logged is None) == (other.logged is None)
+            and (self.logged is None or _bits(self.logged) == _bits(other.logged))
         )
+
+
+def _bits(logged: Logged | None) -> list[bytes]:
+    return [np.asarray(getattr(logged, name)).tobytes() for name in LOGGED_FIELDS]
 
 
 def theta_as_recorded(theta: float) -> float:

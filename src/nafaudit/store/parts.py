@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
+from nafaudit.core.trajectory import (
+    LOGGED_FIELDS,
+    STEP_TYPES,
+    Key,
+    Logged,
+    Steps,
+    Trajectory,
+)
 
 _ARROW_TYPES = {
     np.int32: pa.int32(),
@@ -28,6 +36,19 @@ SCHEMA = pa.schema(
         ("debt", pa.float64()),
         ("stopped", pa.bool_()),
         *((name, pa.list_(_ARROW_TYPES[dtype])) for name, dtype in STEP_TYPES.items()),
+        # Claims of a foreign log; null, and so next to nothing on disk, for our own.
+        (
+            "logged",
+            pa.struct(
+                [
+                    ("spend", pa.float64()),
+                    ("budget", pa.float64()),
+                    ("length", pa.float64()),
+                    ("granted", pa.list_(pa.float64())),
+                    ("cumulative", pa.list_(pa.float64())),
+                ]
+            ),
+        ),
     ]
 )
 
@@ -45,6 +66,9 @@ def encode(trajectories: Sequence[Trajectory]) -> bytes:
     for name in STEP_TYPES:
         joined = np.concatenate([getattr(t.steps, name) for t in trajectories])
         columns[name] = pa.ListArray.from_arrays(pa.array(ends), pa.array(joined))
+    columns["logged"] = pa.array(
+        [_logged_row(t.logged) for t in trajectories], SCHEMA.field("logged").type
+    )
     sink = io.BytesIO()
     pq.write_table(
         pa.table(columns, schema=SCHEMA),
@@ -64,18 +88,30 @@ def decode(content: bytes) -> Iterator[Trajectory]:
     table = pq.read_table(io.BytesIO(content)).combine_chunks()
     keys = _keys(table)
     debts, stopped = table["debt"].to_pylist(), table["stopped"].to_pylist()
+    logged = table["logged"].to_pylist()
     lists = {name: table[name].chunk(0) for name in STEP_TYPES} if keys else {}
     values = {name: column.values.to_numpy() for name, column in lists.items()}
     offsets = lists["token"].offsets.to_numpy() if lists else []
     for row, key in enumerate(keys):
         span = slice(offsets[row], offsets[row + 1])
         steps = Steps(**{name: values[name][span] for name in STEP_TYPES})
-        yield Trajectory(key, debts[row], stopped[row], steps)
+        yield Trajectory(key, debts[row], stopped[row], steps, _logged(logged[row]))
 
 
 def decode_keys(content: bytes) -> list[Key]:
     """Returns only which trajectories a Parquet file holds."""
     return _keys(pq.read_table(io.BytesIO(content), columns=list(KEY_COLUMNS)))
+
+
+def _logged_row(logged: Logged | None) -> dict[str, Any] | None:
+    return None if logged is None else {name: getattr(logged, name) for name in LOGGED_FIELDS}
+
+
+def _logged(row: dict[str, Any] | None) -> Logged | None:
+    if row is None:
+        return None
+    arrays = {name: np.array(row[name], np.float64) for name in ("granted", "cumulative")}
+    return Logged(row["spend"], row["budget"], row["length"], **arrays)
 
 
 def _keys(table: pa.Table) -> list[Key]:

@@ -24,7 +24,6 @@ from typing import Any
 
 from nafaudit.core.design import Design, Extent, differences
 from nafaudit.core.errors import InputError, StoreError
-from nafaudit.core.ledger import Ledger, ledger_of
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import (
@@ -56,9 +55,10 @@ class Run:
         return data
 
     @property
-    def ledger(self) -> Ledger | None:
-        """What grants budget in this run; None for a ledger from outside the package."""
-        return ledger_of(self.design["identity"]["ledger"])
+    def vocabulary(self) -> dict[str, Any]:
+        """Token strings by id, special and stop ids."""
+        data: dict[str, Any] = json.loads((self.path / "vocabulary.json").read_text())
+        return data
 
     @property
     def asked(self) -> int:
