@@ -91,7 +91,8 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
     vocabulary = {
-        "tokens": pair.vocabulary.tokens,
+        # Bytes, written as Latin-1: a token may be half a character.
+        "pieces": [p if p is None else p.decode("latin-1") for p in pair.vocabulary.pieces],
         "special": sorted(pair.vocabulary.special),
         "stops": sorted(pair.vocabulary.stops),
     }

@@ -98,7 +98,7 @@ def facts_of(run: Run) -> Facts:
         ledger=ledger_of(identity["ledger"]),
         foreign=identity["protocol"] == "imported",
         max_new_tokens=identity["decoding"]["max_new_tokens"],
-        stops=frozenset(run.vocabulary["stops"]),
+        stops=run.stops,
     )
 
 

@@ -6,12 +6,14 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.text import token_bytes
 
 DTYPES = {
     "float32": torch.float32,
@@ -29,14 +31,26 @@ class Vocabulary:
         tokens: Token string by id; None where the tokenizer has no such id.
         special: Ids that owe no prefix debt.
         stops: Ids that end a row.
+        byte_level: True if tokens write bytes in the alphabet of byte-level BPE.
     """
 
     tokens: tuple[str | None, ...]
     special: frozenset[int]
     stops: frozenset[int]
+    byte_level: bool = True
 
     def __len__(self) -> int:
         return len(self.tokens)
+
+    @cached_property
+    def pieces(self) -> list[bytes | None]:
+        """The bytes of every token; none for special tokens, which are not text."""
+        return [
+            None
+            if token is None or index in self.special
+            else token_bytes(token, byte_level=self.byte_level)
+            for index, token in enumerate(self.tokens)
+        ]
 
     @property
     def hash(self) -> str:
@@ -193,7 +207,12 @@ def read_vocabulary(
         raise InputError(
             f"stop ids {outside} are not among the tokenizer's ids 0 to {len(tokens) - 1}."
         )
-    return Vocabulary(tokens, frozenset(tokenizer.all_special_ids), stops)
+    return Vocabulary(tokens, frozenset(tokenizer.all_special_ids), stops, _byte_level(tokenizer))
+
+
+def _byte_level(tokenizer: Any) -> bool:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    return backend is None or "ByteLevel" in repr(backend.decoder)
 
 
 def weights_hash(path: str | Path, model: Any) -> str:

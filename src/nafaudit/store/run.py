@@ -2,7 +2,7 @@
 
     design.json       identity (hashed) and every extent that was asked for
     prompts.jsonl     the workload, with token ids
-    vocabulary.json   token strings by id, stop ids: text without Transformers
+    vocabulary.json   what each token id stands for, stop ids: text without Transformers
     sessions.jsonl    versions, machine and probe of every session that wrote
     journal.jsonl     one line per part: name, rows, SHA-256; what is not here does not exist
     parts/            trajectories as Parquet
@@ -19,6 +19,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,18 @@ class Run:
         return data
 
     @property
-    def vocabulary(self) -> dict[str, Any]:
-        """Token strings by id, special and stop ids."""
+    def stops(self) -> frozenset[int]:
+        """Token ids that end a row."""
+        return frozenset(self._vocabulary["stops"])
+
+    @property
+    def pieces(self) -> list[bytes | None]:
+        """What each token id stands for, to show text without a tokenizer."""
+        pieces = self._vocabulary["pieces"]
+        return [None if piece is None else piece.encode("latin-1") for piece in pieces]
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, Any]:
         data: dict[str, Any] = json.loads((self.path / "vocabulary.json").read_text())
         return data
 
