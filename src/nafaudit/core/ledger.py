@@ -123,3 +123,27 @@ LEDGERS: dict[str, Ledger] = {"banking": Banking()}
 def ledger_of(spec: str) -> Ledger | None:
     """Returns the ledger that a design names, or None for one from outside the package."""
     return LEDGERS.get(spec)
+
+
+def replay(
+    ledger: Ledger,
+    k: float,
+    debt: float,
+    charge: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    token: NDArray[np.int32],
+) -> NDArray[np.float64]:
+    """The allowance of every step, by asking the ledger again with what was recorded as paid."""
+    if isinstance(ledger, Banking):
+        # The same sums in the same order, without a call per step.
+        if k == RISKY_ONLY:
+            return np.full(charge.size, math.inf)
+        spent = np.concatenate(([0.0], np.cumsum(charge)[:-1]))
+        return np.asarray(np.maximum(0.0, np.arange(1, charge.size + 1) * k - spent - debt))
+    account = ledger.open(k, debt)
+    allowances = np.empty(charge.size)
+    paid = zip(charge.tolist(), ratio.tolist(), token.tolist(), strict=True)
+    for step, payment in enumerate(paid):
+        allowances[step] = account.allowance()
+        account.pay(Payment(*payment))
+    return allowances
