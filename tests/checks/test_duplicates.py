@@ -66,7 +66,7 @@ def test_what_is_missing_is_named() -> None:
 
 
 def test_independent_draws_raise_no_alarm() -> None:
-    # 300 audits of 10 draws of three tokens out of 20: many repeat, none is suspect. The
+    # 300 audits of 10 draws of two tokens out of 20: many repeat, none is suspect. The
     # chance of any alarm is at most 300 x 1e-4.
     rng = np.random.default_rng(0)
     law = np.arange(1, 21) / 210
@@ -74,10 +74,10 @@ def test_independent_draws_raise_no_alarm() -> None:
     for _ in range(300):
         records = []
         for i in range(10):
-            token = rng.choice(20, 3, p=law)
+            token = rng.choice(20, 2, p=law)
             served = np.log(law[token]).tolist()
             key = Key("p", "m", 1.0, i)
-            records.append(trajectory(key, [0.0] * 3, token=token.tolist(), served=served))
+            records.append(trajectory(key, [0.0] * 2, token=token.tolist(), served=served))
         finding = ask(Duplicates(), records)
         assert finding.verdict == Answer.FINE
         repeats += finding.numbers["repeated"] > 0

@@ -18,7 +18,10 @@ def run_of(texts: dict[float, list[list[int]]]) -> list[Trajectory]:
     ]
 
 
-def seen(records: list[Trajectory], facts: Facts = Facts(Banking())) -> Identity:
+FACTS = Facts(Banking())
+
+
+def seen(records: list[Trajectory], facts: Facts = FACTS) -> Identity:
     check = Identity(facts)
     for one in records:
         check.see(one)

@@ -13,7 +13,7 @@ from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from tests.records import trajectory
 
-NUMBER = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5, 1e16, math.inf, math.nan])
+NUMBER = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5, 1e16, 1e308, math.inf, -math.inf, math.nan])
 LOGP = st.sampled_from([0.0, -1e-5, -0.1, -0.7, -3.0, -math.inf, math.nan, 0.5])
 
 

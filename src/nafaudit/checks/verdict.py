@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from nafaudit.checks.accounting import Accounting
 from nafaudit.checks.burst import Burst
 from nafaudit.checks.check import Check, Facts, RunCheck
@@ -117,8 +119,10 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
             # A baseline of ours runs on the banking ledger, whatever is audited.
             own = replace(facts, ledger=Banking()) if is_baseline(key.k) else facts
             arms[key.arm] = _new_arm(key.arm, own, shared)
-        for check in arms[key.arm].checks:
-            check.see(trajectory)
+        # Infinite and absurd numbers in a log are findings, not warnings.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for check in arms[key.arm].checks:
+                check.see(trajectory)
         for run_check in shared:
             run_check.see(trajectory)
     return [arms[arm] for arm in sorted(arms)]
