@@ -134,6 +134,6 @@ class Slow:
 def test_the_fast_replay_is_the_slow_one_bit_for_bit(
     k: float, debt: float, charge: list[float]
 ) -> None:
-    paid = np.array(charge), np.zeros(len(charge)), np.zeros(len(charge), np.int32)
+    steps = trajectory(KEY, charge).steps
     slow: Ledger = Slow()
-    assert (replay(Banking(), k, debt, *paid) == replay(slow, k, debt, *paid)).all()
+    assert (replay(Banking(), k, debt, steps) == replay(slow, k, debt, steps)).all()

@@ -119,7 +119,9 @@ class Accounting:
         if facts.max_new_tokens:
             yield "limit", max(0, length - facts.max_new_tokens), length - 1
         if facts.stops and (steps.token >= 0).all():
-            stops = np.isin(steps.token, list(facts.stops))
+            stops = np.zeros(length, bool)
+            for stop in facts.stops:
+                stops |= steps.token == stop
             first = int(np.argmax(stops)) if stops.any() else length - 1
             yield "stop", length - 1 - first, first
             wrong = bool(stops[-1]) != trajectory.stopped
@@ -130,13 +132,12 @@ class Accounting:
     def _replayed(self, trajectory: Trajectory) -> NDArray[np.float64]:
         assert self.facts.ledger is not None
         steps = trajectory.steps
-        with np.errstate(invalid="ignore"):
-            ratio = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
-            k, debt = trajectory.key.k, trajectory.debt
-            found = replay(self.facts.ledger, k, debt, steps.charge, ratio, steps.token)
-        # After a charge that is not known, neither is any allowance.
-        unknown = np.cumsum(np.isnan(steps.charge)) - np.isnan(steps.charge) > 0
-        return np.where(unknown, np.nan, found)
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = replay(self.facts.ledger, trajectory.key.k, trajectory.debt, steps)
+        if np.isnan(steps.charge.min()):
+            # After a charge that is not known, neither is any allowance.
+            found[int(np.argmax(np.isnan(steps.charge))) + 1 :] = np.nan
+        return found
 
     def _compare(
         self, claimed: NDArray[np.float64], true: NDArray[np.float64]
@@ -144,6 +145,8 @@ class Accounting:
         """The largest gap beyond the tolerance, and where."""
         if claimed.size != true.size:
             return math.inf, min(claimed.size, true.size) - 1
+        if (claimed == true).all():
+            return 0.0, 0
         with np.errstate(invalid="ignore"):
             gap = np.where(claimed == true, 0.0, np.abs(claimed - true))
             # Sums of float32 numbers lose digits in proportion to their size.

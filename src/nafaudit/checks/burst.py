@@ -40,11 +40,13 @@ class Burst:
         if is_baseline(k) or math.isnan(k):
             self.budgeted = False
             return
-        if not charge.size or np.isnan(charge).any():
+        if not charge.size or np.isnan(charge.min()):
             self.missing += 1
             return
-        windows = np.lib.stride_tricks.sliding_window_view(charge, min(WINDOW, charge.size))
-        sums = windows.sum(axis=1)
+        width = min(WINDOW, charge.size)
+        sums = charge[: charge.size - width + 1].copy()
+        for shift in range(1, width):
+            sums += charge[shift : charge.size - width + 1 + shift]
         at = int(np.argmax(sums))
         ratio = float(sums[at]) / (WINDOW * k)
         self.ratios.append(ratio)

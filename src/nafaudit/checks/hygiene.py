@@ -62,12 +62,13 @@ class Hygiene:
         for name in _NUMBERS:
             if not length or (name == "theta" and not self.facts.foreign):
                 continue
-            missing = np.isnan(getattr(steps, name))
-            if missing.all():
+            column = getattr(steps, name)
+            if not np.isnan(column.min()):
+                self.filled[name] += 1
+            elif (missing := np.isnan(column)).all():
                 self.absent[name] += 1
-                continue
-            self.filled[name] += 1
-            if missing.any():
+            else:
+                self.filled[name] += 1
                 flaws.setdefault("holes", int(np.argmax(missing)))
         if tail := self._pad_tail(trajectory):
             self.pad_steps += tail
@@ -109,7 +110,7 @@ class Hygiene:
     def _pad_tail(self, trajectory: Trajectory) -> int:
         """Steps of the pad tail; 0 if there is none."""
         steps = trajectory.steps
-        if len(trajectory) < 2:
+        if len(trajectory) < 2 or steps.allowance[-1] != 0 or steps.charge[-1] != 0:
             return 0
         idle = (steps.allowance == 0) & (steps.charge == 0) & (steps.theta <= self.facts.edge)
         pad = idle & (steps.served > _SURE) & (steps.safe > _SURE)
@@ -124,8 +125,9 @@ class Hygiene:
 
 def _impossible(trajectory: Trajectory) -> int | None:
     """The first step with a number that cannot be, or None."""
-    steps = trajectory.steps
-    wrong = (steps.theta < -_ROUNDING) | (steps.theta > 1 + _ROUNDING)
-    for logp in (steps.served, steps.safe, steps.risky):
-        wrong |= logp > _ROUNDING
-    return int(np.argmax(wrong)) if wrong.any() else None
+    steps, found = trajectory.steps, []
+    weight = np.abs(steps.theta - 0.5) - 0.5
+    for excess in (weight, steps.served, steps.safe, steps.risky):
+        if (wrong := excess > _ROUNDING).any():
+            found.append(int(np.argmax(wrong)))
+    return min(found, default=None)

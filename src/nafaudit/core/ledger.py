@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import Steps
 
 RISKY_ONLY = math.inf
 SAFE_ONLY = 0.0
@@ -125,15 +126,9 @@ def ledger_of(spec: str) -> Ledger | None:
     return LEDGERS.get(spec)
 
 
-def replay(
-    ledger: Ledger,
-    k: float,
-    debt: float,
-    charge: NDArray[np.float64],
-    ratio: NDArray[np.float64],
-    token: NDArray[np.int32],
-) -> NDArray[np.float64]:
+def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.float64]:
     """The allowance of every step, by asking the ledger again with what was recorded as paid."""
+    charge = steps.charge
     if isinstance(ledger, Banking):
         # The same sums in the same order, without a call per step.
         if k == RISKY_ONLY:
@@ -142,7 +137,8 @@ def replay(
         return np.asarray(np.maximum(0.0, np.arange(1, charge.size + 1) * k - spent - debt))
     account = ledger.open(k, debt)
     allowances = np.empty(charge.size)
-    paid = zip(charge.tolist(), ratio.tolist(), token.tolist(), strict=True)
+    ratio = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
+    paid = zip(charge.tolist(), ratio.tolist(), steps.token.tolist(), strict=True)
     for step, payment in enumerate(paid):
         allowances[step] = account.allowance()
         account.pay(Payment(*payment))
