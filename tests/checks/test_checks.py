@@ -150,6 +150,13 @@ def test_steps_without_a_weight_may_have_been_active() -> None:
     )
 
 
+def test_all_in_debt_is_no_test() -> None:
+    indebted = trajectory(KEY, [0.0] * 3, debt=9.0, theta=[0, 0, 0])
+    found = ask(Regime(), [indebted])
+    assert found.verdict == words.Tested.UNKNOWN
+    assert "every step is of an opening that the debt forces" in found.text
+
+
 def test_weights_of_a_foreign_log_are_read_to_six_digits() -> None:
     check = Regime(Facts(None, foreign=True).edge)
     check.see(trajectory(KEY, [0.1] * 3, theta=[1e-7, 0.5, 1 - 1e-7]))

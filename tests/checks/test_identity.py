@@ -43,6 +43,7 @@ def test_hand_computed_shares() -> None:
     assert (following.check, following.value) == ("same-as-next", 0.75)
     assert following.text == ("3 of 4 outputs are those of the next larger budget, k = 3 (75.0%)")
     assert [f.value for f in check.findings(Arm("m", 3.0))] == [0.25, 0.25]
+    assert "next larger budget, the risky model alone" in check.findings(Arm("m", 3.0))[1].text
     assert check.findings(Arm("m", math.inf)) == []
 
 

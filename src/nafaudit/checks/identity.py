@@ -56,8 +56,8 @@ class Identity:
             reason = f"no output of {whom} can be matched by prompt, number and tokens"
             return Finding(name, Answer.UNKNOWN, math.nan, reason)
         equal = sum(mine[unit] == theirs[unit] for unit in shared)
-        if name == "same-as-next" and math.isfinite(other.k):
-            whom += f", k = {other.k:g}"
+        if name == "same-as-next":
+            whom += f", k = {other.k:g}" if math.isfinite(other.k) else ", the risky model alone"
         text = f"{equal} of {len(shared)} outputs are those of {whom} ({equal / len(shared):.1%})"
         if self.facts.foreign:
             text += ", which says something only if both were drawn with the same seeds"

@@ -81,6 +81,8 @@ class Regime:
         )
         if self.unweighted:
             text += f"; {self.unweighted} steps record no weight"
+        elif self.verdict == Tested.UNKNOWN:
+            text += "; every step is of an opening that the debt forces"
         numbers = {
             "forced": self.share(self.forced),
             "active": self.share(self.active),
