@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 
-from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
+from nafaudit.core.finding import Finding
+from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
 
 
 def trajectory(
@@ -15,22 +19,34 @@ def trajectory(
     theta: list[float] | None = None,
     allowance: list[float] | None = None,
     stopped: bool = False,
+    token: list[int] | None = None,
+    served: list[float] | None = None,
+    safe: list[float] | None = None,
+    logged: Logged | None = None,
 ) -> Trajectory:
     """A trajectory whose allowances follow the banking rule unless given."""
     if allowance is None:
         spent = np.cumsum([0.0, *charge[:-1]])
         allowance = [max(0.0, (t + 1) * key.k - spent[t] - debt) for t in range(len(charge))]
     columns = {
-        "token": list(range(len(charge))),
+        "token": token or list(range(len(charge))),
         "allowance": allowance,
         "charge": charge,
         "theta": theta or [0.5] * len(charge),
-        "served": [-1.0] * len(charge),
-        "safe": [-2.0] * len(charge),
+        "served": served or [-1.0] * len(charge),
+        "safe": safe or [-2.0] * len(charge),
         "risky": [-0.5] * len(charge),
     }
     steps = Steps(**{n: np.array(columns[n], STEP_TYPES[n]) for n in columns})
-    return Trajectory(key, debt, stopped, steps)
+    return Trajectory(key, debt, stopped, steps, logged)
+
+
+def ask(check: Any, trajectories: Iterable[Trajectory]) -> Finding:
+    """What a check says of some trajectories."""
+    for one in trajectories:
+        check.see(one)
+    found: Finding = check.finding()
+    return found
 
 
 def many(count: int, k: float = 1.0, length: int = 5) -> list[Trajectory]:

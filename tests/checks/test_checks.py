@@ -15,9 +15,10 @@ from nafaudit.core import finding as words
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
 from nafaudit.core.ledger import Banking
+from nafaudit.core.sums import total
 from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded
 from nafaudit.stats import zero_count_upper
-from tests.records import many, trajectory
+from tests.records import ask, many, trajectory
 
 KEY = Key("p", "anchored", 1.0, 0)
 FACTS = Facts(Banking())
@@ -113,6 +114,7 @@ def test_a_baseline_has_no_utilisation() -> None:
     arms = judge([trajectory(Key("p", "m", math.inf, 0), [5.0])], FACTS)
     assert math.isnan(arms[0].utilisation.mean)
     assert arms[0].utilisation.mean_spend == 5.0
+    assert arms[0].utilisation.finding().verdict == words.Answer.UNKNOWN
 
 
 def test_regime_counts_and_the_debts_share() -> None:
@@ -122,6 +124,43 @@ def test_regime_counts_and_the_debts_share() -> None:
     check.see(trajectory(KEY, [0, 0, 0.5, 0.2, 0.2], debt=2.5, theta=theta, allowance=allowance))
     assert (check.forced, check.active, check.free, check.opening) == (2, 1, 2, 2)
     assert check.finding().verdict == words.Tested.ACTIVE
+
+
+def test_regime_counts_trajectories_that_acted() -> None:
+    check = Regime()
+    weights: list[list[float]] = [[0, 0.4, 0.6], [1, 1, 1], [0, 1, 1], [math.nan] * 3]
+    for i, theta in enumerate(weights):
+        check.see(trajectory(Key("p", "m", 1.0, i), [0.1] * 3, theta=theta))
+    assert check.acted_share == 1 / 3
+    assert "1 of 3 trajectories have an active step" in check.finding().text
+    assert "3 steps record no weight" in check.finding().text
+
+
+def test_steps_without_a_weight_may_have_been_active() -> None:
+    check = Regime()
+    one = trajectory(KEY, [0.1] * 3, theta=[math.nan, 1, 1])
+    assert ask(check, [one]).verdict == words.Tested.UNKNOWN  # a third may have been active
+    free = [trajectory(Key("q", "m", 1.0, i), [0.1] * 3, theta=[1, 1, 1]) for i in range(100)]
+    assert ask(check, free).verdict == words.Tested.IDLE  # at most 1 of 303
+    nothing = Regime()
+    nothing.see(trajectory(KEY, [0.1], theta=[math.nan]))
+    assert (nothing.verdict, nothing.finding().text) == (
+        words.Tested.UNKNOWN,
+        "no step records a weight theta",
+    )
+
+
+def test_all_in_debt_is_no_test() -> None:
+    indebted = trajectory(KEY, [0.0] * 3, debt=9.0, theta=[0, 0, 0])
+    found = ask(Regime(), [indebted])
+    assert found.verdict == words.Tested.UNKNOWN
+    assert "every step is of an opening that the debt forces" in found.text
+
+
+def test_weights_of_a_foreign_log_are_read_to_six_digits() -> None:
+    check = Regime(Facts(None, foreign=True).edge)
+    check.see(trajectory(KEY, [0.1] * 3, theta=[1e-7, 0.5, 1 - 1e-7]))
+    assert (check.forced, check.active, check.free) == (1, 1, 1)
 
 
 def test_idle_just_below_the_threshold() -> None:
@@ -163,6 +202,33 @@ def test_findings_do_not_depend_on_the_order_of_records() -> None:
     for _ in range(5):
         rng.shuffle(records)
         assert [[arm.k, arm.findings] for arm in judge(records, FACTS)] == expected
+
+
+def test_no_verdict_rests_on_a_check_that_is_no_verdict() -> None:
+    copied = [
+        trajectory(Key("p", "anchored", 1.0, i), [0.5] * 60, allowance=[9.0] * 60)
+        for i in range(30)
+    ]
+    arm = judge(copied, FACTS)[0]
+    suspect = {f.check for f in arm.findings if f.verdict == words.Answer.SUSPECT}
+    assert suspect == {"accounting", "duplicates"}
+    assert arm.kept == Kept.WITHIN
+
+
+def test_every_check_answers_in_the_words_it_may() -> None:
+    verdicts = {*words.Kept, *words.Tested, *words.Answer}
+    for arm in judge([*many(20), *many(20, k=3.0), *many(20, k=0.0)], FACTS):
+        names = [finding.check for finding in arm.findings]
+        assert len(set(names)) == len(names)
+        assert {finding.verdict for finding in arm.findings} <= verdicts
+        assert all(finding.text for finding in arm.findings)
+
+
+def test_sums_do_not_depend_on_order() -> None:
+    assert total([1e16, 1.0, -1e16]) == total([1e16, -1e16, 1.0]) == 1.0
+    assert total([math.inf, 1.0]) == math.inf
+    assert math.isnan(total([math.inf, -math.inf]))
+    assert total([1e308, 1e308]) == math.inf
 
 
 def test_zero_count_limit() -> None:

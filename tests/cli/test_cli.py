@@ -121,6 +121,37 @@ def test_json_is_strict_and_has_the_promised_fields(finished: Path) -> None:
     assert data["verdicts"][-1]["k"] == "inf"
 
 
+def test_json_has_every_check_with_its_numbers(finished: Path) -> None:
+    data = json.loads(call("check", "r", "--json", cwd=finished).stdout)
+    of_one = {f["check"]: f for f in data["findings"] if f["k"] == 0.5}
+    assert list(of_one) == [
+        "invariant",
+        "regime",
+        "utilisation",
+        "accounting",
+        "opening",
+        "tails",
+        "martingale",
+        "burst",
+        "duplicates",
+        "hygiene",
+        "same-as-risky",
+        "same-as-next",
+    ]
+    for name in ("accounting", "opening", "hygiene"):
+        assert of_one[name]["verdict"] == "FINE", of_one[name]
+    assert of_one["tails"]["numbers"]["max"] == of_one["tails"]["value"]
+    assert of_one["same-as-next"]["numbers"]["k"] == 3
+    assert of_one["martingale"]["text"] == "5 prompts with L - Z; the test needs 20"
+
+
+def test_what_is_not_known_for_one_reason_is_said_once(finished: Path) -> None:
+    text = re.sub(r"\s+", " ", call("check", "r", cwd=finished).stdout)
+    assert text.count("martingale") == 1
+    assert "k = 0.5, k = 3: martingale UNKNOWN: 5 prompts with L - Z; the test needs 20" in text
+    assert "SUSPECT" not in text
+
+
 def test_too_few_trajectories_are_inconclusive(options: list[str], tmp_path: Path) -> None:
     done = call(*options, "--trajectories", 1, "--limit", 2, cwd=tmp_path)
     assert done.returncode == 3

@@ -1,8 +1,10 @@
-"""What a check is: it sees every trajectory of one arm, then answers."""
+"""What a check is: it sees every trajectory of one arm, or of a run, then answers."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +13,8 @@ from numpy.typing import NDArray
 
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
 from nafaudit.core.ledger import Ledger
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.sums import total
+from nafaudit.core.trajectory import Arm, Key, Trajectory
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,11 @@ class Facts:
     foreign: bool = False
     max_new_tokens: int = 0
     stops: frozenset[int] = frozenset()
+
+    @property
+    def edge(self) -> float:
+        """How far from 0 or 1 a weight still counts as that; our own records are exact."""
+        return 1e-6 if self.foreign else 0.0
 
     def tolerance(self, limit: NDArray[np.float64]) -> NDArray[np.float64]:
         """By how many nats a limit may seem to be exceeded."""
@@ -62,6 +70,18 @@ class Check(Protocol):
         ...
 
 
+class RunCheck(Protocol):
+    """Trajectories of every arm of a run in; for each arm, how it compares with the others."""
+
+    def see(self, trajectory: Trajectory) -> None:
+        """Takes in one trajectory of any arm; keeps what it needs and no more."""
+        ...
+
+    def findings(self, arm: Arm) -> list[Finding]:
+        """Answers for one arm; nothing if the question does not arise for it."""
+        ...
+
+
 @dataclass
 class Worst:
     """The largest value seen and where; ties go to the first key, whatever the order."""
@@ -75,3 +95,32 @@ class Worst:
             self.witness is not None and value == self.value and key < self.witness.key
         ):
             self.value, self.witness = value, Witness(key, step)
+
+
+def log_ratios(trajectory: Trajectory) -> NDArray[np.float64] | None:
+    """Realised log p_served - log p_safe of every step; None if a step does not say."""
+    steps = trajectory.steps
+    with np.errstate(invalid="ignore"):
+        ratios = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
+    return None if not ratios.size or np.isnan(ratios).any() else ratios
+
+
+def token_digest(trajectory: Trajectory) -> bytes | None:
+    """A short stand-in for the tokens; None if they are not all known."""
+    token = trajectory.steps.token
+    if not token.size or (token < 0).any():
+        return None
+    return hashlib.blake2b(token.tobytes(), digest_size=16).digest()
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """A quantile, interpolated unless a value is infinite; NaN if there is none."""
+    if not values:
+        return math.nan
+    method = "linear" if all(map(math.isfinite, values)) else "inverted_cdf"
+    return float(np.quantile(values, q, method=method))  # type: ignore[call-overload]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, whatever the order; NaN if there is none."""
+    return total(values) / len(values) if values else math.nan

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from nafaudit.checks.check import Facts, Worst
-from nafaudit.core.finding import Finding
+from nafaudit.checks.check import Facts, Worst, mean, quantile
+from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.trajectory import Trajectory
 
 
@@ -39,26 +37,38 @@ class Utilisation:
 
     def quantile(self, q: float) -> float:
         """A quantile of utilisation; NaN if there is none."""
-        return float(np.quantile(self.values, q)) if self.values else math.nan
+        return quantile(self.values, q)
 
     @property
     def mean(self) -> float:
         """Mean utilisation; NaN if there is none."""
-        # fsum is exact, so the order in which parts were written cannot show.
-        return math.fsum(self.values) / len(self.values) if self.values else math.nan
+        return mean(self.values)
 
     @property
     def mean_spend(self) -> float:
         """Mean spend in nats."""
-        return math.fsum(self.spends) / len(self.spends) if self.spends else math.nan
+        return mean(self.spends)
 
     def finding(self) -> Finding:
         """The worst utilisation and where it is."""
-        worst = self.worst.value if self.values else math.nan
+        broke = f"{self.broke} ended before their debt was paid"
+        if not self.values:
+            reason = "no trajectory has a known budget above 0"
+            text = f"{reason}; {broke}" if self.broke else reason
+            return Finding("utilisation", Answer.UNKNOWN, math.nan, text)
         text = (
             f"utilisation mean {self.mean:.1%}, 95 % of trajectories below "
-            f"{self.quantile(0.95):.1%}, worst {worst:.1%}"
+            f"{self.quantile(0.95):.1%}, worst {self.worst.value:.1%}"
         )
+        numbers = {
+            "mean": self.mean,
+            "p95": self.quantile(0.95),
+            "max": self.worst.value,
+            "above_90_percent": sum(value > 0.9 for value in self.values),
+            "ended_in_debt": self.broke,
+        }
         if self.broke:
-            text += f"; {self.broke} ended before their debt was paid"
-        return Finding("utilisation", "INFO", worst, text, self.worst.witness)
+            text += f"; {broke}"
+        return Finding(
+            "utilisation", Answer.INFO, self.worst.value, text, self.worst.witness, numbers
+        )

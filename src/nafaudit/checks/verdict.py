@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from nafaudit.checks.check import Check, Facts
+import numpy as np
+
+from nafaudit.checks.accounting import Accounting
+from nafaudit.checks.burst import Burst
+from nafaudit.checks.check import Check, Facts, RunCheck
+from nafaudit.checks.duplicates import Duplicates
+from nafaudit.checks.hygiene import Hygiene
+from nafaudit.checks.identity import Identity
 from nafaudit.checks.invariant import Invariant
+from nafaudit.checks.martingale import Martingale
+from nafaudit.checks.opening import Opening
 from nafaudit.checks.regime import Regime
+from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
@@ -15,26 +25,53 @@ from nafaudit.core.ledger import Banking, is_baseline, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store.run import Run
 
+# A new check is one line here, whatever it answers; no verdict rests on these.
+CHECKS: tuple[Callable[[Facts], Check], ...] = (
+    Accounting,
+    Opening,
+    Tails,
+    Martingale,
+    lambda _: Burst(),
+    lambda _: Duplicates(),
+    Hygiene,
+)
+# The same for checks that compare arms.
+RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity,)
+
 
 @dataclass(frozen=True)
 class ArmResult:
-    """Every check of one mechanism at one budget."""
+    """Every check of one mechanism at one budget.
+
+    Attributes:
+        mechanism: What is audited.
+        k: The budget.
+        invariant: Decides the first verdict.
+        regime: Decides the second verdict.
+        utilisation: How much of the budget was spent.
+        others: Checks that decide no verdict.
+        shared: Checks that saw every arm of the run.
+    """
 
     mechanism: str
     k: float
     invariant: Invariant
     regime: Regime
     utilisation: Utilisation
+    others: tuple[Check, ...] = ()
+    shared: tuple[RunCheck, ...] = ()
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """All checks, in the order of their findings."""
-        return (self.invariant, self.regime, self.utilisation)
+        """All checks of this arm alone, in the order of their findings."""
+        return (self.invariant, self.regime, self.utilisation, *self.others)
 
     @property
     def findings(self) -> list[Finding]:
-        """One finding per check."""
-        return [check.finding() for check in self.checks]
+        """What every check says of this arm."""
+        arm = Arm(self.mechanism, self.k)
+        compared = [finding for check in self.shared for finding in check.findings(arm)]
+        return [*(check.finding() for check in self.checks), *compared]
 
     @property
     def kept(self) -> Kept:
@@ -68,6 +105,7 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
         StoreError: A trajectory was recorded twice.
     """
     arms: dict[Arm, ArmResult] = {}
+    shared = tuple(build(facts) for build in RUN_CHECKS)
     seen: set[Key] = set()
     for trajectory in trajectories:
         key = trajectory.key
@@ -80,9 +118,13 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
         if key.arm not in arms:
             # A baseline of ours runs on the banking ledger, whatever is audited.
             own = replace(facts, ledger=Banking()) if is_baseline(key.k) else facts
-            arms[key.arm] = _new_arm(key.arm, own)
-        for check in arms[key.arm].checks:
-            check.see(trajectory)
+            arms[key.arm] = _new_arm(key.arm, own, shared)
+        # Infinite and absurd numbers in a log are findings, not warnings.
+        with np.errstate(over="ignore", invalid="ignore"):
+            for check in arms[key.arm].checks:
+                check.see(trajectory)
+        for run_check in shared:
+            run_check.see(trajectory)
     return [arms[arm] for arm in sorted(arms)]
 
 
@@ -102,5 +144,12 @@ def facts_of(run: Run) -> Facts:
     )
 
 
-def _new_arm(arm: Arm, facts: Facts) -> ArmResult:
-    return ArmResult(*arm, Invariant(facts), Regime(), Utilisation(facts))
+def _new_arm(arm: Arm, facts: Facts, shared: tuple[RunCheck, ...]) -> ArmResult:
+    return ArmResult(
+        *arm,
+        Invariant(facts),
+        Regime(facts.edge),
+        Utilisation(facts),
+        tuple(build(facts) for build in CHECKS),
+        shared,
+    )

@@ -16,7 +16,7 @@ from rich.table import Table
 
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Finding, Kept
+from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.store.run import Run
 
 
@@ -86,8 +86,28 @@ def _print(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
     for arm in arms:
         finding = arm.invariant.finding()
         if not arm.is_baseline:
-            console.print(f"{budget_name(arm.k)}: {finding.text}{_where(finding)}")
+            line = f"{budget_name(arm.k)}: {finding.text}{_where(finding)}"
+            console.print(line, markup=False)
+    for line in _remarks(arms):
+        console.print(line, markup=False)
     console.print(f"charges are against {run.design['anchor']}\nrun directory: {run.path}")
+
+
+def _remarks(arms: Sequence[ArmResult]) -> list[str]:
+    """A line for every finding that is not fine; what is unknown for one reason is said once."""
+    suspect: list[str] = []
+    unknown: dict[tuple[str, str], list[str]] = {}
+    for arm in arms:
+        name = budget_name(arm.k)
+        for finding in arm.findings:
+            if finding.verdict == Answer.SUSPECT:
+                suspect.append(f"{name}: {finding.check} {finding.verdict}: {finding.text}")
+                suspect[-1] += _where(finding)
+            elif finding.verdict == Answer.UNKNOWN and not arm.is_baseline:
+                unknown.setdefault((finding.check, finding.text), []).append(name)
+    return suspect + [
+        f"{', '.join(names)}: {check} UNKNOWN: {text}" for (check, text), names in unknown.items()
+    ]
 
 
 def _percent(share: float) -> str:
@@ -116,6 +136,7 @@ def _as_json(run: Run, arms: Sequence[ArmResult]) -> dict[str, Any]:
                 "check": finding.check,
                 "verdict": str(finding.verdict),
                 "value": _number(finding.value),
+                "numbers": {name: _number(x) for name, x in finding.numbers.items()},
                 "witness": _witness(finding),
                 "text": finding.text,
             }
@@ -147,6 +168,7 @@ def _verdict(arm: ArmResult) -> dict[str, Any]:
             "active": _number(regime.share(regime.active)),
             "free": _number(regime.share(regime.free)),
         },
+        "trajectories_active": _number(regime.acted_share),
     }
 
 

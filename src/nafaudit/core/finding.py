@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
@@ -35,10 +36,21 @@ class Worth(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
+class Answer(StrEnum):
+    """What a check says that is none of the three verdicts."""
+
+    FINE = "FINE"
+    SUSPECT = "SUSPECT"
+    UNKNOWN = "UNKNOWN"
+    INFO = "INFO"
+
+
 # Fewer executions than this say nothing about a mechanism, unless one of them is a violation.
 MIN_TRAJECTORIES = 20
 # At least this share of a run's own steps, debt-forced openings apart, must be active.
 ACTIVE_SHARE = 0.01
+# How often a check that rests on chance may call a sound arm SUSPECT.
+ALARM_LEVEL = 1e-4
 
 
 def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -69,6 +81,7 @@ class Finding:
         value: The number behind it.
         text: The same in words.
         witness: The worst step, if there is one.
+        numbers: Further numbers by name, for whoever computes with them.
     """
 
     check: str
@@ -76,6 +89,7 @@ class Finding:
     value: float
     text: str
     witness: Witness | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
 
 
 def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
@@ -86,8 +100,16 @@ def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
     return Kept.WITHIN if enough else Kept.INCONCLUSIVE
 
 
-def judge_tested(active: int, steps: int) -> Tested:
-    """The second verdict, from counts of steps outside debt-forced openings."""
+def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
+    """The second verdict, from counts of steps outside debt-forced openings.
+
+    Args:
+        active: Steps that served neither model unchanged.
+        steps: All steps, those without a weight included.
+        unweighted: Steps without a weight, any of which may have been active.
+    """
     if not steps:
         return Tested.UNKNOWN
-    return Tested.ACTIVE if active >= ACTIVE_SHARE * steps else Tested.IDLE
+    if active >= ACTIVE_SHARE * steps:
+        return Tested.ACTIVE
+    return Tested.IDLE if active + unweighted < ACTIVE_SHARE * steps else Tested.UNKNOWN

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import Steps
 
 RISKY_ONLY = math.inf
 SAFE_ONLY = 0.0
@@ -123,3 +124,22 @@ LEDGERS: dict[str, Ledger] = {"banking": Banking()}
 def ledger_of(spec: str) -> Ledger | None:
     """Returns the ledger that a design names, or None for one from outside the package."""
     return LEDGERS.get(spec)
+
+
+def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.float64]:
+    """The allowance of every step, by asking the ledger again with what was recorded as paid."""
+    charge = steps.charge
+    if isinstance(ledger, Banking):
+        # The same sums in the same order, without a call per step.
+        if k == RISKY_ONLY:
+            return np.full(charge.size, math.inf)
+        spent = np.concatenate(([0.0], np.cumsum(charge)[:-1]))
+        return np.asarray(np.maximum(0.0, np.arange(1, charge.size + 1) * k - spent - debt))
+    account = ledger.open(k, debt)
+    allowances = np.empty(charge.size)
+    ratio = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
+    paid = zip(charge.tolist(), ratio.tolist(), steps.token.tolist(), strict=True)
+    for step, payment in enumerate(paid):
+        allowances[step] = account.allowance()
+        account.pay(Payment(*payment))
+    return allowances

@@ -9,6 +9,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nafaudit.core.sums import total
+
 # Charges and allowances are compared without tolerance and summed, so they keep all their
 # bits; the others are read to six digits at most.
 STEP_TYPES: dict[str, type[np.generic]] = {
@@ -132,7 +134,7 @@ class Trajectory:
         """Total charge Z, in nats: of the steps, or as logged where there are none."""
         if self.logged is not None and not len(self):
             return self.logged.spend
-        return math.fsum(self.steps.charge)
+        return total(self.steps.charge)
 
     def same_as(self, other: Trajectory) -> bool:
         """True if every bit of the two records is equal."""

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import math
+
+from nafaudit.checks import Facts
+from nafaudit.checks.identity import Identity
+from nafaudit.core.finding import Answer
+from nafaudit.core.ledger import Banking
+from nafaudit.core.trajectory import Arm, Trajectory
+from tests.checks.test_duplicates import wrote
+
+
+def run_of(texts: dict[float, list[list[int]]]) -> list[Trajectory]:
+    return [
+        Trajectory(one.key._replace(k=k), one.debt, one.stopped, one.steps)
+        for k, tokens in texts.items()
+        for one in (wrote("p", i, token) for i, token in enumerate(tokens))
+    ]
+
+
+FACTS = Facts(Banking())
+
+
+def seen(records: list[Trajectory], facts: Facts = FACTS) -> Identity:
+    check = Identity(facts)
+    for one in records:
+        check.see(one)
+    return check
+
+
+def test_hand_computed_shares() -> None:
+    check = seen(
+        run_of(
+            {
+                1.0: [[1], [2], [3], [4]],
+                3.0: [[1], [2], [3], [9]],
+                math.inf: [[1], [8], [8], [8]],
+            }
+        )
+    )
+    risky, following = check.findings(Arm("m", 1.0))
+    assert (risky.check, risky.verdict, risky.value) == ("same-as-risky", Answer.INFO, 0.25)
+    assert (following.check, following.value) == ("same-as-next", 0.75)
+    assert following.text == ("3 of 4 outputs are those of the next larger budget, k = 3 (75.0%)")
+    assert [f.value for f in check.findings(Arm("m", 3.0))] == [0.25, 0.25]
+    assert "next larger budget, the risky model alone" in check.findings(Arm("m", 3.0))[1].text
+    assert check.findings(Arm("m", math.inf)) == []
+
+
+def test_outputs_are_matched_by_number() -> None:
+    check = seen(run_of({1.0: [[1], [2]], math.inf: [[2], [1], [5]]}))
+    assert [f.value for f in check.findings(Arm("m", 1.0))] == [0.0, 0.0]
+
+
+def test_nothing_to_compare_with_is_unknown() -> None:
+    alone = seen(run_of({1.0: [[1]]})).findings(Arm("m", 1.0))
+    assert [(f.verdict, f.text) for f in alone] == [
+        (Answer.UNKNOWN, "the risky model alone was not run"),
+        (Answer.UNKNOWN, "the next larger budget was not run"),
+    ]
+    unmatched = seen(run_of({1.0: [[1]], math.inf: [[-1]]})).findings(Arm("m", 1.0))
+    assert {f.verdict for f in unmatched} == {Answer.UNKNOWN}
+    assert "can be matched" in unmatched[0].text
+
+
+def test_a_foreign_log_need_not_share_its_draws() -> None:
+    records = run_of({1.0: [[1]], math.inf: [[1]]})
+    finding = seen(records, Facts(None, foreign=True)).findings(Arm("m", 1.0))[0]
+    assert "only if both were drawn with the same seeds" in finding.text

@@ -1,0 +1,67 @@
+"""No finding depends on the order in which trajectories were recorded."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nafaudit.checks import Facts, judge
+from nafaudit.core.ledger import Banking
+from nafaudit.core.trajectory import Key, Logged, Trajectory
+from tests.records import trajectory
+
+NUMBER = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5, 1e16, 1e308, math.inf, -math.inf, math.nan])
+LOGP = st.sampled_from([0.0, -1e-5, -0.1, -0.7, -3.0, -math.inf, math.nan, 0.5])
+
+
+@st.composite
+def records(draw: st.DrawFn) -> list[Trajectory]:
+    keys = draw(
+        st.sets(
+            st.builds(
+                Key,
+                st.sampled_from([f"p{i}" for i in range(25)]),
+                st.just("m"),
+                st.sampled_from([0.0, 0.5, 3.0, math.inf]),
+                st.integers(0, 3),
+            ),
+            min_size=1,
+            max_size=40,
+        )
+    )
+    found = []
+    for key in sorted(keys):
+        n = draw(st.integers(0, 4))
+
+        def column(values: st.SearchStrategy[float], n: int = n) -> list[float]:
+            return draw(st.lists(values, min_size=n, max_size=n))
+
+        logged = Logged(draw(NUMBER), draw(NUMBER), draw(NUMBER), np.array(column(NUMBER)))
+        found.append(
+            trajectory(
+                key,
+                column(NUMBER),
+                debt=draw(NUMBER),
+                allowance=column(NUMBER),
+                theta=column(st.sampled_from([0.0, 0.5, 1.0, math.nan])),
+                token=[draw(st.integers(-1, 2)) for _ in range(n)],
+                served=column(LOGP),
+                safe=column(LOGP),
+                logged=draw(st.sampled_from([None, logged])),
+            )
+        )
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(records(), st.randoms(use_true_random=False), st.booleans())
+def test_findings_do_not_depend_on_order(
+    found: list[Trajectory], random: object, foreign: bool
+) -> None:
+    facts = Facts(Banking(), foreign, max_new_tokens=3, stops=frozenset({2}))
+    expected = repr([arm.findings for arm in judge(found, facts)])
+    random.shuffle(found)  # type: ignore[attr-defined]
+    assert repr([arm.findings for arm in judge(found, facts)]) == expected

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nafaudit.checks import judge_run
+from nafaudit.cli.show import show
+from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store.run import Run, open_for_writing
+from nafaudit.workload import Prompt, TokenizedPrompt
+from tests.records import trajectory
+
+
+def run_of(path: Path, records: list[Trajectory]) -> Run:
+    identity = Identity({"safe": "a"}, "m", "banking", Decoding(max_new_tokens=60), "h", 256, 0)
+    design = Design(identity, Extent((1.0,), len(records), ("[red]p",)))
+    prompts = [TokenizedPrompt(Prompt("[red]p", "text"), (0, 5))]
+    with open_for_writing(path, design, prompts, {"tokens": ["a"], "stops": [99]}) as writer:
+        writer.append(records)
+    return Run(path)
+
+
+def test_a_copy_gets_its_line_and_the_exit_status_stays(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    records = [
+        trajectory(Key("[red]p", "m", 1.0, i), [0.5] * 60, token=[i, *range(59)]) for i in range(20)
+    ]
+    copy = trajectory(Key("[red]p", "m", 1.0, 20), [0.5] * 60, token=[3, *range(59)])
+    run = run_of(tmp_path, [*records, copy])
+    assert show(run, judge_run(run), as_json=False) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(line.strip() for line in lines)
+    assert "k = 1: duplicates SUSPECT: 1 outputs repeat another of their prompt (210" in text
+    assert "(prompt '[red]p', trajectory 20, step 0)" in text
+    assert "WITHIN" in text
+    assert text.count("SUSPECT") == 1
+
+
+def test_json_names_the_witness_of_what_is_suspect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path, [trajectory(Key("[red]p", "m", 1.0, 0), [0.5] * 60, allowance=[9] * 60)])
+    show(run, judge_run(run), as_json=True)
+    found = {f["check"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
+    assert found["accounting"]["verdict"] == "SUSPECT"
+    assert found["accounting"]["numbers"]["allowance_broken"] == 1
+    assert found["accounting"]["witness"] == {"prompt": "[red]p", "trajectory": 0, "step": 59}
+    assert found["utilisation"]["verdict"] == "INFO"
