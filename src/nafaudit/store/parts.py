@@ -29,8 +29,6 @@ from nafaudit.core.trajectory import (
 
 _WORDS: dict[str, type[np.generic]] = {"allowance": np.int64, "served": np.int32}
 _RESIDUALS = {"allowance": "allowance_xor_banking", "served": "served_xor_model"}
-# From here on more levels cost seconds a part and gain under 1 %; see docs/benchmarks.md.
-_ZSTD_LEVEL = 15
 
 KEY_COLUMNS = ("prompt", "mechanism", "k", "trajectory")
 
@@ -89,7 +87,6 @@ def encode(trajectories: Sequence[Trajectory]) -> bytes:
         pa.table(columns | stored),
         sink,
         compression="zstd",
-        compression_level=_ZSTD_LEVEL,
         use_dictionary=["prompt", "mechanism"],
         # Bytes of like weight side by side: exponents repeat where mantissas do not.
         use_byte_stream_split=[f"{name}.list.element" for name in stored],
