@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.core.errors import NafauditError
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.run import open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
@@ -143,7 +144,11 @@ def main() -> None:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     watch(reach)
-    record(Path(sys.argv[1]))
+    try:
+        record(Path(sys.argv[1]))
+    except NafauditError as error:
+        sys.stderr.write(str(error))
+        sys.exit(error.exit_status)
     sys.stdout.write(json.dumps(passed))
 
 
