@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import re
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -105,3 +109,13 @@ def test_parts_without_predictions_are_read_alike(monkeypatch: pytest.MonkeyPatc
         content = parts.encode(records)
     assert stored_columns(content) >= set(STEP_TYPES)
     assert all(a.same_as(b) for a, b in zip(records, parts.decode(content), strict=True))
+
+
+def test_a_run_is_twenty_times_smaller_than_json_lines() -> None:
+    script = Path(__file__).parents[2] / "benchmarks" / "store.py"
+    command = [sys.executable, str(script), "--trajectories", "256", "--checks", "1"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    ratio = re.search(r"JSON Lines / run +([\d.]+)", done.stdout)
+    assert ratio is not None
+    assert float(ratio[1]) >= 20
