@@ -34,6 +34,17 @@ def write_whole(path: Path, content: bytes) -> None:
         raise cannot_write(path, error) from error
 
 
+def make_directory(path: Path) -> None:
+    """Makes a directory and those above it, all of them durable."""
+    try:
+        new = [place for place in (path, *path.parents) if not place.exists()]
+        path.mkdir(parents=True, exist_ok=True)
+        for place in new:
+            sync_directory(place.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+
+
 def append_line(path: Path, line: str) -> None:
     """Appends one line and waits until it is on disk; if that fails, takes back its start."""
     is_new = not path.exists()

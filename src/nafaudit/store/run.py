@@ -8,7 +8,8 @@
     parts/            trajectories as Parquet
 
 A part is written whole, synced and renamed before its journal line is appended. A journal
-whose last line is torn is cut back to its last whole line before the next append.
+whose last line is torn is cut back to its last whole line before the next append. A new run's
+design.json is written last, so that a directory without one can be begun again.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import (
     append_line,
-    cannot_write,
     cut_torn_tail,
     exclusive,
+    make_directory,
     whole_lines,
     write_whole,
 )
@@ -160,10 +161,7 @@ def open_for_writing(
         InputError: The directory holds a run of another identity; the keys are named.
         StoreError: It cannot be written, or another process is writing it.
     """
-    try:
-        (path / "parts").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise cannot_write(path, error) from error
+    make_directory(path / "parts")
     with exclusive(path / "lock"):
         identity = design.identity.to_json()
         extents = [_extent_json(design.extent)]

@@ -1,0 +1,229 @@
+"""Size, time and memory of the record at the scale of a full audit.
+
+    python benchmarks/store.py [--trajectories 27000] [--steps 200] [--out DIRECTORY]
+
+Writes synthetic trajectories through `RunWriter` in parts of 256, as a run does, then times
+`nafaudit check` in a child process and reads its peak memory. The size is compared with the
+paper's JSON Lines for the same steps: 15 fields a step, floats as float32 widened to Python's.
+Only steps and the few numbers that identify a trajectory are counted there; its texts and its
+source record are not, which flatters the JSON Lines.
+
+Without --out everything goes to a temporary directory that is removed at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.core.trajectory import Key, Steps, Trajectory
+from nafaudit.store.run import open_for_writing
+from nafaudit.workload import Prompt, TokenizedPrompt
+
+PART = 256
+BUDGETS = (1.0, 3.0, 5.0)
+PER_PROMPT = 10
+VOCABULARY = 128_256  # Llama 3, the risky model of the paper
+
+# Runs a command and says, on the last line of its errors, what its process used at most.
+MEASURED = """
+import resource, sys
+from nafaudit.cli.main import main
+try:
+    main()
+finally:
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)
+"""
+
+
+def trajectories(count: int, steps: int, seed: int = 0) -> Iterator[Trajectory]:
+    """Trajectories with the entropy of real ones.
+
+    Free steps cost 0.82 nats on average (ordinary traffic of the paper's pair), the debt is
+    6.64 nats on average; tokens follow Zipf's law. Every draw is independent: in a real run
+    most arms repeat each other's steps, which would only compress better.
+    """
+    rng = np.random.default_rng(seed)
+    weights = 1.0 / np.arange(1, VOCABULARY + 1)
+    edges = np.cumsum(weights / weights.sum())
+    names = rng.permutation(VOCABULARY).astype(np.int32)
+    for number in range(count):
+        prompt, rest = divmod(number, PER_PROMPT * len(BUDGETS))
+        index, arm = divmod(rest, len(BUDGETS))
+        key = Key(f"prompt-{prompt:05d}", "anchored", BUDGETS[arm], index)
+        debt = 2.5 + rng.gamma(4.0, 1.035)
+        places = np.minimum(np.searchsorted(edges, rng.random(steps)), VOCABULARY - 1)
+        yield _execute(rng, key, debt, names[places])
+
+
+def _execute(
+    rng: np.random.Generator, key: Key, debt: float, token: np.ndarray[Any, np.dtype[np.int32]]
+) -> Trajectory:
+    """One execution of the banking rule on random laws."""
+    steps = token.size
+    full = rng.lognormal(-0.9, 1.2, steps)  # what the risky law would cost
+    risky = -rng.gamma(0.6, 2.0, steps)
+    safe = risky - full - rng.normal(0.0, 0.8, steps)
+    allowance, charge, theta = np.zeros(steps), np.zeros(steps), np.zeros(steps)
+    spent = 0.0
+    for t in range(steps):
+        allowance[t] = max(0.0, (t + 1) * key.k - spent - debt)
+        if full[t] <= allowance[t]:
+            charge[t], theta[t] = full[t], 1.0
+        elif allowance[t] > 0:
+            charge[t] = allowance[t] * (1 - 1e-7 * rng.random())
+            theta[t] = math.sqrt(charge[t] / full[t])
+        spent += charge[t]
+    served = np.where(theta == 1, risky, np.where(theta == 0, safe, risky + (1 - theta) * 0.3))
+    served, safe, risky = (np.minimum(law, -1e-6) for law in (served, safe, risky))
+    columns = (x.astype(np.float32) for x in (theta, served, safe, risky))
+    return Trajectory(key, float(debt), False, Steps(token, allowance, charge, *columns))
+
+
+def json_line(trajectory: Trajectory) -> bytes:
+    """The trajectory as the paper's code would log it."""
+    k, steps = trajectory.key.k, trajectory.steps
+    spent = np.cumsum(steps.charge)
+    granted = np.arange(1, len(steps) + 1) * k - trajectory.debt
+
+    def floats(values: Any) -> list[float]:
+        return [float(value) for value in np.asarray(values, np.float32)]
+
+    charge, theta = floats(steps.charge), floats(steps.theta)
+    columns: dict[str, list[Any]] = {
+        "t": list(range(len(steps))),
+        "k_t": floats(steps.allowance),
+        "a_t": charge,
+        "a_t_recomputed": charge,
+        "lambda": [None] * len(steps),
+        "budget_remaining": floats(granted - spent),
+        "budget_so_far": floats(granted),
+        "cum_kl_spent": floats(spent),
+        "sampled_token": [f" {token:x}" for token in steps.token],  # as long as a word piece
+        "sampled_token_id": steps.token.tolist(),
+        "p_star_prob": floats(np.exp(steps.served)),
+        "p_s_prob": floats(np.exp(steps.safe)),
+        "p_risky_prob": floats(np.exp(steps.risky)),
+        "bc": floats(1 - steps.theta),
+        "bd": theta,
+    }
+    row = {
+        "metadata": {
+            "prompt_id": trajectory.key.prompt,
+            "k": k,
+            "trajectory_id": trajectory.key.trajectory,
+        },
+        "prefix_analysis": {"delta_init": trajectory.debt},
+        "per_step_log": [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ],
+        "aggregate": {"total_spend": float(spent[-1]), "final_budget": float(granted[-1])},
+    }
+    return json.dumps(row).encode() + b"\n"
+
+
+def write_run(path: Path, count: int, steps: int, every: int) -> dict[str, float]:
+    """Writes a run; returns seconds spent in the writer and bytes of JSON Lines."""
+    ids = tuple(f"prompt-{i:05d}" for i in range(-(-count // (PER_PROMPT * len(BUDGETS)))))
+    design = Design(
+        Identity({}, "anchored", "banking", Decoding(steps), "synthetic", 512, 0),
+        Extent(BUDGETS, PER_PROMPT, ids),
+    )
+    prompts = [TokenizedPrompt(Prompt(name, name), (0,)) for name in ids]
+    source = trajectories(count, steps)
+    seconds, sampled, plain, packed = 0.0, 0, 0, 0
+    with open_for_writing(path, design, prompts, {"tokens": [], "stops": []}) as writer:
+        while batch := list(islice(source, PART)):
+            start = time.perf_counter()
+            writer.append(batch)
+            seconds += time.perf_counter() - start
+            lines = [json_line(trajectory) for trajectory in batch[::every]]
+            sampled += len(lines)
+            plain += sum(map(len, lines))
+            packed += len(gzip.compress(b"".join(lines), 6))
+    scale = count / sampled
+    return {"seconds": seconds, "json": plain * scale, "gzip": packed * scale}
+
+
+def measure_check(path: Path) -> dict[str, float]:
+    """Seconds and peak bytes of `nafaudit check`, in a process of its own."""
+    command = [sys.executable, "-c", MEASURED, "check", str(path)]
+    start = time.perf_counter()
+    done = subprocess.run(command, capture_output=True, text=True)
+    seconds = time.perf_counter() - start
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    return {"seconds": seconds, "peak": 1024.0 * int(deque(done.stderr.split(), 1)[0])}
+
+
+def column_sizes(path: Path) -> dict[str, int]:
+    """Compressed bytes of each column over all parts."""
+    import pyarrow.parquet as pq
+
+    sizes: dict[str, int] = {}
+    for part in sorted((path / "parts").glob("*.parquet")):
+        meta = pq.ParquetFile(part).metadata
+        for group in range(meta.num_row_groups):
+            for index in range(meta.num_columns):
+                chunk = meta.row_group(group).column(index)
+                name = chunk.path_in_schema.split(".")[0]
+                sizes[name] = sizes.get(name, 0) + chunk.total_compressed_size
+    return sizes
+
+
+def main() -> None:
+    """Prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--trajectories", type=int, default=27_000)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--json-every", type=int, default=20, help="count JSON of 1 in so many")
+    parser.add_argument("--checks", type=int, default=3, help="time `check` so often")
+    parser.add_argument("--out", type=Path, help="keep the run here")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        path = given.out or Path(scratch) / "run"
+        written = write_run(path, given.trajectories, given.steps, given.json_every)
+        size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+        checks = [measure_check(path) for _ in range(given.checks)]
+        columns = column_sizes(path)
+    steps = given.trajectories * given.steps
+    out = sys.stdout.write
+    out(f"{given.trajectories} trajectories of {given.steps} steps, parts of {PART}; ")
+    out(f"Python {platform.python_version()}, NumPy {np.__version__}, pyarrow {pa.__version__}\n\n")
+    rows = [
+        ("the run on disk", f"{size / 1e6:.1f} MB", f"{size / steps:.2f} bytes a step"),
+        *((f"  {n}", f"{b / 1e6:.1f} MB", f"{b / steps:.2f}") for n, b in columns.items()),
+        ("JSON Lines", f"{written['json'] / 1e6:.1f} MB", f"{written['json'] / steps:.1f}"),
+        ("JSON Lines, gzip", f"{written['gzip'] / 1e6:.1f} MB", f"{written['gzip'] / steps:.1f}"),
+        ("JSON Lines / run", f"{written['json'] / size:.1f}", "times"),
+        ("gzip / run", f"{written['gzip'] / size:.1f}", "times"),
+        ("writing", f"{written['seconds']:.1f} s", "encode, sync, journal"),
+        ("nafaudit check", f"{min(c['seconds'] for c in checks):.1f} s", f"best of {given.checks}"),
+        (
+            "  peak memory",
+            f"{max(c['peak'] for c in checks) / 2**20:.0f} MiB",
+            f"worst of {given.checks}",
+        ),
+    ]
+    for name, value, note in rows:
+        out(f"{name:24} {value:>12}  {note}\n")
+
+
+if __name__ == "__main__":
+    main()

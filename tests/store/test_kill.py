@@ -1,0 +1,227 @@
+"""A run that was killed, anywhere and however often, ends like one that was not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from nafaudit.checks import judge_run
+from nafaudit.cli.show import show
+from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.store.run import Run, read_journal
+from tests.store.victim import PROMPTS, VOCABULARY, record, work
+
+ROOT = Path(__file__).parents[2]
+RUN = Path("r")
+
+# Which occurrence of a moment; the first part is journalled before its second.
+CREATING = [
+    ("directory made", 0),
+    ("prompts.jsonl half written", 0),
+    ("prompts.jsonl renamed", 0),
+    ("vocabulary.json half written", 0),
+    ("vocabulary.json renamed", 0),
+    ("design.json half written", 0),
+    ("design.json synced", 0),
+    ("design.json renamed", 0),
+    ("sessions.jsonl half written", 0),
+]
+RECORDING = [
+    ("part opened", 1),
+    ("part half written", 1),
+    ("part written", 1),
+    ("part synced", 1),
+    ("part renamed", 1),
+    ("journal.jsonl opened", 1),
+    ("journal.jsonl half written", 1),
+    ("journal.jsonl written", 1),
+    ("journal.jsonl synced", 1),
+]
+
+
+def victim(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.store.victim", *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+
+
+def kill_at(path: Path, moment: int) -> bool:
+    """Starts the command, kills it at a moment; False if it ended before."""
+    child = victim(path.absolute(), moment)
+    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    stopped = os.WIFSTOPPED(status)
+    if stopped:
+        os.kill(child.pid, signal.SIGKILL)
+        _, status = os.waitpid(child.pid, 0)
+        assert os.WTERMSIG(status) == signal.SIGKILL
+    else:
+        assert os.WEXITSTATUS(status) == 0
+    child.returncode = 0  # waited for here, not by Popen
+    assert child.stdout is not None
+    child.stdout.close()
+    return stopped
+
+
+@pytest.fixture(scope="module")
+def moments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Every moment of an uninterrupted run, in order."""
+    output, _ = victim(tmp_path_factory.mktemp("whole") / RUN).communicate()
+    names: list[str] = json.loads(output)
+    return names
+
+
+def find(moments: list[str], name: str, occurrence: int) -> int:
+    return [i for i, moment in enumerate(moments) if moment == name][occurrence]
+
+
+@pytest.fixture
+def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current directory, so that runs in it have the same name."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def records(path: Path = RUN) -> list[Trajectory]:
+    return sorted(Run(path).trajectories(), key=lambda one: one.key)
+
+
+def same(left: list[Trajectory], right: list[Trajectory]) -> bool:
+    return len(left) == len(right) and all(a.same_as(b) for a, b in zip(left, right, strict=True))
+
+
+def findings(capsys: pytest.CaptureFixture[str]) -> str:
+    capsys.readouterr()
+    show(Run(RUN), judge_run(Run(RUN)), as_json=True)
+    return capsys.readouterr().out
+
+
+def assert_resumes(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same command, once more, makes this run equal to one that was never killed."""
+    record(RUN)
+    assert same(records(), sorted(work(), key=lambda one: one.key))
+    assert Run(RUN).prompts() == PROMPTS
+    resumed = findings(capsys)
+    RUN.rename("killed")
+    record(RUN)
+    assert findings(capsys) == resumed
+
+
+def test_the_moments_cover_every_step_of_a_part(moments: list[str]) -> None:
+    start = find(moments, "part opened", 1)
+    steps = moments[start : find(moments, "part opened", 2)]
+    assert [step for step in steps if step != "directory synced"] == [n for n, _ in RECORDING]
+    assert steps.count("directory synced") == 1
+
+
+@pytest.mark.parametrize("name, occurrence", RECORDING)
+def test_killed_while_writing_a_part(
+    name: str, occurrence: int, moments: list[str], at: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kill_at(RUN, find(moments, name, occurrence))
+    journalled = 2 if name in ("journal.jsonl written", "journal.jsonl synced") else 1
+    assert same(records(), sorted(work()[: 3 * journalled], key=lambda one: one.key))
+    assert_resumes(capsys)
+
+
+@pytest.mark.parametrize("name, occurrence", CREATING)
+def test_killed_while_making_the_directory(
+    name: str, occurrence: int, moments: list[str], at: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kill_at(RUN, find(moments, name, occurrence))
+    if (RUN / "design.json").exists():
+        assert Run(RUN).prompts() == PROMPTS
+        assert json.loads((RUN / "vocabulary.json").read_text()) == VOCABULARY
+        assert records() == []
+    else:
+        with pytest.raises(InputError, match=r"no design\.json"):
+            Run(RUN)
+    assert_resumes(capsys)
+
+
+def test_the_design_comes_after_all_it_promises(moments: list[str]) -> None:
+    design = find(moments, "design.json opened", 0)
+    for name in ("prompts.jsonl", "vocabulary.json"):
+        renamed = find(moments, f"{name} renamed", 0)
+        assert moments[renamed + 1] == "directory synced"
+        assert renamed + 1 < design
+    assert "directory synced" in moments[: find(moments, "prompts.jsonl opened", 0)]
+
+
+def test_a_file_cut_at_any_byte_before_the_design_is_written_again(at: Path) -> None:
+    record(RUN)
+    whole = {name: (RUN / name).read_bytes() for name in ("prompts.jsonl", "vocabulary.json")}
+    (RUN / "journal.jsonl").unlink()
+    for name, content in whole.items():
+        for cut in range(len(content)):
+            (RUN / name).write_bytes(content[:cut])
+            (RUN / "design.json").unlink(missing_ok=True)
+            with pytest.raises(InputError):
+                Run(RUN)
+        record(RUN)
+        assert (RUN / name).read_bytes() == content
+        assert same(records(), sorted(work(), key=lambda one: one.key))
+        (RUN / "journal.jsonl").unlink()
+
+
+def test_killed_again_while_it_resumes(
+    moments: list[str], at: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert kill_at(RUN, find(moments, "journal.jsonl half written", 1))
+    assert kill_at(RUN, 3)  # while the torn line is cut off, or just after
+    assert kill_at(RUN, 25)
+    assert_resumes(capsys)
+
+
+@pytest.mark.full
+def test_killed_at_every_single_moment(
+    moments: list[str], at: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for moment in range(len(moments)):
+        directory = at / str(moment)
+        directory.mkdir()
+        os.chdir(directory)
+        assert kill_at(RUN, moment)
+        assert_resumes(capsys)
+
+
+@pytest.mark.full
+def test_killed_again_and_again(
+    moments: list[str], at: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = random.Random(0)  # fixed, so the flakiness budget is 0
+    for attempt in range(40):
+        directory = at / str(attempt)
+        directory.mkdir()
+        os.chdir(directory)
+        for _ in range(rng.randrange(1, 6)):
+            kill_at(RUN, rng.randrange(len(moments)))
+            if (RUN / "design.json").exists():
+                rows = sum(entry["rows"] for entry in read_journal(RUN / "journal.jsonl"))
+                assert len(records()) == rows
+        assert_resumes(capsys)
+
+
+@pytest.mark.full
+def test_killed_at_random_times(at: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rng = random.Random(1)
+    for attempt in range(60):
+        directory = at / str(attempt)
+        directory.mkdir()
+        os.chdir(directory)
+        child = victim(RUN.absolute())
+        deadline = time.monotonic() + 60
+        while not RUN.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        time.sleep(rng.random() * 0.04)
+        child.kill()
+        child.communicate()
+        assert_resumes(capsys)
