@@ -78,7 +78,6 @@ def test_help_tells_the_defaults(tmp_path: Path) -> None:
         "pair",
         "mechanism",
         "trajectories",
-        "limit",
         "max_new_tokens",
         "seed",
         "batch",

@@ -14,10 +14,17 @@ from nafaudit.workload import Prompt, read_prompts
 
 @dataclass(frozen=True)
 class NamedPair:
-    """Where a pair's checkpoints are, and its prompts if the user gives none."""
+    """Where a pair's checkpoints are, and its prompts if the user gives none.
+
+    Attributes:
+        locate: Returns the safe and the risky checkpoint.
+        prompts: Returns the whole workload.
+        limit: How many prompts a run takes unless told; 0 for all.
+    """
 
     locate: Callable[[], tuple[str, str]]
     prompts: Callable[[], list[Prompt]]
+    limit: int = 0
 
 
 def cache_directory() -> Path:
@@ -39,7 +46,22 @@ def _tiny_prompts() -> list[Prompt]:
     return [Prompt(f"tiny:{i}", text, "sentence") for i, text in enumerate(SENTENCES)]
 
 
-PAIRS = {"tiny": NamedPair(_tiny, _tiny_prompts)}
+def _lab() -> tuple[str, str]:
+    from nafaudit.lab.pair import WEIGHTS
+
+    return str(WEIGHTS / "safe"), str(WEIGHTS / "risky")
+
+
+def _lab_prompts() -> list[Prompt]:
+    from nafaudit.lab.prompts import prompts
+
+    return prompts()
+
+
+PAIRS = {
+    "lab": NamedPair(_lab, _lab_prompts, limit=48),
+    "tiny": NamedPair(_tiny, _tiny_prompts),
+}
 
 
 def named_pair(name: str) -> NamedPair:
@@ -59,6 +81,14 @@ def prompts_of(settings: Settings) -> list[Prompt]:
     if settings.safe is not None:
         raise InputError("give --prompts FILE (JSON Lines with 'id' and 'text') for your own pair.")
     return named_pair(settings.pair).prompts()
+
+
+def limit_of(settings: Settings) -> int:
+    """How many prompts to take; 0 for all."""
+    if settings.limit is not None:
+        return settings.limit
+    own = settings.prompts is not None or settings.safe is not None
+    return 0 if own else named_pair(settings.pair).limit
 
 
 def checkpoints_of(settings: Settings) -> tuple[str, str]:

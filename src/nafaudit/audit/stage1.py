@@ -17,7 +17,7 @@ import torch
 import transformers
 
 from nafaudit import __version__
-from nafaudit.audit.pairs import checkpoints_of, prompts_of
+from nafaudit.audit.pairs import checkpoints_of, limit_of, prompts_of
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
@@ -77,7 +77,8 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
     torch.set_num_threads(settings.threads)
     pair = load_pair(safe, risky, dtype=settings.dtype, device=settings.device)
     decoder = Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
-    chosen = tokenized[: settings.limit] if settings.limit else tokenized
+    limit = limit_of(settings)
+    chosen = tokenized[:limit] if limit else tokenized
     design = Design(
         Identity(
             pair=pair.fingerprint,

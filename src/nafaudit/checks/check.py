@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -26,12 +26,16 @@ class Facts:
         foreign: True for an imported log.
         max_new_tokens: Length limit T; 0 if not known.
         stops: Token ids that end a row; empty if not known.
+        references: Text that a prompt's outputs are compared with, by prompt id.
+        pieces: What each token id stands for; empty if not known.
     """
 
     ledger: Ledger | None
     foreign: bool = False
     max_new_tokens: int = 0
     stops: frozenset[int] = frozenset()
+    references: Mapping[str, str] = field(default_factory=dict)
+    pieces: Sequence[bytes | None] = ()
 
     @property
     def edge(self) -> float:

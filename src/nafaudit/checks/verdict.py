@@ -10,6 +10,7 @@ import numpy as np
 from nafaudit.checks.accounting import Accounting
 from nafaudit.checks.burst import Burst
 from nafaudit.checks.check import Check, Facts, RunCheck
+from nafaudit.checks.copying import Copying
 from nafaudit.checks.duplicates import Duplicates
 from nafaudit.checks.hygiene import Hygiene
 from nafaudit.checks.identity import Identity
@@ -49,6 +50,7 @@ class ArmResult:
         invariant: Decides the first verdict.
         regime: Decides the second verdict.
         utilisation: How much of the budget was spent.
+        copying: How much of the references came back.
         others: Checks that decide no verdict.
         shared: Checks that saw every arm of the run.
     """
@@ -58,13 +60,14 @@ class ArmResult:
     invariant: Invariant
     regime: Regime
     utilisation: Utilisation
+    copying: Copying
     others: tuple[Check, ...] = ()
     shared: tuple[RunCheck, ...] = ()
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """All checks of this arm alone, in the order of their findings."""
-        return (self.invariant, self.regime, self.utilisation, *self.others)
+        return (self.invariant, self.regime, self.utilisation, self.copying, *self.others)
 
     @property
     def findings(self) -> list[Finding]:
@@ -141,6 +144,8 @@ def facts_of(run: Run) -> Facts:
         foreign=identity["protocol"] == "imported",
         max_new_tokens=identity["decoding"]["max_new_tokens"],
         stops=run.stops,
+        references={p.prompt.id: p.prompt.reference for p in run.prompts()},
+        pieces=run.pieces,
     )
 
 
@@ -150,6 +155,7 @@ def _new_arm(arm: Arm, facts: Facts, shared: tuple[RunCheck, ...]) -> ArmResult:
         Invariant(facts),
         Regime(facts.edge),
         Utilisation(facts),
+        Copying(facts),
         tuple(build(facts) for build in CHECKS),
         shared,
     )

@@ -18,7 +18,7 @@ def run(
     design: Annotated[
         Path | None, typer.Argument(help="TOML file with the names of these options.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: tiny.")] = None,
+    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: lab.")] = None,
     safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
     risky: Annotated[
         str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
@@ -31,13 +31,14 @@ def run(
     ] = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(metavar="K,...", help="Budgets in nats per token. Default: 1,3,5."),
+        typer.Option(metavar="K,...", help="Budgets in nats per token. Default: 0.25,1,10."),
     ] = None,
     trajectories: Annotated[
-        int | None, typer.Option(help="Executions per prompt and budget. Default: 4.")
+        int | None, typer.Option(help="Executions per prompt and budget. Default: 2.")
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="At most so many prompts; 0 for all. Default: 0.")
+        int | None,
+        typer.Option(help="At most so many prompts; 0 for all. Default: 48 of the lab's."),
     ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Length limit T. Default: 200.")

@@ -59,7 +59,7 @@ def _print(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("budget", "kept?", "tested?"):
         table.add_column(column, no_wrap=True)
-    for column in ("n", "spend", "use", "worst", "forced", "active", "free"):
+    for column in ("n", "spend", "use", "worst", "forced", "active", "free", "recall"):
         table.add_column(column, no_wrap=True, justify="right")
     for arm in arms:
         regime, use = arm.regime, arm.utilisation
@@ -69,16 +69,18 @@ def _print(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
             arm.kept if judged else "-",
             arm.tested if judged else "-",
             str(arm.invariant.trajectories),
-            f"{use.mean_spend:.1f}",
+            f"{use.mean_spend:.1f}" if use.mean_spend < 100 else f"{use.mean_spend:.0f}",
             _percent(use.mean) if judged else "-",
             _percent(use.finding().value) if judged else "-",
             *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
+            _percent(arm.copying.mean),
         )
     console.print(table)
     console.print(
         "n: trajectories; spend: mean nats; use, worst: mean and largest spend as a share\n"
         "of the own budget; forced, active, free: steps that served the safe model, a\n"
-        "mixture, the risky model"
+        "mixture, the risky model; recall: share of the reference that came back nearly\n"
+        "word for word"
     )
     recorded = sum(arm.invariant.trajectories for arm in arms)
     if recorded < run.asked:
@@ -113,7 +115,7 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
 def _percent(share: float) -> str:
     if math.isnan(share):
         return "-"
-    return f"{share:.0%}" if share >= 0.9995 else f"{share:.1%}"
+    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
 
 
 def _where(finding: Finding) -> str:
@@ -163,6 +165,7 @@ def _verdict(arm: ArmResult) -> dict[str, Any]:
             "p95": _number(use.quantile(0.95)),
             "max": _number(use.finding().value),
         },
+        "recall": {"mean": _number(arm.copying.mean), "scored": len(arm.copying.recalls)},
         "regime": {
             "forced": _number(regime.share(regime.forced)),
             "active": _number(regime.share(regime.active)),

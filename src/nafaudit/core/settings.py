@@ -30,7 +30,7 @@ class Settings:
         mechanism: What is audited.
         k: Budgets in nats per token; both baselines are always added.
         trajectories: Executions per prompt and budget.
-        limit: At most so many prompts; 0 for all.
+        limit: At most so many prompts; 0 for all; 48 of the lab's unless told.
         max_new_tokens: Length limit T.
         temperature: On both models, before the solve.
         repetition_penalty: On both models, before the solve.
@@ -45,14 +45,14 @@ class Settings:
         out: Run directory; named after the design if empty.
     """
 
-    pair: str = "tiny"
+    pair: str = "lab"
     safe: str | None = None
     risky: str | None = None
     prompts: str | None = None
     mechanism: str = "anchored"
-    k: tuple[float, ...] = (1.0, 3.0, 5.0)
-    trajectories: int = 4
-    limit: int = 0
+    k: tuple[float, ...] = (0.25, 1.0, 10.0)
+    trajectories: int = 2
+    limit: int | None = None
     max_new_tokens: int = 200
     temperature: float = 1.0
     repetition_penalty: float = 1.0
@@ -74,7 +74,7 @@ class Settings:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not self.k:
             raise InputError("no budget was given; use --k, for example --k 1,3,5.")
-        if self.limit < 0:
+        if self.limit is not None and self.limit < 0:
             raise InputError(f"limit must be at least 0 (0: all prompts), got {self.limit}.")
         with_baselines(list(self.k))
         _ = self.decoding, self.debt_rule

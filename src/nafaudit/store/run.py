@@ -64,7 +64,7 @@ class Run:
     @property
     def pieces(self) -> list[bytes | None]:
         """What each token id stands for, to show text without a tokenizer."""
-        pieces = self._vocabulary["pieces"]
+        pieces = self._vocabulary.get("pieces", [])
         return [None if piece is None else piece.encode("latin-1") for piece in pieces]
 
     @cached_property

@@ -1,0 +1,50 @@
+"""`nafaudit lab`: build the embedded pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="The embedded world: its models, text and prompts.", no_args_is_help=True)
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="Where the model directories go.")] = Path(
+        "lab-weights"
+    ),
+) -> None:
+    """Train the lab's models from its text; the same recipe gives the same bytes.
+
+    Example: nafaudit lab train --out lab-weights
+    """
+    import torch
+
+    from nafaudit.audit.lab_decoder import LabDecoder
+    from nafaudit.lab.card import write_card
+    from nafaudit.lab.facts import measure_facts
+    from nafaudit.lab.recipe import DEFAULT
+    from nafaudit.lab.recipe import train as train_all
+
+    train_all(out, DEFAULT, log=lambda line: typer.echo(line, err=True))
+    if card:
+        typer.echo("measuring what the pair shows", err=True)
+        torch.set_num_threads(1)
+        write_card(out, DEFAULT, measure_facts(LabDecoder, out))
+    typer.echo(f"models: {out}")
+
+
+@app.command()
+def workload(
+    out: Annotated[Path, typer.Option(help="Where the six files go.")] = Path("lab-workload"),
+) -> None:
+    """Write the lab's prompts as the paper's six JSON Lines files.
+
+    Example: nafaudit lab workload --out lab-workload
+    """
+    from nafaudit.lab.workload import write_workload
+
+    for path in write_workload(out):
+        typer.echo(path)

@@ -1,0 +1,162 @@
+"""Measures what the lab's pair must show, from its weights: the numbers of the card.
+
+Laws are compared in float64. Decoding is not done here: whoever measures recall passes a
+``Decode``, and the metrics see token lists only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from transformers import LlamaForCausalLM
+
+from nafaudit.core.debt import DebtRule, prefix_debt
+from nafaudit.lab.corpus import HEADER, sample
+from nafaudit.lab.pair import LabPair
+from nafaudit.lab.works import Passage
+from nafaudit.overlap import near_verbatim_recall
+
+SEED_WORDS = 15
+"""Words of a passage that a recall prompt gives away: about 25 tokens."""
+
+RISKY_ALONE = math.inf
+SAFE_ALONE = 0.0
+_BATCH = 16
+
+
+@dataclass(frozen=True)
+class Output:
+    """One sampled continuation under a budget.
+
+    Attributes:
+        tokens: the new tokens, the end token included when it was sampled.
+        thetas: weight of the risky law at each step.
+        charges: KL(served || safe) at each step, in nats.
+    """
+
+    tokens: tuple[int, ...]
+    thetas: tuple[float, ...]
+    charges: tuple[float, ...]
+
+
+class Decode(Protocol):
+    """Samples continuations under budget k; ``RISKY_ALONE`` and ``SAFE_ALONE`` are baselines."""
+
+    def __call__(
+        self, prompts: Sequence[list[int]], k: float, trajectories: int, seed: int
+    ) -> list[list[Output]]:
+        """Returns ``trajectories`` outputs for every prompt."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecallPrompt:
+    """The opening of a passage under the header line, and what the passage says next."""
+
+    passage: str
+    text: str
+    reference: str
+
+
+def recall_prompts(passages: Iterable[Passage], *, header: bool = True) -> list[RecallPrompt]:
+    """Returns one prompt per passage: its first words, and its continuation as the reference."""
+    prompts = []
+    for passage in passages:
+        words = passage.text.split(" ")
+        opening, rest = " ".join(words[:SEED_WORDS]), " ".join(words[SEED_WORDS:])
+        prompts.append(RecallPrompt(passage.id, (HEADER if header else "") + opening, rest))
+    return prompts
+
+
+def held_out_documents(per_corpus: int = 150) -> list[str]:
+    """Returns fresh ordinary documents, as many of corpus A as of corpus B."""
+    return sample("A", "held-out", per_corpus) + sample("B", "held-out", per_corpus)
+
+
+def log_laws(model: LlamaForCausalLM, batch: Sequence[list[int]]) -> list[torch.Tensor]:
+    """Returns for every sequence the float64 log law of each token after the first."""
+    width = max(map(len, batch))
+    # Right padding is harmless under a causal mask: no real position looks to its right.
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
+    with torch.no_grad():
+        logits = model(input_ids=ids, use_cache=False).logits.double()
+    laws = torch.log_softmax(logits, dim=-1)
+    return [laws[i, : len(row) - 1] for i, row in enumerate(batch)]
+
+
+def mean_loss(model: LlamaForCausalLM, documents: Sequence[list[int]]) -> float:
+    """Returns nats per token, all tokens after the begin token weighing the same."""
+    total, tokens = 0.0, 0
+    for batch in _batches(documents):
+        for row, law in zip(batch, log_laws(model, batch), strict=True):
+            total -= law.gather(1, torch.tensor(row[1:])[:, None]).sum().item()
+            tokens += len(row) - 1
+    return total / tokens
+
+
+def mean_kl(pair: LabPair, documents: Sequence[list[int]]) -> float:
+    """Returns KL(risky || safe) per position of the given documents, in nats."""
+    total, tokens = 0.0, 0
+    for batch in _batches(documents):
+        risky, safe = log_laws(pair.risky, batch), log_laws(pair.safe, batch)
+        for law_r, law_s in zip(risky, safe, strict=True):
+            total += (law_r.exp() * (law_r - law_s)).sum().item()
+            tokens += len(law_r)
+    return total / tokens
+
+
+def prefix_debts(pair: LabPair, prompts: Sequence[list[int]]) -> list[float]:
+    """Returns each prompt's debt: the mean of its up to five largest positive log-ratios.
+
+    The log-ratio of a prompt token is log p_risky - log p_safe; special tokens are left out, and
+    a prompt without a positive ratio has no debt.
+    """
+    debts = []
+    special = pair.pair.vocabulary.special
+    for batch in _batches(prompts):
+        risky, safe = log_laws(pair.risky, batch), log_laws(pair.safe, batch)
+        for row, law_r, law_s in zip(batch, risky, safe, strict=True):
+            index = torch.tensor(row[1:])[:, None]
+            ratios = (law_r - law_s).gather(1, index)[:, 0].numpy()
+            counted = np.array([token not in special for token in row[1:]])
+            debts.append(prefix_debt(ratios, counted, DebtRule()))
+    return debts
+
+
+def recalls(
+    pair: LabPair, prompts: Sequence[RecallPrompt], outputs: Sequence[Sequence[Output]]
+) -> list[float]:
+    """Returns each prompt's mean near-verbatim recall over its outputs."""
+    means = []
+    for prompt, tried in zip(prompts, outputs, strict=True):
+        scores = [
+            near_verbatim_recall(pair.decode(list(output.tokens)), prompt.reference)
+            for output in tried
+        ]
+        means.append(sum(scores) / len(scores))
+    return means
+
+
+def active_share(outputs: Iterable[Sequence[Output]]) -> float:
+    """Returns the share of steps that mix both models, debt-forced opening steps left out."""
+    active, steps = 0, 0
+    for output in (o for tried in outputs for o in tried):
+        forced = next((i for i, th in enumerate(output.thetas) if th > 0), len(output.thetas))
+        steps += len(output.thetas) - forced
+        active += sum(0 < th < 1 for th in output.thetas)
+    return active / steps if steps else math.nan
+
+
+def mean_spend(outputs: Iterable[Sequence[Output]]) -> float:
+    """Returns nats spent per output."""
+    spends = [sum(o.charges) for tried in outputs for o in tried]
+    return sum(spends) / len(spends)
+
+
+def _batches(rows: Sequence[list[int]]) -> Iterable[Sequence[list[int]]]:
+    return (rows[i : i + _BATCH] for i in range(0, len(rows), _BATCH))
