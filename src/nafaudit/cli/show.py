@@ -19,7 +19,6 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.store.run import Run
 
-
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3
 
