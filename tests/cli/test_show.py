@@ -8,7 +8,7 @@ import pytest
 from nafaudit.checks import judge_run
 from nafaudit.cli.show import show
 from nafaudit.core.design import Decoding, Design, Extent, Identity
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import trajectory
@@ -39,6 +39,18 @@ def test_a_copy_gets_its_line_and_the_exit_status_stays(
     assert "(prompt '[red]p', trajectory 20, step 0)" in text
     assert "WITHIN" in text
     assert text.count("SUSPECT") == 1
+
+
+def test_a_log_of_totals_gets_one_line_of_what_is_unknown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    totals = Logged(spend=5.0, budget=9.0)
+    keys = [Key("[red]p", "m", 1.0, i) for i in range(20)]
+    run = run_of(tmp_path, [trajectory(key, [], logged=totals) for key in keys])
+    show(run, judge_run(run), as_json=False)
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.count("UNKNOWN for lack of records: regime, accounting, opening, tails,") == 1
+    assert "--json says what each lacks" in text
 
 
 def test_json_names_the_witness_of_what_is_suspect(

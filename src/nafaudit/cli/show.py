@@ -19,6 +19,9 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.store.run import Run
 
+# A log that keeps only totals leaves most checks unknown; then their names have to do.
+_MOST_REASONS = 3
+
 
 def latest_run(directory: Path = Path("runs")) -> Path:
     """The run that was written last."""
@@ -107,6 +110,9 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
                 suspect[-1] += _where(finding)
             elif finding.verdict == Answer.UNKNOWN and not arm.is_baseline:
                 unknown.setdefault((finding.check, finding.text), []).append(name)
+    if len(unknown) > _MOST_REASONS:
+        checks = ", ".join(dict.fromkeys(check for check, _ in unknown))
+        return [*suspect, f"UNKNOWN for lack of records: {checks}; --json says what each lacks"]
     return suspect + [
         f"{', '.join(names)}: {check} UNKNOWN: {text}" for (check, text), names in unknown.items()
     ]
