@@ -55,7 +55,7 @@ finally:
 def trajectories(count: int, steps: int, seed: int = 0) -> Iterator[Trajectory]:
     """Trajectories with the entropy of real ones.
 
-    Free steps cost 0.82 nats on average (ordinary traffic of the paper's pair), the debt is
+    Free steps cost about 0.8 nats on average (ordinary traffic of the paper's pair), the debt is
     6.64 nats on average; tokens follow Zipf's law. Every draw is independent: in a real run
     most arms repeat each other's steps, which would only compress better.
     """
