@@ -12,9 +12,8 @@ app = typer.Typer(help="The embedded world: its models, text and prompts.", no_a
 
 @app.command()
 def train(
-    out: Annotated[Path, typer.Option(help="Where the model directories go.")] = Path(
-        "lab-weights"
-    ),
+    out: Annotated[Path, typer.Option(help="Where the models go.")] = Path("lab-weights"),
+    card: Annotated[bool, typer.Option(help="Measure the pair and write its card.")] = True,
 ) -> None:
     """Train the lab's models from its text; the same recipe gives the same bytes.
 
