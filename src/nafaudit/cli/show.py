@@ -54,11 +54,12 @@ def _as_text(run: Run, arms: Sequence[ArmResult]) -> str:
     # Captured, because rich answers a closed pipe with exit status 1, which means violated.
     console = Console(width=None if Console().is_terminal else 80, highlight=False)
     with console.capture() as captured:
-        _print(console, run, arms)
+        print_result(console, run, arms)
     return captured.get().rstrip()
 
 
-def _print(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
+def print_result(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
+    """Prints the table, its legend and what is not fine."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("budget", "kept?", "tested?"):
         table.add_column(column, no_wrap=True)

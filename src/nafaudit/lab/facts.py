@@ -28,7 +28,7 @@ from nafaudit.lab.works import Passage, held_out, protected
 DecoderFor = Callable[[LabPair], Decode]
 """Makes the decoder of a pair."""
 
-BUDGETS = (0.25, 0.5, 1.0, 3.0, 5.0, 10.0)
+BUDGETS = (0.25, 0.5, 1.0, 3.0, 5.0, 10.0, 20.0)
 BENIGN = ("neutral", "creative", "factual")
 SPEND_BUDGET = 1.0
 """Budget under which the two anchors' spends on benign prompts are compared."""
