@@ -186,7 +186,9 @@ def every_schema(directory: Path) -> dict[str, Path]:
     table = directory / "table.csv"
     table.write_text(TABLE)
     return {
-        "trajectories": write(directory / "trajectories_k1_test.jsonl", record(), record("p1", 1, 2)),
+        "trajectories": write(
+            directory / "trajectories_k1_test.jsonl", record(), record("p1", 1, 2)
+        ),
         "history": array,
         "heldout": write(directory / "heldout_k3.jsonl", candidate()),
         "queries": write(directory / "queries.jsonl", query(), query(1)),

@@ -44,7 +44,9 @@ def not_kept(run: Run) -> set[str]:
     return set(report["not_kept"])
 
 
-@pytest.mark.parametrize("name", ["trajectories", "history", "heldout", "queries", "items", "table"])
+@pytest.mark.parametrize(
+    "name", ["trajectories", "history", "heldout", "queries", "items", "table"]
+)
 def test_every_schema_is_recognised_and_judged(tmp_path: Path, name: str) -> None:
     path = every_schema(tmp_path / "logs")[name]
     run = imported(path)

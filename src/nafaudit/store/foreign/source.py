@@ -239,9 +239,8 @@ def _json_array(path: Path) -> Iterator[Record]:
         else:
             while True:
                 if feed.peek() != "{":
-                    raise InputError(
-                        f"{feed.where}: an array of objects is needed, got {feed.peek()[:1]!r}."
-                    )
+                    found = repr(feed.peek()) if feed.peek() else "the end of the file"
+                    raise InputError(f"{feed.where}: an object is needed here, got {found}.")
                 yield feed.value(strict)
                 if feed.peek() == "]":
                     feed.expect("]")
