@@ -22,7 +22,8 @@ from nafaudit.store.run import Run
 
 def latest_run(directory: Path = Path("runs")) -> Path:
     """The run that was written last."""
-    runs = sorted(directory.glob("*/design.json"), key=lambda path: path.stat().st_mtime)
+    # A name with a dot in front is what a killed import left.
+    runs = sorted(directory.glob("[!.]*/design.json"), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run under {directory}/ yet; make one with: nafaudit run")
     return runs[-1].parent

@@ -168,8 +168,11 @@ def test_the_file_name_tells_k_if_the_record_does_not(tmp_path: Path) -> None:
     del one["metadata"]["k"]
     run = imported(write(tmp_path / "trajectories_k0.15_test.jsonl", one))
     assert read(run)[0].key.k == 0.15
-    word = imported(write(tmp_path / "trajectories_ktokenswap_test.jsonl", one))
-    assert read(word)[0].key.mechanism == "tokenswap"
+    for k in (None, -1):
+        one["metadata"]["k"] = k
+        word = imported(write(tmp_path / "trajectories_ktokenswap_test.jsonl", one))
+        assert read(word)[0].key.mechanism == "tokenswap"
+    del one["metadata"]["k"]
     with pytest.raises(InputError, match=r"nothing\.jsonl:1: no k.*--k"):
         imported(write(tmp_path / "nothing.jsonl", one))
     assert read(imported(tmp_path / "nothing.jsonl", k=2.0))[0].key.k == 2.0
@@ -330,6 +333,14 @@ def test_a_table_as_json_lines_gzipped(tmp_path: Path) -> None:
     (arm,) = judge_run(run)
     assert (arm.mechanism, arm.kept) == ("r", Kept.VIOLATED)
     assert arm.invariant.violations == 24
+
+
+def test_a_word_for_k_in_a_table_names_the_mechanism(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    run = imported(write(path, {"id": "a", "k": "memfree", "Z": 1.0, "B": None, "more": [1]}))
+    assert read(run)[0].key == ("a", "memfree", math.inf, 0)
+    assert notes(run)["k-not-a-number"] == 1
+    assert not_kept(run) == {"more"}
 
 
 def test_a_budget_that_nobody_told_is_not_within(tmp_path: Path) -> None:

@@ -71,7 +71,10 @@ class Context:
         return math.nan
 
     def budget(self, value: object, where: str) -> float | None:
-        """K as recorded; None if the log does not say."""
+        """The budget as recorded, none (inf) for a word; None if the log does not say."""
+        if word := k_word(value):
+            self.hygiene.add("k-not-a-number", where, identifier(word, "k", where))
+            return math.inf
         found = number(value, "k", where)
         if value is None or value == "" or math.isnan(found):
             return None
@@ -83,7 +86,7 @@ class Context:
             raise InputError(f"{where}: {error}") from None
 
     def budget_or_given(self, value: object, where: str, inferred: float | None = None) -> float:
-        """K of the record, else as inferred, as given, or read off the file's name.
+        """The budget of the record, else as inferred, as given, or read off the file's name.
 
         Raises:
             InputError: Nobody says which budget it was.
@@ -161,6 +164,17 @@ class Entry:
 def no_steps() -> Steps:
     """The steps of a log that keeps only totals."""
     return Steps(**{name: np.empty(0, dtype) for name, dtype in STEP_TYPES.items()})
+
+
+def k_word(value: object) -> str | None:
+    """`memfree` and the like, which stand where others have a budget; None for a number."""
+    if not isinstance(value, str) or not value.strip():
+        return None
+    try:
+        float(value)
+    except ValueError:
+        return value.strip()
+    return None
 
 
 def k_in_name(stem: str) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import theta_as_recorded
 
 _LONGEST_ID = 500
 
@@ -28,12 +29,14 @@ def number(value: object, name: str, where: str) -> float:
 
 def integer(value: object, name: str, where: str, largest: int = 2**31 - 1) -> int | None:
     """A count from 0 on; None for null and empty cells."""
+    if type(value) is int and 0 <= value <= largest:
+        return value
     found = number(value, name, where)
     if math.isnan(found) and (value is None or value == ""):
         return None
     if not (found.is_integer() and 0 <= found <= largest):
         raise wrong(value, name, f"a whole number from 0 to {largest}", where)
-    return int(value) if isinstance(value, int) else int(found)
+    return int(found)
 
 
 def text(value: object, name: str, where: str) -> str:
@@ -83,13 +86,30 @@ def sequence(value: object, name: str, where: str) -> list[Any]:
 
 def numbers(values: Iterable[object], name: str, where: str) -> NDArray[np.float64]:
     """A column of numbers, NaN for nulls."""
-    return np.array([number(value, name, where) for value in values], np.float64)
+    column = list(values)
+    if set(map(type, column)) == {float}:
+        return np.array(column, np.float64)
+    return np.array([number(value, name, where) for value in column], np.float64)
+
+
+def tokens(values: Iterable[object], name: str, where: str) -> NDArray[np.int32]:
+    """A column of token ids, -1 for nulls."""
+    found = (integer(value, name, where) for value in values)
+    return np.array([-1 if token is None else token for token in found], np.int32)
 
 
 def single(values: NDArray[np.float64]) -> NDArray[np.float32]:
     """A column in single precision; what is too large for it becomes infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
+
+
+def weights(theta: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Weights of the risky law as recorded: strictly inside (0, 1) stays strictly inside."""
+    rounded = single(theta)
+    for at in np.flatnonzero((theta < 1) & (rounded >= 1) | (theta > 0) & (rounded <= 0)):
+        rounded[at] = theta_as_recorded(float(theta[at]))
+    return rounded
 
 
 def wrong(value: object, name: str, needed: str, where: str) -> InputError:

@@ -15,15 +15,15 @@ from nafaudit.store.foreign import tails
 from nafaudit.store.foreign.entry import UNKNOWN_LEDGER, Context, Entry, ended_early
 from nafaudit.store.foreign.fields import (
     identifier,
-    integer,
     mapping,
     number,
     sequence,
     single,
     text,
+    tokens,
+    weights,
 )
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.trajectory_log import weights
 from nafaudit.store.foreign.units import compare_utilisation
 
 _PROBABILITIES = {"served": "p_star_prob", "safe": "p_s_prob", "risky": "p_risky_prob"}
@@ -149,16 +149,14 @@ def _entry(
     theta = column("bd", noted=False)
     if np.isnan(theta).all():
         theta = 1.0 - column("bc")
-    tokens = [
-        integer(_of_row(step.get("sampled_token_id"), row), "sampled_token_id", where)
-        for step in steps
-    ]
-    if None in tokens:
+    ids = (_of_row(step.get("sampled_token_id"), row) for step in steps)
+    token = tokens(ids, "sampled_token_id", where)
+    if (token < 0).any():
         context.hygiene.add("missing", where, "sampled_token_id")
     with np.errstate(divide="ignore", invalid="ignore"):
         laws = {name: single(np.log(column(field))) for name, field in _PROBABILITIES.items()}
     whole = Steps(
-        token=np.array([-1 if token is None else token for token in tokens], np.int32),
+        token=token,
         allowance=column("k_t"),
         charge=column("kl_to_safe"),
         theta=weights(theta),
@@ -210,10 +208,10 @@ def _total(summary: Mapping[str, Any], name: str, row: int, where: str) -> float
 
 
 def _slope(granted: NDArray[np.float64]) -> float | None:
-    """K as the growth of budget_so_far, to the six digits that float32 can tell."""
+    """The rate k as the growth of budget_so_far, to the six digits that float32 can tell."""
     if granted.size < 2 or not np.isfinite(granted).all():
         return math.inf if granted.size and np.isposinf(granted).all() else None
-    return float(f"{(granted[-1] - granted[0]) / (granted.size - 1):.5g}")
+    return float(f"{(granted[-1] - granted[0]) / (granted.size - 1):.6g}")
 
 
 def _debt(column: Any, granted: NDArray[np.float64], k: float) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Logged
-from nafaudit.store.foreign.entry import Context, Entry, ended_early, no_steps
+from nafaudit.store.foreign.entry import Context, Entry, ended_early, k_word, no_steps
 from nafaudit.store.foreign.fields import identifier, integer, text
 from nafaudit.store.foreign.source import Record
 
@@ -57,7 +57,8 @@ def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
             raise InputError(f"{where}: 'prompt_id' is empty.")
         length = context.numeric(data, ("n_tokens",), where)
         limit = context.options.max_new_tokens
-        rule = context.options.mechanism or data.get("mechanism") or context.stem
+        word = k_word(data.get("k"))
+        rule = context.options.mechanism or data.get("mechanism") or word or context.stem
         yield Entry(
             where=where,
             prompt=" ".join([prompt, *place]),

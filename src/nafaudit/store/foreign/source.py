@@ -6,6 +6,7 @@ with a header. Nothing larger than `MAX_RECORD` is ever held.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -63,26 +64,34 @@ class Source:
 
 
 def open_source(path: Path) -> Source:
-    """Finds out how a file is laid out; raises InputError for what is no log."""
-    lines = ((number, line) for number, line in _lines(path) if line.strip())
-    number, line = next(lines, (0, ""))
-    if not number:
-        raise InputError(f"{path}: the file is empty; give a log with at least one record.")
-    has_mark = line.startswith("\ufeff")
-    line = line.removeprefix("\ufeff")
-    start = line.lstrip()[:1]
-    if start == "[":
+    """Finds out how a file is laid out; raises InputError for an empty one."""
+    start, has_mark = _first_byte(path)
+    if start == b"[":
         return Source(path, "array", has_mark)
-    if start != "{":
+    if start != b"{":
         return Source(path, "table", has_mark)
+    line = next(line for _, line in _lines(path) if line.strip("\ufeff \t\r\n"))
     try:
-        json.loads(line)
+        json.loads(line.removeprefix("\ufeff"))
     except json.JSONDecodeError:
         # What is no whole object begins one that runs over several lines, or is broken.
         return Source(path, "object", has_mark)
     except (ValueError, RecursionError):
-        return Source(path, "lines", has_mark)
+        pass
     return Source(path, "lines", has_mark)
+
+
+def _first_byte(path: Path) -> tuple[bytes, bool]:
+    """The first byte that is no white space, and whether a byte order mark comes before it."""
+    with _open(path) as stream:
+        chunk = _read(path, stream, _CHUNK, line=False)
+        has_mark = chunk.startswith(codecs.BOM_UTF8)
+        chunk = chunk.removeprefix(codecs.BOM_UTF8)
+        while chunk and not chunk.strip():
+            chunk = _read(path, stream, _CHUNK, line=False)
+    if not chunk:
+        raise InputError(f"{path}: the file is empty; give a log with at least one record.")
+    return chunk.strip()[:1], has_mark
 
 
 def file_hash(path: Path) -> str:

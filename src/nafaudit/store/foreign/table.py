@@ -13,6 +13,7 @@ from nafaudit.store.foreign.entry import (
     Context,
     Entry,
     ended_early,
+    k_word,
     no_steps,
 )
 from nafaudit.store.foreign.fields import identifier, integer, number, text
@@ -75,9 +76,9 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def matches(data: Mapping[str, Any]) -> bool:
-    """True if some column is a spend and nothing in it is nested."""
-    flat = not any(isinstance(value, (dict, list)) for value in data.values())
-    return flat and "spend" in resolve(data, {}, "")
+    """True if some column is a spend."""
+    column = resolve(data, {}, "").get("spend")
+    return column is not None and not isinstance(data[column], (dict, list))
 
 
 def resolve(data: Mapping[str, Any], given: Mapping[str, str], where: str) -> dict[str, str]:
@@ -142,7 +143,7 @@ def _entry(record: Record, context: Context) -> Entry:
         debt = -debt
     if math.isnan(debt):
         debt = debt_of({}, k, limit, budget, where, context)
-    rule = context.options.mechanism or told("mechanism") or context.stem
+    rule = context.options.mechanism or told("mechanism") or k_word(told("k")) or context.stem
     return Entry(
         where=where,
         prompt=name,

@@ -12,10 +12,17 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
-from nafaudit.core.trajectory import Key, Logged, Steps, Trajectory, theta_as_recorded
+from nafaudit.core.trajectory import Key, Logged, Steps, Trajectory
 from nafaudit.store.foreign import tails
 from nafaudit.store.foreign.claims import claims_of, same_claims
-from nafaudit.store.foreign.entry import UNKNOWN_LEDGER, Context, Entry, ended_early, no_steps
+from nafaudit.store.foreign.entry import (
+    UNKNOWN_LEDGER,
+    Context,
+    Entry,
+    ended_early,
+    k_word,
+    no_steps,
+)
 from nafaudit.store.foreign.fields import (
     identifier,
     integer,
@@ -25,6 +32,8 @@ from nafaudit.store.foreign.fields import (
     sequence,
     single,
     text,
+    tokens,
+    weights,
     wrong,
 )
 from nafaudit.store.foreign.source import Record
@@ -172,20 +181,15 @@ def _arm(
 ) -> tuple[float, str, bool]:
     """Budget, mechanism, and whether its budgets follow the paper's bank."""
     given = context.options.mechanism
-    word = meta.get("k")
-    is_word = isinstance(word, str) and not _is_number(word)
-    named = _word_in_name(context.stem) if "k" not in meta else None
-    if is_word or named:
-        name = identifier(word if is_word else named, "k", where)
+    if word := k_word(meta.get("k")) or _word_in_name(context.stem):
+        name = identifier(word, "k", where)
         context.hygiene.add("k-not-a-number", where, name)
-        total = number(meta.get("K"), "K", where)
-        k = total / limit if 0 < total < math.inf and limit else math.inf
-        return k, given or name, False
-    k = context.budget_or_given(word, where)
+        return _word_budget(meta, limit, where), given or name, False
+    k = context.budget_or_given(meta.get("k"), where)
     declared = [
-        f"{name} = {meta[name]}"[:60]
+        name
         for name, plain in (
-            ("constraint", ("kl", "")),
+            ("constraint", ("kl", "KL", "")),
             ("initial_bank", (0,)),
             ("level", ("token",)),
         )
@@ -194,25 +198,26 @@ def _arm(
     spec = ours.get("ledger", "banking")
     if declared or not isinstance(spec, str) or ledger_of(spec) is None:
         context.hygiene.add("other-rule", where, declared[0] if declared else "ledger")
-    rule = ours.get("mechanism") or (meta.get("constraint") if declared else None) or "anchored"
+    rule = (
+        ours.get("mechanism")
+        or (meta["constraint"] if "constraint" in declared else None)
+        or "anchored"
+    )
     mechanism = given or identifier(rule, "mechanism", where)
     return k, mechanism, not declared and spec == "banking"
 
 
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
+def _word_budget(meta: Mapping[str, Any], limit: int, where: str) -> float:
+    """The rate behind a total, where a word stands in the place of k; inf if there is none."""
+    total = number(meta.get("K"), "K", where)
+    return total / limit if 0 < total < math.inf and limit else math.inf
 
 
 def _word_in_name(stem: str) -> str | None:
     """`memfree` of `trajectories_kmemfree_test`; None for a number."""
     if not stem.startswith("trajectories_k"):
         return None
-    word = stem.removeprefix("trajectories_k").split("_")[0]
-    return None if _is_number(word) or not word else word
+    return k_word(stem.removeprefix("trajectories_k").split("_")[0])
 
 
 def _debt(prefix: Mapping[str, Any], where: str, context: Context) -> float:
@@ -255,8 +260,8 @@ def _steps(
             context.hygiene.add("missing", where, name)
         return found
 
-    tokens = [integer(step.get("sampled_token_id"), "sampled_token_id", where) for step in steps]
-    if None in tokens:
+    token = tokens((step.get("sampled_token_id") for step in steps), "sampled_token_id", where)
+    if (token < 0).any():
         context.hygiene.add("missing", where, "sampled_token_id")
     theta = column("bd", noted=False)
     if np.isnan(theta).all() and "bc" in steps[0]:
@@ -269,7 +274,7 @@ def _steps(
         if (abs(again - charge) > 1e-6).any():
             context.hygiene.add("recomputed-differs", where)
     columns = Steps(
-        token=np.array([-1 if token is None else token for token in tokens], np.int32),
+        token=token,
         allowance=column("k_t"),
         charge=charge,
         theta=weights(theta),
@@ -285,12 +290,6 @@ def _steps(
         for name in ("budget_so_far", "cum_kl_spent")
     )
     return columns, granted, cumulative
-
-
-def weights(theta: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Weights of the risky law as recorded."""
-    with np.errstate(over="ignore"):
-        return np.array([theta_as_recorded(float(weight)) for weight in theta], np.float32)
 
 
 def _log_law(
