@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from nafaudit.cli.import_ import (
+    Columns,
+    GivenK,
+    GivenT,
+    LedgerName,
+    MechanismName,
+    Schema,
+    Stops,
+    options_of,
+)
+
+if TYPE_CHECKING:
+    from nafaudit.store.run import Run
 
 
 def check(
     run: Annotated[
-        Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
+        list[Path] | None,
+        typer.Argument(
+            metavar="[RUN|LOG...]", help="Run directory, or logs; the latest run if left out."
+        ),
     ] = None,
+    schema: Schema = None,
+    mechanism: MechanismName = None,
+    k: GivenK = None,
+    max_new_tokens: GivenT = 0,
+    stop: Stops = None,
+    column: Columns = None,
+    ledger: LedgerName = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """What do the records alone show? Needs no models.
 
+    Reads a run, or somebody's logs (docs/foreign-logs.md). The options but --json are for logs.
+
     Example: nafaudit check
     """
-    from nafaudit.checks import judge_run
-    from nafaudit.cli.show import latest_run, show
+    from nafaudit.cli.show import latest_run
+    from nafaudit.store.foreign import import_logs
     from nafaudit.store.run import Run
 
-    opened = Run(run or latest_run())
-    raise typer.Exit(show(opened, judge_run(opened), as_json=as_json))
+    paths = run or [latest_run()]
+    if len(paths) == 1 and not paths[0].is_file():
+        raise typer.Exit(_judge(Run(paths[0]), str(paths[0]), as_json=as_json))
+    options = options_of(schema, mechanism, k, max_new_tokens, stop, column, ledger)
+    with tempfile.TemporaryDirectory(prefix="nafaudit-") as directory:
+        imported = import_logs(paths, Path(directory) / "run", options)
+        status = _judge(imported, " ".join(map(str, paths)), as_json=as_json)
+    raise typer.Exit(status)
+
+
+def _judge(run: Run, source: str, *, as_json: bool) -> int:
+    """Prints what an import noticed to standard error, then the findings."""
+    from nafaudit.checks import judge_run
+    from nafaudit.cli.show import show
+    from nafaudit.store.foreign import describe, import_report
+
+    if (report := import_report(run)) is not None:
+        for line in describe(report):
+            typer.echo(f"hygiene: {line}", err=True)
+    return show(run, judge_run(run), as_json=as_json, source=source)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nafaudit import __version__
-from nafaudit.cli import check, lab, mechanisms, run
+from nafaudit.cli import check, export, import_, lab, mechanisms, run
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
@@ -33,6 +33,8 @@ def _root(
 
 app.command("run")(run.run)
 app.command("check")(check.check)
+app.command("import")(import_.import_)
+app.command("export")(export.export)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.add_typer(lab.app, name="lab")
 

@@ -25,16 +25,26 @@ _MOST_REASONS = 3
 
 def latest_run(directory: Path = Path("runs")) -> Path:
     """The run that was written last."""
-    runs = sorted(directory.glob("*/design.json"), key=lambda path: path.stat().st_mtime)
+    # A name with a dot in front is what a killed import left.
+    runs = sorted(directory.glob("[!.]*/design.json"), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run under {directory}/ yet; make one with: nafaudit run")
     return runs[-1].parent
 
 
-def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool) -> int:
-    """Prints the result of a run; returns the exit status."""
+def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool, source: str | None = None) -> int:
+    """Prints the result of a run; returns the exit status.
+
+    Args:
+        run: What was judged.
+        arms: What came out.
+        as_json: Print for machines.
+        source: What the user named, if that is not the run directory.
+    """
+    name = source or str(run.path)
     try:
-        typer.echo(json.dumps(_as_json(run, arms), indent=2) if as_json else _as_text(run, arms))
+        shown = json.dumps(_as_json(run, arms, name), indent=2) if as_json else ""
+        typer.echo(shown or _as_text(run, arms, name))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away (a pager, head). That must not change the verdict.
@@ -50,16 +60,21 @@ def budget_name(k: float) -> str:
     return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {k:g}")
 
 
-def _as_text(run: Run, arms: Sequence[ArmResult]) -> str:
+def _as_text(run: Run, arms: Sequence[ArmResult], name: str) -> str:
     # Captured, because rich answers a closed pipe with exit status 1, which means violated.
     console = Console(width=None if Console().is_terminal else 80, highlight=False)
     with console.capture() as captured:
-        print_result(console, run, arms)
+        print_result(console, run, arms, name)
     return captured.get().rstrip()
 
 
-def print_result(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
+def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: str) -> None:
     """Prints the table, its legend and what is not fine."""
+    several = len({arm.mechanism for arm in arms}) > 1
+
+    def arm_name(arm: ArmResult) -> str:
+        return f"{arm.mechanism[:24]} {budget_name(arm.k)}" if several else budget_name(arm.k)
+
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in ("budget", "kept?", "tested?"):
         table.add_column(column, no_wrap=True)
@@ -69,7 +84,7 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
         regime, use = arm.regime, arm.utilisation
         judged = not arm.is_baseline
         table.add_row(
-            budget_name(arm.k),
+            arm_name(arm),
             arm.kept if judged else "-",
             arm.tested if judged else "-",
             str(arm.invariant.trajectories),
@@ -92,11 +107,15 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult]) -> None:
     for arm in arms:
         finding = arm.invariant.finding()
         if not arm.is_baseline:
-            line = f"{budget_name(arm.k)}: {finding.text}{_where(finding)}"
+            line = f"{arm_name(arm)}: {finding.text}{_where(finding)}"
             console.print(line, markup=False)
     for line in _remarks(arms):
         console.print(line, markup=False)
-    console.print(f"charges are against {run.design['anchor']}\nrun directory: {run.path}")
+    console.print(f"charges are against {run.design['anchor']}\n{_kind(name)}: {name}")
+
+
+def _kind(name: str) -> str:
+    return "run directory" if Path(name).is_dir() else "read from"
 
 
 def _remarks(arms: Sequence[ArmResult]) -> list[str]:
@@ -132,9 +151,9 @@ def _where(finding: Finding) -> str:
     return f" (prompt {key.prompt!r}, trajectory {key.trajectory}, step {finding.witness.step})"
 
 
-def _as_json(run: Run, arms: Sequence[ArmResult]) -> dict[str, Any]:
+def _as_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any]:
     return {
-        "run": str(run.path),
+        "run": name,
         "design": run.design["hash"],
         "asked": run.asked,
         "verdicts": [_verdict(arm) for arm in arms],

@@ -88,6 +88,26 @@ class Decoding:
 
 
 @dataclass(frozen=True)
+class ImportedDecoding(Decoding):
+    """The decoding behind somebody's log, of which at most the length limit is known.
+
+    Attributes:
+        max_new_tokens: T; 0 if the log does not say.
+    """
+
+    max_new_tokens: int = 0
+
+    def __post_init__(self) -> None:
+        if self.max_new_tokens < 0:
+            raise InputError(f"max-new-tokens must be at least 0, got {self.max_new_tokens}.")
+
+    @property
+    def anchor(self) -> str:
+        """Nothing but the log's word for it."""
+        return "whatever the log's own decoder calls the safe model"
+
+
+@dataclass(frozen=True)
 class Identity:
     """Everything that a record depends on.
 

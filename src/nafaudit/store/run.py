@@ -75,6 +75,9 @@ class Run:
     @property
     def asked(self) -> int:
         """How many trajectories the run was asked for, over all its sessions."""
+        if self.design["identity"]["protocol"] == "imported":
+            # Nobody asked for a number: a log is as long as it is.
+            return sum(entry["rows"] for entry in self._journal())
         wanted: dict[tuple[str, Any], int] = {}
         for extent in self.design["extents"]:
             for cell in itertools.product(extent["prompts"], extent["budgets"]):

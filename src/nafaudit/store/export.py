@@ -1,0 +1,199 @@
+"""A run out as the paper's JSON Lines, so that other people's scripts can read it.
+
+Floats are written with all their digits. What the paper's schema cannot carry (logarithms of
+probabilities, whether a stop token ended the row) is in fields of its own beside it, so that
+importing an export gives back every record.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import ledger_of
+from nafaudit.core.trajectory import STEP_TYPES, Logged, Trajectory
+from nafaudit.store.files import cannot_write
+from nafaudit.store.foreign.claims import claims_of
+from nafaudit.store.run import Run
+from nafaudit.workload import TokenizedPrompt
+
+
+def export_run(run: Run, out: Path) -> list[Path]:
+    """Writes `trajectories_k{k:g}_{class}.jsonl` files; returns them.
+
+    Raises:
+        InputError: `out` exists.
+        StoreError: It cannot be written; nothing is left behind.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists; an export needs a directory of its own, so name another.")
+    beside = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.exporting")
+    try:
+        beside.mkdir(parents=True)
+        names = _write(run, beside)
+        if out.is_dir():
+            out.rmdir()
+        beside.rename(out)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return [out / name for name in sorted(names)]
+
+
+def _write(run: Run, directory: Path) -> set[str]:
+    prompts = {prompt.prompt.id: prompt for prompt in run.prompts()}
+    design = run.design["identity"]
+    vocabulary = {
+        "tokens": [None if p is None else p.decode(errors="replace") for p in run.pieces],
+        "pieces": run.pieces,
+        "stops": sorted(run.stops),
+    }
+    names = set()
+    for trajectory in run.trajectories():
+        prompt = prompts.get(trajectory.key.prompt)
+        label = prompt.prompt.label if prompt is not None else "prompt"
+        name = f"trajectories_k{as_paper(trajectory.key.k):g}_{file_word(label)}.jsonl"
+        names.add(name)
+        row = as_row(trajectory, prompt, design, vocabulary)
+        # Opened for each record: classes times budgets may be more files than may be open.
+        with (directory / name).open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(row) + "\n")
+    return names
+
+
+def as_paper(k: float) -> float:
+    """The risky model alone is -1 in the paper's files."""
+    return -1.0 if math.isinf(k) else k
+
+
+def file_word(label: str) -> str:
+    """A class as part of a file's name: itself if harmless, else marked with a hash."""
+    plain = re.sub(r"[^A-Za-z0-9_-]", "_", label)[:60]
+    return (
+        plain if plain == label and label else f"{plain}-{sha256(label.encode()).hexdigest()[:8]}"
+    )
+
+
+def as_row(
+    trajectory: Trajectory,
+    prompt: TokenizedPrompt | None,
+    identity: Mapping[str, Any],
+    vocabulary: Mapping[str, Any],
+) -> dict[str, Any]:
+    """One trajectory in the paper's schema."""
+    key, k = trajectory.key, trajectory.key.k
+    limit = identity["decoding"]["max_new_tokens"] or None
+    claims = claims_of(trajectory, ledger_of(identity["ledger"]))
+    use = claims.spend / claims.budget if claims.budget > 0 else math.nan
+    return {
+        "metadata": {
+            "prompt_id": key.prompt,
+            "domain": None,
+            "split": prompt.prompt.label if prompt else "prompt",
+            "novel_source": None,
+            "model_pair": None,
+            "target_model": identity["pair"].get("risky"),
+            "anchor_model": identity["pair"].get("safe"),
+            "level": "token",
+            "k": as_paper(k),
+            "K": k * limit if limit and math.isfinite(k) else (k if math.isinf(k) else None),
+            "T_max": limit,
+            "B_max": None,
+            "n": None,
+            "seed": None,
+            "trajectory_id": key.trajectory,
+            "timestamp": None,
+        },
+        "prefix_analysis": {
+            "delta_init": _plain(trajectory.debt),
+            "true_prefix_debt": _plain(trajectory.debt),
+            "init_budget_tensor": _plain(-trajectory.debt),
+            "prefix_text": prompt.prompt.text if prompt else None,
+            "prefix_length_tokens": len(prompt.tokens) or None if prompt else None,
+            "prefix_token_ids": list(prompt.tokens) if prompt else [],
+        },
+        "per_step_log": list(_steps(trajectory, claims, vocabulary.get("tokens", ()))),
+        "aggregate": {
+            "total_spend": _plain(claims.spend),
+            "generation": None,
+            "full_text": None,
+            "generation_length_tokens": _count(claims.length),
+            "generation_length_bytes": None,
+            "rouge_l": None,
+            "minhash_5gram": None,
+            "fluency_score": None,
+            "final_budget": _plain(claims.budget),
+            "budget_utilization": _plain(use),
+        },
+        "source_record": _source(prompt),
+        "nafaudit": {
+            "mechanism": key.mechanism,
+            "ledger": identity["ledger"],
+            "stopped": trajectory.stopped,
+            "stops": list(vocabulary.get("stops", ())),
+            "logged": trajectory.logged is not None,
+        },
+    }
+
+
+def _steps(
+    trajectory: Trajectory, claims: Logged, words: Sequence[str | None]
+) -> Iterator[dict[str, Any]]:
+    columns = {name: getattr(trajectory.steps, name).tolist() for name in STEP_TYPES}
+    for t, token in enumerate(columns["token"]):
+        at = {name: column[t] for name, column in columns.items()}
+        step = {
+            "t": t,
+            "k_t": _plain(at["allowance"]),
+            "a_t": _plain(at["charge"]),
+            "a_t_recomputed": _plain(at["charge"]),
+            "lambda": None,
+            "sampled_token": words[token] if 0 <= token < len(words) else None,
+            "sampled_token_id": token if token >= 0 else None,
+            "p_star_prob": _plain(_exp(at["served"])),
+            "p_s_prob": _plain(_exp(at["safe"])),
+            "p_risky_prob": _plain(_exp(at["risky"])),
+            "bc": _plain(1.0 - at["theta"]),
+            "bd": _plain(at["theta"]),
+            "log_p_star": _plain(at["served"]),
+            "log_p_s": _plain(at["safe"]),
+            "log_p_risky": _plain(at["risky"]),
+        }
+        if claims.granted.size:
+            step["budget_so_far"] = _plain(claims.granted[t].item())
+        if claims.cumulative.size:
+            step["cum_kl_spent"] = _plain(claims.cumulative[t].item())
+        if claims.granted.size and claims.cumulative.size:
+            step["budget_remaining"] = _plain(
+                claims.granted[t].item() - claims.cumulative[t].item()
+            )
+        yield step
+
+
+def _exp(logarithm: float) -> float:
+    return math.exp(min(logarithm, 0.0)) if not math.isnan(logarithm) else math.nan
+
+
+def _plain(value: float) -> float | None:
+    """NaN is null; infinity stays, as in the paper's files."""
+    return None if math.isnan(value) else value
+
+
+def _count(value: float) -> float | int | None:
+    return int(value) if math.isfinite(value) and value == int(value) else _plain(value)
+
+
+def _source(prompt: TokenizedPrompt | None) -> dict[str, Any] | None:
+    if prompt is None:
+        return None
+    own = prompt.prompt
+    return {"id": own.id, "text": own.text, "class": own.label, "reference": own.reference}

@@ -1,0 +1,231 @@
+"""Foreign logs in, a run out: whole, or not at all.
+
+The logs are read twice. The first pass checks every record and finds out what a run must know
+before its first part is written (prompts, budgets, length limit); the second writes. What is
+written goes to a directory beside the target, which gets its name only when it is complete.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.design import Design, Extent, Identity, ImportedDecoding
+from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store.files import cannot_write, write_whole
+from nafaudit.store.foreign.entry import UNKNOWN_LEDGER, Context, Entry, ImportOptions
+from nafaudit.store.foreign.hygiene import Hygiene
+from nafaudit.store.foreign.schemas import Schema, schema_of
+from nafaudit.store.foreign.source import Source, file_hash, open_source
+from nafaudit.store.run import Run, open_for_writing
+from nafaudit.workload import Prompt, TokenizedPrompt
+from nafaudit.workload.prompts import workload_hash
+
+REPORT = "import.json"
+# A part holds about this many steps, so that writing never needs much memory.
+_STEPS_PER_PART = 200_000
+_ROWS_PER_PART = 5_000
+
+
+@dataclass(frozen=True)
+class _Log:
+    source: Source
+    schema: Schema
+    sha256: str
+
+
+def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None = None) -> Run:
+    """Reads logs of any known schemas into one run directory.
+
+    Raises:
+        InputError: A log is malformed or of no known schema, with file and line; `out` exists.
+        StoreError: The run cannot be written, or a log changed while it was read.
+    """
+    options = options or ImportOptions()
+    if not paths:
+        raise InputError("no log was given; name at least one file.")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists; an import needs a directory of its own, so name another.")
+    logs = [_open_log(path, options) for path in paths]
+    survey = _Survey(options)
+    for entry, key in _keyed(logs, options, survey.hygiene):
+        survey.see(entry, key)
+    design = survey.design(logs)
+    beside = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.importing")
+    try:
+        _write(beside, logs, options, survey, design)
+        if out.is_dir():
+            out.rmdir()
+        beside.rename(out)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return Run(out)
+
+
+def import_report(run: Run) -> dict[str, Any] | None:
+    """What the import of a run noticed; None for a run of our own."""
+    path = run.path / REPORT
+    if not path.is_file():
+        return None
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return data
+
+
+def _open_log(path: Path, options: ImportOptions) -> _Log:
+    source = open_source(path)
+    return _Log(source, schema_of(source, options.schema, options.columns), file_hash(path))
+
+
+def _keyed(
+    logs: Sequence[_Log], options: ImportOptions, hygiene: Hygiene
+) -> Iterator[tuple[Entry, Key]]:
+    """Every entry of every log with the key it gets; the same in every pass."""
+    # Numbers that were given out, and the next free one.
+    used: set[Key] = set()
+    free: dict[tuple[str, str, float], int] = {}
+    for log in logs:
+        if log.source.has_mark:
+            hygiene.add("byte-order-mark", f"{log.source.path}:1")
+        context = Context(log.source.path, options, hygiene)
+        records = _counted(log.source, hygiene)
+        for entry in log.schema.read(records, context):
+            cell = (entry.prompt, entry.mechanism, entry.k)
+            number = free.get(cell, 0) if entry.number is None else entry.number
+            if Key(*cell, number) in used:
+                if entry.number is not None:
+                    hygiene.add("repeated", entry.where)
+                number = free[cell]
+            key = Key(*cell, number)
+            if number > 2**31 - 1:
+                raise InputError(f"{entry.where}: a trajectory number beyond {2**31 - 1}.")
+            used.add(key)
+            free[cell] = max(free.get(cell, 0), number + 1)
+            yield entry, key
+
+
+def _counted(source: Source, hygiene: Hygiene) -> Iterator[Any]:
+    for record in source.records():
+        hygiene.add("non-strict", record.where, count=record.constants)
+        yield record
+
+
+@dataclass
+class _Survey:
+    """What the first pass finds out."""
+
+    options: ImportOptions
+    hygiene: Hygiene = field(default_factory=Hygiene)
+    entries: int = 0
+    steps: int = 0
+    prompts: dict[str, TokenizedPrompt] = field(default_factory=dict)
+    cells: dict[tuple[str, str, float], int] = field(default_factory=dict)
+    limits: set[int] = field(default_factory=set)
+    ledgers: set[str] = field(default_factory=set)
+    mechanisms: set[str] = field(default_factory=set)
+    stops: set[int] = field(default_factory=set)
+    _marks: set[bytes] = field(default_factory=set)
+
+    def see(self, entry: Entry, key: Key) -> None:
+        self.entries += 1
+        self.steps += len(entry.steps)
+        self.cells[key[:3]] = self.cells.get(key[:3], 0) + 1
+        if self.limits and entry.max_new_tokens not in self.limits:
+            self.hygiene.add("length-limits", entry.where)
+        self.limits.add(entry.max_new_tokens)
+        self.ledgers.add(entry.ledger)
+        self.mechanisms.add(entry.mechanism)
+        self.stops |= entry.stops
+        prompt = Prompt(entry.prompt, entry.prompt_text, entry.label, entry.reference)
+        known = self.prompts.setdefault(entry.prompt, TokenizedPrompt(prompt, entry.prompt_tokens))
+        if known.prompt != prompt:
+            self.hygiene.add("prompt-differs", entry.where)
+        spend = entry.logged.spend if entry.logged is not None else float(entry.steps.charge.sum())
+        # Rows that the safe model wrote alone all spend nothing; that is no coincidence.
+        self._once("duplicate-spend", spend if spend > 1e-5 else None, entry, key)
+        self._once("duplicate-seed", entry.seed, entry, key)
+        self._once("duplicate-text", entry.output or None, entry, key)
+
+    def _once(self, kind: str, value: object, entry: Entry, key: Key) -> None:
+        if value is None:
+            return
+        said = repr((kind, key[:3], value)).encode("utf-8", "surrogatepass")
+        mark = hashlib.blake2b(said, digest_size=12).digest()
+        if mark in self._marks:
+            self.hygiene.add(kind, entry.where)
+        self._marks.add(mark)
+
+    @property
+    def ledger(self) -> str:
+        """The rule behind every budget; unknown as soon as one log has another."""
+        if self.options.ledger is not None:
+            return self.options.ledger
+        return "banking" if self.ledgers == {"banking"} else UNKNOWN_LEDGER
+
+    def design(self, logs: Sequence[_Log]) -> Design:
+        """The design of the run."""
+        if not self.entries:
+            names = ", ".join(str(log.source.path) for log in logs)
+            raise InputError(f"{names}: no trajectory in it.")
+        limit = max(self.limits) if len(self.limits) == 1 else 0
+        sources = [{"sha256": log.sha256, "schema": log.schema.name} for log in logs]
+        identity = Identity(
+            pair={"sources": sources, "columns": dict(self.options.columns)},
+            mechanism=" ".join(sorted(self.mechanisms)),
+            ledger=self.ledger,
+            decoding=ImportedDecoding(limit),
+            workload=workload_hash(self.prompts.values()),
+            width=0,
+            seed=0,
+            protocol="imported",
+        )
+        budgets = tuple(sorted({k for _, _, k in self.cells}))
+        extent = Extent(budgets, max(self.cells.values()), tuple(self.prompts))
+        return Design(identity, extent)
+
+    def report(self, logs: Sequence[_Log]) -> dict[str, Any]:
+        """The report that the run keeps."""
+        return {
+            "sources": [
+                {"file": str(log.source.path), "sha256": log.sha256, "schema": log.schema.name}
+                for log in logs
+            ],
+            "trajectories": self.entries,
+            "steps": self.steps,
+            "prompts": len(self.prompts),
+            "ledger": self.ledger,
+            **self.hygiene.to_json(),
+        }
+
+
+def _write(
+    path: Path, logs: Sequence[_Log], options: ImportOptions, survey: _Survey, design: Design
+) -> None:
+    shutil.rmtree(path, ignore_errors=True)
+    vocabulary = {"pieces": [], "special": [], "stops": sorted(survey.stops)}
+    with open_for_writing(path, design, list(survey.prompts.values()), vocabulary) as writer:
+        batch: list[Trajectory] = []
+        steps = 0
+        written = 0
+        for entry, key in _keyed(logs, options, Hygiene()):
+            batch.append(Trajectory(key, entry.debt, entry.stopped, entry.steps, entry.logged))
+            steps += len(entry.steps)
+            if steps >= _STEPS_PER_PART or len(batch) >= _ROWS_PER_PART:
+                writer.append(batch)
+                written += len(batch)
+                batch, steps = [], 0
+        writer.append(batch)
+        written += len(batch)
+        for log in logs:
+            if file_hash(log.source.path) != log.sha256 or written != survey.entries:
+                raise StoreError(f"{log.source.path} changed while it was read; import it again.")
+        content = json.dumps(survey.report(logs), indent=2)
+        write_whole(path / REPORT, content.encode() + b"\n")

@@ -1,0 +1,390 @@
+"""The paper's trajectory log: one object per execution, with every step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import ledger_of
+from nafaudit.core.trajectory import Key, Logged, Steps, Trajectory
+from nafaudit.store.foreign import tails
+from nafaudit.store.foreign.claims import claims_of, same_claims
+from nafaudit.store.foreign.entry import (
+    UNKNOWN_LEDGER,
+    Context,
+    Entry,
+    ended_early,
+    k_word,
+    no_steps,
+)
+from nafaudit.store.foreign.fields import (
+    identifier,
+    integer,
+    mapping,
+    number,
+    numbers,
+    sequence,
+    single,
+    text,
+    tokens,
+    weights,
+    wrong,
+)
+from nafaudit.store.foreign.source import Record
+from nafaudit.store.foreign.units import compare_utilisation
+
+# Beyond the paper's fields, our export adds what a probability cannot carry exactly.
+LOG_PROBABILITIES = {
+    "served": ("log_p_star", "p_star_prob"),
+    "safe": ("log_p_s", "p_s_prob"),
+    "risky": ("log_p_risky", "p_risky_prob"),
+}
+_PARTS = frozenset(
+    ("metadata", "prefix_analysis", "per_step_log", "aggregate", "source_record", "nafaudit")
+)
+_METADATA = frozenset(
+    [
+        "prompt_id",
+        "split",
+        "k",
+        "K",
+        "T_max",
+        "seed",
+        "trajectory_id",
+        "level",
+        "constraint",
+        "initial_bank",
+    ]
+)
+_AGGREGATE = frozenset(
+    [
+        "total_spend",
+        "final_budget",
+        "generation_length_tokens",
+        "budget_utilization",
+        "generation",
+    ]
+)
+_PREFIX = frozenset(
+    [
+        "delta_init",
+        "true_prefix_debt",
+        "prefix_debt",
+        "init_budget_tensor",
+        "prefix_text",
+        "prefix_token_ids",
+    ]
+)
+_STEP = frozenset(
+    [
+        "t",
+        "k_t",
+        "a_t",
+        "a_t_recomputed",
+        "bd",
+        "bc",
+        "budget_so_far",
+        "cum_kl_spent",
+        "sampled_token_id",
+    ]
+) | {name for names in LOG_PROBABILITIES.values() for name in names}
+
+
+def matches(data: Mapping[str, Any]) -> bool:
+    """True for a record of this schema."""
+    return "per_step_log" in data or ("metadata" in data and "aggregate" in data)
+
+
+def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+    """Yields one entry per record."""
+    for record in records:
+        yield _entry(record, context)
+
+
+def _entry(record: Record, context: Context) -> Entry:
+    data, where, hygiene = record.data, record.where, context.hygiene
+    meta = mapping(data.get("metadata"), "metadata", where)
+    prefix = mapping(data.get("prefix_analysis"), "prefix_analysis", where)
+    total = mapping(data.get("aggregate"), "aggregate", where)
+    ours = mapping(data.get("nafaudit"), "nafaudit", where)
+    source = data.get("source_record")
+    source = source if isinstance(source, dict) else {}
+    prompt = identifier(meta.get("prompt_id"), "metadata.prompt_id", where)
+    if not prompt:
+        raise InputError(f"{where}: no 'metadata.prompt_id'; whose trajectory is it?")
+    limit = integer(meta.get("T_max"), "T_max", where) or context.options.max_new_tokens
+    k, mechanism, is_bank = _arm(meta, ours, limit, where, context)
+    debt = _debt(prefix, where, context)
+    steps, granted, cumulative = _steps(data, where, context)
+    stops = context.options.stops | _token_ids(ours.get("stops"), "nafaudit.stops", where)
+
+    end = _end(steps, granted, k, debt, stops, where, context) if "stopped" not in ours else None
+    stopped = end is not None and end < len(steps)
+    if end is not None:
+        steps, granted, cumulative = tails.cut(steps, end), granted[:end], cumulative[:end]
+    length = context.numeric(total, ("generation_length_tokens",), where)
+    own_length = len(steps) or length
+    stopped = stopped or ended_early(own_length, limit)
+    if len(steps) and int(steps.token[-1]) in stops:
+        stopped = True
+    if "stopped" in ours:
+        if not isinstance(ours["stopped"], bool):
+            raise wrong(ours["stopped"], "nafaudit.stopped", "true or false", where)
+        stopped = ours["stopped"]
+    logged = Logged(
+        context.numeric(total, ("total_spend",), where),
+        context.numeric(total, ("final_budget",), where),
+        length,
+        granted,
+        cumulative,
+    )
+    output = text(total.get("generation"), "generation", where)
+    text_before = text(prefix.get("prefix_text"), "prefix_text", where)
+    _note(record, total, logged, steps, limit, k, debt, where, context)
+    if _echoes(text_before, output):
+        hygiene.add("prompt-echo", where)
+    reference = source.get("reference")
+    entry = Entry(
+        where=where,
+        prompt=prompt,
+        mechanism=mechanism,
+        k=k,
+        debt=debt,
+        stopped=stopped,
+        steps=steps,
+        logged=logged,
+        number=integer(meta.get("trajectory_id"), "trajectory_id", where),
+        label=identifier(meta.get("split") or meta.get("domain") or "prompt", "split", where),
+        prompt_text=text_before,
+        prompt_tokens=tuple(
+            integer(token, "prefix_token_ids", where) or 0
+            for token in sequence(prefix.get("prefix_token_ids"), "prefix_token_ids", where)
+        ),
+        reference=text(reference, "reference", where) if isinstance(reference, str) else "",
+        max_new_tokens=limit,
+        ledger="banking" if is_bank else UNKNOWN_LEDGER,
+        stops=stops,
+        seed=integer(meta.get("seed"), "seed", where, largest=2**63 - 1),
+        output=output,
+    )
+    return _without_own_claims(entry, ours, context)
+
+
+def _arm(
+    meta: Mapping[str, Any], ours: Mapping[str, Any], limit: int, where: str, context: Context
+) -> tuple[float, str, bool]:
+    """Budget, mechanism, and whether its budgets follow the paper's bank."""
+    given = context.options.mechanism
+    if word := k_word(meta.get("k")) or _word_in_name(context.stem):
+        name = identifier(word, "k", where)
+        context.hygiene.add("k-not-a-number", where, name)
+        return _word_budget(meta, limit, where), given or name, False
+    k = context.budget_or_given(meta.get("k"), where)
+    declared = [
+        name
+        for name, plain in (
+            ("constraint", ("kl", "KL", "")),
+            ("initial_bank", (0,)),
+            ("level", ("token",)),
+        )
+        if meta.get(name) is not None and meta[name] not in plain
+    ]
+    spec = ours.get("ledger", "banking")
+    if declared or not isinstance(spec, str) or ledger_of(spec) is None:
+        context.hygiene.add("other-rule", where, declared[0] if declared else "ledger")
+    rule = (
+        ours.get("mechanism")
+        or (meta["constraint"] if "constraint" in declared else None)
+        or "anchored"
+    )
+    mechanism = given or identifier(rule, "mechanism", where)
+    return k, mechanism, not declared and spec == "banking"
+
+
+def _word_budget(meta: Mapping[str, Any], limit: int, where: str) -> float:
+    """The rate behind a total, where a word stands in the place of k; inf if there is none."""
+    total = number(meta.get("K"), "K", where)
+    return total / limit if 0 < total < math.inf and limit else math.inf
+
+
+def _word_in_name(stem: str) -> str | None:
+    """`memfree` of `trajectories_kmemfree_test`; None for a number."""
+    if not stem.startswith("trajectories_k"):
+        return None
+    return k_word(stem.removeprefix("trajectories_k").split("_")[0])
+
+
+def _debt(prefix: Mapping[str, Any], where: str, context: Context) -> float:
+    names = ("delta_init", "true_prefix_debt", "prefix_debt", "init_budget_tensor")
+    found = [
+        -number(prefix[name], name, where)
+        if name == "init_budget_tensor"
+        else number(prefix[name], name, where)
+        for name in names
+        if prefix.get(name) is not None
+    ]
+    if not found:
+        context.hygiene.add("missing", where, "delta_init")
+        return math.nan
+    if any(abs(other - found[0]) > 1e-3 for other in found[1:]):
+        context.hygiene.add("debt-differs", where)
+    return found[0]
+
+
+def _steps(
+    data: Mapping[str, Any], where: str, context: Context
+) -> tuple[Steps, NDArray[np.float64], NDArray[np.float64]]:
+    """The steps, with B_t and cumulative charge as logged."""
+    rows = sequence(data.get("per_step_log"), "per_step_log", where)
+    if not rows:
+        context.hygiene.add("empty-steps", where)
+        return no_steps(), np.empty(0), np.empty(0)
+    steps = [mapping(row, "per_step_log[]", where) for row in rows]
+    for position, step in enumerate(steps):
+        if step.get("t") is not None and step["t"] not in (position, position + 1):
+            raise InputError(
+                f"{where}: step {position} of per_step_log says t = {str(step['t'])[:20]}; steps "
+                "are missing or out of order."
+            )
+    context.drop(steps[0], _STEP, "per_step_log.")
+
+    def column(name: str, *, noted: bool = True) -> NDArray[np.float64]:
+        found = numbers((step.get(name) for step in steps), name, where)
+        if noted and any(step.get(name) is None for step in steps):
+            context.hygiene.add("missing", where, name)
+        return found
+
+    token = tokens((step.get("sampled_token_id") for step in steps), "sampled_token_id", where)
+    if (token < 0).any():
+        context.hygiene.add("missing", where, "sampled_token_id")
+    theta = column("bd", noted=False)
+    if np.isnan(theta).all() and "bc" in steps[0]:
+        theta = 1.0 - column("bc")
+    elif any(step.get("bd") is None for step in steps):
+        context.hygiene.add("missing", where, "bd")
+    charge = column("a_t")
+    again = column("a_t_recomputed", noted=False)
+    with np.errstate(invalid="ignore"):
+        if (abs(again - charge) > 1e-6).any():
+            context.hygiene.add("recomputed-differs", where)
+    columns = Steps(
+        token=token,
+        allowance=column("k_t"),
+        charge=charge,
+        theta=weights(theta),
+        **{
+            name: _log_law(steps, *names, where, context)
+            for name, names in LOG_PROBABILITIES.items()
+        },
+    )
+    # A foreign null says nothing; in an export of ours it is a NaN.
+    unsaid = ... if "nafaudit" in data else None
+    granted, cumulative = (
+        column(name) if any(step.get(name, unsaid) is not unsaid for step in steps) else np.empty(0)
+        for name in ("budget_so_far", "cum_kl_spent")
+    )
+    return columns, granted, cumulative
+
+
+def _log_law(
+    steps: list[Mapping[str, Any]], exact: str, probability: str, where: str, context: Context
+) -> NDArray[np.float32]:
+    """Log p of the drawn tokens: as our export writes it, else of the logged probability."""
+    if exact in steps[0]:
+        return single(numbers((step.get(exact) for step in steps), exact, where))
+    found = numbers((step.get(probability) for step in steps), probability, where)
+    if np.isnan(found).any():
+        context.hygiene.add("missing", where, probability)
+    if (found < 0).any():
+        raise InputError(f"{where}: {probability!r} is below 0, which no probability is.")
+    with np.errstate(divide="ignore"):
+        return single(np.log(found))
+
+
+def _end(
+    steps: Steps,
+    granted: NDArray[np.float64],
+    k: float,
+    debt: float,
+    stops: frozenset[int],
+    where: str,
+    context: Context,
+) -> int:
+    """How many of the steps are the row's own; what is cut is noted."""
+    n = len(steps)
+    if stops and (end := tails.end_after_stop(steps.token, stops)) < n:
+        context.hygiene.add("after-stop", where, count=n - end)
+        return end
+    if not granted.size:
+        granted = np.asarray(np.arange(1, n + 1) * k - debt, np.float64)
+    if (end := tails.end_by_account(steps, granted)) < n:
+        context.hygiene.add("pad-tail", where, count=n - end)
+        return end
+    if (end := tails.end_by_look(steps)) < n:
+        context.hygiene.add("pad-tail-likely", where, count=n - end)
+    return end
+
+
+def _note(
+    record: Record,
+    total: Mapping[str, Any],
+    logged: Logged,
+    steps: Steps,
+    limit: int,
+    k: float,
+    debt: float,
+    where: str,
+    context: Context,
+) -> None:
+    meta = record.data.get("metadata") or {}
+    prefix = record.data.get("prefix_analysis") or {}
+    for part, kept, name in (
+        (record.data, _PARTS, ""),
+        (meta, _METADATA, "metadata."),
+        (prefix, _PREFIX, "prefix_analysis."),
+        (total, _AGGREGATE, "aggregate."),
+    ):
+        context.drop(part, kept, name)
+    if limit and max(len(steps), logged.length if logged.length > 0 else 0) > limit:
+        context.hygiene.add("too-long", where)
+    use = number(total.get("budget_utilization"), "budget_utilization", where)
+    compare_utilisation(use, logged.spend, logged.budget, where, context.hygiene)
+    own = len(steps) * k - debt
+    if len(steps) and math.isfinite(own) and logged.budget > own + 1e-3 * (1 + abs(own)):
+        context.hygiene.add("batch-budget", where)
+
+
+def _echoes(before: str, output: str, least: int = 20) -> bool:
+    """True if an output begins with at least `least` characters that its prompt ends with."""
+    head = output[:least]
+    if len(head) < least:
+        return False
+    at = before.find(head)
+    while at >= 0:
+        if output.startswith(before[at:]):
+            return True
+        at = before.find(head, at + 1)
+    return False
+
+
+def _token_ids(value: object, name: str, where: str) -> frozenset[int]:
+    return frozenset(integer(one, name, where) or 0 for one in sequence(value, name, where))
+
+
+def _without_own_claims(entry: Entry, ours: Mapping[str, Any], context: Context) -> Entry:
+    """Drops totals that our own export derived, if they still follow from the steps."""
+    if ours.get("logged") is not False or entry.logged is None:
+        return entry
+    key = Key(entry.prompt, entry.mechanism, entry.k, 0)
+    bare = Trajectory(key, entry.debt, entry.stopped, entry.steps)
+    ledger = ledger_of(str(ours.get("ledger")))
+    if same_claims(entry.logged, claims_of(bare, ledger)):
+        return replace(entry, logged=None)
+    context.hygiene.add("claims-differ", entry.where)
+    return entry

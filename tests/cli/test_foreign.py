@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_cli import WITHOUT_TORCH, call
+from tests.conftest import GOLDEN
+from tests.store.foreign.logs import every_schema, record, write
+
+OFFICIAL = GOLDEN / "official-decoder" / "anchored.csv.gz"
+
+
+def test_import_check_export_without_torch(tmp_path: Path) -> None:
+    code = [sys.executable, "-c", WITHOUT_TORCH]
+    log = write(
+        tmp_path / "trajectories_k1_test.jsonl", *(record(f"p{i}", pads=2) for i in range(25))
+    )
+    done = call("import", log, "--out", "r", cwd=tmp_path, code=code)
+    assert done.returncode == 0, done.stderr
+    assert "25 trajectories, 125 steps, 25 prompts (trajectories)" in done.stdout
+    assert "50 x pad-tail: step after the row's end" in done.stdout
+    assert f"(first: {log}:1)" in done.stdout
+    done = call("check", "r", "--json", cwd=tmp_path, code=code)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["verdicts"][0]["kept"] == "WITHIN"
+    assert "hygiene: 50 x pad-tail" in done.stderr
+    done = call("export", "r", "--out", "e", cwd=tmp_path, code=code)
+    assert done.stdout == "e/trajectories_k1_test.jsonl\n"
+
+
+def test_a_log_is_checked_directly(tmp_path: Path) -> None:
+    done = call("check", OFFICIAL, "--max-new-tokens", 100, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["run"] == str(OFFICIAL)
+    assert [v["trajectories"] for v in data["verdicts"]] == [327] * 7
+    assert list(tmp_path.iterdir()) == []
+    assert "read from:" in call("check", OFFICIAL, cwd=tmp_path).stdout
+
+
+def test_a_table_of_several_mechanisms_names_them(tmp_path: Path) -> None:
+    logs = every_schema(tmp_path / "logs")
+    done = call("check", logs["table"], logs["items"], cwd=tmp_path)
+    assert done.returncode == 3
+    assert "clip k = 0.5" in done.stdout
+    assert "table risky only" in done.stdout
+
+
+def test_an_overspending_table_exits_with_one(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("who,k,kl,final_budget\na,1,9.5,9\n")
+    done = call("check", "t.csv", "--column", "spend=kl", "--column", "id=who", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "(prompt 'a', trajectory 0" in re.sub(r"\s+", " ", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["import", "nothing.csv", "--out", "r"], "nothing.csv: cannot be read"),
+        (["import", "t.csv", "--out", "r"], "t.csv:2: no known log"),
+        (["import", "t.csv", "--column", "spend", "--out", "r"], "--column needs OURS=THEIRS"),
+        (["import", "t.csv", "--k", "-3", "--out", "r"], "k must be at least 0"),
+        (["import", "t.csv", "--ledger", "bank", "--out", "r"], "ledger must be one of banking"),
+        (["import", "t.csv", "--mechanism", "../x", "--out", "r"], "a path out of its directory"),
+        (["check", "nowhere"], "nowhere is not a run directory"),
+        (["check", "t.csv", "t.csv"], "t.csv:2: no known log"),
+    ],
+)
+def test_bad_input_exits_with_two(tmp_path: Path, arguments: list[str], message: str) -> None:
+    (tmp_path / "t.csv").write_text("who,kl\na,9.5\n")
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+
+
+def test_import_reports_as_json(tmp_path: Path) -> None:
+    done = call("import", OFFICIAL, "--out", "r", "--json", cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert data["trajectories"] == 2289
+    assert data["not_kept"] == {
+        "output_words": 2289,
+        "total_kl_to_risky": 2289,
+        "total_kl_to_safe": 2289,
+    }

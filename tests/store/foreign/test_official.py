@@ -1,0 +1,79 @@
+"""The published decoder's own numbers: 6,867 sequences of three rules at seven budgets."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from nafaudit.checks import judge_run
+from nafaudit.core.finding import Kept
+from nafaudit.store.foreign import ImportOptions, import_logs, import_report
+from nafaudit.store.run import Run
+from tests.conftest import GOLDEN
+
+LOGS = sorted((GOLDEN / "official-decoder").glob("*.csv.gz"))
+BUDGETS = (0.001, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    out = tmp_path_factory.mktemp("official") / "run"
+    return import_logs(LOGS, out, ImportOptions(max_new_tokens=100))
+
+
+def test_no_sequence_exceeds_its_budget(run: Run) -> None:
+    arms = judge_run(run)
+    assert {arm.mechanism for arm in arms} == {"anchored", "clip", "renyi2"}
+    assert len(arms) == 21
+    assert sum(arm.invariant.trajectories for arm in arms) == 6867 == run.asked
+    assert sum(arm.invariant.violations for arm in arms) == 0
+    assert {arm.kept for arm in arms} == {Kept.WITHIN}
+
+
+def test_mean_spend_by_budget(run: Run) -> None:
+    spend = {a.k: a.utilisation.mean_spend for a in judge_run(run) if a.mechanism == "anchored"}
+    expected = (0.0, 3.30, 41.54, 82.97, 123.82, 128.76, 129.10)
+    assert tuple(spend) == BUDGETS
+    assert tuple(spend.values()) == pytest.approx(expected, abs=0.005)
+
+
+def test_debts(run: Run) -> None:
+    debts = [t.debt for t in run.trajectories()]
+    assert math.fsum(debts) / len(debts) == pytest.approx(6.640, abs=5e-4)
+    assert min(debts) == pytest.approx(2.556, abs=5e-4)
+    assert max(debts) == pytest.approx(12.136, abs=5e-4)
+
+
+def test_sequences_that_never_leave_the_anchor(run: Run) -> None:
+    broke = {a.k: a.utilisation.broke for a in judge_run(run) if a.mechanism == "anchored"}
+    assert [broke[k] for k in BUDGETS[:3]] == [327, 14, 0]
+
+
+def test_what_was_noticed(run: Run) -> None:
+    report = import_report(run)
+    assert report is not None
+    kinds = {note["kind"]: note["count"] for note in report["notes"]}
+    assert kinds["debt-derived"] == 6867
+    assert "utilisation-differs" not in kinds
+    assert kinds["percent"] > 5000
+
+
+def test_without_the_length_limit_the_debt_is_unknown(tmp_path: Path) -> None:
+    run = import_logs(LOGS[:1], tmp_path / "run")
+    assert all(math.isnan(t.debt) for t in run.trajectories())
+    assert {arm.kept for arm in judge_run(run)} == {Kept.WITHIN}
+
+
+def test_a_tampered_table_is_caught(tmp_path: Path) -> None:
+    import gzip
+
+    lines = gzip.decompress(LOGS[0].read_bytes()).decode().split("\n")
+    cells = lines[400].split(",")
+    cells[5] = repr(float(cells[6]) + 0.002)
+    lines[400] = ",".join(cells)
+    path = tmp_path / "anchored.csv"
+    path.write_text("\n".join(lines))
+    arms = judge_run(import_logs([path], tmp_path / "run"))
+    assert sum(arm.invariant.violations for arm in arms) == 1
