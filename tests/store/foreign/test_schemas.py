@@ -110,6 +110,13 @@ def test_real_forced_steps_are_not_cut(tmp_path: Path) -> None:
     assert judge_run(run)[0].kept == Kept.VIOLATED
 
 
+def test_a_row_that_was_never_allowed_anything_keeps_its_steps(tmp_path: Path) -> None:
+    rows = [logs.step(t, 0.0, 0.0, 0.0) | {"budget_so_far": t + 1.0} for t in range(6)]
+    run = imported(write(tmp_path / "a.jsonl", record(rows=rows)))
+    assert len(read(run)[0]) == 6
+    assert "pad-tail" not in notes(run)
+
+
 def test_a_tail_by_its_look_where_the_account_cannot_tell(tmp_path: Path) -> None:
     sure = {"p_star_prob": 0.99999, "p_s_prob": 0.99999, "k_t": 0.0, "a_t": 0.0, "bd": 0.0}
     rows = [logs.step(t, 0.0, 0.0, 0.0, sampled_token_id=9) for t in range(3)]

@@ -18,6 +18,8 @@ from nafaudit.store.foreign.fields import identifier, number
 from nafaudit.store.foreign.hygiene import Hygiene
 
 UNKNOWN_LEDGER = "unknown"
+# A report names fields that were not kept, up to so many.
+_MOST_NAMES = 200
 _K_IN_NAME = re.compile(r"(?:^|[_-])k(-?\d+(?:\.\d+)?|inf)(?=[_.-]|$)")
 _NUMBER_IN_NAME = re.compile(r"_(-?\d+(?:\.\d+)?)(?=_|$)")
 
@@ -111,8 +113,9 @@ class Context:
 
     def drop(self, data: Mapping[str, Any], kept: frozenset[str], prefix: str = "") -> None:
         """Notes which fields a record has that are not kept."""
-        for name in data:
-            if name not in kept and (len(self.hygiene.not_kept) < 200):
+        for name, value in data.items():
+            is_said = value is not None and value != ""
+            if is_said and name not in kept and len(self.hygiene.not_kept) < _MOST_NAMES:
                 self.hygiene.not_kept[prefix + name[:60]] += 1
 
 

@@ -41,7 +41,8 @@ def end_by_account(steps: Steps, granted: NDArray[np.float64], tolerance: float 
         start = _suffix(proven)
         follows = np.abs(np.maximum(left, 0.0) - steps.allowance) <= tolerance * (1 + abs(left))
     both_infinite = np.isposinf(left) & np.isposinf(steps.allowance)
-    if start == n or not (follows | both_infinite)[:start].all():
+    # No row ends before its first step, so a tail from there on is another rule's doing.
+    if start in (0, n) or not (follows | both_infinite)[:start].all():
         return n
     # Before its debt is paid a row is allowed nothing, done or not; there the pad token tells.
     if steps.token[start] >= 0 and (steps.token[start:] == steps.token[start]).all():
