@@ -49,7 +49,9 @@ def test_a_log_of_totals_gets_one_line_of_what_is_unknown(
     run = run_of(tmp_path, [trajectory(key, [], logged=totals) for key in keys])
     show(run, judge_run(run), as_json=False)
     text = " ".join(capsys.readouterr().out.split())
-    assert text.count("UNKNOWN for lack of records: regime, accounting, opening, tails,") == 1
+    assert (
+        text.count("UNKNOWN for lack of records: regime, copying, accounting, opening, tails,") == 1
+    )
     assert "--json says what each lacks" in text
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
+from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import STEP_TYPES, Logged, Trajectory
 from nafaudit.store.files import cannot_write
 from nafaudit.store.foreign.claims import claims_of
@@ -92,6 +93,8 @@ def as_row(
     """One trajectory in the paper's schema."""
     key, k = trajectory.key, trajectory.key.k
     limit = identity["decoding"]["max_new_tokens"] or None
+    pieces = vocabulary.get("pieces")
+    text = detokenize(trajectory.steps.token, pieces) if pieces else None
     claims = claims_of(trajectory, ledger_of(identity["ledger"]))
     use = claims.spend / claims.budget if claims.budget > 0 else math.nan
     return {
@@ -124,10 +127,10 @@ def as_row(
         "per_step_log": list(_steps(trajectory, claims, vocabulary.get("tokens", ()))),
         "aggregate": {
             "total_spend": _plain(claims.spend),
-            "generation": None,
-            "full_text": None,
+            "generation": text,
+            "full_text": prompt.prompt.text + text if prompt and text is not None else None,
             "generation_length_tokens": _count(claims.length),
-            "generation_length_bytes": None,
+            "generation_length_bytes": None if text is None else len(text.encode()),
             "rouge_l": None,
             "minhash_5gram": None,
             "fluency_score": None,
