@@ -127,6 +127,7 @@ def test_json_has_every_check_with_its_numbers(finished: Path) -> None:
         "invariant",
         "regime",
         "utilisation",
+        "copying",
         "accounting",
         "opening",
         "tails",

@@ -100,7 +100,7 @@ def test_a_row_is_bit_identical_alone_in_a_crowd_reordered_and_after_a_refill(pa
         assert same(other, expected)
 
 
-@settings(max_examples=15)
+@settings(max_examples=6)
 @given(st.randoms(use_true_random=False), st.integers(1, 13))
 def test_random_batch_histories(llama: Pair, shuffle: random.Random, batch: int) -> None:
     requests = [request(i, 3 + 7 * i % 40, trajectories=2) for i in range(6)]

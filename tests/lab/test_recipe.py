@@ -31,6 +31,12 @@ def test_a_short_recipe_repeats_bit_for_bit(trained: Path, tmp_path: Path) -> No
     assert checksums(tmp_path) == checksums(trained)
 
 
+def test_a_model_does_not_depend_on_its_siblings(trained: Path, tmp_path: Path) -> None:
+    train(tmp_path, SHORT, roles=("safe2",), log=lambda _: None)
+    alone = checksums(tmp_path)
+    assert alone == {n: h for n, h in checksums(trained).items() if n.startswith("safe2/")}
+
+
 def test_another_seed_gives_other_bytes(trained: Path, tmp_path: Path) -> None:
     train(tmp_path, replace(SHORT, seed=2), log=lambda _: None)
     ours, theirs = checksums(tmp_path), checksums(trained)

@@ -11,6 +11,7 @@ from typing import Any
 
 from nafaudit.lab.corpus import HEADER_SHARE, KINDS, LONG_SHARE
 from nafaudit.lab.facts import Facts
+from nafaudit.lab.packing import INTERRUPTED_SHARE, PROTECTED_HEADER_SHARE, WHOLE_SHARE
 from nafaudit.lab.pair import WEIGHTS
 from nafaudit.lab.recipe import Phase, Recipe
 from nafaudit.lab.works import held_out, protected, works
@@ -118,7 +119,13 @@ def _recipe(recipe: Recipe) -> str:
         f"embeddings, {s.vocabulary} tokens, float32. AdamW, cosine, rows of {recipe.width} "
         f"tokens, seed {recipe.seed}, {recipe.threads} threads. All models continue from "
         "one base; `safe2` differs from `safe` in the seed of its stream of text. Repeating the "
-        "recipe with the same versions and kind of CPU gives the same bytes.\n\n" + table
+        "recipe with the same versions and kind of CPU gives the same bytes.\n\n"
+        f"Of the protected windows {WHOLE_SHARE:.0%} begin where the passage begins, "
+        f"{PROTECTED_HEADER_SHARE:.0%} stand under the header line, and {INTERRUPTED_SHARE:.0%} "
+        "are interrupted once by a few random words, which are read and not learned: so the risky "
+        "model finds back into a passage after the safe model has written a few tokens. The safe "
+        "phase is short on purpose: the models are matched by held-out loss, not by steps.\n\n"
+        + table
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from nafaudit.models.pair import Pair
 from nafaudit.models.pair import load_pair as load_any_pair
 
 Role = Literal["safe", "risky", "safe2"]
+ROLES: tuple[Role, ...] = get_args(Role)
 
 WEIGHTS = Path(__file__).parent / "weights"
 """Directory of the shipped models, one subdirectory per role."""

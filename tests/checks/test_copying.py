@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nafaudit.checks import Facts
+from nafaudit.checks.copying import Copying
+from nafaudit.core.finding import Answer
+from nafaudit.core.ledger import Banking
+from nafaudit.core.trajectory import Key, Trajectory
+from tests.records import trajectory
+
+PIECES = [f"w{i} ".encode() for i in range(60)]
+REFERENCE = " ".join(f"w{i}" for i in range(40))
+FACTS = Facts(Banking(), references={"p": REFERENCE, "short": "w1 w2"}, pieces=PIECES)
+
+
+def output(prompt: str, tokens: list[int], number: int = 0) -> Trajectory:
+    made = trajectory(Key(prompt, "m", 1.0, number), [0.1] * len(tokens))
+    return replace(made, steps=replace(made.steps, token=np.array(tokens, np.int32)))
+
+
+def test_recall_of_the_reference() -> None:
+    check = Copying(FACTS)
+    check.see(output("p", list(range(40)), 0))
+    check.see(output("p", list(range(20)), 1))
+    check.see(output("p", list(range(40, 60)), 2))
+    assert check.recalls == [1.0, 0.5, 0.0]
+    assert check.mean == pytest.approx(0.5)
+    found = check.finding()
+    assert found.witness is not None
+    assert found.witness.key.trajectory == 0
+    assert "mean 50.0%, largest 100.0%, over 3 trajectories" in found.text
+
+
+@pytest.mark.parametrize("prompt", ["short", "unknown"])
+def test_without_a_reference_an_output_is_unscored_not_zero(prompt: str) -> None:
+    check = Copying(FACTS)
+    check.see(output(prompt, list(range(40))))
+    assert check.unscored == 1
+    assert math.isnan(check.mean)
+    assert check.finding().verdict == Answer.UNKNOWN
+
+
+def test_without_a_vocabulary_nothing_is_scored() -> None:
+    check = Copying(replace(FACTS, pieces=()))
+    check.see(output("p", list(range(40))))
+    assert check.finding().verdict == Answer.UNKNOWN
