@@ -13,9 +13,11 @@ app = typer.Typer(help="The embedded world: its models, text and prompts.", no_a
 @app.command()
 def train(
     out: Annotated[Path, typer.Option(help="Where the models go.")] = Path("lab-weights"),
-    card: Annotated[bool, typer.Option(help="Measure the pair and write its card.")] = True,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the second anchor, and the card with its numbers.")
+    ] = False,
 ) -> None:
-    """Train the lab's models from its text; the same recipe gives the same bytes.
+    """Train the lab's pair from its text; the same recipe gives the same bytes.
 
     Example: nafaudit lab train --out lab-weights
     """
@@ -24,11 +26,13 @@ def train(
     from nafaudit.audit.lab_decoder import LabDecoder
     from nafaudit.lab.card import write_card
     from nafaudit.lab.facts import measure_facts
+    from nafaudit.lab.pair import ROLES
     from nafaudit.lab.recipe import DEFAULT
-    from nafaudit.lab.recipe import train as train_all
+    from nafaudit.lab.recipe import train as train_roles
 
-    train_all(out, DEFAULT, log=lambda line: typer.echo(line, err=True))
-    if card:
+    roles = ROLES if everything else ("safe", "risky")
+    train_roles(out, DEFAULT, roles=roles, log=lambda line: typer.echo(line, err=True))
+    if everything:
         typer.echo("measuring what the pair shows", err=True)
         torch.set_num_threads(1)
         write_card(out, DEFAULT, measure_facts(LabDecoder, out))
