@@ -141,7 +141,9 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
 def _percent(share: float) -> str:
     if math.isnan(share):
         return "-"
-    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
+    # Nearly all is not all, and nearly nothing is not nothing.
+    whole = 0.0995 <= share < 0.995 or share == 1
+    return f"{share:.0%}" if whole else f"{share:.1%}"
 
 
 def _where(finding: Finding) -> str:
