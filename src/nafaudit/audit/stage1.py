@@ -33,9 +33,11 @@ from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, open_for_writing
 from nafaudit.workload import TokenizedPrompt, workload_hash
 
-# A part is closed after so many trajectories or seconds: what a kill can cost.
+# A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
+# runs close parts often, long ones do not drown in files.
 _PART_ROWS = 256
-_PART_SECONDS = 15.0
+_PART_SECONDS = (2.0, 30.0)
+_PART_SHARE = 0.05
 # Positions per row are rounded up, so that the cache has an even shape.
 _WIDTH_STEP = 64
 
@@ -182,7 +184,12 @@ class _Reporter:
 def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Reporter) -> None:
     """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
     buffer: list[Trajectory] = []
-    since = time.monotonic()
+    start = since = time.monotonic()
+
+    def is_old() -> bool:
+        now = time.monotonic()
+        least, most = _PART_SECONDS
+        return now - since > min(most, max(least, _PART_SHARE * (now - start)))
 
     def close_part() -> None:
         nonlocal since
@@ -195,7 +202,7 @@ def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Re
         for trajectory in trajectories:
             buffer.append(trajectory)
             reporter.see(trajectory)
-            if len(buffer) >= _PART_ROWS or time.monotonic() - since > _PART_SECONDS:
+            if len(buffer) >= _PART_ROWS or is_old():
                 close_part()
     except StoreError:
         raise
