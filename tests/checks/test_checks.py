@@ -4,6 +4,7 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from nafaudit.checks import Facts
@@ -74,7 +75,7 @@ def test_a_nan_neither_hides_a_violation_nor_counts_as_within() -> None:
     assert invariant(trajectory(KEY, [nan, 50.0], allowance=[1, 1])).violations == 1
     found = invariant(*many(30), trajectory(KEY, [nan, 0.1], allowance=[1, 1])).finding()
     assert found.verdict == Kept.INCONCLUSIVE
-    assert "1 of 31 trajectories hold a NaN" in found.text
+    assert "1 of 31 trajectories cannot be judged" in found.text
     hidden = trajectory(KEY, [-50.0, 40.0], allowance=[1, 60])
     assert invariant(*many(30), hidden).verdict == Kept.INCONCLUSIVE
 
@@ -103,6 +104,74 @@ def test_totals_of_a_foreign_log_are_judged_with_its_tolerance() -> None:
     logged = Logged(spend=1e-6, budget=-9.0)
     broke.see(replace(trajectory(KEY, []), logged=logged))
     assert broke.violations == 0
+
+
+def foreign_verdict(
+    one: Trajectory, *, ledger: bool = True, limit: int = 10, sound: int = 24
+) -> Kept:
+    """The verdict on one trajectory among sound ones."""
+    check = Invariant(Facts(Banking() if ledger else None, foreign=True, max_new_tokens=limit))
+    for other in many(sound):
+        check.see(replace(other, logged=Logged(granted=np.arange(1.0, 6.0))))
+    check.see(one)
+    return check.verdict
+
+
+def test_what_a_log_leaves_out_cannot_make_it_look_kept() -> None:
+    nan, inf = math.nan, math.inf
+    ten = [5.0] * 10
+    # Ten times the budget, by allowances of its own making and without a debt.
+    assert foreign_verdict(trajectory(KEY, ten, debt=nan, allowance=ten)) == Kept.VIOLATED
+    endless = trajectory(KEY, ten, debt=nan, allowance=[inf] * 10)
+    assert foreign_verdict(endless) == Kept.VIOLATED
+    modest = trajectory(KEY, [0.1] * 10, debt=nan, allowance=[1] * 10)
+    assert foreign_verdict(modest) == Kept.INCONCLUSIVE
+    assert foreign_verdict(trajectory(KEY, [0.1], allowance=[inf])) == Kept.INCONCLUSIVE
+    # A negative debt is no gift, and more tokens than T earn no more than K.
+    gift = trajectory(KEY, ten, debt=-50.0, allowance=[60.0] * 10)
+    assert foreign_verdict(gift) == Kept.VIOLATED
+    long = trajectory(KEY, [0.9] * 20)
+    assert foreign_verdict(long) == Kept.VIOLATED
+    assert foreign_verdict(long, limit=20) == Kept.WITHIN
+
+
+@pytest.mark.parametrize(
+    ("logged", "debt", "verdict"),
+    [
+        (Logged(spend=400, budget=480, length=50), 2.0, Kept.VIOLATED),  # K is 50
+        (Logged(spend=40, budget=48, length=10), 2.0, Kept.VIOLATED),  # own B is 8
+        (Logged(spend=7, budget=48, length=10), 2.0, Kept.WITHIN),
+        (Logged(spend=900, budget=1000), 2.0, Kept.VIOLATED),  # kT - debt is 48
+        (Logged(spend=500, budget=math.inf), math.nan, Kept.VIOLATED),
+        (Logged(spend=5), math.nan, Kept.INCONCLUSIVE),
+        (Logged(spend=-5, budget=10), math.nan, Kept.INCONCLUSIVE),
+    ],
+)
+def test_a_claimed_budget_cannot_exceed_what_k_and_length_grant(
+    logged: Logged, debt: float, verdict: Kept
+) -> None:
+    one = replace(trajectory(KEY, [], debt=debt), logged=logged)
+    assert foreign_verdict(one, limit=50) == verdict
+
+
+def test_without_its_rule_a_claimed_budget_must_at_least_be_finite() -> None:
+    endless = replace(trajectory(KEY, []), logged=Logged(spend=500, budget=math.inf))
+    assert foreign_verdict(endless, ledger=False) == Kept.INCONCLUSIVE
+
+
+def test_a_logs_own_sums_and_totals_speak_against_it() -> None:
+    quiet = trajectory(KEY, [0.0] * 5)
+    told = Logged(cumulative=np.array([0, 0, 50.0, 50.0, 50.0]))
+    assert foreign_verdict(replace(quiet, logged=told)) == Kept.VIOLATED
+    assert foreign_verdict(replace(quiet, logged=Logged(500.0, 8.0))) == Kept.INCONCLUSIVE
+
+
+def test_float32_sums_of_a_large_budget_are_forgiven() -> None:
+    wide = Key("p", "m", 10.0, 0)
+    for over, verdict in ((0.008, Kept.WITHIN), (0.012, Kept.VIOLATED)):
+        charge = [10.0] * 999 + [10.0 + over]
+        one = trajectory(wide, charge, allowance=[20.0] * 1000)
+        assert foreign_verdict(one, limit=1000) == verdict
 
 
 def test_a_trajectory_recorded_twice_is_refused() -> None:

@@ -66,7 +66,7 @@ def test_an_overspending_table_exits_with_one(tmp_path: Path) -> None:
         (["import", "t.csv", "--k", "-3", "--out", "r"], "k must be at least 0"),
         (["import", "t.csv", "--ledger", "bank", "--out", "r"], "ledger must be one of banking"),
         (["import", "t.csv", "--mechanism", "../x", "--out", "r"], "a path out of its directory"),
-        (["check", "nowhere"], "nowhere is not a run directory"),
+        (["check", "nowhere"], "nowhere does not exist"),
         (["check", "t.csv", "t.csv"], "t.csv:2: no known log"),
     ],
 )

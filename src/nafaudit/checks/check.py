@@ -54,6 +54,46 @@ class Facts:
         logged = trajectory.logged
         return logged.granted if logged is not None and logged.granted.size else None
 
+    def ceiling(self, trajectory: Trajectory) -> NDArray[np.float64]:
+        """The most that can have been granted at every step; at the end, without steps.
+
+        The least of what the ledger grants, what the log says it granted, and K = kT: a claim
+        cannot raise it. A debt that is unknown or negative counts as none. Infinite where
+        nothing limits it.
+        """
+        key, logged, n = trajectory.key, trajectory.logged, len(trajectory)
+        limits = np.full(n or 1, np.inf)
+        if math.isinf(key.k):
+            return limits
+        if logged is not None and n and logged.granted.size == n:
+            limits = np.fmin(limits, logged.granted)
+        if logged is not None and not n:
+            limits = np.fmin(limits, logged.budget)
+        if self.ledger is not None:
+            debt = 0.0 if math.isnan(trajectory.debt) else max(0.0, trajectory.debt)
+            if n:
+                limits = np.fmin(limits, self.ledger.accrued(key.k, debt, trajectory.steps.token))
+            for length in (self.max_new_tokens, _length(trajectory)):
+                if length:
+                    unwritten = np.zeros(length, np.int32)
+                    limits = np.fmin(limits, self.ledger.accrued(key.k, debt, unwritten)[-1])
+        return np.asarray(np.maximum(limits, 0.0))
+
+    def limited(self, trajectory: Trajectory) -> bool:
+        """True if the ceiling is the budget itself, not only something it cannot exceed."""
+        logged = trajectory.logged
+        if math.isinf(trajectory.key.k):
+            return True
+        if self.ledger is not None and not math.isnan(trajectory.debt) and len(trajectory):
+            return True
+        if logged is None:
+            return False
+        if len(trajectory):
+            return bool(
+                logged.granted.size == len(trajectory) and np.isfinite(logged.granted).all()
+            )
+        return math.isfinite(logged.budget)
+
     def budget(self, trajectory: Trajectory) -> float:
         """B at the trajectory's own end; NaN if unknown."""
         granted = self.granted(trajectory)
@@ -84,6 +124,14 @@ class RunCheck(Protocol):
     def findings(self, arm: Arm) -> list[Finding]:
         """Answers for one arm; nothing if the question does not arise for it."""
         ...
+
+
+def _length(trajectory: Trajectory) -> int:
+    """Tokens that a log of totals says were written; 0 if it does not say."""
+    logged = trajectory.logged
+    if logged is None or len(trajectory) or not 0 < logged.length < 1e9:
+        return 0
+    return int(logged.length)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,7 +27,8 @@ class Invariant:
         facts: Of the run; without its ledger only steps and logged grants are compared.
         trajectories: How many were seen.
         violations: How many of them overspent.
-        unjudged: How many hold a NaN, or a negative charge that would hide a later excess.
+        unjudged: How many could not be judged: a number is missing, infinite, negative or
+            contradicted by the log's own totals.
         prompts: Ids of the prompts seen.
     """
 
@@ -42,25 +44,29 @@ class Invariant:
         steps, key = trajectory.steps, trajectory.key
         self.trajectories += 1
         self.prompts.add(key.prompt)
+        ceiling, facts = self.facts.ceiling(trajectory), self.facts
+        usable = facts.limited(trajectory) and not _contradicts_itself(trajectory)
         if len(trajectory):
-            limit = steps.allowance
-            excess = _excess(steps.charge, limit)
-            unusable = bool(np.isnan(excess).any() or (steps.charge < 0).any())
-            granted = self.facts.granted(trajectory)
-            if granted is not None:
-                # fmax: a NaN in the sums must not cover an excess of a step.
-                grants = np.maximum(granted, 0.0)
-                excess = np.fmax(excess, _excess(np.cumsum(steps.charge), grants))
+            step = _excess(steps.charge, steps.allowance)
+            prefix = _excess(np.cumsum(steps.charge), ceiling)
+            logged = trajectory.logged
+            if logged is not None and logged.cumulative.size == len(trajectory):
+                prefix = np.fmax(prefix, _excess(logged.cumulative, ceiling))
+            endless = np.isposinf(steps.allowance) & np.isfinite(key.k)
+            usable &= not (np.isnan(step) | (steps.charge < 0) | endless).any()
+            slack = facts.tolerance(ceiling if facts.foreign else steps.allowance)
+            over = (step > facts.tolerance(steps.allowance)) | (prefix > slack)
+            # fmax: a NaN in the sums must not cover an excess of a step.
+            excess = np.fmax(step, prefix)
         else:
-            limit = np.maximum([self.facts.budget(trajectory)], 0.0)
-            excess = _excess(np.array([trajectory.spend]), limit)
-            unusable = bool(np.isnan(excess).any())
-        over = excess > self.facts.tolerance(limit)
+            excess = _excess(np.array([trajectory.spend]), ceiling)
+            usable &= not np.isnan(excess).any() and trajectory.spend >= 0
+            over = excess > facts.tolerance(ceiling)
         if over.any():
             self.violations += 1
             at = int(np.argmax(np.where(over, excess, -np.inf)))
             self.worst.offer(float(excess[at]), key, at)
-        elif unusable:
+        elif not usable:
             self.unjudged += 1
 
     @property
@@ -86,13 +92,22 @@ class Invariant:
         )
         if self.unjudged:
             text = (
-                f"{self.unjudged} of {n} trajectories hold a NaN or a negative charge: not judged"
+                f"{self.unjudged} of {n} trajectories cannot be judged: a number is missing, "
+                "infinite, negative or contradicted by the log's own totals"
             )
         elif n < MIN_TRAJECTORIES:
             text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
         if self.facts.ledger is None:
             text += "; by its own steps and grants, as its ledger is not known here"
         return Finding("invariant", self.verdict, 0, text)
+
+
+def _contradicts_itself(trajectory: Trajectory) -> bool:
+    """True if a log's totals say that more was spent than granted, whatever its steps say."""
+    logged = trajectory.logged
+    if logged is None or not len(trajectory) or math.isinf(trajectory.key.k):
+        return False
+    return logged.spend > max(0.0, logged.budget) + 1e-3 + 1e-6 * abs(logged.budget)
 
 
 def _excess(spent: NDArray[np.float64], limit: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -42,6 +42,7 @@ def train(
 @app.command()
 def workload(
     out: Annotated[Path, typer.Option(help="Where the six files go.")] = Path("lab-workload"),
+    seed: Annotated[int, typer.Option(help="Of every choice but passages and facts.")] = 0,
 ) -> None:
     """Write the lab's prompts as the paper's six JSON Lines files.
 
@@ -49,5 +50,5 @@ def workload(
     """
     from nafaudit.lab.workload import write_workload
 
-    for path in write_workload(out):
+    for path in write_workload(out, seed):
         typer.echo(path)

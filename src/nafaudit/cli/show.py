@@ -88,7 +88,7 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
             arm.kept if judged else "-",
             arm.tested if judged else "-",
             str(arm.invariant.trajectories),
-            f"{use.mean_spend:.1f}" if use.mean_spend < 100 else f"{use.mean_spend:.0f}",
+            _nats(use.mean_spend),
             _percent(use.mean) if judged else "-",
             _percent(use.finding().value) if judged else "-",
             *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
@@ -138,8 +138,14 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
     ]
 
 
+def _nats(spend: float) -> str:
+    if math.isnan(spend):
+        return "-"
+    return f"{spend:.1f}" if spend < 100 else f"{spend:.0f}"
+
+
 def _percent(share: float) -> str:
-    if math.isnan(share):
+    if not math.isfinite(share):
         return "-"
     # Nearly all is not all, and nearly nothing is not nothing.
     whole = 0.0995 <= share < 0.995 or share == 1

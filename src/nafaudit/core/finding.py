@@ -59,8 +59,8 @@ def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slack in nats for other people's logs, which are rounded and in float32."""
-    return np.full(np.shape(limit), 1e-3)
+    """Slack in nats for other people's logs, which are rounded, and summed in float32."""
+    return np.asarray(np.maximum(1e-3, 1e-6 * np.where(np.isfinite(limit), limit, 0.0)))
 
 
 @dataclass(frozen=True)

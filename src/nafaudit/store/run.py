@@ -45,10 +45,8 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.path = path
         if not (path / "design.json").is_file():
-            raise InputError(
-                f"{path} is not a run directory (no design.json); name one that `nafaudit run` "
-                "wrote."
-            )
+            why = "is not a run directory (no design.json)" if path.exists() else "does not exist"
+            raise InputError(f"{path} {why}; name a run that `nafaudit run` or `import` wrote.")
 
     @property
     def design(self) -> dict[str, Any]:

@@ -189,11 +189,11 @@ def _arm(
     declared = [
         name
         for name, plain in (
-            ("constraint", ("kl", "KL", "")),
+            ("constraint", ("kl", "")),
             ("initial_bank", (0,)),
             ("level", ("token",)),
         )
-        if meta.get(name) is not None and meta[name] not in plain
+        if meta.get(name) is not None and _lower(meta[name]) not in plain
     ]
     spec = ours.get("ledger", "banking")
     if declared or not isinstance(spec, str) or ledger_of(spec) is None:
@@ -237,6 +237,10 @@ def _debt(prefix: Mapping[str, Any], where: str, context: Context) -> float:
     return found[0]
 
 
+def _lower(value: Any) -> Any:
+    return value.lower() if isinstance(value, str) else value
+
+
 def _steps(
     data: Mapping[str, Any], where: str, context: Context
 ) -> tuple[Steps, NDArray[np.float64], NDArray[np.float64]]:
@@ -246,8 +250,9 @@ def _steps(
         context.hygiene.add("empty-steps", where)
         return no_steps(), np.empty(0), np.empty(0)
     steps = [mapping(row, "per_step_log[]", where) for row in rows]
+    first = 1 if steps[0].get("t") == 1 else 0
     for position, step in enumerate(steps):
-        if step.get("t") is not None and step["t"] not in (position, position + 1):
+        if step.get("t") is not None and step["t"] != position + first:
             raise InputError(
                 f"{where}: step {position} of per_step_log says t = {str(step['t'])[:20]}; steps "
                 "are missing or out of order."
