@@ -26,7 +26,10 @@ def test_import_check_export_without_torch(tmp_path: Path) -> None:
     assert f"(first: {log}:1)" in done.stdout
     done = call("check", "r", "--json", cwd=tmp_path, code=code)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verdicts"][0]["kept"] == "WITHIN"
+    data = json.loads(done.stdout)
+    assert data["verdicts"][0]["kept"] == "WITHIN"
+    noticed = {f["check"]: f["value"] for f in data["findings"] if f["k"] is None}
+    assert noticed["import: pad-tail"] == 50
     assert "hygiene: 50 x pad-tail" in done.stderr
     done = call("export", "r", "--out", "e", cwd=tmp_path, code=code)
     assert done.stdout == "e/trajectories_k1_test.jsonl\n"

@@ -17,6 +17,7 @@ from rich.table import Table
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
+from nafaudit.store.foreign import import_report
 from nafaudit.store.run import Run
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
@@ -178,8 +179,27 @@ def _as_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any]:
             }
             for arm in arms
             for finding in arm.findings
-        ],
+        ]
+        + _import_findings(run),
     }
+
+
+def _import_findings(run: Run) -> list[dict[str, Any]]:
+    """What an import dropped, reinterpreted or noticed, as findings about the whole log."""
+    report = import_report(run)
+    return [
+        {
+            "mechanism": None,
+            "k": None,
+            "check": f"import: {note['kind']}",
+            "verdict": str(Answer.SUSPECT),
+            "value": note["count"],
+            "numbers": {},
+            "witness": None,
+            "text": f"{note['text']} (first: {note['first']})",
+        }
+        for note in (report["notes"] if report else [])
+    ]
 
 
 def _verdict(arm: ArmResult) -> dict[str, Any]:
