@@ -143,6 +143,8 @@ def test_what_a_log_leaves_out_cannot_make_it_look_kept() -> None:
         (Logged(spend=7, budget=48, length=10), 2.0, Kept.WITHIN),
         (Logged(spend=900, budget=1000), 2.0, Kept.VIOLATED),  # kT - debt is 48
         (Logged(spend=500, budget=math.inf), math.nan, Kept.VIOLATED),
+        (Logged(spend=5, length=10), 2.0, Kept.WITHIN),  # no budget claimed: own B is 8
+        (Logged(spend=9, length=10), 2.0, Kept.VIOLATED),
         (Logged(spend=5), math.nan, Kept.INCONCLUSIVE),
         (Logged(spend=-5, budget=10), math.nan, Kept.INCONCLUSIVE),
     ],

@@ -81,25 +81,21 @@ class Facts:
 
     def limited(self, trajectory: Trajectory) -> bool:
         """True if the ceiling is the budget itself, not only something it cannot exceed."""
-        logged = trajectory.logged
+        logged, n = trajectory.logged, len(trajectory)
         if math.isinf(trajectory.key.k):
             return True
-        if self.ledger is not None and not math.isnan(trajectory.debt) and len(trajectory):
+        known = self.ledger is not None and not math.isnan(trajectory.debt)
+        if known and (n or _length(trajectory)):
             return True
         if logged is None:
             return False
-        if len(trajectory):
-            return bool(
-                logged.granted.size == len(trajectory) and np.isfinite(logged.granted).all()
-            )
+        if n:
+            return bool(logged.granted.size == n and np.isfinite(logged.granted).all())
         return math.isfinite(logged.budget)
 
     def budget(self, trajectory: Trajectory) -> float:
-        """B at the trajectory's own end; NaN if unknown."""
-        granted = self.granted(trajectory)
-        if granted is not None and granted.size:
-            return float(granted[-1])
-        return trajectory.logged.budget if trajectory.logged is not None else math.nan
+        """B at the trajectory's own end, 0 if it was still in debt; NaN if unknown."""
+        return float(self.ceiling(trajectory)[-1]) if self.limited(trajectory) else math.nan
 
 
 class Check(Protocol):
