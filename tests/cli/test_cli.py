@@ -213,7 +213,14 @@ def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
     options: list[str], tmp_path: Path
 ) -> None:
     long = [*options, "--max-new-tokens", "400", "--out", "r", "--batch", "4"]
-    child = subprocess.Popen([*NAFAUDIT, *long], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    child = subprocess.Popen(
+        [*NAFAUDIT, *long],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts its background jobs deaf to Ctrl-C, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     journal = tmp_path / "r" / "journal.jsonl"
     deadline = time.monotonic() + 180
     while not journal.exists():
