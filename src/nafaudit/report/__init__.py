@@ -1,0 +1,1 @@
+"""What people read: pages, figures and recomputed tables, as pure functions of numbers on disk."""

@@ -1,0 +1,84 @@
+"""Figures: same numbers, same bytes; nobody's settings leak in or out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import matplotlib as mpl
+import pytest
+
+from nafaudit.report.figures.style import (
+    MARKERS,
+    PALETTE,
+    as_bytes,
+    canvas,
+    inline_svg,
+    save,
+    style,
+)
+
+
+def _draw(kind: str) -> bytes:
+    with style():
+        figure, axes = canvas()
+        axes.plot([1, 2, 3], [1, 4, 9], label="a < b")
+        axes.bar([1, 2], [2, 3], hatch="///")
+        axes.legend()
+        return as_bytes(figure, kind)
+
+
+@pytest.mark.parametrize("kind", ["svg", "pdf"])
+def test_same_numbers_same_bytes_whatever_was_set_before(kind: str) -> None:
+    first = _draw(kind)
+    with mpl.rc_context({"font.size": 30, "lines.linewidth": 9, "svg.hashsalt": "other"}):
+        assert _draw(kind) == first
+        assert mpl.rcParams["font.size"] == 30
+
+
+def test_another_process_on_another_day_draws_the_same() -> None:
+    program = (
+        "import hashlib, tests.report.test_style as t\n"
+        "print(hashlib.sha256(t._draw('svg') + t._draw('pdf')).hexdigest())"
+    )
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "86400", "PYTHONHASHSEED": "7"}
+    shown = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=Path(__file__).parents[2],
+    )
+    assert shown.stdout.strip() == hashlib.sha256(_draw("svg") + _draw("pdf")).hexdigest()
+
+
+def test_no_date_and_no_version_in_a_file() -> None:
+    for kind in ("svg", "pdf"):
+        content = _draw(kind)
+        assert mpl.__version__.encode() not in content
+        assert not re.search(rb"20\d\d-\d\d-\d\d|D:20\d\d", content)
+
+
+def test_saved_as_svg_and_pdf_with_dots_kept(tmp_path: Path) -> None:
+    with style():
+        figure, _ = canvas()
+        paths = save(figure, tmp_path / "new" / "spend_k0.5")
+    assert [path.name for path in paths] == ["spend_k0.5.svg", "spend_k0.5.pdf"]
+    assert all(path.stat().st_size for path in paths)
+
+
+def test_an_inline_picture_is_described_and_escaped() -> None:
+    with style():
+        figure, _ = canvas()
+        element = inline_svg(figure, 'spend "Z" < K')
+    assert element.startswith('<svg role="img" aria-label="spend &quot;Z&quot; &lt; K"')
+    assert element.endswith("</svg>")
+
+
+def test_every_colour_has_a_marker_of_its_own() -> None:
+    assert len(PALETTE) == len(MARKERS) == len(set(PALETTE)) == len(set(MARKERS))
