@@ -8,7 +8,6 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,7 +16,7 @@ from rich.table import Table
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
-from nafaudit.store.foreign import import_report
+from nafaudit.report.result import result_json
 from nafaudit.store.run import Run
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
@@ -44,7 +43,7 @@ def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool, source: str | No
     """
     name = source or str(run.path)
     try:
-        shown = json.dumps(_as_json(run, arms, name), indent=2) if as_json else ""
+        shown = json.dumps(result_json(run, arms, name), indent=2) if as_json else ""
         typer.echo(shown or _as_text(run, arms, name))
         sys.stdout.flush()
     except BrokenPipeError:
@@ -158,84 +157,3 @@ def _where(finding: Finding) -> str:
         return ""
     key = finding.witness.key
     return f" (prompt {key.prompt!r}, trajectory {key.trajectory}, step {finding.witness.step})"
-
-
-def _as_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any]:
-    return {
-        "run": name,
-        "design": run.design["hash"],
-        "asked": run.asked,
-        "verdicts": [_verdict(arm) for arm in arms],
-        "findings": [
-            {
-                "mechanism": arm.mechanism,
-                "k": _number(arm.k),
-                "check": finding.check,
-                "verdict": str(finding.verdict),
-                "value": _number(finding.value),
-                "numbers": {name: _number(x) for name, x in finding.numbers.items()},
-                "witness": _witness(finding),
-                "text": finding.text,
-            }
-            for arm in arms
-            for finding in arm.findings
-        ]
-        + _import_findings(run),
-    }
-
-
-def _import_findings(run: Run) -> list[dict[str, Any]]:
-    """What an import dropped, reinterpreted or noticed, as findings about the whole log."""
-    report = import_report(run)
-    return [
-        {
-            "mechanism": None,
-            "k": None,
-            "check": f"import: {note['kind']}",
-            "verdict": str(Answer.SUSPECT),
-            "value": note["count"],
-            "numbers": {},
-            "witness": None,
-            "text": f"{note['text']} (first: {note['first']})",
-        }
-        for note in (report["notes"] if report else [])
-    ]
-
-
-def _verdict(arm: ArmResult) -> dict[str, Any]:
-    regime, use = arm.regime, arm.utilisation
-    return {
-        "mechanism": arm.mechanism,
-        "k": _number(arm.k),
-        "baseline": arm.is_baseline,
-        "kept": str(arm.kept),
-        "tested": str(arm.tested),
-        "worth": str(arm.worth),
-        "trajectories": arm.invariant.trajectories,
-        "violations": arm.invariant.violations,
-        "spend": {"mean": _number(use.mean_spend)},
-        "utilisation": {
-            "mean": _number(use.mean),
-            "p95": _number(use.quantile(0.95)),
-            "max": _number(use.finding().value),
-        },
-        "recall": {"mean": _number(arm.copying.mean), "scored": len(arm.copying.recalls)},
-        "regime": {
-            "forced": _number(regime.share(regime.forced)),
-            "active": _number(regime.share(regime.active)),
-            "free": _number(regime.share(regime.free)),
-        },
-        "trajectories_active": _number(regime.acted_share),
-    }
-
-
-def _witness(finding: Finding) -> dict[str, Any] | None:
-    if finding.witness is None:
-        return None
-    key = finding.witness.key
-    return {"prompt": key.prompt, "trajectory": key.trajectory, "step": finding.witness.step}
-
-
-def _number(value: float) -> float | str:
-    """Strict JSON has no NaN and no infinity."""
-    return value if math.isfinite(value) else str(value)
