@@ -1,0 +1,112 @@
+"""KL-anchored decoding behind the black-box door: the sound decoder that faults are made from.
+
+It shares the solver with the engine and nothing else. Each method is one thing that a decoder
+can get wrong, so a faulty decoder is a subclass that overrides one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from nafaudit.core.draws import Stream, gumbel
+from nafaudit.core.ledger import RISKY_ONLY
+from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.doors import STEP_CLAIMS, Law, Output, Request, World, debt_of
+
+
+@dataclass
+class Row:
+    """An output in the making: what was written, and what was said of each step."""
+
+    request: Request
+    debt: float
+    tokens: list[int] = field(default_factory=list)
+    spent: float = 0.0
+    claims: dict[str, list[float]] = field(
+        default_factory=lambda: {name: [] for name in STEP_CLAIMS}
+    )
+
+    @property
+    def prefix(self) -> tuple[int, ...]:
+        """Prompt and output so far."""
+        return (*self.request.prompt, *self.tokens)
+
+    @property
+    def step(self) -> int:
+        """How many tokens are written."""
+        return len(self.tokens)
+
+
+class AnchoredDecoder:
+    """Serves the largest mixture that the running budget pays for, and charges for it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Writes all requests, one step of every open row at a time."""
+        rows = [Row(request, self.debt(request)) for request in requests]
+        while active := [row for row in rows if not self.ended(row)]:
+            safe, risky = self.world.laws([row.prefix for row in active])
+            allowance = np.array([self.allowance(row) for row in active])
+            law, charge, theta = self.serve(safe, risky, allowance)
+            for i, row in enumerate(active):
+                token = self.draw(row, law[i], safe[i], risky[i])
+                drawn = (law[i, token], safe[i, token], risky[i, token])
+                said = (allowance[i], charge[i], theta[i], *drawn)
+                for name, value in zip(STEP_CLAIMS, said, strict=True):
+                    row.claims[name].append(float(value))
+                self.pay(row, float(charge[i]), float(law[i, token] - safe[i, token]))
+                row.tokens.append(token)
+        return [self.output(row) for row in rows]
+
+    def debt(self, request: Request) -> float:
+        """What the prompt owes before the first token."""
+        return debt_of(self.world, request.prompt)
+
+    def allowance(self, row: Row) -> float:
+        """k_t = max(0, (t+1) k - spent - debt)."""
+        k = row.request.k
+        if k == RISKY_ONLY:
+            return k
+        return max(0.0, (row.step + 1) * k - row.spent - row.debt)
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """The law that is sampled, its charge, and the weight of the risky law, row by row."""
+        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (safe, risky, allowance)]
+        served = Anchored().serve([()] * len(safe), *tensors)
+        return served.law.numpy(), served.charge.numpy(), served.theta.numpy()
+
+    def draw(self, row: Row, law: Law, safe: Law, risky: Law) -> int:
+        """The token: argmax of log p and noise that only seed, step and token id decide."""
+        return int(np.argmax(law + gumbel(Stream(row.request.seed), row.step, len(law))))
+
+    def pay(self, row: Row, charge: float, ratio: float) -> None:
+        """Books a step; `ratio` is log p_served - log p_safe of its token."""
+        row.spent += charge
+
+    def ended(self, row: Row) -> bool:
+        """True after a stop token, or at the length limit."""
+        return row.step == row.request.max_new_tokens or bool(
+            row.tokens and row.tokens[-1] in self.world.stops
+        )
+
+    def output(self, row: Row) -> Output:
+        """What is handed back."""
+        said = [row.claims[name] for name in STEP_CLAIMS]
+        allowance, charge, theta, served, safe, risky = said
+        return Output(
+            row.tokens,
+            allowance=allowance,
+            charge=charge,
+            theta=theta,
+            served=served,
+            safe=safe,
+            risky=risky,
+            debt=row.debt,
+            spend=row.spent,
+        )
