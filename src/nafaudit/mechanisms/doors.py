@@ -154,7 +154,8 @@ def debt_of(world: World, prompt: Sequence[int]) -> float:
     """The promised prefix debt of a prompt, in nats."""
     if len(prompt) < 2:
         return 0.0
-    safe, risky = world.along(prompt[:-1])
+    # The whole prompt, as the engine reads it: a product of fewer rows may differ in a bit.
+    safe, risky = world.along(prompt)
     rows, following = np.arange(len(prompt) - 1), np.asarray(prompt[1:])
     with np.errstate(invalid="ignore"):
         ratios = risky[rows, following] - safe[rows, following]

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib
-import inspect
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,6 +13,7 @@ from nafaudit.core.errors import InputError, LawError, nearest
 from nafaudit.core.ledger import Banking
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import kl
+from nafaudit.mechanisms.plugins import build, source_hash
 from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
 
 
@@ -44,9 +39,9 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
     if ":" not in spec:
         raise InputError(
             f"unknown mechanism {spec!r}{nearest(spec, BUILDERS)} Known: {', '.join(BUILDERS)}; "
-            "your own is package.module:Class."
+            "your own is package.module:Class or file.py:Class."
         )
-    plugin = _load(spec)
+    plugin = build(spec)
     if all(hasattr(plugin, part) for part in ("rule", "ledger", "debt")):
         rule, ledger, debt = plugin.rule, plugin.ledger, plugin.debt
     else:
@@ -61,7 +56,7 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
             f"{spec}: its ledger has no `spec`, the string under which a design records it; see "
             "nafaudit.core.ledger.Ledger."
         )
-    name = f"{spec}@{_source_hash(plugin)}:debt={debt.definition},n={debt.n}"
+    name = f"{spec}@{source_hash(plugin)}:debt={debt.definition},n={debt.n}"
     return Mechanism(name, Guarded(rule, spec), ledger, debt)
 
 
@@ -107,27 +102,3 @@ def _honest_theta(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
     inside = torch.where((served.theta > 0) & (served.theta < 1), served.theta, torch.nan)
     theta = torch.where((served.law == risky).all(dim=-1), 1.0, inside)
     return torch.where((served.law == safe).all(dim=-1), 0.0, theta)
-
-
-def _load(spec: str) -> Any:
-    module_name, _, class_name = spec.partition(":")
-    # A console script does not look in the directory it is called from; its user expects it to.
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.append(here)
-    try:
-        return getattr(importlib.import_module(module_name), class_name)()
-    except Exception as error:  # anything may happen while their code is imported
-        raise InputError(
-            f"cannot build mechanism {spec!r}: {type(error).__name__}: {error}. Give "
-            "package.module:Class, importable from here, whose class takes no arguments."
-        ) from error
-
-
-def _source_hash(plugin: object) -> str:
-    """Short hash of the module's source: an edited rule is another rule."""
-    module = inspect.getmodule(type(plugin))
-    try:
-        source = inspect.getsource(module) if module else ""
-    except (OSError, TypeError):
-        source = ""
-    return hashlib.sha256(source.encode()).hexdigest()[:12]

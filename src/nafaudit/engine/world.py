@@ -1,0 +1,179 @@
+"""Two checkpoints as a `World`: what a black-box decoder asks the models through.
+
+It keeps the rows of the last call, so that a decoder that asks for each prefix again, one token
+longer, pays for one token. A row's laws depend neither on its neighbours nor on its place
+(`nafaudit.engine.rows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.errors import InputError
+from nafaudit.engine.rows import Prefilled, RowModel
+from nafaudit.mechanisms.doors import Law
+from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
+from nafaudit.models.pair import Pair
+
+Tokens = tuple[int, ...]
+_PROMPTS_KEPT = 64
+
+
+@dataclass(frozen=True)
+class WorldSettings:
+    """What a world says of itself without loading a model.
+
+    Attributes:
+        size: Number of token ids.
+        stops: Ids that end an output.
+        special: Ids that owe no debt.
+        decoding: Warps and length limit.
+        debt: The promised prefix debt.
+        checkpoints: Where the two models are.
+    """
+
+    size: int
+    stops: frozenset[int]
+    special: frozenset[int]
+    decoding: Decoding
+    debt: DebtRule
+    checkpoints: tuple[str, str]
+
+
+class PairWorld:
+    """A `World` over two checkpoints; they are loaded when a law is first asked for.
+
+    Args:
+        settings: What is known beforehand.
+        load: Loads the pair.
+        width: Positions per row.
+        batch: Rows that are expected in a call; more make room for themselves.
+    """
+
+    def __init__(
+        self, settings: WorldSettings, load: Callable[[], Pair], *, width: int, batch: int
+    ) -> None:
+        self.size, self.stops, self.special = settings.size, settings.stops, settings.special
+        self.decoding, self.debt = settings.decoding, settings.debt
+        self.checkpoints = settings.checkpoints
+        self._load, self._width, self._batch = load, width, batch
+        self._models: tuple[_Reader, _Reader] | None = None
+
+    def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
+        """Next-token log-laws, safe and risky, after each prefix."""
+        wanted = [self._checked(prefix) for prefix in prefixes]
+        if not wanted:
+            return np.empty((0, self.size)), np.empty((0, self.size))
+        safe, risky = (self._law(reader.next(wanted), wanted) for reader in self._readers)
+        return safe, risky
+
+    def along(self, tokens: Sequence[int]) -> tuple[Law, Law]:
+        """The log-laws after tokens[:1], tokens[:2], ..."""
+        read = self._checked(tokens)
+        prefixes = [read[: i + 1] for i in range(len(read))]
+        safe, risky = (self._law(reader.along(read), prefixes) for reader in self._readers)
+        return safe, risky
+
+    @property
+    def _readers(self) -> tuple[_Reader, _Reader]:
+        if self._models is None:
+            pair = self._load()
+            self._known = torch.tensor([t is not None for t in pair.vocabulary.tokens])
+            self._models = tuple(  # type: ignore[assignment]
+                _Reader(model, self._batch, self._width) for model in (pair.safe, pair.risky)
+            )
+        assert self._models is not None
+        return self._models
+
+    def _checked(self, prefix: Sequence[int]) -> Tokens:
+        tokens = tuple(int(token) for token in prefix)
+        if not 1 <= len(tokens) <= self._width:
+            raise InputError(
+                f"a law was asked for after {len(tokens)} tokens; rows of this world have 1 to "
+                f"{self._width}."
+            )
+        if bad := [token for token in tokens if not 0 <= token < self.size]:
+            raise InputError(f"token id {bad[0]} is not one of 0 to {self.size - 1}.")
+        return tokens
+
+    def _law(self, logits: Tensor, prefixes: Sequence[Tokens]) -> Law:
+        x = logits[..., : self.size].to("cpu").masked_fill(~self._known, NEG_INF)
+        seen = None
+        if self.decoding.repetition_penalty != 1.0:
+            seen = torch.zeros(x.shape, dtype=torch.bool)
+            for row, prefix in enumerate(prefixes):
+                seen[row, list(prefix)] = True
+        return np.asarray(log_law(warp(x, seen, self.decoding)).numpy())
+
+
+class _Reader:
+    """One model and the rows it read last."""
+
+    def __init__(self, model: object, batch: int, width: int) -> None:
+        self._model, self._width = model, width
+        self._rows = RowModel(model, batch, width)
+        self._held: list[Tokens] = []
+        self._prompts: dict[Tokens, Prefilled] = {}
+        self._last: tuple[list[Tokens], Tensor] | None = None
+
+    @torch.inference_mode()
+    def along(self, tokens: Tokens) -> Tensor:
+        """Logits after every prefix of some tokens."""
+        seen: list[Tensor] = []
+        self._rows.prefill(tokens, lambda _, logits: seen.append(logits.clone()))
+        return torch.cat(seen)
+
+    @torch.inference_mode()
+    def next(self, wanted: list[Tokens]) -> Tensor:
+        """Logits after each prefix."""
+        if self._last is not None and self._last[0] == wanted:
+            return self._last[1]
+        if len(wanted) > self._rows.rows:
+            self._rows, self._held = RowModel(self._model, len(wanted), self._width), []
+        sources, fresh = self._sources(wanted)
+        logits: dict[int, Tensor] = {}
+        # In the order of their slots, rows only ever move down: nobody is overwritten.
+        for slot, (source, _) in enumerate(sources):
+            if source != slot:
+                self._rows.move(source, slot)
+        stepped = [wanted[i] for _, i in sources]
+        if stepped:
+            last = [prefix[-1] for prefix in stepped]
+            out = self._rows.step(last, [len(prefix) - 1 for prefix in stepped])
+            logits |= {i: out[slot] for slot, (_, i) in enumerate(sources)}
+        for slot, i in enumerate(fresh, start=len(sources)):
+            prompt = self._prompt(wanted[i])
+            self._rows.admit(slot, prompt)
+            logits[i] = prompt.logits
+        self._held = stepped + [wanted[i] for i in fresh]
+        together = torch.stack([logits[i] for i in range(len(wanted))])
+        self._last = (list(wanted), together)
+        return together
+
+    def _sources(self, wanted: list[Tokens]) -> tuple[list[tuple[int, int]], list[int]]:
+        """(slot, index) of the prefixes that extend a held row by a token; the other indices."""
+        slots: dict[Tokens, list[int]] = {}
+        for slot, held in reversed(list(enumerate(self._held))):
+            slots.setdefault(held, []).append(slot)
+        sources, fresh = [], []
+        for i, prefix in enumerate(wanted):
+            found = slots.get(prefix[:-1])
+            if found:
+                sources.append((found.pop(), i))
+            else:
+                fresh.append(i)
+        return sorted(sources), fresh
+
+    def _prompt(self, tokens: Tokens) -> Prefilled:
+        if tokens not in self._prompts:
+            if len(self._prompts) >= _PROMPTS_KEPT:
+                self._prompts.pop(next(iter(self._prompts)))
+            self._prompts[tokens] = self._rows.prefill(tokens, lambda _, __: None)
+        return self._prompts[tokens]
