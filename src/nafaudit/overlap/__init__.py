@@ -1,5 +1,37 @@
-"""How much an output repeats of a reference; one definition each."""
+"""How much an output repeats of a reference; one definition each.
 
-from nafaudit.overlap.near_verbatim import near_verbatim_recall
+`measure` gives every metric of one output as a frozen `Overlap`; `prepare` makes a reference
+ready for many outputs; `spans` says where in the output the copied text stands; `paper_scores`
+are the two scores of the paper's own files, where a missing reference is 0.
+"""
 
-__all__ = ["near_verbatim_recall"]
+from nafaudit.overlap.metrics import (
+    METRICS,
+    MIN_BLOCK,
+    Overlap,
+    RougeL,
+    measure,
+    ngram_jaccard,
+    rouge_l,
+)
+from nafaudit.overlap.near_verbatim import MIN_SPAN, near_verbatim_recall
+from nafaudit.overlap.paper import PaperScores, paper_scores
+from nafaudit.overlap.spans import spans
+from nafaudit.overlap.words import Reference, prepare
+
+__all__ = [
+    "METRICS",
+    "MIN_BLOCK",
+    "MIN_SPAN",
+    "Overlap",
+    "PaperScores",
+    "Reference",
+    "RougeL",
+    "measure",
+    "near_verbatim_recall",
+    "ngram_jaccard",
+    "paper_scores",
+    "prepare",
+    "rouge_l",
+    "spans",
+]

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from difflib import SequenceMatcher
+import re
+from collections.abc import Iterable, Iterator
+
+from nafaudit.overlap.runs import Block, match_lengths, matching_blocks
+from nafaudit.overlap.words import UNKNOWN, prepare, words_of
 
 MIN_SPAN = 20
 """Shorter spans do not count as copying."""
 
 MAX_GAP = 2
 MAX_DRIFT = 1
+
+_TOO_WIDE = re.compile(f"{UNKNOWN}{{{MAX_GAP + 1},}}")
 
 
 def near_verbatim_recall(output: str, reference: str, *, min_span: int = MIN_SPAN) -> float:
@@ -28,26 +33,40 @@ def near_verbatim_recall(output: str, reference: str, *, min_span: int = MIN_SPA
         ValueError: if the reference is shorter than ``min_span`` words, so that no output could
             ever count.
     """
-    given, wanted = output.lower().split(), reference.lower().split()
-    if len(wanted) < min_span:
+    wanted = prepare(reference)
+    if len(wanted.words) < min_span:
         raise ValueError(
-            f"reference has {len(wanted)} words, fewer than min_span={min_span}; "
+            f"reference has {len(wanted.words)} words, fewer than min_span={min_span}; "
             "give a longer reference or a smaller min_span"
         )
-    return sum(n for n in _span_lengths(given, wanted) if n >= min_span) / len(wanted)
+    code = wanted.encode(words_of(output))
+    blocks = matching_blocks(code, wanted.code, match_lengths(code, wanted.code))
+    return near_verbatim_words(blocks, min_span) / len(wanted.words)
 
 
-def _span_lengths(given: list[str], wanted: list[str]) -> Iterator[int]:
-    # difflib's junk heuristic would drop frequent words of long outputs.
-    blocks = SequenceMatcher(None, given, wanted, autojunk=False).get_matching_blocks()[:-1]
+def near_verbatim_words(blocks: Iterable[Block], min_span: int = MIN_SPAN) -> int:
+    """Matching words in merged spans of at least `min_span` of them."""
+    return sum(size for size in _span_sizes(blocks) if size >= min_span)
+
+
+def possible(code: str, min_span: int = MIN_SPAN) -> bool:
+    """False if no span can be long enough, told from an encoded output alone.
+
+    A span is never wider apart than `MAX_GAP`, so it lies between gaps of more unknown words.
+    """
+    parts = _TOO_WIDE.split(code)
+    return any(len(part) - part.count(UNKNOWN) >= min_span for part in parts)
+
+
+def _span_sizes(blocks: Iterable[Block]) -> Iterator[int]:
     matched, end_given, end_wanted = 0, 0, 0
     for block in blocks:
-        gap_given, gap_wanted = block.a - end_given, block.b - end_wanted
+        gap_given, gap_wanted = block.output - end_given, block.reference - end_wanted
         joined = max(gap_given, gap_wanted) <= MAX_GAP and abs(gap_given - gap_wanted) <= MAX_DRIFT
         if matched and not joined:
             yield matched
             matched = 0
         matched += block.size
-        end_given, end_wanted = block.a + block.size, block.b + block.size
+        end_given, end_wanted = block.output + block.size, block.reference + block.size
     if matched:
         yield matched
