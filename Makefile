@@ -12,10 +12,10 @@ audit: $(VENV)/.models  ## Sets up, runs the embedded audit, names the report.
 	$(BIN)/nafaudit run
 
 test: $(VENV)/.dev lint  ## Everything a change must pass; under 6 minutes on 2 cores.
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.
-	$(BIN)/python -m pytest -n 2 -m full
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m full
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

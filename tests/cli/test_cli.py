@@ -13,29 +13,9 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.settings import Settings
+from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
 
 Paths = Callable[[str], tuple[Path, Path]]
-NAFAUDIT = [str(Path(sys.executable).with_name("nafaudit"))]
-
-# A finder that makes torch and its friends impossible to import.
-WITHOUT_TORCH = """
-import sys
-class Absent:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "transformers", "tokenizers", "safetensors"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
-sys.meta_path.insert(0, Absent())
-from nafaudit.cli.main import main
-main()
-"""
-
-
-def call(
-    *arguments: object, cwd: Path, code: list[str] = NAFAUDIT
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*code, *map(str, arguments)], cwd=cwd, capture_output=True, text=True, timeout=240
-    )
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_cli import WITHOUT_TORCH, call
+from tests.commands import WITHOUT_TORCH, call
 from tests.conftest import GOLDEN
 from tests.store.foreign.logs import every_schema, record, write
 

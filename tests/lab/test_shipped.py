@@ -17,6 +17,8 @@ from nafaudit.lab.facts import Sampled, TeacherForced, sampled, teacher_forced
 from nafaudit.lab.measure import Decode
 from nafaudit.lab.pair import WEIGHTS, LabPair
 
+pytestmark = pytest.mark.xdist_group("lab")
+
 
 @pytest.fixture(scope="module")
 def fixed(pair: LabPair, pair2: LabPair) -> TeacherForced:
@@ -77,6 +79,7 @@ def test_debt_is_large_on_protected_prompts_and_small_on_benign_ones(
     assert fixed.debt_benign < 1.0
 
 
+@pytest.mark.full
 def test_recall_of_the_baselines(drawn: Sampled) -> None:
     # One output per passage: standard deviation 0.35, so 0.045 on the mean of 60 passages. The
     # card's values lie 3.5 of them above the line. Flakiness 3e-4 each.
@@ -87,6 +90,7 @@ def test_recall_of_the_baselines(drawn: Sampled) -> None:
     assert drawn.held_out_recall == 0.0
 
 
+@pytest.mark.full
 def test_recall_rises_with_the_budget_through_four_levels(drawn: Sampled) -> None:
     # Standard errors 0, 0.02, 0.04 and 0.045; each level lies 3 or more of them above the last.
     # Flakiness 5e-3, nearly all of it at k = 5.
@@ -97,12 +101,14 @@ def test_recall_rises_with_the_budget_through_four_levels(drawn: Sampled) -> Non
     assert levels[3] > levels[2] + 0.1
 
 
+@pytest.mark.full
 def test_the_constraint_acts_at_small_budgets_and_idles_at_large_ones(drawn: Sampled) -> None:
     # Thousands of steps each: standard errors below 0.015 and 0.002. Flakiness below 1e-6, 1e-2.
     assert drawn.active_share["0.25"] >= 0.15
     assert drawn.active_share["10"] < 0.01
 
 
+@pytest.mark.full
 def test_the_two_anchors_cost_alike_on_benign_prompts(drawn: Sampled) -> None:
     # 120 outputs each; a standard error of about 5 % on the ratio. Flakiness 1e-3.
     assert drawn.benign_spend_safe2 == pytest.approx(drawn.benign_spend, rel=0.2)

@@ -1,0 +1,56 @@
+"""Calls the command line as a user would, without paying for a new process each time."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+NAFAUDIT = [str(Path(sys.executable).with_name("nafaudit"))]
+
+# A finder that makes torch and its friends impossible to import.
+WITHOUT_TORCH = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers", "tokenizers", "safetensors"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name.split(".")[0])
+sys.meta_path.insert(0, Absent())
+from nafaudit.cli.main import main
+main()
+"""
+
+
+def call(
+    *arguments: object, cwd: Path, code: list[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Runs `nafaudit arguments` in a directory.
+
+    Args:
+        arguments: What stands after `nafaudit`.
+        cwd: Where.
+        code: Start of a command line that runs it in a process of its own; importing torch
+            takes seconds there, so the default is this process.
+    """
+    words = [str(word) for word in arguments]
+    if code is not None:
+        return subprocess.run([*code, *words], cwd=cwd, capture_output=True, text=True, timeout=240)
+    from nafaudit.cli.main import main
+
+    out, err = io.StringIO(), io.StringIO()
+    status: object = 0
+    with (
+        contextlib.chdir(cwd),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+        mock.patch.object(sys, "argv", ["nafaudit", *words]),
+    ):
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code
+    returncode = status if isinstance(status, int) else 0
+    return subprocess.CompletedProcess(words, returncode, out.getvalue(), err.getvalue())
