@@ -55,7 +55,7 @@ class AnchoredDecoder:
             allowance = np.array([self.allowance(row) for row in active])
             law, charge, theta = self.serve(safe, risky, allowance)
             for i, row in enumerate(active):
-                token = self.draw(row, law[i], safe[i], risky[i])
+                token = self.draw(row, self.sampled(row, law[i], safe[i], risky[i]))
                 drawn = (law[i, token], safe[i, token], risky[i, token])
                 said = (allowance[i], charge[i], theta[i], *drawn)
                 for name, value in zip(STEP_CLAIMS, said, strict=True):
@@ -81,7 +81,11 @@ class AnchoredDecoder:
         served = Anchored().serve([()] * len(safe), *tensors)
         return served.law.numpy(), served.charge.numpy(), served.theta.numpy()
 
-    def draw(self, row: Row, law: Law, safe: Law, risky: Law) -> int:
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The log-law that the token is really drawn from: the served one."""
+        return law
+
+    def draw(self, row: Row, law: Law) -> int:
         """The token: argmax of log p and noise that only seed, step and token id decide."""
         return int(np.argmax(law + gumbel(Stream(row.request.seed), row.step, len(law))))
 
