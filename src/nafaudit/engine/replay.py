@@ -1,0 +1,140 @@
+"""Replays what was written, many texts at once: prompt ids, output ids and a promise are enough.
+
+Trajectories of different budgets often wrote the same tokens; their laws are computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nafaudit.core.draws import Stream
+from nafaudit.core.replayed import Replayed
+from nafaudit.core.trajectory import Key
+from nafaudit.engine.laws import Piece, Reader, Text, prompt_logp
+from nafaudit.mechanisms.protocols import Mechanism, Served
+from nafaudit.mechanisms.replay import Replayer, Task, debt_of_laws
+
+# Laws are asked for in pieces of this many numbers, so that they stay in a processor's cache.
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Written:
+    """What somebody's decoder wrote, and what is claimed of it.
+
+    Attributes:
+        key: Which trajectory; its budget is the promised one.
+        prompt: Token ids of the prompt.
+        tokens: Token ids that were written; at least one.
+        stopped: True if the last token is a stop token.
+        stream: Key of the draws, if they are ours.
+        theta: Claimed weights, if there are any.
+    """
+
+    key: Key
+    prompt: tuple[int, ...]
+    tokens: NDArray[np.int32]
+    stopped: bool = False
+    stream: Stream | None = None
+    theta: NDArray[np.floating] | None = None
+
+
+class Seen(Protocol):
+    """Looks at every replayed step while its laws are at hand."""
+
+    def __call__(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+        """Takes the steps from `first` on: what was served, and both models' laws."""
+        ...
+
+
+@dataclass
+class _Open:
+    """A text on its way through the models, with the trajectories that wrote it."""
+
+    written: list[Written]
+    prompt_logp: list[list[NDArray[np.float64]]] = field(default_factory=lambda: [[], []])
+    replayers: list[Replayer] = field(default_factory=list)
+
+
+def replay_written(
+    reader: Reader, mechanism: Mechanism, written: Sequence[Written], look: Seen | None = None
+) -> Iterator[Replayed]:
+    """Yields a second record of every trajectory, in an order of our own.
+
+    Args:
+        reader: The pair and its warps.
+        mechanism: The promise: rule, ledger and debt.
+        written: What to replay.
+        look: Shown every step while its laws are at hand.
+    """
+    groups: dict[Text, _Open] = {}
+    for one in written:
+        text = Text(one.prompt, tuple(one.tokens.tolist()))
+        groups.setdefault(text, _Open([])).written.append(one)
+    texts = list(groups)
+    debts: dict[tuple[int, ...], float] = {}
+    for piece in reader.read(texts):
+        text = texts[piece.text]
+        group = groups[text]
+        if text.prompt not in debts:
+            _owe(group, piece, text, reader, mechanism, debts)
+        yield from _replay_piece(group, piece, text, mechanism, debts, look)
+
+
+def _owe(
+    group: _Open,
+    piece: Piece,
+    text: Text,
+    reader: Reader,
+    mechanism: Mechanism,
+    debts: dict[tuple[int, ...], float],
+) -> None:
+    """Collects the prompt's log-probabilities; settles its debt with the last of them."""
+    for column, part in zip(group.prompt_logp, prompt_logp(piece, text.prompt), strict=True):
+        column.append(part)
+    if piece.stop >= len(text.prompt) - 1:
+        safe, risky = (np.concatenate(column) for column in group.prompt_logp)
+        special = reader.pair.vocabulary.special
+        debts[text.prompt] = debt_of_laws(mechanism, text.prompt, special, safe, risky)
+
+
+def _replay_piece(
+    group: _Open,
+    piece: Piece,
+    text: Text,
+    mechanism: Mechanism,
+    debts: dict[tuple[int, ...], float],
+    look: Seen | None,
+) -> Iterator[Replayed]:
+    offset = len(text.prompt) - 1  # the law at this position is of the first written token
+    first, last = max(piece.start, offset), min(piece.stop, len(text.tokens) - 1)
+    if last <= first:
+        return
+    if not group.replayers:
+        debt = debts[text.prompt]
+        group.replayers = [Replayer(mechanism, _task(one, debt)) for one in group.written]
+    rows = 1
+    at = first
+    while at < last:
+        safe, risky = piece.laws(at, min(last, at + rows))
+        rows = max(1, _PIECE // safe.shape[-1])
+        for replayer in group.replayers:
+            served = replayer.feed(safe, risky)
+            if look is not None:
+                whole = Served(*(torch.cat(parts) for parts in zip(*served, strict=True)))
+                look(replayer.task.key, at - offset, whole, safe, risky)
+        at += len(safe)
+    if at == len(text.tokens) - 1:
+        yield from (replayer.result() for replayer in group.replayers)
+        group.replayers = []
+
+
+def _task(one: Written, debt: float) -> Task:
+    return Task(one.key, one.prompt, one.tokens, debt, one.stopped, one.stream, one.theta)

@@ -1,0 +1,320 @@
+"""Replays a trajectory: from laws and tokens to every number that a sound decoder would log.
+
+Laws come in as plain tensors, so the same code replays a run of checkpoints, a lab run and a
+toy world that fits on paper. Nothing of the decoder is believed but its tokens: its debt,
+allowances, weights and charges are claims, held against the result by `nafaudit.checks`.
+
+The allowance of a step depends on every charge before it. Steps are still worked on together:
+the charges of a block are guessed (all of the risky law, or all of the allowance), the block is
+served, and the shadow account says how far the guess was right. What follows a wrong guess is
+served again. The result is that of one step after the other, whatever the rule.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nafaudit.core.draws import Stream, uniforms, words
+from nafaudit.core.errors import LawError
+from nafaudit.core.ledger import Banking, Payment, is_baseline
+from nafaudit.core.replayed import Replayed
+from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
+from nafaudit.mechanisms.doors import World
+from nafaudit.mechanisms.protocols import Mechanism, Served
+from nafaudit.mechanisms.shadow import (
+    ShadowAnchored,
+    divergence,
+    shadow_account,
+    shadow_debt,
+    shadow_rule,
+)
+
+# Laws are worked on in pieces of this many numbers, to stay in a processor's cache.
+_PIECE = 1 << 16
+# Allowances that agree to this are the same; the noise of a forward pass is far larger.
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class Task:
+    """One trajectory to replay.
+
+    Attributes:
+        key: Which one; its budget is the one that was promised.
+        prompt: Token ids of the prompt.
+        tokens: Token ids that were written.
+        debt: Recomputed prefix debt, see `debt_of_laws`.
+        stopped: True if the last token is a stop token.
+        stream: Key of the draws, if they are ours.
+        theta: Claimed weights, to be charged truly; None if nothing is claimed.
+    """
+
+    key: Key
+    prompt: tuple[int, ...]
+    tokens: NDArray[np.int32]
+    debt: float
+    stopped: bool = False
+    stream: Stream | None = None
+    theta: NDArray[np.floating] | None = None
+
+
+@dataclass
+class _Columns:
+    """The numbers of the steps replayed so far."""
+
+    allowance: list[float] = field(default_factory=list)
+    charge: list[float] = field(default_factory=list)
+    theta: list[float] = field(default_factory=list)
+    served: list[float] = field(default_factory=list)
+    safe: list[float] = field(default_factory=list)
+    risky: list[float] = field(default_factory=list)
+    implied: list[float] = field(default_factory=list)
+    shortfall: list[float] = field(default_factory=list)
+    expected: list[int] = field(default_factory=list)
+
+
+class Replayer:
+    """Replays one trajectory, fed its laws in order, in blocks of any size."""
+
+    def __init__(self, mechanism: Mechanism, task: Task) -> None:
+        self.task = task
+        alone = is_baseline(task.key.k)
+        # A baseline is a model alone, whatever rule is audited.
+        self._rule, self.independent = (
+            (ShadowAnchored(), True) if alone else shadow_rule(mechanism.rule)
+        )
+        self._ledger = Banking() if alone else mechanism.ledger
+        self._account = shadow_account(self._ledger, task.key.k, task.debt)
+        self._columns = _Columns()
+        self._reach = len(task.tokens) or 1
+
+    @property
+    def step(self) -> int:
+        """How many steps are replayed."""
+        return len(self._columns.charge)
+
+    def feed(self, safe: Tensor, risky: Tensor) -> list[Served]:
+        """Replays the next steps.
+
+        Args:
+            safe: Log-laws of the safe model [steps, vocabulary], float64, warped.
+            risky: The same of the risky model.
+
+        Returns:
+            What a sound decoder serves, in order, for whoever tests the tokens against it.
+        """
+        if self.step + len(safe) > len(self.task.tokens):
+            raise ValueError(
+                f"{self.step + len(safe)} laws for the {len(self.task.tokens)} tokens of "
+                f"{tuple(self.task.key)}."
+            )
+        size = max(1, _PIECE // safe.shape[-1])
+        served: list[Served] = []
+        for start in range(0, len(safe), size):
+            served += self._feed(safe[start : start + size], risky[start : start + size])
+        return served
+
+    def result(self) -> Replayed:
+        """The second record, once every step was fed."""
+        task, columns = self.task, self._columns
+        if self.step != len(task.tokens):
+            raise ValueError(f"{self.step} of {len(task.tokens)} steps were replayed.")
+        values = {
+            name: np.array(getattr(columns, name), STEP_TYPES[name])
+            for name in STEP_TYPES
+            if name != "token"
+        }
+        steps = Steps(token=task.tokens.astype(np.int32), **values)
+        return Replayed(
+            Trajectory(task.key, task.debt, task.stopped, steps),
+            granted=self._ledger.accrued(task.key.k, task.debt, steps.token),
+            implied=np.array(columns.implied, np.float64),
+            shortfall=np.array(columns.shortfall, np.float64),
+            expected=np.array(columns.expected, np.int32),
+        )
+
+    def _feed(self, safe: Tensor, risky: Tensor) -> list[Served]:
+        costs = divergence(risky, safe)
+        served: list[Served] = []
+        start = 0
+        while start < len(safe):
+            part = slice(start, min(len(safe), start + self._reach))
+            guessed = self._guess(costs[part].tolist())
+            block = self._serve(safe[part], risky[part], costs[part], guessed)
+            right = self._book(block, guessed, safe[part], risky[part])
+            done = slice(start, start + right)
+            self._columns.implied += self._implied(safe[done], risky[done], costs[done])
+            self._draw(block.law[:right])
+            served.append(Served(*(tensor[:right] for tensor in block)))
+            self._reach = 2 * self._reach if right == len(guessed) else max(1, right // 2)
+            start += right
+        return served
+
+    def _serve(self, safe: Tensor, risky: Tensor, costs: Tensor, allowed: list[float]) -> Served:
+        allowance = torch.tensor(allowed, dtype=torch.float64, device=safe.device)
+        if isinstance(self._rule, ShadowAnchored):
+            return self._rule.serve_at_cost(safe, risky, allowance, costs)
+        return self._rule.serve(self._prefixes(len(allowed)), safe, risky, allowance)
+
+    def _guess(self, costs: Sequence[float]) -> list[float]:
+        """The allowances of the next steps if each spends all it needs or all it may."""
+        account = copy.deepcopy(self._account)
+        guessed = []
+        first = self.step
+        for token, cost in zip(self.task.tokens[first:].tolist(), costs, strict=False):
+            guessed.append(account.allowance())
+            spent = min(cost, guessed[-1])
+            account.pay(Payment(spent, spent, token))
+        return guessed
+
+    def _prefixes(self, count: int) -> list[tuple[int, ...]]:
+        written = (*self.task.prompt, *self.task.tokens.tolist())
+        at = len(self.task.prompt) + self.step
+        return [written[: at + i] for i in range(count)]
+
+    def _book(self, block: Served, guessed: list[float], safe: Tensor, risky: Tensor) -> int:
+        """Pays for the steps whose allowance was guessed right; returns how many."""
+        first, task = self.step, self.task
+        tokens = torch.from_numpy(task.tokens[first : first + len(guessed)].astype(np.int64))
+        at = tokens.to(safe.device).unsqueeze(-1)
+        drawn = [law.gather(-1, at).squeeze(-1) for law in (block.law, safe, risky)]
+        rows = torch.stack([block.charge, block.theta, *drawn], dim=1).tolist()
+        columns = self._columns
+        for step, (charge, theta, served, anchor, other) in enumerate(rows):
+            allowance = self._account.allowance()
+            if step and not math.isclose(allowance, guessed[step], rel_tol=_SAME, abs_tol=_SAME):
+                rows = rows[:step]
+                break
+            if math.isnan(charge) or math.isnan(served):
+                raise LawError(f"replaying {tuple(task.key)}: step {first + step} has no law.")
+            columns.allowance.append(allowance)
+            columns.charge.append(charge)
+            columns.theta.append(theta if math.isnan(theta) else theta_as_recorded(theta))
+            columns.served.append(served)
+            columns.safe.append(anchor)
+            columns.risky.append(other)
+            token = int(task.tokens[first + step])
+            self._account.pay(Payment(charge, served - anchor, token))
+        return len(rows)
+
+    def _implied(self, safe: Tensor, risky: Tensor, costs: Tensor) -> list[float]:
+        claimed, first = self.task.theta, len(self._columns.implied)
+        if claimed is None or not self.independent:
+            return [math.nan] * len(safe)
+        wanted = np.asarray(claimed[first : first + len(safe)], np.float64)
+        theta = torch.from_numpy(wanted.copy()).to(safe.device)
+        charge = ShadowAnchored().charge_at(safe, risky, theta, costs)
+        valid = (theta >= 0) & (theta <= 1)  # NaN is not
+        implied: list[float] = torch.where(valid, charge, math.nan).tolist()
+        return implied
+
+    def _draw(self, law: Tensor) -> None:
+        columns, stream = self._columns, self.task.stream
+        first = len(columns.expected)
+        if stream is None:
+            best, gaps = np.full(len(law), -1), np.full(len(law), math.nan)
+        else:
+            tokens = self.task.tokens[first : first + len(law)]
+            best, gaps = perturbed_best(law.cpu().numpy(), stream, first, tokens)
+        columns.expected += best.tolist()
+        columns.shortfall += gaps.tolist()
+
+
+def perturbed_best(
+    laws: NDArray[np.float64], stream: Stream, first: int, tokens: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The tokens that laws and noise imply, and by how much the given ones miss their score.
+
+    The score log p - log E with E = -log u is largest where p / E is. As E >= 1 - u, only tokens
+    with p / (1 - u) at least the given one's p / E can beat it; the logarithm is taken for those.
+
+    Args:
+        laws: Log-laws of consecutive steps [steps, vocabulary].
+        stream: Key of the draws.
+        first: Number of the first step.
+        tokens: The tokens that were written.
+    """
+    rows = np.arange(len(laws))
+    raw = np.stack([words(stream, first + row, laws.shape[1]) for row in range(len(laws))])
+    u = uniforms(raw)
+    mass = np.exp(laws)
+    with np.errstate(divide="ignore"):
+        own = np.log(-np.log(u[rows, tokens]))
+        score = laws[rows, tokens] - own
+        bound = mass[rows, tokens] * np.exp(-own) * (1 - 1e-9)
+        mass /= 1.0 - u
+        where, rival = np.nonzero(mass >= bound[:, None])
+        scores = laws[where, rival] - np.log(-np.log(u[where, rival]))
+    order = np.lexsort((scores, where))
+    last = np.flatnonzero(np.diff(where[order], append=len(laws)))
+    best = order[last]
+    gaps = np.maximum(scores[best] - np.where(np.isneginf(score), -np.inf, score), 0.0)
+    return rival[best], gaps
+
+
+def replay(mechanism: Mechanism, task: Task, safe: Tensor, risky: Tensor) -> Replayed:
+    """Replays one trajectory from all of its laws [tokens, vocabulary]."""
+    replayer = Replayer(mechanism, task)
+    replayer.feed(safe, risky)
+    return replayer.result()
+
+
+def debt_of_laws(
+    mechanism: Mechanism,
+    prompt: Sequence[int],
+    special: frozenset[int],
+    safe: NDArray[np.float64],
+    risky: NDArray[np.float64],
+) -> float:
+    """The prefix debt from log p(x_i | x_<i) of prompt tokens 1 .. L-1 under both models."""
+    gains = []
+    for token, anchor, other in zip(prompt[1:], safe.tolist(), risky.tolist(), strict=True):
+        gain = other - anchor
+        if token not in special and math.isnan(gain):
+            raise LawError("a prompt token has no probability in either law; its debt is unknown.")
+        gains.append(0.0 if token in special else gain)
+    return shadow_debt(gains, mechanism.debt)
+
+
+def replay_in(
+    world: World,
+    mechanism: Mechanism,
+    key: Key,
+    prompt: Sequence[int],
+    tokens: Sequence[int],
+    theta: Sequence[float] | None = None,
+) -> tuple[Replayed, Tensor]:
+    """Replays what a black box wrote in a world that has no checkpoints.
+
+    Args:
+        world: The two models.
+        mechanism: The promise.
+        key: Which trajectory.
+        prompt: Token ids of the prompt.
+        tokens: Token ids that were written; at least one.
+        theta: Claimed weights, if there are any.
+
+    Returns:
+        The second record, and the law that a sound decoder serves at every step.
+    """
+    along = world.along((*prompt, *tokens[:-1]))
+    safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in along)
+    at = len(prompt) - 1
+    following = torch.tensor(prompt[1:], dtype=torch.long).unsqueeze(-1)
+    logp = [law[:at].gather(-1, following).squeeze(-1).numpy() for law in (safe, risky)]
+    debt = debt_of_laws(mechanism, prompt, world.special, *logp)
+    claimed = None if theta is None else np.asarray(theta, np.float64)
+    written = np.asarray(tokens, np.int32)
+    stopped = int(written[-1]) in world.stops
+    task = Task(key, tuple(prompt), written, debt, stopped, theta=claimed)
+    replayer = Replayer(mechanism, task)
+    served = replayer.feed(safe[at:], risky[at:])
+    return replayer.result(), torch.cat([block.law for block in served])

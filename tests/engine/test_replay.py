@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import sound_stream
+from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.laws import Reader, Text
+from nafaudit.engine.replay import Written, replay_written
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.models.pair import Pair, load_pair
+
+Paths = Callable[[str], tuple[Path, Path]]
+BUDGETS = (0.0, 0.4, 3.0, math.inf)
+RULE = mechanism("anchored", DebtRule())
+
+
+def decoded(pair: Pair, decoding: Decoding) -> tuple[list[Written], dict[Key, Trajectory]]:
+    """A few trajectories of each budget, as a run would hand them to replay."""
+    draw = np.random.default_rng(0)
+    requests = []
+    for number, length in enumerate((1, 4, 23)):
+        tokens = (0, *draw.integers(2, 320, length).tolist())
+        rows = tuple(
+            RowRequest(k, j, sound_stream(0, "t", f"p{number}", j)) for k in BUDGETS for j in (0, 1)
+        )
+        requests.append(PromptRequest(f"p{number}", tokens, rows))
+    decoder = Decoder(pair, RULE, decoding, width=64, batch=8)
+    records = {t.key: t for t in decoder.decode(requests)}
+    prompts = {r.prompt: r.tokens for r in requests}
+    written = [
+        Written(
+            key,
+            prompts[key.prompt],
+            t.steps.token,
+            t.stopped,
+            sound_stream(0, "t", key.prompt, key.trajectory),
+            t.steps.theta,
+        )
+        for key, t in records.items()
+    ]
+    return written, records
+
+
+@pytest.mark.parametrize(
+    ("architecture", "warps", "numbers"),
+    [
+        ("llama", {}, 1 << 22),
+        ("llama", {"temperature": 0.7, "repetition_penalty": 1.3}, 1 << 14),
+        ("gpt2", {}, 1 << 13),  # passes of one row and 25 positions: chunks, joined by a cache
+        ("gemma2", {}, 1 << 13),
+        ("mistral", {}, 1 << 13),
+    ],
+)
+def test_replay_finds_what_was_decoded(
+    tiny_pair_paths: Paths, architecture: str, warps: dict[str, Any], numbers: int
+) -> None:
+    pair = load_pair(*tiny_pair_paths(architecture))
+    decoding = Decoding(max_new_tokens=24, **warps)
+    written, records = decoded(pair, decoding)
+    reader = Reader(pair, decoding, numbers=numbers)
+    replayed = {r.trajectory.key: r for r in replay_written(reader, RULE, written)}
+    assert replayed.keys() == records.keys()
+    for key, record in records.items():
+        second = replayed[key]
+        steps = second.trajectory.steps
+        assert second.trajectory.debt == pytest.approx(record.debt, abs=1e-4)
+        # Another kernel: about 1e-5 nats on logits of size 30.
+        for name, slack in (("charge", 1e-3), ("allowance", 1e-3), ("safe", 1e-4)):
+            claimed = getattr(record.steps, name)
+            assert np.allclose(getattr(steps, name), claimed, rtol=1e-4, atol=slack), name
+        assert np.allclose(second.implied, record.steps.charge, rtol=1e-4, atol=1e-3)
+        assert (second.shortfall < 1e-3).all()
+        assert (second.expected == record.steps.token).mean() > 0.9
+
+
+def test_steps_are_shown_with_the_law_that_was_served(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    written, _ = decoded(pair, Decoding(max_new_tokens=10))
+    shown: dict[Key, list[float]] = {}
+
+    def look(key: Key, first: int, served: Any, safe: torch.Tensor, risky: torch.Tensor) -> None:
+        assert served.law.shape == safe.shape == risky.shape
+        assert first == len(shown.setdefault(key, []))
+        shown[key] += served.charge.tolist()
+
+    for second in replay_written(Reader(pair, Decoding()), RULE, written, look):
+        assert shown[second.trajectory.key] == second.trajectory.steps.charge.tolist()
+
+
+def test_texts_that_cannot_be_read_are_refused(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    reader = Reader(pair, Decoding())
+    for text, message in (
+        (Text((), (1, 2)), "without a prompt"),
+        (Text((0,), (5, 100_000)), "100000 is not among"),
+        (Text((0,), (-1,)), "-1 is not among"),
+        (Text((0,), (5,) * 600), "does not fit"),
+    ):
+        with pytest.raises(InputError, match=message):
+            list(reader.read([text]))
