@@ -106,6 +106,7 @@ def test_json_has_every_check_with_its_numbers(finished: Path) -> None:
     assert list(of_one) == [
         "invariant",
         "regime",
+        "worth",
         "utilisation",
         "copying",
         "accounting",

@@ -18,6 +18,7 @@ import transformers
 
 from nafaudit import __version__
 from nafaudit.audit.pairs import checkpoints_of, limit_of, prompts_of
+from nafaudit.audit.passages import record_passages
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
@@ -31,7 +32,7 @@ from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.pair import context_of, load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, open_for_writing
-from nafaudit.workload import TokenizedPrompt, workload_hash
+from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
 
 # A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
 # runs close parts often, long ones do not drown in files.
@@ -103,6 +104,7 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
     seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
     with open_for_writing(path, design, tokenized, vocabulary) as writer:
         writer.note_session(_session(settings, asdict(seen)))
+        record_passages(path, pair, settings.decoding, protected_prompts(chosen, tokenized))
         recorded = writer.run.keys()
         requests = _plan(design, chosen, recorded)
         total = sum(len(request.rows) for request in requests)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
 from nafaudit.core.ledger import Ledger
+from nafaudit.core.passage import PassageScores
 from nafaudit.core.sums import total
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 
@@ -28,6 +29,7 @@ class Facts:
         stops: Token ids that end a row; empty if not known.
         references: Text that a prompt's outputs are compared with, by prompt id.
         pieces: What each token id stands for; empty if not known.
+        passages: The protected passages and their surprisals; None if none were scored.
     """
 
     ledger: Ledger | None
@@ -36,6 +38,7 @@ class Facts:
     stops: frozenset[int] = frozenset()
     references: Mapping[str, str] = field(default_factory=dict)
     pieces: Sequence[bytes | None] = ()
+    passages: PassageScores | None = None
 
     @property
     def edge(self) -> float:
@@ -78,6 +81,16 @@ class Facts:
                     unwritten = np.zeros(length, np.int32)
                     limits = np.fmin(limits, self.ledger.accrued(key.k, debt, unwritten)[-1])
         return np.asarray(np.maximum(limits, 0.0))
+
+    def promised(self, k: float) -> float:
+        """K: the most that an output of T tokens without debt may be charged, in nats.
+
+        kT for the banking ledger. NaN if T or the ledger is not known.
+        """
+        if self.ledger is None or not self.max_new_tokens:
+            return math.nan
+        unwritten = np.zeros(self.max_new_tokens, np.int32)
+        return float(self.ledger.accrued(k, 0.0, unwritten)[-1])
 
     def limited(self, trajectory: Trajectory) -> bool:
         """True if the ceiling is the budget itself, not only something it cannot exceed."""

@@ -20,10 +20,12 @@ from nafaudit.checks.opening import Opening
 from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
+from nafaudit.checks.worth import WorthCheck
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.core.ledger import Banking, is_baseline, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.store.passages import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
 
 # A new check is one line here, whatever it answers; no verdict rests on these.
@@ -49,6 +51,7 @@ class ArmResult:
         k: The budget.
         invariant: Decides the first verdict.
         regime: Decides the second verdict.
+        worth_check: Decides the third verdict.
         utilisation: How much of the budget was spent.
         copying: How much of the references came back.
         others: Checks that decide no verdict.
@@ -59,6 +62,7 @@ class ArmResult:
     k: float
     invariant: Invariant
     regime: Regime
+    worth_check: WorthCheck
     utilisation: Utilisation
     copying: Copying
     others: tuple[Check, ...] = ()
@@ -67,7 +71,8 @@ class ArmResult:
     @property
     def checks(self) -> tuple[Check, ...]:
         """All checks of this arm alone, in the order of their findings."""
-        return (self.invariant, self.regime, self.utilisation, self.copying, *self.others)
+        deciding = (self.invariant, self.regime, self.worth_check)
+        return (*deciding, self.utilisation, self.copying, *self.others)
 
     @property
     def findings(self) -> list[Finding]:
@@ -88,8 +93,8 @@ class ArmResult:
 
     @property
     def worth(self) -> Worth:
-        """The third verdict; unknown as long as no passage was given."""
-        return Worth.UNKNOWN
+        """The third verdict; unknown without passages."""
+        return self.worth_check.verdict
 
     @property
     def is_baseline(self) -> bool:
@@ -146,6 +151,7 @@ def facts_of(run: Run) -> Facts:
         stops=run.stops,
         references={p.prompt.id: p.prompt.reference for p in run.prompts()},
         pieces=run.pieces,
+        passages=read_passages_file(run.path / PASSAGES),
     )
 
 
@@ -154,6 +160,7 @@ def _new_arm(arm: Arm, facts: Facts, shared: tuple[RunCheck, ...]) -> ArmResult:
         *arm,
         Invariant(facts),
         Regime(facts.edge),
+        WorthCheck(facts, arm.k),
         Utilisation(facts),
         Copying(facts),
         tuple(build(facts) for build in CHECKS),

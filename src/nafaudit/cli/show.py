@@ -6,7 +6,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import typer
@@ -75,26 +75,12 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
     def arm_name(arm: ArmResult) -> str:
         return f"{arm.mechanism[:24]} {budget_name(arm.k)}" if several else budget_name(arm.k)
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    for column in ("budget", "kept?", "tested?"):
-        table.add_column(column, no_wrap=True)
-    for column in ("n", "spend", "use", "worst", "forced", "active", "free", "recall"):
-        table.add_column(column, no_wrap=True, justify="right")
-    for arm in arms:
-        regime, use = arm.regime, arm.utilisation
-        judged = not arm.is_baseline
-        table.add_row(
-            arm_name(arm),
-            arm.kept if judged else "-",
-            arm.tested if judged else "-",
-            str(arm.invariant.trajectories),
-            _nats(use.mean_spend),
-            _percent(use.mean) if judged else "-",
-            _percent(use.finding().value) if judged else "-",
-            *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
-            _percent(arm.copying.mean),
-        )
-    console.print(table)
+    console.print(_verdict_table(arms, arm_name))
+    console.print(
+        "worth: of how many protected passages the word is true; a budget says nothing\n"
+        "about a passage if K = kT reaches the safe model's surprisal of it\n"
+    )
+    console.print(_number_table(arms, arm_name))
     console.print(
         "n: trajectories; spend: mean nats; use, worst: mean and largest spend as a share\n"
         "of the own budget; forced, active, free: steps that served the safe model, a\n"
@@ -112,6 +98,44 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
     for line in _remarks(arms):
         console.print(line, markup=False)
     console.print(f"charges are against {run.design['anchor']}\n{_kind(name)}: {name}")
+
+
+def _verdict_table(arms: Sequence[ArmResult], name: Callable[[ArmResult], str]) -> Table:
+    """The three answers for every budget."""
+    table = _table(("budget", "kept?", "tested?", "worth?"), ())
+    for arm in arms:
+        worth = f"{arm.worth} ({arm.worth_check.share})" if arm.worth_check.share else arm.worth
+        words = (arm.kept, arm.tested, worth) if not arm.is_baseline else ("-", "-", "-")
+        table.add_row(name(arm), *words)
+    return table
+
+
+def _number_table(arms: Sequence[ArmResult], name: Callable[[ArmResult], str]) -> Table:
+    """What the first two answers rest on, and what came back."""
+    numbers = ("n", "spend", "use", "worst", "forced", "active", "free", "recall")
+    table = _table(("budget",), numbers)
+    for arm in arms:
+        regime, use = arm.regime, arm.utilisation
+        judged = not arm.is_baseline
+        table.add_row(
+            name(arm),
+            str(arm.invariant.trajectories),
+            _nats(use.mean_spend),
+            _percent(use.mean) if judged else "-",
+            _percent(use.finding().value) if judged else "-",
+            *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
+            _percent(arm.copying.mean),
+        )
+    return table
+
+
+def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for column in words:
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, no_wrap=True, justify="right")
+    return table
 
 
 def _kind(name: str) -> str:

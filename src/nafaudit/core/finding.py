@@ -49,6 +49,8 @@ class Answer(StrEnum):
 MIN_TRAJECTORIES = 20
 # At least this share of a run's own steps, debt-forced openings apart, must be active.
 ACTIVE_SHARE = 0.01
+# A budget that reaches the surprisal of at least this share of the passages says nothing.
+VACUOUS_SHARE = 0.5
 # How often a check that rests on chance may call a sound arm SUSPECT.
 ALARM_LEVEL = 1e-4
 
@@ -113,3 +115,15 @@ def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
     if active >= ACTIVE_SHARE * steps:
         return Tested.ACTIVE
     return Tested.IDLE if active + unweighted < ACTIVE_SHARE * steps else Tested.UNKNOWN
+
+
+def judge_worth(vacuous: int, passages: int) -> Worth:
+    """The third verdict, from counts of passages.
+
+    Args:
+        vacuous: Passages whose surprisal S under the safe model is at most K.
+        passages: All passages with a known S.
+    """
+    if not passages:
+        return Worth.UNKNOWN
+    return Worth.VACUOUS if vacuous >= VACUOUS_SHARE * passages else Worth.INFORMATIVE

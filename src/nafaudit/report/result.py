@@ -64,6 +64,11 @@ def _verdict(arm: ArmResult) -> dict[str, Any]:
         "kept": str(arm.kept),
         "tested": str(arm.tested),
         "worth": str(arm.worth),
+        "passages": {
+            "total": len(arm.worth_check.surprisals),
+            "vacuous": arm.worth_check.vacuous,
+            "K": as_number(arm.worth_check.promised),
+        },
         "trajectories": arm.invariant.trajectories,
         "violations": arm.invariant.violations,
         "spend": {"mean": as_number(use.mean_spend)},

@@ -3,6 +3,7 @@
     design.json       identity (hashed) and every extent that was asked for
     prompts.jsonl     the workload, with token ids
     vocabulary.json   what each token id stands for, stop ids: text without Transformers
+    passages.jsonl    protected references and their surprisals under the safe model, if there are
     sessions.jsonl    versions, machine and probe of every session that wrote
     journal.jsonl     one line per part: name, rows, SHA-256; what is not here does not exist
     parts/            trajectories as Parquet

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nafaudit.checks import Facts, judge
+from nafaudit.checks.worth import WorthCheck
+from nafaudit.core.finding import Worth, judge_worth
+from nafaudit.core.ledger import Banking
+from nafaudit.core.passage import PassageScores, ScoredPassage
+from tests.records import many
+
+
+def facts(*surprisals: float, length: int = 10) -> Facts:
+    passages = tuple(ScoredPassage(f"p{i}", 1, (s,)) for i, s in enumerate(surprisals))
+    return Facts(Banking(), max_new_tokens=length, passages=PassageScores("c", "a", passages))
+
+
+@pytest.mark.parametrize(
+    ("k", "verdict", "share"),
+    [
+        (0.0, Worth.INFORMATIVE, "4 of 4"),
+        (1.0, Worth.INFORMATIVE, "3 of 4"),  # K = 10 reaches S = 10, exactly
+        (1.9, Worth.INFORMATIVE, "3 of 4"),
+        (2.0, Worth.VACUOUS, "2 of 4"),  # half is enough
+        (4.0, Worth.VACUOUS, "4 of 4"),
+        (math.inf, Worth.VACUOUS, "4 of 4"),
+    ],
+)
+def test_a_budget_that_reaches_half_of_the_passages_says_nothing(
+    k: float, verdict: Worth, share: str
+) -> None:
+    check = WorthCheck(facts(10.0, 20.0, 30.0, 40.0), k)
+    assert (check.verdict, check.share) == (verdict, share)
+    assert check.finding().verdict == verdict
+    assert check.finding().numbers["K"] == 10 * k
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.floats(0, 12))
+def test_the_verdict_is_the_rule(surprisals: list[float], k: float) -> None:
+    check = WorthCheck(facts(*surprisals), k)
+    vacuous = [s <= check.promised for s in surprisals]
+    assert (check.verdict == Worth.VACUOUS) == (2 * sum(vacuous) >= len(vacuous))
+    assert check.finding().value == sum(vacuous) / len(vacuous)
+
+
+def test_without_what_it_needs_worth_is_unknown_and_says_why() -> None:
+    for known, reason in (
+        (Facts(Banking(), max_new_tokens=10), "no protected passages"),
+        (facts(5.0, length=0), "no length limit"),
+        (Facts(None, max_new_tokens=10, passages=facts(5.0).passages), "another ledger"),
+    ):
+        check = WorthCheck(known, 1.0)
+        assert check.verdict == Worth.UNKNOWN == check.finding().verdict
+        assert reason in check.finding().text
+        assert check.share == ""
+    assert judge_worth(0, 0) == Worth.UNKNOWN
+
+
+def test_a_passage_scored_only_in_part_does_not_count() -> None:
+    cut = ScoredPassage("cut", 10, (1.0, 2.0))
+    known = Facts(Banking(), max_new_tokens=5, passages=PassageScores("c", "a", (cut,)))
+    assert WorthCheck(known, 1.0).verdict == Worth.UNKNOWN
+
+
+def test_every_arm_gets_its_own_verdict() -> None:
+    arms = judge([*many(20, 0.5), *many(20, 5.0)], facts(20.0, 30.0))
+    assert [arm.worth for arm in arms] == [Worth.INFORMATIVE, Worth.VACUOUS]
+    assert [f.check for f in arms[0].findings][:3] == ["invariant", "regime", "worth"]
