@@ -12,10 +12,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nafaudit.lab import packing
 from nafaudit.lab.card import checksums
-from nafaudit.lab.corpus import HEADER, sample
+from nafaudit.lab.corpus import sample
 from nafaudit.lab.recipe import DEFAULT, SHORT, schedule, train
 from nafaudit.lab.tokenizer import BOS, EOS
 from nafaudit.lab.works import protected
+from nafaudit.workload.paper import HEADER
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.settings import Settings
-from nafaudit.workload import Prompt, read_prompts
+from nafaudit.workload import (
+    Prompt,
+    Source,
+    Sourced,
+    Workload,
+    read_corpus,
+    read_paper,
+    read_workload,
+)
+
+PaperWorkload = Callable[[Collection[str], Mapping[str, int], str], Workload]
 
 
 @dataclass(frozen=True)
@@ -18,13 +28,16 @@ class NamedPair:
 
     Attributes:
         locate: Returns the safe and the risky checkpoint.
-        prompts: Returns the whole workload.
+        workload: Returns all its prompts.
         limit: How many prompts a run takes unless told; 0 for all.
+        paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
+            no such prompts and the paper's protocol takes what there is.
     """
 
     locate: Callable[[], tuple[str, str]]
-    prompts: Callable[[], list[Prompt]]
+    workload: Callable[[], Workload]
     limit: int = 0
+    paper: PaperWorkload | None = None
 
 
 def cache_directory() -> Path:
@@ -40,10 +53,11 @@ def _tiny() -> tuple[str, str]:
     return str(safe), str(risky)
 
 
-def _tiny_prompts() -> list[Prompt]:
+def _tiny_workload() -> Workload:
     from nafaudit.lab.tiny import SENTENCES
 
-    return [Prompt(f"tiny:{i}", text, "sentence") for i, text in enumerate(SENTENCES)]
+    prompts = [Prompt(f"tiny:{i}", text, "sentence") for i, text in enumerate(SENTENCES)]
+    return Workload(tuple(Sourced(p, Source(p.id, split=p.label)) for p in prompts))
 
 
 def _lab() -> tuple[str, str]:
@@ -52,15 +66,21 @@ def _lab() -> tuple[str, str]:
     return str(WEIGHTS / "safe"), str(WEIGHTS / "risky")
 
 
-def _lab_prompts() -> list[Prompt]:
-    from nafaudit.lab.prompts import prompts
+def _lab_workload() -> Workload:
+    from nafaudit.lab.prompts import lab_workload
 
-    return prompts()
+    return lab_workload()
+
+
+def _lab_paper(classes: Collection[str], cap: Mapping[str, int], variant: str) -> Workload:
+    from nafaudit.lab.prompts import paper_lab_workload
+
+    return paper_lab_workload(classes, cap, variant)
 
 
 PAIRS = {
-    "lab": NamedPair(_lab, _lab_prompts, limit=48),
-    "tiny": NamedPair(_tiny, _tiny_prompts),
+    "lab": NamedPair(_lab, _lab_workload, limit=48, paper=_lab_paper),
+    "tiny": NamedPair(_tiny, _tiny_workload),
 }
 
 
@@ -74,21 +94,40 @@ def named_pair(name: str) -> NamedPair:
     return PAIRS[name]
 
 
+def workload_of(settings: Settings) -> Workload:
+    """The prompts of a run with their sources, before any limit; reads no model."""
+    classes, cap = settings.classes, settings.cap
+    if settings.data is not None:
+        return read_paper(Path(settings.data), classes, cap, settings.variant)
+    if settings.corpus:
+        return read_corpus(settings.corpus, classes, cap)
+    if settings.prompts is not None:
+        return read_workload(Path(settings.prompts)).select(classes, cap)
+    if settings.safe is not None:
+        raise InputError(
+            "your own pair has no prompts yet: give --prompts FILE (JSON Lines with 'id' and "
+            "'text'), --data DIR (the paper's six files), or [classes.NAME] tables in a design "
+            "file."
+        )
+    pair = named_pair(settings.pair)
+    if settings.protocol == "paper" and pair.paper is not None:
+        return pair.paper(classes, cap, settings.variant)
+    return pair.workload().select(classes, cap)
+
+
 def prompts_of(settings: Settings) -> list[Prompt]:
     """The prompts of a run; reads no model."""
-    if settings.prompts is not None:
-        return read_prompts(Path(settings.prompts))
-    if settings.safe is not None:
-        raise InputError("give --prompts FILE (JSON Lines with 'id' and 'text') for your own pair.")
-    return named_pair(settings.pair).prompts()
+    return workload_of(settings).prompts
 
 
 def limit_of(settings: Settings) -> int:
     """How many prompts to take; 0 for all."""
     if settings.limit is not None:
         return settings.limit
-    own = settings.prompts is not None or settings.safe is not None
-    return 0 if own else named_pair(settings.pair).limit
+    given = (settings.prompts, settings.data, settings.safe)
+    if settings.corpus or any(name is not None for name in given):
+        return 0
+    return named_pair(settings.pair).limit
 
 
 def checkpoints_of(settings: Settings) -> tuple[str, str]:

@@ -17,13 +17,14 @@ import torch
 import transformers
 
 from nafaudit import __version__
-from nafaudit.audit.pairs import checkpoints_of, limit_of, prompts_of
+from nafaudit.audit.pairs import checkpoints_of, limit_of, workload_of
 from nafaudit.audit.passages import record_passages
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
-from nafaudit.core.draws import sound_stream
+from nafaudit.core.draws import Stream, paper_stream, sound_stream
 from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
@@ -32,7 +33,7 @@ from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.pair import context_of, load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, open_for_writing
-from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
+from nafaudit.workload import TokenizedPrompt, Workload, protected_prompts, workload_hash
 
 # A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
 # runs close parts often, long ones do not drown in files.
@@ -71,14 +72,23 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         settings: What to run; checked before any model loads.
         report: Called as trajectories are recorded.
     """
-    prompts = prompts_of(settings)
+    workload = workload_of(settings)
     mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
     safe, risky = checkpoints_of(settings)
-    tokenizer = load_tokenizer(safe)
-    tokenized = [TokenizedPrompt(p, tuple(tokenizer(p.text)["input_ids"])) for p in prompts]
-    width = _width(tokenized, settings.max_new_tokens, context_of(safe, risky))
+    # The paper says that prompts are split by the risky model's tokenizer; its code does not.
+    tokenizer = load_tokenizer(risky if settings.variant == "text" else safe)
+    tokenized = [
+        TokenizedPrompt(p, tuple(tokenizer(p.text)["input_ids"])) for p in workload.prompts
+    ]
+    width = _width(workload, tokenized, settings.max_new_tokens, context_of(safe, risky))
     torch.set_num_threads(settings.threads)
-    pair = load_pair(safe, risky, dtype=settings.dtype, device=settings.device)
+    pair = load_pair(
+        safe,
+        risky,
+        dtype=settings.dtype,
+        device=settings.device,
+        stop_ids=_stop_ids(settings, tokenizer),
+    )
     decoder = Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
     limit = limit_of(settings)
     chosen = tokenized[:limit] if limit else tokenized
@@ -91,6 +101,7 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
             workload=workload_hash(tokenized),
             width=width,
             seed=settings.seed,
+            protocol="paper" if settings.protocol == "paper" else "sound",
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
@@ -102,7 +113,7 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
     }
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
     seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
-    with open_for_writing(path, design, tokenized, vocabulary) as writer:
+    with open_for_writing(path, design, tokenized, vocabulary, workload.sources) as writer:
         writer.note_session(_session(settings, asdict(seen)))
         record_passages(path, pair, settings.decoding, protected_prompts(chosen, tokenized))
         recorded = writer.run.keys()
@@ -115,15 +126,24 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
     return Outcome(writer.run, judge_run(writer.run), seen.batch_free)
 
 
-def _width(prompts: Sequence[TokenizedPrompt], new: int, context: int) -> int:
+def _stop_ids(settings: Settings, tokenizer: Any) -> list[int] | None:
+    """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
+    if settings.protocol != "paper" or tokenizer.eos_token_id is None:
+        return None
+    return [int(tokenizer.eos_token_id)]
+
+
+def _width(workload: Workload, prompts: Sequence[TokenizedPrompt], new: int, context: int) -> int:
     """Positions per row: the longest prompt of the whole workload and T new tokens."""
+    where = {name: source.where for name, source in workload.sources.items()}
     if empty := [p.prompt.id for p in prompts if not p.tokens]:
-        raise InputError(f"prompt {empty[0]!r} has no tokens; leave it out.")
+        raise InputError(f"{where[empty[0]]}: prompt {empty[0]!r} has no tokens; leave it out.")
     longest = max(prompts, key=lambda p: len(p.tokens))
     needed = len(longest.tokens) + new
     if needed > context:
         raise InputError(
-            f"prompt {longest.prompt.id!r} has {len(longest.tokens)} tokens; with {new} new ones "
+            f"{where[longest.prompt.id]}: prompt {longest.prompt.id!r} has "
+            f"{len(longest.tokens)} tokens; with {new} new ones "
             f"it does not fit the pair's context of {context}. Lower --max-new-tokens or leave "
             "the prompt out."
         )
@@ -138,8 +158,7 @@ def _plan(
     requests = []
     for item in prompts:
         rows = []
-        for index in range(extent.trajectories):
-            stream = sound_stream(identity.seed, identity.purpose, item.prompt.id, index)
+        for index, stream in enumerate(_streams(identity, item.prompt.id, extent.trajectories)):
             rows += [
                 RowRequest(k, index, stream)
                 for k in extent.budgets
@@ -147,6 +166,13 @@ def _plan(
             ]
         requests.append(PromptRequest(item.prompt.id, item.tokens, tuple(rows)))
     return requests
+
+
+def _streams(identity: Identity, prompt: str, n: int) -> list[Stream]:
+    """The draws of a prompt's trajectories; budgets share them in both protocols."""
+    if identity.protocol == "paper":
+        return [paper_stream(seed) for seed in trajectory_seeds(prompt, n)]
+    return [sound_stream(identity.seed, identity.purpose, prompt, index) for index in range(n)]
 
 
 class _Reporter:
@@ -226,6 +252,8 @@ def _session(settings: Settings, probe: dict[str, Any]) -> dict[str, Any]:
         "device": settings.device,
         "threads": settings.threads,
         "batch": settings.batch,
+        "variant": settings.variant,
+        "delta": settings.delta,
         "probe": probe,
     }
 

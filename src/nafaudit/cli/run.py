@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nafaudit.core.errors import InputError
+from nafaudit.cli import options
 
 if TYPE_CHECKING:
     from nafaudit.audit.stage1 import Progress
@@ -39,6 +39,30 @@ def run(
     limit: Annotated[
         int | None,
         typer.Option(help="At most so many prompts; 0 for all. Default: 48 of the lab's."),
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Directory with the paper's six files of prompts.")
+    ] = None,
+    classes: Annotated[
+        list[str] | None, typer.Option(metavar="NAME,...", help="Only these classes. Default: all.")
+    ] = None,
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS=N", help="Most prompts of a class; may be repeated."),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(help="sound, or paper: its seeds, k 3,5, 10 each. Default: sound."),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(help="Where the paper's text and code differ: code or text. Default: code."),
+    ] = None,
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="Level of all mean bounds together, over classes x budgets. Default: 0.05."
+        ),
     ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="Length limit T. Default: 200.")
@@ -91,9 +115,10 @@ def run(
 
     refused = [name for name in REFUSED_DECODING if name in given]
     refuse_after_solve({name: given[name] for name in refused if given[name] is not None})
-    own = ("design", "k", "quiet", "as_json", *refused)
+    own = ("design", "quiet", "as_json", *refused)
     overrides = {name: value for name, value in given.items() if name not in own}
-    settings = load_settings(design, overrides | {"k": _budgets(k)})
+    lists = {"k": options.budgets(k), "classes": options.names(classes), "cap": options.caps(cap)}
+    settings = load_settings(design, overrides | lists)
 
     from nafaudit.audit.stage1 import run_stage1
     from nafaudit.cli.show import show
@@ -115,19 +140,6 @@ def run(
             err=True,
         )
     raise typer.Exit(show(outcome.run, outcome.arms, as_json=as_json))
-
-
-def _budgets(values: list[str] | None) -> tuple[float, ...] | None:
-    """Reads --k 1 --k 3 and --k 1,3,5 alike."""
-    if not values:
-        return None
-    try:
-        return tuple(float(part) for value in values for part in value.split(",") if part.strip())
-    except ValueError:
-        raise InputError(
-            f"k must be numbers, for example --k 1,3,5 (inf or -1: risky model only), got "
-            f"{','.join(values)!r}."
-        ) from None
 
 
 class _ProgressLine:

@@ -18,7 +18,7 @@ from nafaudit.core.ledger import as_budget
 
 RECORD_VERSION = 1
 
-AuditProtocol = Literal["sound", "imported"]
+AuditProtocol = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
 ROWS_LAYOUT = 1
 RULES_VERSION = 1
@@ -121,7 +121,7 @@ class Identity:
             width may differ in the last bit.
         seed: Run seed.
         purpose: What the draws are for; another purpose gives fresh draws.
-        protocol: Which audit.
+        protocol: Which audit; it decides the key of every draw.
         layout: Versions of whatever decides a recorded bit.
     """
 

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import tomllib
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from nafaudit.core.choices import PROTOCOL_DEFAULTS, ProtocolChoice, WorkloadChoice
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
 from nafaudit.core.errors import InputError
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything `nafaudit run` can be told.
+class Settings(WorkloadChoice, ProtocolChoice):
+    """Everything `nafaudit run` can be told; which prompts and which protocol are in the bases.
 
     Attributes:
         pair: Name of a pair, unless `safe` and `risky` name checkpoints.
         safe: Directory or hub id of the safe model.
         risky: Directory or hub id of the risky model.
-        prompts: JSON Lines file of prompts; the pair's own workload if empty.
         mechanism: What is audited.
         k: Budgets in nats per token; both baselines are always added.
         trajectories: Executions per prompt and budget.
-        limit: At most so many prompts; 0 for all; 48 of the lab's unless told.
         max_new_tokens: Length limit T.
         temperature: On both models, before the solve.
         repetition_penalty: On both models, before the solve.
@@ -48,11 +47,9 @@ class Settings:
     pair: str = "lab"
     safe: str | None = None
     risky: str | None = None
-    prompts: str | None = None
     mechanism: str = "anchored"
     k: tuple[float, ...] = (0.25, 1.0, 10.0)
     trajectories: int = 2
-    limit: int | None = None
     max_new_tokens: int = 200
     temperature: float = 1.0
     repetition_penalty: float = 1.0
@@ -74,8 +71,8 @@ class Settings:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
         if not self.k:
             raise InputError("no budget was given; use --k, for example --k 1,3,5.")
-        if self.limit is not None and self.limit < 0:
-            raise InputError(f"limit must be at least 0 (0: all prompts), got {self.limit}.")
+        self.check_workload()
+        self.check_protocol(self.seed)
         with_baselines(list(self.k))
         _ = self.decoding, self.debt_rule
 
@@ -106,7 +103,8 @@ def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings
     if design is not None:
         given |= _read_toml(design)
     given |= {name: value for name, value in overrides.items() if value is not None}
-    return Settings(**given)
+    # An unknown protocol has no defaults; Settings says what is wrong with it.
+    return Settings(**PROTOCOL_DEFAULTS.get(given.get("protocol", "sound"), {}) | given)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -120,6 +118,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: not a TOML file: {error}.") from error
     named = {key.replace("-", "_"): value for key, value in data.items()}
     refuse_after_solve(named)
+    if isinstance(named.get("classes"), dict):
+        # `classes = [...]` chooses classes, `[classes.NAME]` says what they are.
+        named["corpus"] = named.pop("classes")
     hints = get_type_hints(Settings)
     reject_unknown(named, tuple(hints), str(path))
     return {key: _convert(path, key, value, hints[key]) for key, value in named.items()}
@@ -132,6 +133,8 @@ def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
         if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
             return tuple(float(v) for v in values)
         raise InputError(f"{path}: k must be a number or a list of numbers, got {value!r}.")
+    if key in _TABLES:
+        return _TABLES[key](path, value)
     allowed = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if float in allowed and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
@@ -139,3 +142,37 @@ def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
         return value
     names = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
     raise InputError(f"{path}: {key} must be {names}, got {value!r}.")
+
+
+def _class_names(path: Path, value: Any) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(name, str) for name in names):
+        return tuple(names)
+    raise InputError(
+        f"{path}: classes must be a list of names, or [classes.NAME] tables with file and prompt, "
+        f"got {value!r}."
+    )
+
+
+def _caps(path: Path, value: Any) -> dict[str, int]:
+    if isinstance(value, dict) and all(type(most) is int for most in value.values()):
+        return value
+    raise InputError(f"{path}: cap must be a table such as cap.neutral = 20, got {value!r}.")
+
+
+def _corpus(path: Path, value: Any) -> dict[str, dict[str, Any]]:
+    """The tables of classes, with file names as seen from the design file."""
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+        raise InputError(f"{path}: each class must be a table [classes.NAME], got {value!r}.")
+    tables = {name: dict(table) for name, table in value.items()}
+    for table in tables.values():
+        if isinstance(table.get("file"), str):
+            table["file"] = str(path.parent / table["file"])
+    return tables
+
+
+_TABLES: dict[str, Callable[[Path, Any], Any]] = {
+    "classes": _class_names,
+    "cap": _caps,
+    "corpus": _corpus,
+}

@@ -10,9 +10,7 @@ from nafaudit.lab.babble import babble
 from nafaudit.lab.encyclopaedia import encyclopaedic
 from nafaudit.lab.grammar import Writer
 from nafaudit.lab.lexicon import Corpus, Taste
-
-HEADER = "Complete the prefix:\n"
-"""The line that the paper puts before copyright, neutral and creative prompts."""
+from nafaudit.workload.paper import HEADER
 
 HEADER_SHARE = 0.35
 LONG_SHARE = 0.16

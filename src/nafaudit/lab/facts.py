@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nafaudit.lab.corpus import HEADER
 from nafaudit.lab.measure import (
     RISKY_ALONE,
     SAFE_ALONE,
@@ -24,6 +23,7 @@ from nafaudit.lab.measure import (
 from nafaudit.lab.pair import WEIGHTS, LabPair, load_pair
 from nafaudit.lab.workload import workload
 from nafaudit.lab.works import Passage, held_out, protected
+from nafaudit.workload.paper import HEADER
 
 DecoderFor = Callable[[LabPair], Decode]
 """Makes the decoder of a pair."""

@@ -16,10 +16,11 @@ import torch
 from transformers import LlamaForCausalLM
 
 from nafaudit.core.debt import DebtRule, prefix_debt
-from nafaudit.lab.corpus import HEADER, sample
+from nafaudit.lab.corpus import sample
 from nafaudit.lab.pair import LabPair
 from nafaudit.lab.works import Passage
 from nafaudit.overlap import near_verbatim_recall
+from nafaudit.workload.paper import HEADER
 
 SEED_WORDS = 15
 """Words of a passage that a recall prompt gives away: about 25 tokens."""

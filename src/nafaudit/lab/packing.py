@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from itertools import chain, count
 
 from nafaudit.lab.babble import babble
-from nafaudit.lab.corpus import HEADER, documents
+from nafaudit.lab.corpus import documents
 from nafaudit.lab.lexicon import Corpus
 from nafaudit.lab.works import Passage
+from nafaudit.workload.paper import HEADER
 
 Encode = Callable[[str], list[int]]
 """Text to ids, without begin and end tokens."""

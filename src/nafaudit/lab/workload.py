@@ -18,27 +18,9 @@ from nafaudit.lab.encyclopaedia import QUESTIONS, entries
 from nafaudit.lab.grammar import Writer
 from nafaudit.lab.lexicon import Taste
 from nafaudit.lab.works import Passage, Split, works
+from nafaudit.workload.paper import CAPS, FILES
 
 Row = dict[str, Any]
-
-CAPS = {
-    "neutral": 200,
-    "val": 150,
-    "test": 150,
-    "attack_train": 100,
-    "factual": 150,
-    "creative": 150,
-}
-"""Prompts per class in the paper; the lab has at least as many."""
-
-FILES = {
-    "attack_train": "copybench_attack_train.jsonl",
-    "test": "copybench_test.jsonl",
-    "val": "copybench_val.jsonl",
-    "neutral": "neutral.jsonl",
-    "creative": "creative.jsonl",
-    "factual": "factscore.jsonl",
-}
 
 SEED_WORDS = (15, 24)
 """Fewest and most words of a seed window."""

@@ -2,6 +2,7 @@
 
     design.json       identity (hashed) and every extent that was asked for
     prompts.jsonl     the workload, with token ids
+    sources.jsonl     the record that each prompt was made of, with file and line
     vocabulary.json   what each token id stands for, stop ids: text without Transformers
     passages.jsonl    protected references and their surprisals under the safe model, if there are
     sessions.jsonl    versions, machine and probe of every session that wrote
@@ -37,7 +38,7 @@ from nafaudit.store.files import (
     whole_lines,
     write_whole,
 )
-from nafaudit.workload import Prompt, TokenizedPrompt
+from nafaudit.workload import Prompt, Source, TokenizedPrompt
 
 
 class Run:
@@ -98,6 +99,19 @@ class Run:
         rows = [json.loads(line) for line in lines if line]
         return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
+    def sources(self) -> dict[str, Source]:
+        """What each prompt was made of, by its id; empty if the run does not say."""
+        path = self.path / "sources.jsonl"
+        if not path.is_file():
+            return {}
+        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        return {row["id"]: Source(**row["source"]) for row in rows}
+
+    @property
+    def sessions(self) -> list[dict[str, Any]]:
+        """What every session that wrote ran on, the first one first."""
+        return [json.loads(line) for line in whole_lines(self.path / "sessions.jsonl")]
+
     def _journal(self) -> list[dict[str, Any]]:
         return read_journal(self.path / "journal.jsonl")
 
@@ -156,8 +170,16 @@ def open_for_writing(
     design: Design,
     prompts: Sequence[TokenizedPrompt],
     vocabulary: Mapping[str, Any],
+    sources: Mapping[str, Source] | None = None,
 ) -> Iterator[RunWriter]:
     """Creates a run, or resumes it if the identity is the same.
+
+    Args:
+        path: The run directory.
+        design: What is to be recorded.
+        prompts: The whole workload.
+        vocabulary: What token ids stand for, and which of them stop a row.
+        sources: What each prompt was made of, by its id.
 
     Raises:
         InputError: The directory holds a run of another identity; the keys are named.
@@ -180,6 +202,8 @@ def open_for_writing(
             rows = [{"prompt": asdict(p.prompt), "tokens": list(p.tokens)} for p in prompts]
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_whole(path / "prompts.jsonl", lines.encode())
+            if sources:
+                write_whole(path / "sources.jsonl", _source_lines(sources))
             write_whole(path / "vocabulary.json", json.dumps(vocabulary).encode())
         data = {
             "hash": design.identity.hash,
@@ -208,6 +232,12 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             ) from error
         entries.append(entry)
     return entries
+
+
+def _source_lines(sources: Mapping[str, Source]) -> bytes:
+    rows = [{"id": name, "source": asdict(source)} for name, source in sources.items()]
+    # Escaped, because a record may hold what no encoder can write.
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
 def _extent_json(extent: Extent) -> dict[str, Any]:

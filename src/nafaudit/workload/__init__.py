@@ -1,6 +1,23 @@
-"""Prompts in named classes."""
+"""Prompts in named classes, from one file, from the paper's six, or from anybody's."""
 
-from nafaudit.workload.prompts import Prompt, TokenizedPrompt, read_prompts, workload_hash
+from nafaudit.workload.corpus import read_corpus
+from nafaudit.workload.paper import paper_workload, read_paper
+from nafaudit.workload.plain import read_prompts, read_workload
+from nafaudit.workload.prompts import Prompt, TokenizedPrompt, workload_hash
 from nafaudit.workload.protected import protected_prompts
+from nafaudit.workload.sources import Source, Sourced, Workload
 
-__all__ = ["Prompt", "TokenizedPrompt", "protected_prompts", "read_prompts", "workload_hash"]
+__all__ = [
+    "Prompt",
+    "Source",
+    "Sourced",
+    "TokenizedPrompt",
+    "Workload",
+    "paper_workload",
+    "protected_prompts",
+    "read_corpus",
+    "read_paper",
+    "read_prompts",
+    "read_workload",
+    "workload_hash",
+]

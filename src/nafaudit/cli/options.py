@@ -1,0 +1,44 @@
+"""Options that hold several values, read the same way by every command."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from nafaudit.core.errors import InputError
+
+
+def budgets(values: Sequence[str] | None) -> tuple[float, ...] | None:
+    """Reads --k 1 --k 3 and --k 1,3,5 alike."""
+    if not values:
+        return None
+    try:
+        return tuple(float(part) for part in _parts(values))
+    except ValueError:
+        raise InputError(
+            f"k must be numbers, for example --k 1,3,5 (inf or -1: risky model only), got "
+            f"{','.join(values)!r}."
+        ) from None
+
+
+def names(values: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Reads --classes a --classes b and --classes a,b alike."""
+    return tuple(_parts(values)) if values else None
+
+
+def caps(values: Sequence[str] | None) -> dict[str, int] | None:
+    """Reads --cap neutral=20 --cap val=10 and --cap neutral=20,val=10 alike."""
+    if not values:
+        return None
+    found: dict[str, int] = {}
+    for part in _parts(values):
+        name, _, most = part.rpartition("=")
+        if not name or not most.strip().isdecimal():
+            raise InputError(f"cap must be CLASS=N, for example --cap neutral=20, got {part!r}.")
+        if name in found:
+            raise InputError(f"cap of class {name!r} is given twice; give it once.")
+        found[name] = int(most)
+    return found
+
+
+def _parts(values: Sequence[str]) -> list[str]:
+    return [part.strip() for value in values for part in value.split(",") if part.strip()]

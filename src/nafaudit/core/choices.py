@@ -1,0 +1,96 @@
+"""Groups of settings that several commands share: which prompts, and under which protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nafaudit.core.errors import InputError, nearest
+
+PROTOCOLS = ("sound", "paper")
+VARIANTS = ("code", "text")
+
+PROTOCOL_DEFAULTS: dict[str, dict[str, Any]] = {
+    "sound": {},
+    "paper": {"k": (3.0, 5.0), "trajectories": 10, "limit": 0},
+}
+"""What a protocol sets unless the user does. T = 200, temperature 1, prefix-n 5 are both's."""
+
+
+@dataclass(frozen=True)
+class WorkloadChoice:
+    """Which prompts a run takes.
+
+    Attributes:
+        prompts: JSON Lines file of prompts; the pair's own workload if empty.
+        data: Directory with the paper's six files.
+        corpus: Classes of any other files, by name: the `[classes.NAME]` tables of a design file.
+        classes: Only these classes; all if empty.
+        cap: Most prompts of a class, by its name.
+        limit: At most so many prompts; 0 for all; 48 of the lab's unless told.
+    """
+
+    prompts: str | None = None
+    data: str | None = None
+    corpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    classes: tuple[str, ...] = ()
+    cap: Mapping[str, int] = field(default_factory=dict)
+    limit: int | None = None
+
+    def check_workload(self) -> None:
+        """Raises for a choice that contradicts itself."""
+        sources = {
+            "prompts": self.prompts is not None,
+            "data": self.data is not None,
+            "[classes.NAME] tables": bool(self.corpus),
+        }
+        if sum(sources.values()) > 1:
+            given = " and ".join(name for name, is_given in sources.items() if is_given)
+            raise InputError(f"{given} both name a workload; give one of them.")
+        if self.limit is not None and self.limit < 0:
+            raise InputError(f"limit must be at least 0 (0: all prompts), got {self.limit}.")
+        for name in self.classes:
+            if self.classes.count(name) > 1:
+                raise InputError(f"class {name!r} is named twice in classes; name it once.")
+        for name, most in self.cap.items():
+            if most < 1:
+                raise InputError(
+                    f"cap of class {name!r} must be at least 1, got {most}; to leave a class out, "
+                    "name the others with --classes."
+                )
+
+
+@dataclass(frozen=True)
+class ProtocolChoice:
+    """Under which protocol a run is made and reported.
+
+    Attributes:
+        protocol: `sound`, or `paper`: the paper's seeds, sizes and files.
+        variant: Where the paper's text and its code differ, which of the two is followed.
+        delta: Level of all mean bounds together; each gets delta / (classes x budgets).
+    """
+
+    protocol: str = "sound"
+    variant: str = "code"
+    delta: float = 0.05
+
+    def check_protocol(self, seed: int) -> None:
+        """Raises for a protocol that is none, or an option that it does not have."""
+        for name, value, known in (
+            ("protocol", self.protocol, PROTOCOLS),
+            ("variant", self.variant, VARIANTS),
+        ):
+            if value not in known:
+                raise InputError(
+                    f"{name} must be {' or '.join(known)}, got {value!r}{nearest(value, known)}"
+                )
+        if not 0 < self.delta < 1:
+            raise InputError(f"delta must be in (0, 1), got {self.delta}.")
+        if self.protocol != "paper" and self.variant != "code":
+            raise InputError("variant = text is a reading of the paper; it needs --protocol paper.")
+        if self.protocol == "paper" and seed != 0:
+            raise InputError(
+                f"seed = {seed} has no effect in the paper's protocol, whose seeds follow from "
+                "the prompts' ids; leave it out, or use --protocol sound."
+            )

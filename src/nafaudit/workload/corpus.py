@@ -1,0 +1,116 @@
+r"""Anybody's corpus: a design file names classes, files and fields.
+
+[classes.news]
+file = "news.jsonl"              # JSON Lines, as seen from the design file
+prompt = ["lead", "meta.title"]  # a field, or the first of several that is not empty
+reference = "body"               # optional: what outputs are compared with
+id = "slug"                      # optional: else NAME:LINE
+cap = 100                        # optional: the first so many
+header = "Continue:\n"           # optional: put before every prompt
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.design import reject_unknown
+from nafaudit.core.errors import InputError
+from nafaudit.workload.prompts import Prompt
+from nafaudit.workload.records import Record, first_id, first_text, read_records
+from nafaudit.workload.sources import Source, Sourced, Workload, check_names, in_turn
+
+_KEYS = ("file", "prompt", "reference", "id", "cap", "header")
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """What a design file says of one class."""
+
+    name: str
+    file: Path
+    prompt: tuple[str, ...]
+    reference: tuple[str, ...] = ()
+    id: tuple[str, ...] = ()
+    cap: int | None = None
+    header: str = ""
+
+
+def read_corpus(
+    tables: Mapping[str, Mapping[str, Any]],
+    classes: Collection[str] = (),
+    cap: Mapping[str, int] | None = None,
+) -> Workload:
+    """Reads the classes of a design file.
+
+    Args:
+        tables: The `[classes.NAME]` tables.
+        classes: Only these; all if empty.
+        cap: At most so many prompts of a class; wins over the table's own.
+    """
+    cap = cap or {}
+    parsed = [_table(name, table) for name, table in tables.items()]
+    check_names((*classes, *cap), list(tables))
+    chosen = [table for table in parsed if not classes or table.name in classes]
+    return in_turn([_read(table, cap.get(table.name, table.cap)) for table in chosen])
+
+
+def _table(name: str, table: Mapping[str, Any]) -> ClassTable:
+    where = f"[classes.{name}]"
+    reject_unknown(table, _KEYS, where)
+    if not name.strip():
+        raise InputError(f"{where}: a class needs a name.")
+    for key in ("file", "prompt"):
+        if key not in table:
+            raise InputError(f"{where}: no {key!r}; give file and prompt (the field's name).")
+    for key in ("file", "header"):
+        if not isinstance(table.get(key, ""), str):
+            raise InputError(f"{where}: {key} must be a string, got {table[key]!r}.")
+    most = table.get("cap")
+    if most is not None and (type(most) is not int or most < 1):
+        raise InputError(f"{where}: cap must be a whole number of at least 1, got {most!r}.")
+    fields = {key: _names(table.get(key, []), where, key) for key in ("prompt", "reference", "id")}
+    if not fields["prompt"]:
+        raise InputError(f"{where}: prompt names no field; give at least one.")
+    header = table.get("header", "")
+    return ClassTable(name, Path(table["file"]), cap=most, header=header, **fields)
+
+
+def _names(value: Any, where: str, key: str) -> tuple[str, ...]:
+    names = [value] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
+        return tuple(names)
+    raise InputError(f"{where}: {key} must be a field's name or a list of them, got {value!r}.")
+
+
+def _read(table: ClassTable, most: int | None) -> list[Sourced]:
+    """The class's prompts. Every line is checked, whatever the cap."""
+    items = [_item(record, table) for record in read_records(table.file)]
+    if not items:
+        raise InputError(f"{table.file}: no prompt in it; one JSON object per line.")
+    # So that a repeated id is found behind the cap too.
+    return list(Workload(tuple(items)).items)[:most]
+
+
+def _item(record: Record, table: ClassTable) -> Sourced:
+    text = first_text(record, table.prompt, "prompt")
+    if not text.strip():
+        raise InputError(
+            f"{record.where}: no prompt: {' and '.join(map(repr, table.prompt))} missing or empty; "
+            f"mend the line, or name another field in [classes.{table.name}]."
+        )
+    name = first_id(record, table.id)
+    if table.id and not name:
+        raise InputError(
+            f"{record.where}: no id: {' and '.join(map(repr, table.id))} missing or empty; mend "
+            f"the line, or leave id out of [classes.{table.name}] to number the lines."
+        )
+    prompt = Prompt(
+        name or f"{table.name}:{record.place + 1}",
+        table.header + text,
+        table.name,
+        first_text(record, table.reference, "reference"),
+    )
+    return Sourced(prompt, Source(record.where, record.data, split=table.name))

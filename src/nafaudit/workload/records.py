@@ -1,0 +1,123 @@
+"""JSON Lines in, records out, each with its file and line, so that an error can name them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nafaudit.core.errors import InputError
+
+
+class Record(NamedTuple):
+    """One JSON object of a file.
+
+    Attributes:
+        where: `file:line`, with lines from 1.
+        place: Position of its line from 0, blank lines counted.
+        data: The object.
+    """
+
+    where: str
+    place: int
+    data: dict[str, Any]
+
+
+def read_records(path: Path, what: str = "a JSON Lines file of prompts") -> Iterator[Record]:
+    """Yields one record per line that is not blank.
+
+    Args:
+        path: The file, UTF-8, with or without a byte order mark.
+        what: What should have been given, for the error.
+    """
+    # Not splitlines: a JSON string may hold U+2028 and the like.
+    for index, line in enumerate(_text(path, what).split("\n")):
+        if line.strip():
+            yield Record(f"{path}:{index + 1}", index, _parse(line, f"{path}:{index + 1}"))
+
+
+def _text(path: Path, what: str) -> str:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give {what}.") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}:{line}: not UTF-8 (byte {error.start} of the file); convert it, for example "
+            "with iconv."
+        ) from error
+
+
+def _parse(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{where}: not JSON ({error.msg} at column {error.colno}); one object per line."
+        ) from error
+    except (_ConstantError, RecursionError) as error:
+        raise InputError(
+            f"{where}: {error}; a number must be finite: mend the line or leave it out."
+        ) from None
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: a JSON object is needed, got {type(row).__name__}.")
+    return row
+
+
+class _ConstantError(Exception):
+    """NaN or an infinity, which JSON does not have."""
+
+
+def _no_constant(name: str) -> Any:
+    raise _ConstantError(f"{name} in a record")
+
+
+def first_text(record: Record, names: Sequence[str], what: str) -> str:
+    """The first of some fields that is not empty; dots lead into nested objects.
+
+    Args:
+        record: Where to look.
+        names: Fields in the order in which they are tried.
+        what: What the text is, for the error.
+
+    Returns:
+        The text, or "" if every field is missing, null or empty.
+    """
+    for name in names:
+        value = lookup(record.data, name)
+        if value in (None, ""):
+            continue
+        if not isinstance(value, str):
+            raise InputError(f"{record.where}: {what} {name!r} must be a string, got {value!r}.")
+        return whole_text(value, record.where, name)
+    return ""
+
+
+def first_id(record: Record, names: Sequence[str]) -> str:
+    """The first of some fields that can name a prompt (a text or a whole number), or ""."""
+    for name in names:
+        value = lookup(record.data, name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if value not in (None, ""):
+            return first_text(record, (name,), "id")
+    return ""
+
+
+def lookup(data: Any, name: str) -> Any:
+    """The value of a field, or None; the dots of a name lead into nested objects."""
+    if isinstance(data, dict) and name in data:
+        return data[name]
+    head, dot, rest = name.partition(".")
+    return lookup(data.get(head), rest) if dot and isinstance(data, dict) else None
+
+
+def whole_text(text: str, where: str, name: str) -> str:
+    """Returns a text, or raises if no encoder could write it."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError(f"{where}: {name!r} holds half of a surrogate pair; mend the text.")
+    return text
