@@ -4,27 +4,35 @@
 an assumption of it. `ebb` is the paper's U_EBB for any input, also from printed moments.
 """
 
+from nafaudit.stats.betting import e_values
 from nafaudit.stats.bound import MIN_EVIDENCE, Assumption, Bound, BoundSpec, Sample, enough
+from nafaudit.stats.family import Bonferroni
 from nafaudit.stats.means import clustered_mean, student_two_sided
 from nafaudit.stats.moments import Moments, ebb, effective_range, implied_range, paper_range
-from nafaudit.stats.rates import zero_count_upper
+from nafaudit.stats.prpl import prpl_sequence
+from nafaudit.stats.rates import anytime_rate, clopper_pearson, zero_count_upper
 from nafaudit.stats.registry import BOUNDS, bound
 
 __all__ = [
     "BOUNDS",
     "MIN_EVIDENCE",
     "Assumption",
+    "Bonferroni",
     "Bound",
     "BoundSpec",
     "Moments",
     "Sample",
+    "anytime_rate",
     "bound",
+    "clopper_pearson",
     "clustered_mean",
+    "e_values",
     "ebb",
     "effective_range",
     "enough",
     "implied_range",
     "paper_range",
+    "prpl_sequence",
     "student_two_sided",
     "zero_count_upper",
 ]

@@ -221,6 +221,8 @@ class BoundSpec:
         if not self.ordered:
             # Sums then do not depend on the order in which records were read.
             values = np.sort(values)
+        if Assumption.NORMAL in self.assumes:
+            note += "; approximate, rare bursts break it"
         if not self.proven:
             note = "a proxy: nothing makes it valid" + (f"; {note}" if note else "")
         return Bound(

@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import stdtrit
+
 from nafaudit.core.sums import total
+from nafaudit.stats.bound import Assumption, BoundSpec
 
 
 def clustered_mean(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -44,3 +49,22 @@ def student_two_sided(t: float, df: int) -> float:
     if df % 2:
         inside = (angle + inside) * 2 / math.pi
     return min(1.0, max(0.0, 1.0 - inside))
+
+
+def cluster_t_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
+    """Student's upper limit of the mean of each row of prompt means; `high` is not used."""
+    del high
+    count = rows.shape[1]
+    quantile = -float(stdtrit(count - 1, delta))
+    return np.asarray(rows.mean(axis=1) + quantile * rows.std(axis=1, ddof=1) / math.sqrt(count))
+
+
+CLUSTER_T = BoundSpec(
+    name="cluster-t",
+    about="mean",
+    assumes=(Assumption.CLUSTERS, Assumption.NORMAL, Assumption.FIXED_N),
+    formula="mean of prompt means + t(G - 1, 1 - delta) s/sqrt(G), G prompts",
+    reference="Student (1908), Biometrika 6; Donner and Klar (2000) for clusters",
+    rows=cluster_t_rows,
+    least=2,
+)

@@ -163,7 +163,8 @@ EBB = BoundSpec(
     name="ebb",
     about="mean",
     assumes=_IID_RANGE,
-    formula="mean + s sqrt(2 l/n) + 3 R l/n, l = ln(2/delta); the paper's U_EBB with R = T ln|V|",
+    formula="mean + s sqrt(2 l/n) + 3 R l/n, l = ln(2/delta); the paper's U_EBB, with "
+    "R = T ln(vocabulary)",
     reference="Audibert, Munos and Szepesvari (2009), Theoretical Computer Science 410",
     rows=_ebb_rows,
     least=2,
@@ -172,8 +173,9 @@ EBB_EFFECTIVE = BoundSpec(
     name="ebb-reff",
     about="mean",
     assumes=_IID_RANGE,
-    formula="as ebb with R_eff = min(R, max(largest - smallest, 1)), the range seen",
-    reference="the paper, section 5; no proof",
+    formula="as ebb with R_eff = min(R, max(largest - smallest, 1)), the range seen; a proxy that "
+    "nothing makes valid",
+    reference="the paper; no proof",
     rows=_effective_rows,
     least=2,
     proven=False,

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from nafaudit.core.errors import InputError, nearest
+from nafaudit.stats.betting import BETTING, BETTING_LOWER, BETTING_PROMPTS
 from nafaudit.stats.bound import Bound, BoundSpec, Sample
+from nafaudit.stats.means import CLUSTER_T
 from nafaudit.stats.moments import EBB, EBB_EFFECTIVE, HOEFFDING, MAURER_PONTIL
+from nafaudit.stats.orders import ANDERSON, HOEFFDING_BENTKUS
+from nafaudit.stats.prpl import PRPL
+from nafaudit.stats.rates import ANYTIME_RATE, CLOPPER_PEARSON
 
 BOUNDS: dict[str, BoundSpec] = {
     spec.name: spec
@@ -13,6 +18,15 @@ BOUNDS: dict[str, BoundSpec] = {
         EBB_EFFECTIVE,
         MAURER_PONTIL,
         HOEFFDING,
+        HOEFFDING_BENTKUS,
+        ANDERSON,
+        PRPL,
+        BETTING,
+        BETTING_LOWER,
+        BETTING_PROMPTS,
+        CLUSTER_T,
+        CLOPPER_PEARSON,
+        ANYTIME_RATE,
     )
 }
 

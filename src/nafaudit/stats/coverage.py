@@ -1,0 +1,139 @@
+"""How often a bound misses a mean that is known, so that no bound has to be believed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.errors import InputError
+from nafaudit.stats.bound import Assumption, BoundSpec
+from nafaudit.stats.rates import clopper_pearson
+
+Draw = Callable[[np.random.Generator, tuple[int, int]], NDArray[np.float64]]
+
+# A sound bound is called unsound with at most this chance.
+FALSE_ALARM = 1e-6
+_BATCH = 10_000
+
+
+@dataclass(frozen=True)
+class Null:
+    """A law with a known mean.
+
+    Attributes:
+        name: What it stands for.
+        mean: Its mean.
+        draw: Samples of a given shape, a row each.
+        high: Upper end of its values; infinite if there is none.
+        kind: `events` are 0 or 1, `normal` is exactly normal, `values` anything else.
+    """
+
+    name: str
+    mean: float
+    draw: Draw
+    high: float = 1.0
+    kind: str = "values"
+
+
+def _two_point(low: float, top: float, chance: float) -> Draw:
+    return lambda rng, shape: np.where(rng.random(shape) < chance, top, low)
+
+
+def _event(rate: float) -> Null:
+    return Null(f"events at {rate:g}", rate, _two_point(0.0, 1.0, rate), kind="events")
+
+
+NULLS: tuple[Null, ...] = (
+    Null("uniform", 0.5, lambda rng, shape: rng.random(shape)),
+    Null("spends like the paper's", 0.3, lambda rng, shape: rng.beta(18.0, 42.0, shape)),
+    Null("rare bursts", 0.2 + 0.03 * 0.8, _two_point(0.2, 1.0, 0.03)),
+    Null("two regimes", 0.2 * 0.9, _two_point(0.0, 0.9, 0.2)),
+    Null("nearly full", 1 - 0.03 * 0.5, _two_point(1.0, 0.5, 0.03)),
+    _event(0.02),
+    _event(0.1),
+    _event(0.5),
+    _event(0.9),
+    Null("heavy tail", 1.0, lambda rng, shape: rng.exponential(1.0, shape) ** 2 / 2, np.inf),
+    Null("normal", 0.5, lambda rng, shape: rng.normal(0.5, 0.1, shape), np.inf, "normal"),
+)
+
+
+def applies(spec: BoundSpec, null: Null) -> bool:
+    """True if the law keeps what the bound assumes; for clusters it is that of prompt means."""
+    if Assumption.NORMAL in spec.assumes or null.kind == "normal":
+        return Assumption.NORMAL in spec.assumes and null.kind == "normal"
+    if spec.about == "rate":
+        return null.kind == "events"
+    return np.isfinite(null.high) or Assumption.RANGE not in spec.assumes
+
+
+@dataclass(frozen=True)
+class Miss:
+    """How often one bound missed one law.
+
+    Attributes:
+        bound: Name of the bound.
+        null: Name of the law.
+        n: Values per sample.
+        delta: The miss rate that the bound allows itself.
+        samples: How many samples were drawn.
+        misses: How many were missed; for anytime bounds, missed after any number of values.
+    """
+
+    bound: str
+    null: str
+    n: int
+    delta: float
+    samples: int
+    misses: int
+
+    @property
+    def rate(self) -> float:
+        """Share of samples that were missed."""
+        return self.misses / self.samples
+
+    @property
+    def sound(self) -> bool:
+        """False if so many misses have a chance below `FALSE_ALARM` under delta."""
+        return clopper_pearson(self.misses, self.samples, FALSE_ALARM)[0] <= self.delta
+
+
+def miss_rate(
+    spec: BoundSpec, null: Null, n: int, delta: float, *, samples: int = 10_000, seed: int = 0
+) -> Miss:
+    """Draws samples of a known mean and counts those whose bound is on the wrong side of it.
+
+    A fixed-n bound is looked at once, an anytime bound after every value.
+    """
+    if not applies(spec, null):
+        raise InputError(f"the law {null.name!r} breaks an assumption of bound {spec.name!r}.")
+    if n < spec.least or samples < 1:
+        raise InputError(f"need n >= {spec.least} and a sample, got n = {n}, {samples} samples.")
+    rng = np.random.default_rng(seed)
+    missed = 0
+    for start in range(0, samples, _BATCH):
+        rows = null.draw(rng, (min(_BATCH, samples - start), n))
+        missed += int(_missed(spec, null, rows, delta).sum())
+    return Miss(spec.name, null.name, n, delta, samples, missed)
+
+
+def _missed(
+    spec: BoundSpec, null: Null, rows: NDArray[np.float64], delta: float
+) -> NDArray[np.bool_]:
+    if spec.missed is not None:
+        return np.asarray(spec.missed(rows, null.mean, null.high, delta).any(axis=1))
+    values = spec.rows(rows, null.high, delta)
+    return values < null.mean if spec.side == "upper" else values > null.mean
+
+
+def all_miss_rates(
+    specs: list[BoundSpec], n: int, delta: float, *, samples: int = 10_000, seed: int = 0
+) -> Iterator[Miss]:
+    """Every bound on every law that keeps its assumptions."""
+    for spec in specs:
+        for null in NULLS:
+            if applies(spec, null):
+                yield miss_rate(spec, null, n, delta, samples=samples, seed=seed)
