@@ -51,7 +51,7 @@ class AnchoredDecoder:
         """Writes all requests, one step of every open row at a time."""
         rows = [Row(request, self.debt(request)) for request in requests]
         while active := [row for row in rows if not self.ended(row)]:
-            safe, risky = self.world.laws([row.prefix for row in active])
+            safe, risky = self.laws(active)
             allowance = np.array([self.allowance(row) for row in active])
             law, charge, theta = self.serve(safe, risky, allowance)
             for i, row in enumerate(active):
@@ -63,6 +63,10 @@ class AnchoredDecoder:
                 self.pay(row, float(charge[i]), float(law[i, token] - safe[i, token]))
                 row.tokens.append(token)
         return [self.output(row) for row in rows]
+
+    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+        """Both models' next-token laws of every row."""
+        return self.world.laws([row.prefix for row in rows])
 
     def debt(self, request: Request) -> float:
         """What the prompt owes before the first token."""

@@ -95,7 +95,7 @@ def divergence(p: Law, q: Law) -> float:
 
 
 def _children(decoder: AnchoredDecoder, node: _Node) -> list[_Node]:
-    safe, risky = decoder.world.laws([node.row.prefix])
+    safe, risky = decoder.laws([node.row])
     allowance = np.array([decoder.allowance(node.row)])
     law, charge, _ = decoder.serve(safe, risky, allowance)
     sampled = decoder.sampled(node.row, law[0], safe[0], risky[0])
