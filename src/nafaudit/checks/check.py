@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
-from nafaudit.core.ledger import Ledger
+from nafaudit.core.ledger import Banking, Ledger, is_baseline
 from nafaudit.core.passage import PassageScores
 from nafaudit.core.sums import total
 from nafaudit.core.trajectory import Arm, Key, Trajectory
@@ -39,6 +39,10 @@ class Facts:
     references: Mapping[str, str] = field(default_factory=dict)
     pieces: Sequence[bytes | None] = ()
     passages: PassageScores | None = None
+
+    def of_budget(self, k: float) -> Facts:
+        """The facts of one arm: a baseline of ours banks, whatever ledger is audited."""
+        return replace(self, ledger=Banking()) if is_baseline(k) else self
 
     @property
     def edge(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.worth import WorthCheck
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
-from nafaudit.core.ledger import Banking, is_baseline, ledger_of
+from nafaudit.core.ledger import is_baseline, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store.passages import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
@@ -124,9 +124,7 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
             )
         seen.add(key)
         if key.arm not in arms:
-            # A baseline of ours runs on the banking ledger, whatever is audited.
-            own = replace(facts, ledger=Banking()) if is_baseline(key.k) else facts
-            arms[key.arm] = _new_arm(key.arm, own, shared)
+            arms[key.arm] = _new_arm(key.arm, facts.of_budget(key.k), shared)
         # Infinite and absurd numbers in a log are findings, not warnings.
         with np.errstate(over="ignore", invalid="ignore"):
             for check in arms[key.arm].checks:

@@ -12,6 +12,7 @@ from nafaudit.cli import options
 
 if TYPE_CHECKING:
     from nafaudit.audit.stage1 import Progress
+    from nafaudit.store.run import Run
 
 
 def run(
@@ -105,7 +106,7 @@ def run(
 ) -> None:
     """Does the mechanism stay in budget over a fixed workload?
 
-    Writes a run directory; running the same command again resumes it.
+    Writes a run directory and its report; running the same command again resumes it.
 
     Example: nafaudit run --k 0.5,3 --trajectories 2
     """
@@ -139,7 +140,19 @@ def run(
             "a repeated run may differ in rare tokens.",
             err=True,
         )
-    raise typer.Exit(show(outcome.run, outcome.arms, as_json=as_json))
+    raise typer.Exit(show(outcome.run, outcome.arms, as_json=as_json, page=_report(outcome.run)))
+
+
+def _report(run: Run) -> Path | None:
+    """Writes the report; if the disk refuses, the verdict is shown all the same."""
+    from nafaudit.core.errors import StoreError
+    from nafaudit.report.write import write_report
+
+    try:
+        return write_report(run)[1][0]
+    except StoreError as error:
+        typer.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
+        return None
 
 
 class _ProgressLine:

@@ -17,6 +17,7 @@ from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.report.result import result_json
+from nafaudit.report.words import budget_name
 from nafaudit.store.run import Run
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
@@ -32,7 +33,14 @@ def latest_run(directory: Path = Path("runs")) -> Path:
     return runs[-1].parent
 
 
-def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool, source: str | None = None) -> int:
+def show(
+    run: Run,
+    arms: Sequence[ArmResult],
+    *,
+    as_json: bool,
+    source: str | None = None,
+    page: Path | None = None,
+) -> int:
     """Prints the result of a run; returns the exit status.
 
     Args:
@@ -40,24 +48,28 @@ def show(run: Run, arms: Sequence[ArmResult], *, as_json: bool, source: str | No
         arms: What came out.
         as_json: Print for machines.
         source: What the user named, if that is not the run directory.
+        page: The report, if one was written.
     """
     name = source or str(run.path)
     try:
-        shown = json.dumps(result_json(run, arms, name), indent=2) if as_json else ""
-        typer.echo(shown or _as_text(run, arms, name))
+        if as_json:
+            more = {"report": str(page)} if page else {}
+            typer.echo(json.dumps(result_json(run, arms, name) | more, indent=2))
+        else:
+            typer.echo(_as_text(run, arms, name) + (f"\nreport: {page}" if page else ""))
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader went away (a pager, head). That must not change the verdict.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_status(arms)
+
+
+def exit_status(arms: Sequence[ArmResult]) -> int:
+    """0 within, 1 violated, 3 inconclusive; baselines promise nothing."""
     verdicts = {arm.kept for arm in arms if not arm.is_baseline}
     if Kept.VIOLATED in verdicts:
         return 1
     return 0 if verdicts == {Kept.WITHIN} else 3
-
-
-def budget_name(k: float) -> str:
-    """A budget in words a table has room for."""
-    return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {k:g}")
 
 
 def _as_text(run: Run, arms: Sequence[ArmResult], name: str) -> str:

@@ -19,12 +19,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nafaudit.core.design import Design, Extent, differences
 from nafaudit.core.errors import InputError, StoreError
@@ -39,6 +39,13 @@ from nafaudit.store.files import (
     write_whole,
 )
 from nafaudit.workload import Prompt, Source, TokenizedPrompt
+
+
+class Place(NamedTuple):
+    """Where a record is: the part that holds it, and its row there, from 0."""
+
+    part: str
+    row: int
 
 
 class Run:
@@ -77,7 +84,7 @@ class Run:
         """How many trajectories the run was asked for, over all its sessions."""
         if self.design["identity"]["protocol"] == "imported":
             # Nobody asked for a number: a log is as long as it is.
-            return sum(entry["rows"] for entry in self._journal())
+            return sum(entry["rows"] for entry in self.journal())
         wanted: dict[tuple[str, Any], int] = {}
         for extent in self.design["extents"]:
             for cell in itertools.product(extent["prompts"], extent["budgets"]):
@@ -86,12 +93,22 @@ class Run:
 
     def trajectories(self) -> Iterator[Trajectory]:
         """Streams every journalled trajectory, one part in memory at a time."""
-        for entry in self._journal():
-            yield from parts.decode(self._content(entry))
+        return (trajectory for _, trajectory in self.located())
+
+    def located(self, wanted: Collection[str] | None = None) -> Iterator[tuple[Place, Trajectory]]:
+        """Streams trajectories with their places.
+
+        Args:
+            wanted: Names of the parts to read; all of them if None.
+        """
+        for entry in self.journal():
+            if wanted is None or entry["part"] in wanted:
+                for row, trajectory in enumerate(parts.decode(self._content(entry))):
+                    yield Place(entry["part"], row), trajectory
 
     def keys(self) -> set[Key]:
         """Which trajectories are recorded."""
-        return {key for entry in self._journal() for key in parts.decode_keys(self._content(entry))}
+        return {key for entry in self.journal() for key in parts.decode_keys(self._content(entry))}
 
     def prompts(self) -> list[TokenizedPrompt]:
         """The workload."""
@@ -112,7 +129,8 @@ class Run:
         """What every session that wrote ran on, the first one first."""
         return [json.loads(line) for line in whole_lines(self.path / "sessions.jsonl")]
 
-    def _journal(self) -> list[dict[str, Any]]:
+    def journal(self) -> list[dict[str, Any]]:
+        """One entry per part: name, rows, SHA-256."""
         return read_journal(self.path / "journal.jsonl")
 
     def _content(self, entry: Mapping[str, Any]) -> bytes:

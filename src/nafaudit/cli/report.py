@@ -1,0 +1,49 @@
+"""`nafaudit report`: one page a reviewer can trust."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[
+        Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
+    ] = None,
+    redact: Annotated[
+        bool, typer.Option("--redact", help="Hide the text of prompts, outputs and references.")
+    ] = False,
+    record: Annotated[
+        str | None,
+        typer.Option(metavar="PART:ROW", help="Print one record as JSON and write nothing."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Writes RUN/report: a page, Markdown and JSON, from the records alone. Needs no models.
+
+    The same run gives the same bytes. Exit status as for nafaudit check.
+
+    Example: nafaudit report
+    """
+    import json
+
+    from nafaudit.cli.show import exit_status, latest_run
+    from nafaudit.report.plain import plain
+    from nafaudit.report.record import record_json
+    from nafaudit.report.write import write_report
+    from nafaudit.store.run import Run
+
+    source = Run(run or latest_run())
+    if record is not None:
+        typer.echo(json.dumps(record_json(source, record), indent=1))
+        return
+    written, files = write_report(source, redact=redact)
+    names = [str(path) for path in files]
+    if as_json:
+        data = plain(written, str(source.path)) | {"files": names}
+        typer.echo(json.dumps(data, indent=1))
+    else:
+        typer.echo("\n".join(names))
+    raise typer.Exit(exit_status(written.arms))

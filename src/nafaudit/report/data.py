@@ -1,0 +1,65 @@
+"""Everything a report shows, collected from a run in one stream over its parts.
+
+What is shown follows from this structure alone, so that a page, its Markdown and its JSON
+cannot disagree. A new table is a field here and a few lines in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from nafaudit.checks.check import Facts
+from nafaudit.checks.verdict import ArmResult, facts_of, judge
+from nafaudit.core.trajectory import Arm, Trajectory
+from nafaudit.report.outline import Outline, outline
+from nafaudit.store.run import Run
+from nafaudit.workload import Prompt
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run, judged and outlined.
+
+    Attributes:
+        run: Where the records are.
+        facts: What checks know of the run.
+        arms: Every check of every arm, from the smallest budget up.
+        outlines: Every trajectory in a few numbers, in the order of their keys.
+        prompts: The workload by id.
+    """
+
+    run: Run
+    facts: Facts
+    arms: tuple[ArmResult, ...]
+    outlines: tuple[Outline, ...]
+    prompts: dict[str, Prompt]
+
+    def of(self, arm: ArmResult) -> list[Outline]:
+        """The outlines of one arm."""
+        return self.by_arm.get(Arm(arm.mechanism, arm.k), [])
+
+    @cached_property
+    def by_arm(self) -> dict[Arm, list[Outline]]:
+        """Outlines by arm, each in the order of their keys."""
+        found: dict[Arm, list[Outline]] = {}
+        for one in self.outlines:
+            found.setdefault(one.key.arm, []).append(one)
+        return found
+
+
+def collect(run: Run) -> Report:
+    """Judges and outlines a run; every part is read once."""
+    facts = facts_of(run)
+    outlines: list[Outline] = []
+
+    def watched() -> Iterator[Trajectory]:
+        for place, trajectory in run.located():
+            outlines.append(outline(trajectory, place, facts))
+            yield trajectory
+
+    arms = tuple(judge(watched(), facts))
+    outlines.sort(key=lambda one: one.key)
+    prompts = {p.prompt.id: p.prompt for p in run.prompts()}
+    return Report(run, facts, arms, tuple(outlines), prompts)

@@ -1,0 +1,97 @@
+"""The report for a pull request or a terminal: verdicts, numbers, the worst prompts."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from nafaudit.report.charts import arm_name
+from nafaudit.report.data import Report
+from nafaudit.report.decided import COMMANDS, decided
+from nafaudit.report.tables import prompt_rows
+from nafaudit.report.text import name, nats, percent, visible
+from nafaudit.report.words import said_of, summary
+
+_WORST = 20
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
+
+
+def plain_text(text: str) -> str:
+    """Hostile text on one line of Markdown, without markup of its own."""
+    return _MARKUP.sub(r"\\\1", html.escape(" ".join(visible(text).split()), quote=False))
+
+
+def markdown(report: Report, plain: Mapping[str, Any]) -> str:
+    """The report as Markdown."""
+    lines = ["# nafaudit report", "", summary(report.arms), ""]
+    for arm in report.arms:
+        if not arm.is_baseline:
+            lines += [f"## {plain_text(arm_name(arm, report))}", ""]
+            lines += [
+                f"- **{said.question}** {said.word}: {said.headline}. {plain_text(said.text)}"
+                for said in said_of(arm)
+            ]
+            lines.append("")
+    lines += ["## Numbers", "", *_numbers(report, plain), "", "## Worst prompts", ""]
+    lines += [*_worst(report), "", "## Findings", ""]
+    lines += [
+        f"- {plain_text(arm_name(arm, report))}, {f.check}: {f.verdict}. {plain_text(f.text)}"
+        for arm in report.arms
+        for f in arm.findings
+    ]
+    lines += ["", "## Decided", ""]
+    lines += [
+        f"- {plain_text(term)}: {plain_text(value)}"
+        for term, value in decided(report, redact=False)
+    ]
+    lines += ["", "## Again", ""]
+    lines += [f"- `{command}`: {meaning}" for command, meaning in COMMANDS]
+    return "\n".join(lines) + "\n"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """A Markdown table; the first column is text, the others numbers."""
+    rule = "|".join(["---", *["---:"] * (len(heads) - 1)])
+    return [f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
+    heads = ["budget", "kept", "tested", "worth", "n", "spend", "use", "worst", "active", "recall"]
+    rows = []
+    for arm, verdict in zip(report.arms, plain["verdicts"], strict=True):
+        words = ["\u2013"] * 3 if arm.is_baseline else [arm.kept, arm.tested, arm.worth]
+        use = verdict["utilisation"]
+        shares = [use["mean"], use["max"]] if not arm.is_baseline else ["nan", "nan"]
+        shares += [verdict["regime"]["active"], verdict["recall"]["mean"]]
+        rows.append(
+            [
+                plain_text(arm_name(arm, report)),
+                *words,
+                str(verdict["trajectories"]),
+                nats(float(verdict["spend"]["mean"])),
+                *(percent(float(share)) for share in shares),
+            ]
+        )
+    return table(heads, rows)
+
+
+def _worst(report: Report) -> list[str]:
+    heads = ["prompt", "class", "budget", "n", "over", "spend", "worst use", "recall", "record"]
+    arms = {(arm.mechanism, arm.k): arm_name(arm, report) for arm in report.arms}
+    rows = [
+        [
+            plain_text(name(row.prompt)),
+            plain_text(name(row.label)),
+            plain_text(arms[row.arm]),
+            str(row.count),
+            str(row.violations),
+            nats(row.spend),
+            percent(row.worst_utilisation),
+            percent(row.recall),
+            f"{row.worst.place.part}:{row.worst.place.row}",
+        ]
+        for row in prompt_rows(report)[:_WORST]
+    ]
+    return table(heads, rows)

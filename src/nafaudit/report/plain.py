@@ -1,0 +1,54 @@
+"""The report as plain data: what report.json holds and what the page's numbers point into."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from nafaudit.report.data import Report
+from nafaudit.report.result import as_number, result_json
+from nafaudit.report.tables import PromptRow, prompt_rows
+from nafaudit.report.words import said_of, summary
+
+
+def run_name(report: Report) -> str:
+    """A name for the run that does not depend on where its directory is."""
+    return f"run-{report.run.design['hash'][:10]}"
+
+
+def plain(report: Report, run: str | None = None) -> dict[str, Any]:
+    """Every verdict, finding and table of a run; strict JSON.
+
+    Args:
+        report: What to write down.
+        run: What to call the run; a name made of the design's hash if left out.
+    """
+    result = result_json(report.run, report.arms, run or run_name(report))
+    return result | {
+        "summary": summary(report.arms),
+        "words": [
+            {"mechanism": arm.mechanism, "k": as_number(arm.k)}
+            | {said.question: f"{said.headline}. {said.text}" for said in said_of(arm)}
+            for arm in report.arms
+            if not arm.is_baseline
+        ],
+        "prompts": [_row(row) for row in prompt_rows(report)],
+        "decided": report.run.design,
+    }
+
+
+def _row(row: PromptRow) -> dict[str, Any]:
+    fields = {
+        name: as_number(value) if isinstance(value, float) else value
+        for name, value in asdict(row).items()
+        if name not in ("arm", "worst")
+    }
+    worst = row.worst
+    return fields | {
+        "mechanism": row.arm.mechanism,
+        "k": as_number(row.arm.k),
+        "worst": {
+            "trajectory": worst.key.trajectory,
+            "record": f"{worst.place.part}:{worst.place.row}",
+        },
+    }

@@ -1,0 +1,274 @@
+"""The page's sections as the template needs them: words, rows and links, no markup."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from nafaudit.checks.verdict import ArmResult
+from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
+from nafaudit.core.trajectory import Key
+from nafaudit.report.charts import POINTS, arm_name, colour
+from nafaudit.report.data import Report
+from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
+from nafaudit.report.payload import ROWS
+from nafaudit.report.text import name, nats, percent, visible
+from nafaudit.report.words import said_of, summary
+
+_TONES = {
+    Kept.WITHIN: "good",
+    Kept.VIOLATED: "bad",
+    Kept.INCONCLUSIVE: "open",
+    Tested.ACTIVE: "good",
+    Tested.IDLE: "open",
+    Worth.INFORMATIVE: "good",
+    Worth.VACUOUS: "bad",
+    Answer.FINE: "good",
+    Answer.SUSPECT: "bad",
+    Answer.UNKNOWN: "open",
+}
+_HEADS = (
+    ("budget", "k nats per token"),
+    ("n", "executions"),
+    ("over", "executions that went over their budget"),
+    ("spend", "mean spend in nats"),
+    ("use", "mean spend as a share of the own budget"),
+    ("p95", "95 % of executions used less of their budget"),
+    ("worst", "largest share of the own budget that was spent"),
+    ("forced", "steps that served the safe model"),
+    ("active", "steps that served a mixture"),
+    ("free", "steps that served the risky model"),
+    ("recall", "mean near-verbatim recall of the reference"),
+    ("L max", "largest log-likelihood ratio of an output"),
+    ("L > K", "outputs whose log-likelihood ratio exceeds K = kT"),
+)
+_PARTS_LISTED = 400
+
+Shown = Mapping[Key, int]
+
+
+def sections(
+    report: Report, plain: Mapping[str, Any], shown: Shown, *, redact: bool
+) -> dict[str, Any]:
+    """What the template is filled with.
+
+    Args:
+        report: What is shown.
+        plain: The content of report.json; numbers say where in it they are.
+        shown: Which trajectories the viewer holds, and at which index.
+        redact: True if text is left out.
+    """
+    design = report.run.design
+    journal = report.run.journal()
+    findings = _indexed(report)
+    return {
+        "title": _title(report),
+        "summary": summary(report.arms),
+        "recorded": len(report.outlines),
+        "asked": report.run.asked,
+        "prompt_count": len({one.key.prompt for one in report.outlines}),
+        "anchor": design["anchor"],
+        "hash": design["hash"],
+        "cards": [
+            _card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.is_baseline
+        ],
+        "number_heads": [{"name": head, "meaning": meaning} for head, meaning in _HEADS],
+        "number_rows": [
+            _numbers(report, i, plain, findings, shown) for i in range(len(report.arms))
+        ],
+        "remarks": _remarks(report, plain, shown),
+        "viewer_note": _viewer_note(report, len(shown)),
+        "points_note": _points_note(report),
+        "bounds": [],
+        "classes_note": "",
+        "prompts_note": _prompts_note(len(plain["prompts"])),
+        "checklist": [],
+        "check_groups": [_checks(report, i, findings, shown) for i in range(len(report.arms))],
+        "decided": decided(report, redact=redact),
+        "commands": COMMANDS,
+        "glossary": GLOSSARY,
+        "sessions": [visible(json.dumps(s, sort_keys=True)) for s in report.run.sessions],
+        "parts": journal[:_PARTS_LISTED],
+        "parts_left": max(0, len(journal) - _PARTS_LISTED),
+    }
+
+
+def _title(report: Report) -> str:
+    names = sorted({arm.mechanism.split(":")[0] for arm in report.arms})
+    kind = "log" if report.facts.foreign else "decoder"
+    return name(f"Audit of the {kind} {', '.join(names)}" if names else "Audit of an empty run")
+
+
+def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
+    arm = report.arms[index]
+    length = report.facts.max_new_tokens
+    promise = f"the promise: at most {arm.k:g} nats a token"
+    if length:
+        promise += f", K = {arm.k * length:g} nats over {length} tokens"
+    return {
+        "index": index,
+        "name": name(arm_name(arm, report)),
+        "colour": colour(arm, report),
+        "promise": promise,
+        "said": [
+            {
+                "question": said.question,
+                "word": said.word,
+                "tone": said.tone,
+                "headline": said.headline,
+                "text": visible(said.text),
+                "href": href(said.finding, shown),
+            }
+            for said in said_of(arm)
+        ],
+    }
+
+
+def href(finding: Finding | None, shown: Shown) -> str:
+    """A link to the step that a finding rests on, if the viewer holds it."""
+    if finding is None or finding.witness is None or finding.witness.key not in shown:
+        return ""
+    return f"#t{shown[finding.witness.key]}.{finding.witness.step}"
+
+
+def _indexed(report: Report) -> list[list[tuple[int, Finding]]]:
+    """The findings of each arm with their numbers in report.json."""
+    found, start = [], 0
+    for arm in report.arms:
+        findings = arm.findings
+        found.append(list(enumerate(findings, start)))
+        start += len(findings)
+    return found
+
+
+def _numbers(
+    report: Report,
+    index: int,
+    plain: Mapping[str, Any],
+    findings: list[list[tuple[int, Finding]]],
+    shown: Shown,
+) -> dict[str, Any]:
+    arm, verdict = report.arms[index], plain["verdicts"][index]
+    named = {finding.check: (number, finding) for number, finding in findings[index]}
+    path, here = f"verdicts[{index}]", f"#a{index}"
+    worst = href(named["utilisation"][1], shown) or here
+    number, tails = named["tails"]
+    over = tails.numbers.get("above_K", math.nan)
+
+    def cell(text: str, where: str, link: str = here) -> dict[str, str]:
+        absent = text == "\u2013"
+        return {"text": text, "path": "" if absent else where, "href": link}
+
+    use = verdict["utilisation"]
+    cells = [
+        cell(str(verdict["trajectories"]), f"{path}.trajectories"),
+        cell(
+            "\u2013" if arm.is_baseline else str(verdict["violations"]),
+            f"{path}.violations",
+            href(named["invariant"][1], shown) or here,
+        ),
+        cell(nats(float(verdict["spend"]["mean"])), f"{path}.spend.mean"),
+        *(
+            cell("\u2013" if arm.is_baseline else percent(float(use[key])),
+                 f"{path}.utilisation.{key}", worst if key == "max" else here)
+            for key in ("mean", "p95", "max")
+        ),
+        *(cell(percent(float(verdict["regime"][key])), f"{path}.regime.{key}")
+          for key in ("forced", "active", "free")),
+        cell(percent(float(verdict["recall"]["mean"])), f"{path}.recall.mean",
+             href(named["copying"][1], shown) or here),
+        cell(nats(tails.value), f"findings[{number}].value", href(tails, shown) or here),
+        cell("\u2013" if math.isnan(over) or arm.is_baseline else f"{over:g}",
+             f"findings[{number}].numbers.above_K"),
+    ]  # fmt: skip
+    return {
+        "name": name(arm_name(arm, report)),
+        "colour": colour(arm, report),
+        "baseline": arm.is_baseline,
+        "cells": cells,
+    }
+
+
+def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dict[str, str]]:
+    """Suspect findings first, then what is unknown, each reason once."""
+    groups: dict[tuple[str, str, str], list[tuple[ArmResult, Finding]]] = {}
+    for arm in report.arms:
+        for finding in arm.findings:
+            suspect = finding.verdict == Answer.SUSPECT
+            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.is_baseline):
+                key = (str(finding.verdict), finding.check, finding.text)
+                groups.setdefault(key, []).append((arm, finding))
+    ordered = sorted(groups.items(), key=lambda item: item[0][0])
+    remarks = [
+        {
+            "word": word,
+            "tone": _TONES[Answer(word)],
+            "check": check,
+            "text": visible(text),
+            "where": ", ".join(name(arm_name(arm, report)) for arm, _ in group),
+            "href": next((link for _, f in group if (link := href(f, shown))), ""),
+        }
+        for (word, check, text), group in ordered
+    ]
+    own = sum(len(arm.findings) for arm in report.arms)
+    return remarks + [
+        {"word": f["verdict"], "tone": "bad", "check": name(f["check"]), "where": "the log",
+         "text": visible(f["text"]), "href": ""}
+        for f in plain["findings"][own:]
+    ]  # fmt: skip
+
+
+def _checks(
+    report: Report, index: int, findings: list[list[tuple[int, Finding]]], shown: Shown
+) -> dict[str, Any]:
+    arm = report.arms[index]
+    rows = [
+        {
+            "check": finding.check,
+            "word": str(finding.verdict),
+            "tone": _TONES.get(finding.verdict, ""),  # type: ignore[call-overload]
+            "text": visible(finding.text),
+            "href": href(finding, shown),
+            "path": f"findings[{number}]",
+        }
+        for number, finding in findings[index]
+    ]
+    return {
+        "index": index,
+        "name": name(arm_name(arm, report)),
+        "colour": colour(arm, report),
+        "count": len(rows),
+        "suspect": sum(row["word"] == Answer.SUSPECT for row in rows),
+        "rows": rows,
+    }
+
+
+def _viewer_note(report: Report, shown: int) -> str:
+    recorded = len(report.outlines)
+    if shown == recorded:
+        return f"All {recorded} executions are here, as recorded."
+    return (
+        f"{shown} of {recorded} executions are shown in full: those that findings point at, the "
+        "worst of every budget, and a sample drawn by prompt and number; each with the same draws "
+        "under every other budget. The others are in the run's parts."
+    )
+
+
+def _points_note(report: Report) -> str:
+    most = max((len(report.of(arm)) for arm in report.arms), default=0)
+    if most <= POINTS:
+        return "Every execution is drawn. Click a mark to read it."
+    return (
+        f"Marks: at most {POINTS} executions a budget, the worst quarter of them and a sample of "
+        "the rest. Histograms, shares and tails are of all executions. Click a mark to read it."
+    )
+
+
+def _prompts_note(rows: int) -> str:
+    text = (
+        "Sorted by violations, then by the largest use of the own budget, recall and spend. "
+        "Click a heading to sort, a number to read the execution behind it."
+    )
+    return text if rows <= ROWS else f"{text} The worst {ROWS} of {rows} rows; report.json has all."

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.text import detokenize
+from nafaudit.core.trajectory import Key
+from nafaudit.report.choose import choose
+from nafaudit.report.data import collect
+from nafaudit.report.markdown import plain_text
+from nafaudit.report.page import render
+from nafaudit.report.plain import plain
+from nafaudit.report.record import record_json
+from nafaudit.report.records import token_texts
+from nafaudit.report.tables import prompt_rows
+from nafaudit.report.text import script_json, visible
+from nafaudit.report.write import write_report
+from nafaudit.store.foreign import ImportOptions, import_logs
+from nafaudit.store.run import Run
+from nafaudit.workload import Prompt
+from tests.records import trajectory
+from tests.report.runs import MECHANISM, WORDS, executions, make_run, plain_run
+
+FILES = ("index.html", "report.md", "report.json")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return plain_run(tmp_path_factory.mktemp("plain") / "r")
+
+
+def contents(run: Run) -> dict[str, bytes]:
+    return {name: (run.path / "report" / name).read_bytes() for name in FILES}
+
+
+def data_of(page: str) -> dict[str, object]:
+    block = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert block is not None
+    data: dict[str, object] = json.loads(block[1], parse_constant=pytest.fail)
+    return data
+
+
+def test_the_report_is_a_pure_function_of_the_run(run: Run, tmp_path: Path) -> None:
+    _, files = write_report(run)
+    assert [path.name for path in files] == list(FILES)
+    first = contents(run)
+    shutil.copytree(run.path, tmp_path / "elsewhere", ignore=shutil.ignore_patterns("report"))
+    moved = Run(tmp_path / "elsewhere")
+    write_report(moved)
+    assert contents(moved) == first
+    write_report(moved)
+    assert contents(moved) == first
+    for content in first.values():
+        assert str(run.path).encode() not in content
+
+
+def test_every_number_of_the_page_is_where_it_says(run: Run) -> None:
+    report = collect(run)
+    data = json.loads(json.dumps(plain(report)))
+    page = render(report, data)
+    paths = set(re.findall(r'data-path="([^"]+)"', page))
+    assert len(paths) > 40
+    for path in paths:
+        value = data
+        for name, index in re.findall(r"(\w+)|\[(\d+)\]", path):
+            value = value[int(index)] if index else value[name]
+
+
+def test_prompt_numbers_in_the_script_are_those_of_the_json(run: Run) -> None:
+    report = collect(run)
+    data = plain(report)
+    rows = data_of(render(report, data))["rows"]
+    assert isinstance(rows, list)
+    assert len(rows) == len(data["prompts"]) == 48
+    for row, whole in zip(rows, data["prompts"], strict=True):
+        for name in ("count", "violations", "spend", "debt"):
+            assert row[name] == pytest.approx(whole[name], abs=1e-7)
+        assert f"{row['part']}:{row['row']}" == whole["worst"]["record"]
+
+
+def test_the_policy_names_exactly_the_inline_script_and_style(run: Run) -> None:
+    page = render(report := collect(run), plain(report))
+    policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
+    assert policy is not None
+    assert "unsafe" not in policy[1]
+    assert policy[1].startswith("default-src &#39;none&#39;")
+    for element in ("script", "style"):
+        body = re.search(rf"<{element}>(.*?)</{element}>", page, re.DOTALL)
+        assert body is not None
+        digest = base64.b64encode(hashlib.sha256(body[1].encode()).digest()).decode()
+        assert f"{element}-src &#39;sha256-{digest}&#39;" in policy[1]
+    assert not re.search(r"\son\w+=|\sstyle=|src=|javascript:|https?://(?!www\.w3\.org)", page)
+
+
+def test_redacted_files_hold_no_text(run: Run) -> None:
+    report = collect(run)
+    shown, hidden = (render(report, plain(report), redact=redact) for redact in (False, True))
+    for text in ("Once upon a time", "the old mill", "caf\u00e9"):
+        assert (text in shown) or text == "the old mill"
+        assert text not in hidden
+    data = data_of(hidden)
+    assert data["pieces"] == []
+    assert all("tok" not in record for record in data["view"])  # type: ignore[attr-defined]
+    assert "all text is hidden" in hidden
+
+
+def test_a_violation_is_on_top_of_everything(tmp_path: Path) -> None:
+    prompts = [Prompt(f"p{i}", "x") for i in range(30)]
+    records = [one for p in prompts for one in executions(p.id, 0, 20, len(WORDS))]
+    key = Key("p7", MECHANISM, 0.5, 0)
+    charge = [0.2] * 10 + [9.0] + [0.0] * 9
+    broken = trajectory(key, charge, token=[0] * 20, theta=[0.5] * 20)
+    run = make_run(tmp_path / "r", prompts, [broken if r.key == key else r for r in records])
+    report, files = write_report(run)
+    page = files[0].read_text()
+    assert "The promise was broken at k = 0.5." in page
+    assert prompt_rows(report)[0].prompt == "p7"
+    assert prompt_rows(report)[0].violations == 1
+    data = data_of(page)
+    view = data["view"]
+    assert isinstance(view, list)
+    first = view[data["first"]]  # type: ignore[call-overload]
+    names = data["prompts"]
+    assert isinstance(names, list)
+    assert names[first["p"]]["id"] == "p7"
+    assert re.search(rf'<a href="#t{data["first"]}\.10">See it happen', page)
+    assert "| p7 | prompt | k = 0.5 | 1 | 1 |" in files[1].read_text()
+
+
+def test_where_there_is_no_room_the_worst_and_a_sample_are_chosen(run: Run) -> None:
+    report = collect(run)
+    assert len(choose(report, 10**9)) == len(report.outlines) == 96
+    chosen = choose(report, 30_000)
+    assert 4 <= len(chosen) < 60
+    # A choice brings its siblings under every other budget along.
+    units = {(one.key.prompt, one.key.trajectory) for one in chosen}
+    assert len(chosen) == 4 * len(units)
+    # Something is shown however little room there is: what the first finding points at.
+    pointed = [f.witness.key for arm in report.arms for f in arm.findings if f.witness]
+    assert {one.key.prompt for one in choose(report, 0)} == {pointed[0].prompt}
+
+
+def test_a_page_that_would_be_too_large_shows_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = plain_run(tmp_path / "r")
+    monkeypatch.setattr("nafaudit.report.page.LARGEST", 120_000)
+    report = collect(run)
+    page = render(report, plain(report))
+    assert len(page.encode()) < 120_000
+    shown = data_of(page)["view"]
+    assert isinstance(shown, list)
+    assert 0 < len(shown) < 96
+    assert f"{len(shown)} of 96 executions are shown in full" in page
+
+
+def test_a_record_is_printed_as_it_is_on_disk(run: Run) -> None:
+    (place, wanted), *_ = run.located()
+    record = record_json(run, f"{place.part}:{place.row}")
+    assert record["prompt"] == wanted.key.prompt
+    assert record["steps"]["charge"] == wanted.steps.charge.tolist()
+    for wrong in ("000001.parquet:99999", "nowhere:0", "000001.parquet", "000001.parquet:-1"):
+        with pytest.raises(InputError, match=r"give PART:ROW"):
+            record_json(run, wrong)
+
+
+def test_a_log_of_totals_has_a_report(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    lines = ["prompt_id,spend,k,length"] + [f"q{i},{i / 10},1,50" for i in range(30)]
+    log.write_text("\n".join(lines))
+    imported = import_logs([log], tmp_path / "run", ImportOptions(max_new_tokens=50))
+    _, files = write_report(imported)
+    page = files[0].read_text()
+    assert data_of(page)["view"] == []
+    assert "Audit of the log" in page
+
+
+@given(st.text(max_size=80))
+def test_nothing_ends_a_script_element(text: str) -> None:
+    shown = script_json({"x": visible(text)})
+    assert not set("<>&\u2028\u2029") & set(shown)
+    assert json.loads(shown)["x"] == visible(text)
+    visible(text).encode()
+
+
+@given(st.lists(st.integers(-2, 6), max_size=20))
+def test_token_texts_join_to_what_the_output_says(tokens: list[int]) -> None:
+    pieces = [b"a ", "é".encode()[:1], "é".encode()[1:], None, "\U0001f600".encode()[:2], b"<b>"]
+    texts = "".join(text for text, special in token_texts(tokens, pieces) if not special)
+    whole = detokenize(tokens, pieces)
+    # A character cut off at the very end is one replacement mark that no token completes.
+    assert whole in (texts, texts + "\ufffd")
+
+
+@given(st.text(max_size=60))
+def test_markdown_has_no_markup_of_the_text(text: str) -> None:
+    shown = plain_text(text)
+    assert "\n" not in shown
+    assert not re.search(r"(?<!\\)[|`*_\[\]]|<", shown.replace("\\\\", ""))
