@@ -2,10 +2,13 @@
 
 `bound(name, Sample(values, high), delta)` gives any of `BOUNDS`, and refuses a sample that breaks
 an assumption of it. `ebb` is the paper's U_EBB for any input, also from printed moments.
+`certify(S, K)` is what a budget says about one passage. Also modules: `planning` (what n
+trajectories can show), `coverage` (how often a bound misses), `guarantees` (what mechanisms promise).
 """
 
 from nafaudit.stats.betting import e_values
 from nafaudit.stats.bound import MIN_EVIDENCE, Assumption, Bound, BoundSpec, Sample, enough
+from nafaudit.stats.certificate import Certificate, cap, certify, critical_k, log_cap
 from nafaudit.stats.family import Bonferroni
 from nafaudit.stats.means import clustered_mean, student_two_sided
 from nafaudit.stats.moments import Moments, ebb, effective_range, implied_range, paper_range
@@ -20,17 +23,22 @@ __all__ = [
     "Bonferroni",
     "Bound",
     "BoundSpec",
+    "Certificate",
     "Moments",
     "Sample",
     "anytime_rate",
     "bound",
+    "cap",
+    "certify",
     "clopper_pearson",
     "clustered_mean",
+    "critical_k",
     "e_values",
     "ebb",
     "effective_range",
     "enough",
     "implied_range",
+    "log_cap",
     "paper_range",
     "prpl_sequence",
     "student_two_sided",

@@ -14,7 +14,7 @@ STEPS = 54
 
 
 def first_true(
-    test: Test, low: NDArray[np.float64], high: NDArray[np.float64]
+    test: Test, low: NDArray[np.float64], high: NDArray[np.float64], steps: int = STEPS
 ) -> NDArray[np.float64]:
     """The smallest argument at which `test` is True, rounded up.
 
@@ -22,9 +22,10 @@ def first_true(
         test: False, then True, as its argument grows from low to high.
         low: Where it is False.
         high: Where it is True, or taken to be.
+        steps: How often the interval is halved.
     """
     low, high = low.copy(), high.copy()
-    for _ in range(STEPS):
+    for _ in range(steps):
         middle = 0.5 * (low + high)
         passed = test(middle)
         high = np.where(passed, middle, high)
