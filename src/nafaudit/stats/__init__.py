@@ -2,8 +2,8 @@
 
 `bound(name, Sample(values, high), delta)` gives any of `BOUNDS`, and refuses a sample that breaks
 an assumption of it. `ebb` is the paper's U_EBB for any input, also from printed moments.
-`certify(S, K)` is what a budget says about one passage. Also modules: `planning` (what n
-trajectories can show), `coverage` (how often a bound misses), `guarantees` (what mechanisms promise).
+`certify(S, K)` is what a budget says about one passage. Modules of their own: `planning` (what n
+trajectories can show), `coverage` (how often a bound misses), `guarantees` (of mechanisms).
 """
 
 from nafaudit.stats.betting import e_values
