@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nafaudit import __version__
-from nafaudit.cli import check, export, import_, lab, mechanisms, report, run
+from nafaudit.cli import check, export, import_, lab, mechanisms, paper, report, run
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
@@ -37,6 +37,7 @@ app.command("report")(report.report)
 app.command("import")(import_.import_)
 app.command("export")(export.export)
 app.command("mechanisms")(mechanisms.mechanisms)
+app.command("paper")(paper.paper)
 app.add_typer(lab.app, name="lab")
 
 

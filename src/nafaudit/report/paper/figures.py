@@ -1,0 +1,148 @@
+"""The paper's four figures, drawn from its printed numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nafaudit.report.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    HATCHES,
+    MARKERS,
+    PAGE,
+    PALETTE,
+    VERMILION,
+    canvas,
+    save,
+    style,
+)
+from nafaudit.report.paper.formulas import deterministic, largest_spend, possible_reach
+from nafaudit.report.paper.interval import interval
+from nafaudit.report.paper.quantities.pools import flagged, reach_of, valid
+from nafaudit.report.paper.source import Paper, Row, load
+
+
+def heldout(paper: Paper) -> Figure:
+    """Held-out rho against N, at both budgets."""
+    figure, axes = canvas()
+    for k, colour, marker in ((3, VERMILION, "s"), (5, BLUE, "o")):
+        pairs = valid(paper, "heldout", k)
+        # Points of one N stand side by side, in the order of the table.
+        shift = np.linspace(-0.6, 0.6, len(pairs))
+        sizes = [row.count("N") + float(d) for (row, _), d in zip(pairs, shift, strict=True)]
+        ratios = [ratio.middle for _, ratio in pairs]
+        label = f"k = {k} (K = {k * paper.setting('T_max'):.0f})"
+        axes.plot(sizes, ratios, linestyle="", marker=marker, color=colour, label=label)
+    axes.axhline(1.0, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(xlabel="realised N", ylabel=r"$\rho$ = U / B", xticks=[4, 20], ylim=(0, 1.6))
+    axes.set_title("Held-out ratio against N (one invalid prompt has none)")
+    axes.legend(loc="upper right")
+    return figure
+
+
+def spend(paper: Paper) -> Figure:
+    """Where the spends of flagged and unflagged held-out prompts must lie, at k = 3."""
+    figure, axes = canvas(height=3.4)
+    marked = {row["id"] for row in flagged(paper)}
+    rows = sorted(
+        (row for row, _ in valid(paper, "heldout", 3)), key=lambda row: row["id"] not in marked
+    )
+    for place, row in enumerate(rows):
+        is_flagged = row["id"] in marked
+        colour, marker = (VERMILION, "s") if is_flagged else (BLUE, "o")
+        low, high = _spends(paper, row, is_flagged=is_flagged)
+        axes.plot([low, high], [place, place], color=colour, marker="|", linewidth=3, alpha=0.6)
+        axes.plot(row.number("mean").middle, place, color=colour, marker=marker)
+    names = [f"{row['id'].removeprefix('heldout_bookmia.')}  (N = {row['N']})" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.invert_yaxis()
+    budget = 3 * paper.setting("T_max")
+    axes.axvline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(
+        xlabel="spend in nats: mean, and where every trajectory must lie", xlim=(0, 1.05 * budget)
+    )
+    axes.set_title("Flagged (squares) and other held-out prompts; dashed: K")
+    return figure
+
+
+def bernstein(paper: Paper) -> Figure:
+    """The deterministic term against N, with the printed table beside the formula."""
+    figure, axes = canvas()
+    delta = paper.setting("delta_stage2")
+    sizes = range(2, 41)
+    rows = paper.rows("bernstein")
+    reaches = [column for column in rows[0].cells if column != "N"]
+    for reach, colour, marker in zip(reaches, PALETTE, MARKERS, strict=False):
+        term = [deterministic(interval(float(reach)), n, delta).middle for n in sizes]
+        axes.plot(sizes, term, color=colour, marker="", label=f"R_eff = {reach}")
+        printed = [row.number(reach).middle for row in rows]
+        axes.plot([r.count("N") for r in rows], printed, color=colour, linestyle="", marker=marker)
+    axes.axvspan(3.5, 4.5, color="#EEEEEE")
+    budget = flagged(paper)[1].number("B").middle
+    axes.axhline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(xlabel="N", ylabel="3 R_eff ln(2/δ) / N, nats", ylim=(0, 1500), xlim=(2, 40))
+    axes.set_title("Deterministic term, formula and printed; dashed: B")
+    axes.legend()
+    return figure
+
+
+def effective_range(paper: Paper) -> Figure:
+    """U_EBB of every class under R and R_eff, at the paper's three budgets."""
+    figure = Figure(figsize=(PAGE, 3.0))
+    panels = figure.subplots(1, 3, sharey=True)
+    for axes, k in zip(panels, (1, 3, 5), strict=True):
+        _bars(axes, paper.rows("stage1", k=k))
+        budget = k * paper.setting("T_max")
+        axes.set_title(f"k = {k}, K = {budget:.0f}" + ("" if budget < 260 else " (off scale)"))
+        if budget < 260:
+            axes.axhline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
+    panels[0].set_ylabel("U_EBB, nats")
+    panels[0].set_ylim(0, 260)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Paper], Figure]] = {
+    "heldout": heldout,
+    "spend": spend,
+    "bernstein": bernstein,
+    "effective-range": effective_range,
+}
+
+
+def draw(out: Path, paper: Paper | None = None) -> list[Path]:
+    """Writes all four as SVG and PDF and returns the paths."""
+    with style():
+        source = paper or load()
+        return [p for name, figure in FIGURES.items() for p in save(figure(source), out / name)]
+
+
+def _spends(paper: Paper, row: Row, *, is_flagged: bool) -> tuple[float, float]:
+    """The lowest and highest spend that a row's mean and range leave possible."""
+    delta = paper.setting("delta_stage2")
+    reach = reach_of(paper, row) if is_flagged else possible_reach(row, delta)
+    n, mean = row.count("N"), row.number("mean")
+    return max(0.0, (mean - reach * ((n - 1) / n)).low), largest_spend(row, reach).high
+
+
+def _bars(axes: Axes, rows: list[Row]) -> None:
+    places = np.arange(len(rows))
+    for shift, column, colour, hatch, label in (
+        (-0.2, "U_R", VERMILION, HATCHES[1], "R = T ln|V|"),
+        (0.2, "U_Reff", GREEN, HATCHES[0], "R_eff (observed range)"),
+    ):
+        heights = [row.number(column).middle for row in rows]
+        axes.bar(
+            places + shift, heights, 0.4, color=colour, hatch=hatch, edgecolor="white", label=label
+        )
+    for place, row in zip(places, rows, strict=True):
+        saved = row.number("U_R").middle - row.number("U_Reff").middle
+        height = row.number("U_R").middle
+        axes.text(float(place), height + 4, f"-{saved:.0f}", ha="center", fontsize=7)
+    axes.set_xticks(places, [row["class"] for row in rows], rotation=40, ha="right")

@@ -1,0 +1,251 @@
+"""The recomputation: golden values, tampering is seen, and what must be listed is listed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nafaudit.core.errors import InputError
+from nafaudit.report.paper import Recomputation, Verdict, load, recompute
+from nafaudit.report.paper.claim import allowed
+from nafaudit.report.paper.counterfactual import counterfactuals
+from nafaudit.report.paper.formulas import implied_reach, possible_reach, possible_variance, rho
+from nafaudit.report.paper.interval import interval, rounded
+from nafaudit.report.paper.quantities import QUANTITIES
+from nafaudit.stats import Moments, ebb
+from tests.conftest import golden
+
+
+@pytest.fixture(scope="module")
+def result() -> Recomputation:
+    return recompute()
+
+
+def test_every_bound_of_the_first_stage_within_a_hundredth(result: Recomputation) -> None:
+    claims = [claim for claim in result.agree if claim.point == "U_EBB (R)"]
+    reference = {(r["table"][-1], r["class"]): r for r in golden("check_h1_recomputed")}
+    assert len(claims) == len(reference) == 18
+    for claim, row in zip(claims, load().rows("stage1"), strict=True):
+        assert abs(claim.computed.middle - float(claim.printed)) <= 0.01
+        expected = reference[row["k"], row["class"]]
+        assert claim.computed.middle == pytest.approx(float(expected["recomputed_U_R"]), abs=1e-4)
+        implied = implied_reach(row, load().stage1_level())
+        assert float(expected["implied_R_eff_from_U_Reff"]) in implied
+
+
+def test_every_ratio_of_the_second_stage(result: Recomputation) -> None:
+    claims = [claim for claim in result.agree if claim.point == "rho"]
+    assert len(claims) == 33
+    assert all(abs(c.computed.middle - float(c.printed)) <= 5e-4 + 1e-9 for c in claims)
+    expected = [r["recomputed_rho"] for r in golden("check_h2_recomputed") if r["recomputed_rho"]]
+    found = sorted(c.computed.middle for c in claims)
+    assert found == pytest.approx(sorted(map(float, expected)), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("point", "cells"),
+    [
+        ("blow-up equation", 3),
+        ("minimum-N projection", 18),
+        ("transfer gap", 2),
+        ("validity rate", 2),
+        ("saving by R_eff", 8),
+        ("one debt per prompt", 13),
+    ],
+)
+def test_what_must_agree_agrees(result: Recomputation, point: str, cells: int) -> None:
+    assert sum(claim.point == point for claim in result.agree) == cells
+    assert not any(claim.point == point for claim in result.disagree)
+
+
+def test_the_table_of_the_deterministic_term_is_misprinted(result: Recomputation) -> None:
+    wrong = {c.where: c for c in result.disagree if c.point == "Table bernstein-vs-N"}
+    right = [c for c in result.agree if c.point == "Table bernstein-vs-N"]
+    assert (len(wrong), len(right)) == (24, 1)
+    for row in golden("bernstein_vs_N"):
+        claim = wrong.get(f"Table bernstein-vs-N, N = {row['N']}, R_eff = {row['R_eff']}")
+        if claim is not None:
+            term = float(row["recomputed_delta_0.0033"])
+            assert claim.computed.middle == pytest.approx(term, abs=1e-4)
+
+
+# Rows of the reference's list of disagreements that can be computed, by what we call them.
+MUST_DISAGREE = [
+    "Table bernstein-vs-N",
+    "Figure bernstein",
+    "number of executions",
+    "evaluated candidates",
+    "doubling",
+    "range of the same prompts at k = 5",
+    "range of the same prompts at N = 20",
+    "Figure spend",
+    "growth of U_EBB with 18 hypotheses",
+    "largest ROUGE-L",
+    "largest 5-gram Jaccard",
+    "mean ROUGE-L",
+    "largest debt",
+    "slack of single trajectories",
+    "strongest k = 3 prompt",
+    "generation of the k = 3 maximum",
+    "prompts topped up",
+    "strictest level",
+    "transfer gap without the invalid row",
+    "mean spend changes only marginally",
+    "flagged debts near the middle",
+    "final pool at k = 5",
+    "checklist 2 passed",
+    "checklist 5 passed",
+]
+
+
+@pytest.mark.parametrize("point", MUST_DISAGREE)
+def test_known_disagreements_are_found(result: Recomputation, point: str) -> None:
+    assert point in result.points
+
+
+def test_numbers_of_the_issue(result: Recomputation) -> None:
+    by_where = {(c.point, c.where): c.computed.middle for c in result.disagree}
+    marginal = "mean spend changes only marginally"
+    assert by_where[marginal, "Proxy artifacts (3), largest fall"] == pytest.approx(
+        -0.174, abs=1e-3
+    )
+    assert by_where[marginal, "Proxy artifacts (3), largest rise"] == pytest.approx(0.154, abs=1e-3)
+    assert by_where["final pool at k = 5", "Setup, final at k = 5"] == 5
+    assert by_where["checklist 2 passed", "Checklist, M at least"] == 1000
+
+
+def test_counts_add_up_and_nothing_is_silent(result: Recomputation) -> None:
+    parts = (result.agree, result.disagree, result.not_checkable)
+    assert sum(len(part) for part in parts) == len(result.cells) > 628
+    assert len(result.points) >= 18
+    assert all(cell.why for cell in result.not_checkable)
+    places = [(c.where, c.printed) for c in result.not_checkable]
+    assert len(set(places)) == len(places)
+
+
+def test_every_quantity_is_quoted_and_described() -> None:
+    quoted = {row["quantity"] for row in load().rows("quotes")}
+    assert quoted == set(QUANTITIES)
+    assert all(len(quantity.says) > 5 for quantity in QUANTITIES.values())
+
+
+def test_the_tables_are_those_of_the_reference() -> None:
+    """Copies in the package against copies in the tests, number by number."""
+    paper = load()
+    for k in (1, 3, 5):
+        for ours, theirs in zip(paper.rows("stage1", k=k), golden(f"h1_k{k}"), strict=True):
+            assert ours["class"] == theirs["class"]
+            pairs = {"mean": "mean_spend", "var": "var", "U_R": "U_EBB_R", "U_Reff": "U_EBB_Reff"}
+            assert all(float(ours[a]) == float(theirs[b]) for a, b in pairs.items())
+    for pool, k in (("heldout", 3), ("heldout", 5), ("final", 3), ("final", 5)):
+        reference = golden(f"h2_{pool}_k{k}")
+        for ours, theirs in zip(paper.rows("stage2", pool=pool, k=k), reference, strict=True):
+            assert ours["id"] == theirs["id"]
+            assert (rho(ours) is None) == (theirs["status"] == "invalid") == (not theirs["rho"])
+            pairs = {"N": "N", "mean": "mean_spend", "U": "U_EBB", "B": "B_eff"}
+            assert all(float(ours[a]) == float(theirs[b]) for a, b in pairs.items())
+    for ours, theirs in zip(paper.rows("stage2", pool="stress"), golden("h2_stress"), strict=True):
+        assert (ours["id"], float(ours["rho"])) == (theirs["id"], float(theirs["rho"]))
+    for k in (3, 5):
+        for ours, theirs in zip(paper.rows("search", k=k), golden(f"h2_search_k{k}"), strict=True):
+            assert [float(x) for x in ours.cells.values()] == [float(x) for x in theirs.values()]
+    for ours, theirs in zip(paper.rows("overlap"), golden("h1_overlap"), strict=True):
+        assert [ours["class"], float(ours["rouge_max"])] == [
+            theirs["class"],
+            float(theirs["rougeL_max"]),
+        ]
+    for ours, theirs in zip(paper.rows("debt"), golden("prefix_debt"), strict=True):
+        assert float(ours["max"]) == float(theirs["delta_init_max"])
+    for ours, theirs in zip(paper.rows("projection"), golden("minN_projection"), strict=True):
+        assert float(ours["U_20"]) == float(theirs["U_proj_N20"])
+    for ours, theirs in zip(paper.rows("blowup"), golden("bernstein_blowup_eq"), strict=True):
+        assert float(ours["term"]) == float(theirs["printed_term"])
+
+
+TAMPERED = [
+    ("stage1", 0, "U_R", "146.71", "U_EBB (R)"),
+    ("stage1", 9, "mean", "176.88", "U_EBB (R)"),
+    ("stage1", 3, "pass_R", "pass", "pass marks at k = 1"),
+    ("stage2", 0, "rho", "0.588", "rho"),
+    ("stage2", 2, "B", "593.59", "one debt per prompt"),
+    ("search", 0, "topped_up", "8", "search funnel"),
+    ("search", 0, "topped_up", "6", "validity rate"),
+    ("projection", 0, "U_20", "315.68", "minimum-N projection"),
+    ("blowup", 0, "term", "421.0", "blow-up equation"),
+    ("blowup", 0, "range", "120.0", "ranges of the flagged prompts"),
+    ("overlap", 0, "rouge_mean", "0.0990", "overlap as released"),
+    ("settings", 0, "printed", "100", "budgets"),
+]
+
+
+@pytest.mark.parametrize(("table", "line", "column", "printed", "point"), TAMPERED)
+def test_a_tampered_cell_is_seen(
+    result: Recomputation, table: str, line: int, column: str, printed: str, point: str
+) -> None:
+    def count(found: Recomputation) -> int:
+        return len(found.points.get(point, []))
+
+    assert count(recompute(load().tampered(table, line, column, printed))) > count(result)
+
+
+def test_every_number_can_fail(result: Recomputation) -> None:
+    """A check that agrees with any number would be no check."""
+    numeric = [c for c in result.agree if _is_number(c.printed) and c.allowed.radius < 1e300]
+    assert len(numeric) > 250
+    for claim in numeric:
+        shift = claim.allowed.radius * 2 + claim.computed.radius * 2 + abs(float(claim.printed)) + 1
+        moved = replace(claim, allowed=claim.allowed + shift)
+        assert moved.verdict == Verdict.DISAGREE, claim.where
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def test_a_quote_that_names_nothing_is_refused() -> None:
+    paper = load().tampered("quotes", 0, "quantity", "executions_one_budgets")
+    with pytest.raises(InputError, match="did you mean 'executions_one_budget'"):
+        recompute(paper)
+    with pytest.raises(InputError, match=r"unknown rule 'roundd'.*'rounded'"):
+        allowed("1", "roundd")
+
+
+@given(st.lists(st.floats(0, 500), min_size=2, max_size=30), st.floats(1e-4, 0.2))
+def test_what_a_table_leaves_open_holds_the_truth(values: list[float], delta: float) -> None:
+    """Range and variance bounds from printed mean, U and N always hold the real ones."""
+    moments = Moments.of(values)
+    reach = max(moments.spread, 1.0)
+    upper = ebb(moments, reach, delta).value
+    row = load().rows("stage2")[0]
+    cells = {"mean": f"{moments.mean:.6f}", "U": f"{upper:.6f}", "N": str(moments.n)}
+    printed = replace(row, cells={**row.cells, **cells})
+    if moments.spread >= 1:
+        found = possible_reach(printed, delta)
+        assert found.low - 1e-4 <= moments.spread <= found.high + 1e-4
+        variance = possible_variance(interval(moments.spread), moments.n)
+        assert variance.low * (1 - 1e-9) <= moments.variance <= variance.high * (1 + 1e-9)
+
+
+def test_counterfactuals_say_what_the_reference_says() -> None:
+    grids = {grid.name: grid for grid in counterfactuals()}
+    twenty = [row[4] for row in grids["minimum_n"].rows]
+    assert twenty == ["0.530", "0.585", "0.561"]
+    assert [row[1] for row in grids["minimum_n"].rows] == ["1.164", "1.466", "1.311"]
+    assert [row[1:] for row in grids["invalid_row"].rows] == [
+        ("+0.003", "-0.107"),
+        ("+0.411", "+0.370"),
+    ]
+    attack = next(row for row in grids["correction"].rows if row[0] == "attack_train")
+    assert "+2.96" in attack[2]
+    assert attack[-1] == "fail/pass"
+    for row, reference in zip(
+        grids["ranges"].rows[6:], golden("check_h1_recomputed")[:12], strict=True
+    ):
+        assert rounded(row[5]).meets(interval(float(reference["implied_R_eff_from_U_Reff"])))
