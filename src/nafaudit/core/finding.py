@@ -41,6 +41,7 @@ class Answer(StrEnum):
 
     FINE = "FINE"
     SUSPECT = "SUSPECT"
+    FAILED = "FAILED"
     UNKNOWN = "UNKNOWN"
     INFO = "INFO"
 

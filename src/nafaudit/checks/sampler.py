@@ -1,0 +1,250 @@
+"""Were the tokens drawn from the law that the promise implies? The maths, without models.
+
+Numbers in a log can all be right while the sampler draws from something else: a temperature after
+the solve, a truncated law, another weight. Only the tokens show it. Every step of a replay gives
+a few numbers (`Scores`), each of known law if the token was drawn from the replayed law:
+
+- ratios: log q(y) / p(y) for a family of alternatives q. Their products are test martingales
+  (Ville: the running mean over alternatives reaches 1/alpha with probability at most alpha);
+- surprisal and gain (log p / p_safe), clipped and centred, with exact variance and skewness;
+- the rank-PIT, which is uniform.
+
+All arrays may have leading axes, so that thousands of audits of a toy world are one call. The
+level of the whole battery is split over its tests by `SHARES`.
+
+References:
+    Ville (1939), Etude critique de la notion de collectif: the bound on a test martingale.
+    Wasserman, Ramdas, Balakrishnan (2020), Universal inference: products of likelihood ratios.
+    Dawid (1984), Present position and potential developments: prequential PIT.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import chdtrc, gammainc, gammaincc, logsumexp, ndtr
+
+Array = NDArray[np.float64]
+
+# How the level of a battery is split; the shares add up to 1.
+SHARES: Mapping[str, float] = {
+    "likelihood": 0.30,
+    "surprisal": 0.25,
+    "rank-pit": 0.10,
+    "gain": 0.10,
+    "gain-cgf": 0.10,
+    "repeats": 0.10,
+    "shared-noise": 0.05,
+}
+ALPHA = 1e-3
+BINS = 20
+# Bets of the shared-noise test; |z z'| <= 3, so a bet below 1/3 cannot lose everything.
+_BETS = np.array([0.05, 0.15, 0.3])
+# A sum of fewer steps is not near its limiting law; a bin that expects fewer tokens neither.
+MIN_STEPS = 30
+_MIN_EXPECTED = 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """What the sampler tests need of every step; padded steps are 0, their PIT is NaN.
+
+    Attributes:
+        logp: log p(y) of the token under the replayed law [..., steps].
+        ratios: log q(y) / p(y) by alternative [..., steps, alternatives].
+        tilts: The same for the laws tilted along the gain [..., steps, tilts]; the logarithm of
+            their normaliser is the exact cgf of the gain.
+        surprisal: Centred value, variance, third moment [..., steps, 3]; 0 where the law is too
+            sharp to say anything, which is decided before the token is seen.
+        gain: The same for log p / p_safe, which is L - Z step by step.
+        pit: Rank-PIT of the token, randomised within its probability [..., steps].
+    """
+
+    logp: Array
+    ratios: Array
+    tilts: Array
+    surprisal: Array
+    gain: Array
+    pit: Array
+
+    def sums(self) -> Sums:
+        """Adds up the steps of every trajectory."""
+        bins = np.floor(np.nan_to_num(self.pit, nan=-1.0) * BINS).astype(np.int64)
+        bins = np.minimum(bins, BINS - 1)  # a PIT of exactly 1
+        counts = np.stack([(bins == b).sum(axis=-1) for b in range(BINS)], axis=-1)
+        return Sums(
+            self.ratios.sum(axis=-2),
+            self.tilts.sum(axis=-2),
+            _with_count(self.surprisal),
+            _with_count(self.gain),
+            counts.astype(np.float64),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Sums:
+    """`Scores`, added up over the steps of each trajectory; [..., trajectories, numbers]."""
+
+    ratios: Array
+    tilts: Array
+    surprisal: Array
+    gain: Array
+    counts: Array
+
+
+def _with_count(contrast: Array) -> Array:
+    """Sums of value, variance and third moment, and how many steps had any."""
+    used = (contrast[..., 1] > 0).sum(axis=-1)
+    return np.concatenate([contrast.sum(axis=-2), used[..., None].astype(np.float64)], axis=-1)
+
+
+def likelihood_p(ratios: Array) -> Array:
+    """1 over the largest value of the running e-process, trajectory by trajectory.
+
+    Args:
+        ratios: Sums of log q / p [..., trajectories, alternatives].
+    """
+    paths = np.cumsum(ratios, axis=-2)
+    mixed = logsumexp(paths, axis=-1) - np.log(ratios.shape[-1])
+    return np.asarray(np.exp(-np.maximum(mixed.max(axis=-1), 0.0)))
+
+
+def contrast_p(sums: Array) -> Array:
+    """Two-sided p value of a sum of centred terms, by a law with its variance and skewness.
+
+    The larger of the normal tail and the gamma tail of the same skewness; 1 if fewer than
+    `MIN_STEPS` steps have a say.
+
+    Args:
+        sums: Value, variance, third moment, count [..., trajectories, 4].
+    """
+    value, variance, third, count = np.moveaxis(sums.sum(axis=-2), -1, 0)
+    safe = np.where(variance > 0, variance, 1.0)
+    z = value / np.sqrt(safe)
+    skew = np.clip(third / safe**1.5, -2.0, 2.0)
+    upper = np.maximum(ndtr(-z), _gamma_tail(z, skew))
+    lower = np.maximum(ndtr(z), _gamma_tail(-z, -skew))
+    p = np.minimum(1.0, 2 * np.minimum(upper, lower))
+    return np.asarray(np.where((count >= MIN_STEPS) & (variance > 0), p, 1.0))
+
+
+def contrast_z(sums: Array) -> Array:
+    """The same sum in standard deviations."""
+    value, variance = (sums[..., i].sum(axis=-1) for i in (0, 1))
+    return np.asarray(np.where(variance > 0, value / np.sqrt(np.maximum(variance, 1e-300)), 0.0))
+
+
+def _gamma_tail(z: Array, skew: Array) -> Array:
+    """P(X > z) for a gamma variable of mean 0, variance 1 and this skewness, of either sign."""
+    steep = np.maximum(np.abs(skew), 1e-3)
+    shape = 4 / steep**2
+    root = np.sqrt(shape)
+    right = gammaincc(shape, np.maximum(shape + z * root, 0.0))
+    left = gammainc(shape, np.maximum(shape - z * root, 0.0))
+    return np.asarray(np.where(skew >= 0, right, left))
+
+
+def pit_p(counts: Array) -> Array:
+    """Chi-square p value of uniform rank-PITs; 1 where bins expect fewer than 10 tokens.
+
+    Args:
+        counts: Tokens per bin [..., trajectories, bins].
+    """
+    total = counts.sum(axis=-2)
+    expected = total.sum(axis=-1, keepdims=True) / BINS
+    chi2 = ((total - expected) ** 2 / np.maximum(expected, 1e-300)).sum(axis=-1)
+    enough = expected[..., 0] >= _MIN_EXPECTED
+    return np.asarray(np.where(enough, chdtrc(BINS - 1, chi2), 1.0))
+
+
+def shared_noise_p(pit: Array) -> Array:
+    """Do trajectories owe their tokens to the same random numbers?
+
+    A bet, step by step, that a trajectory's PIT leans to where those before it leaned at the same
+    step; fair if draws are independent, so the running product is a test martingale.
+
+    Args:
+        pit: [..., trajectories, steps], NaN after the end of a trajectory.
+    """
+    known = ~np.isnan(pit)
+    z = np.sqrt(3.0) * (2 * np.where(known, pit, 0.5) - 1)
+    before = np.cumsum(z, axis=-2) - z
+    count = np.cumsum(known, axis=-2) - known
+    product = z * before / np.maximum(count, 1)
+    paths = np.log1p(_BETS * product[..., None]).sum(axis=-2).cumsum(axis=-2)
+    mixed = logsumexp(paths, axis=-1) - np.log(_BETS.size)
+    return np.asarray(np.exp(-np.maximum(mixed.max(axis=-1), 0.0)))
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """The least likely beginning that two trajectories of one prompt share.
+
+    Attributes:
+        p: Bound on the chance of that, over all pairs.
+        first: Index of one trajectory.
+        second: Index of the other.
+        length: Tokens that they share.
+    """
+
+    p: float
+    first: int = -1
+    second: int = -1
+    length: int = 0
+
+
+def repeats(
+    prompts: Sequence[object], tokens: Sequence[NDArray[np.int32]], logp: Sequence[Array]
+) -> Repeat:
+    """Shared beginnings of independent draws: p <= pairs x probability of the beginning.
+
+    A second draw repeats a beginning of probability at most q with probability at most q, so m
+    pairs do with probability at most m q, whichever q the data show.
+    """
+    groups: dict[object, list[int]] = {}
+    for index, prompt in enumerate(prompts):
+        groups.setdefault(prompt, []).append(index)
+    pairs = sum(len(group) * (len(group) - 1) // 2 for group in groups.values())
+    best = Repeat(1.0)
+    for group in groups.values():
+        # Neighbours in sorted order share the longest beginnings.
+        ordered = sorted(group, key=lambda i: tokens[i].tolist())
+        for one, other in itertools.pairwise(ordered):
+            length = _shared(tokens[one], tokens[other])
+            chance = max(float(logp[one][:length].sum()), float(logp[other][:length].sum()))
+            p = min(1.0, pairs * float(np.exp(min(0.0, chance))))
+            if length and p < best.p:
+                best = Repeat(p, min(one, other), max(one, other), length)
+    return best
+
+
+def _shared(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
+    least = min(one.size, other.size)
+    differ = np.flatnonzero(one[:least] != other[:least])
+    return int(differ[0]) if differ.size else least
+
+
+def p_values(sums: Sums, pit: Array) -> dict[str, Array]:
+    """Every test but `repeats`, for whole audits at once; [...] audits each.
+
+    Args:
+        sums: Of the trajectories of each audit, in the order of their keys.
+        pit: Rank-PITs [..., trajectories, steps].
+    """
+    return {
+        "likelihood": likelihood_p(sums.ratios),
+        "surprisal": contrast_p(sums.surprisal),
+        "rank-pit": pit_p(sums.counts),
+        "gain": contrast_p(sums.gain),
+        "gain-cgf": likelihood_p(sums.tilts),
+        "shared-noise": shared_noise_p(pit),
+    }
+
+
+def alarms(p: Mapping[str, Array], alpha: float = ALPHA) -> dict[str, NDArray[np.bool_]]:
+    """Which tests fire at the level of the whole battery."""
+    return {name: np.asarray(value <= SHARES[name] * alpha) for name, value in p.items()}
