@@ -36,16 +36,50 @@ def test_recall_of_the_reference() -> None:
     assert "mean 50.0%, largest 100.0%, over 3 trajectories" in found.text
 
 
-@pytest.mark.parametrize("prompt", ["short", "unknown"])
-def test_without_a_reference_an_output_is_unscored_not_zero(prompt: str) -> None:
+def test_every_metric_is_among_the_numbers() -> None:
     check = Copying(FACTS)
-    check.see(output(prompt, list(range(40))))
+    check.see(output("p", list(range(40)), 0))
+    check.see(output("p", [*range(10), *range(40, 60)], 1))
+    numbers = check.finding().numbers
+    assert numbers["scored"] == 2
+    assert numbers["rouge_l_recall_mean"] == pytest.approx((1 + 10 / 40) / 2)
+    assert numbers["rouge_l_f1_max"] == 1
+    assert numbers["substring_words_mean"] == 25
+    assert numbers["span_words_max"] == 40
+    assert numbers["jaccard_5gram_mean"] == pytest.approx((1 + 6 / (36 + 26 - 6)) / 2)
+
+
+def test_without_a_reference_an_output_is_unscored_not_zero() -> None:
+    check = Copying(FACTS)
+    check.see(output("unknown", list(range(40))))
     assert check.unscored == 1
     assert math.isnan(check.mean)
     assert check.finding().verdict == Answer.UNKNOWN
 
 
+def test_a_short_reference_has_no_recall_but_the_other_metrics() -> None:
+    check = Copying(FACTS)
+    check.see(output("short", [5, 1, 2]))
+    assert check.recalls == []
+    found = check.finding()
+    assert math.isnan(found.value)
+    assert math.isnan(found.numbers["near_verbatim_recall_max"])
+    assert math.isnan(found.numbers["jaccard_5gram_mean"])
+    assert found.numbers["rouge_l_recall_mean"] == 1
+    assert "no reference has the 20 words" in found.text
+
+
+def test_unscored_outputs_lower_no_mean() -> None:
+    check = Copying(FACTS)
+    check.see(output("p", list(range(40))))
+    check.see(output("unknown", list(range(40))))
+    assert check.mean == 1
+    assert "; 1 unscored" in check.finding().text
+
+
 def test_without_a_vocabulary_nothing_is_scored() -> None:
     check = Copying(replace(FACTS, pieces=()))
     check.see(output("p", list(range(40))))
-    assert check.finding().verdict == Answer.UNKNOWN
+    found = check.finding()
+    assert found.verdict == Answer.UNKNOWN
+    assert found.text == "the text of the outputs is not recorded"

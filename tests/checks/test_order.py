@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.checks import Facts, judge
+from nafaudit.checks import Facts, classes_of, judge
+from nafaudit.checks.copying import Scores
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from tests.records import trajectory
@@ -56,12 +58,28 @@ def records(draw: st.DrawFn) -> list[Trajectory]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+def told(found: list[Trajectory], facts: Facts) -> str:
+    arms = judge(found, facts)
+    table = classes_of(arms)
+    shown = [(replace(row, copying=Scores()), row.copying.numbers) for row in table.rows]
+    return repr([[arm.findings for arm in arms], table.looks, shown])
+
+
+@settings(max_examples=40, deadline=None)
 @given(records(), st.randoms(use_true_random=False), st.booleans())
 def test_findings_do_not_depend_on_order(
     found: list[Trajectory], random: object, foreign: bool
 ) -> None:
-    facts = Facts(Banking(), foreign, max_new_tokens=3, stops=frozenset({2}))
-    expected = repr([arm.findings for arm in judge(found, facts)])
+    facts = Facts(
+        Banking(),
+        foreign,
+        max_new_tokens=3,
+        stops=frozenset({2}),
+        references={"p1": "a b a b a c", "p2": "b"},
+        pieces=[b"a ", b"b ", b"c "],
+        labels={f"p{i}": "odd" if i % 2 else "even" for i in range(20)},
+        vocabulary=3,
+    )
+    expected = told(found, facts)
     random.shuffle(found)  # type: ignore[attr-defined]
-    assert repr([arm.findings for arm in judge(found, facts)]) == expected
+    assert told(found, facts) == expected

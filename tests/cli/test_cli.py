@@ -90,7 +90,7 @@ def test_json_is_strict_and_has_the_promised_fields(finished: Path) -> None:
         call("check", "r", "--json", cwd=finished).stdout,
         parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
     )
-    assert set(data) == {"run", "design", "asked", "verdicts", "findings"}
+    assert set(data) == {"run", "design", "asked", "verdicts", "classes", "findings"}
     verdict = data["verdicts"][1]
     assert verdict["k"] == 0.5
     assert verdict["kept"] == "WITHIN"
@@ -118,6 +118,7 @@ def test_json_has_every_check_with_its_numbers(finished: Path) -> None:
         "hygiene",
         "same-as-risky",
         "same-as-next",
+        "classes",
     ]
     for name in ("accounting", "opening", "hygiene"):
         assert of_one[name]["verdict"] == "FINE", of_one[name]

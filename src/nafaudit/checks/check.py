@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,12 @@ from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_toler
 from nafaudit.core.ledger import Banking, Ledger, is_baseline
 from nafaudit.core.passage import PassageScores
 from nafaudit.core.sums import total
+from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.overlap import PreparedReferences
+
+NO_CLASS = "prompt"
+"""Class of a prompt of which nobody said a class."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +36,8 @@ class Facts:
         references: Text that a prompt's outputs are compared with, by prompt id.
         pieces: What each token id stands for; empty if not known.
         passages: The protected passages and their surprisals; None if none were scored.
+        labels: Class of each prompt; a prompt that is not in it has the class `NO_CLASS`.
+        vocabulary: How many tokens there are, |V|; 0 if not known.
     """
 
     ledger: Ledger | None
@@ -39,6 +47,23 @@ class Facts:
     references: Mapping[str, str] = field(default_factory=dict)
     pieces: Sequence[bytes | None] = ()
     passages: PassageScores | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: int = 0
+
+    @cached_property
+    def prepared(self) -> PreparedReferences:
+        """The references, ready to be compared with many outputs."""
+        return PreparedReferences(self.references)
+
+    def label(self, prompt: str) -> str:
+        """Class of a prompt."""
+        return self.labels.get(prompt, NO_CLASS)
+
+    def text(self, trajectory: Trajectory) -> str | None:
+        """What was written; None if the record does not tell."""
+        if not self.pieces or not len(trajectory):
+            return None
+        return detokenize(trajectory.steps.token, self.pieces)
 
     def of_budget(self, k: float) -> Facts:
         """The facts of one arm: a baseline of ours banks, whatever ledger is audited."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nafaudit.checks.accounting import Accounting
 from nafaudit.checks.burst import Burst
 from nafaudit.checks.check import Check, Facts, RunCheck
-from nafaudit.checks.copying import Copying
+from nafaudit.checks.classes import Classes, ClassTable
+from nafaudit.checks.copying import Copying, Scores
 from nafaudit.checks.duplicates import Duplicates
 from nafaudit.checks.hygiene import Hygiene
 from nafaudit.checks.identity import Identity
@@ -39,7 +41,7 @@ CHECKS: tuple[Callable[[Facts], Check], ...] = (
     Hygiene,
 )
 # The same for checks that compare arms.
-RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity,)
+RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity, Classes)
 
 
 @dataclass(frozen=True)
@@ -129,8 +131,8 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
         with np.errstate(over="ignore", invalid="ignore"):
             for check in arms[key.arm].checks:
                 check.see(trajectory)
-        for run_check in shared:
-            run_check.see(trajectory)
+            for run_check in shared:
+                run_check.see(trajectory)
     return [arms[arm] for arm in sorted(arms)]
 
 
@@ -139,17 +141,39 @@ def judge_run(run: Run) -> list[ArmResult]:
     return judge(run.trajectories(), facts_of(run))
 
 
+def class_table(run: Run) -> ClassTable:
+    """The class tables of a run directory, as the paper's."""
+    return classes_of(judge_run(run))
+
+
+def classes_of(arms: Sequence[ArmResult]) -> ClassTable:
+    """The class tables of a run that was judged: no second reading of its records."""
+    seen = [check for arm in arms for check in arm.shared if isinstance(check, Classes)]
+    if not seen:
+        return ClassTable((), 0, math.nan)
+    table = seen[0].table
+    copying = {Arm(arm.mechanism, arm.k): arm.copying.classes for arm in arms}
+    rows = (
+        replace(row, copying=copying[Arm(row.mechanism, row.k)].get(row.label, Scores()))
+        for row in table.rows
+    )
+    return replace(table, rows=tuple(rows))
+
+
 def facts_of(run: Run) -> Facts:
     """What a run's own files say of it."""
     identity = run.design["identity"]
+    prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
     return Facts(
         ledger=ledger_of(identity["ledger"]),
         foreign=identity["protocol"] == "imported",
         max_new_tokens=identity["decoding"]["max_new_tokens"],
         stops=run.stops,
-        references={p.prompt.id: p.prompt.reference for p in run.prompts()},
-        pieces=run.pieces,
         passages=read_passages_file(run.path / PASSAGES),
+        references={prompt.id: prompt.reference for prompt in prompts},
+        pieces=pieces,
+        labels={prompt.id: prompt.label for prompt in prompts},
+        vocabulary=len(pieces),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -13,7 +12,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.checks.verdict import ArmResult
+from nafaudit.checks.verdict import ArmResult, classes_of
+from nafaudit.cli.numbers import nats, percent
+from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.report.result import result_json
@@ -99,6 +100,7 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
         "mixture, the risky model; recall: share of the reference that came back nearly\n"
         "word for word"
     )
+    print_classes(console, classes_of(arms), budget_name)
     recorded = sum(arm.invariant.trajectories for arm in arms)
     if recorded < run.asked:
         console.print(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
@@ -132,11 +134,11 @@ def _number_table(arms: Sequence[ArmResult], name: Callable[[ArmResult], str]) -
         table.add_row(
             name(arm),
             str(arm.invariant.trajectories),
-            _nats(use.mean_spend),
-            _percent(use.mean) if judged else "-",
-            _percent(use.finding().value) if judged else "-",
-            *(_percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
-            _percent(arm.copying.mean),
+            nats(use.mean_spend),
+            percent(use.mean) if judged else "-",
+            percent(use.finding().value) if judged else "-",
+            *(percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
+            percent(arm.copying.mean),
         )
     return table
 
@@ -172,20 +174,6 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
     return suspect + [
         f"{', '.join(names)}: {check} UNKNOWN: {text}" for (check, text), names in unknown.items()
     ]
-
-
-def _nats(spend: float) -> str:
-    if math.isnan(spend):
-        return "-"
-    return f"{spend:.1f}" if spend < 100 else f"{spend:.0f}"
-
-
-def _percent(share: float) -> str:
-    if not math.isfinite(share):
-        return "-"
-    # Nearly all is not all, and nearly nothing is not nothing.
-    whole = 0.0995 <= share < 0.995 or share == 1
-    return f"{share:.0%}" if whole else f"{share:.1%}"
 
 
 def _where(finding: Finding) -> str:

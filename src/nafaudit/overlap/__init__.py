@@ -16,6 +16,7 @@ from nafaudit.overlap.metrics import (
 )
 from nafaudit.overlap.near_verbatim import MIN_SPAN, near_verbatim_recall
 from nafaudit.overlap.paper import PaperScores, paper_scores
+from nafaudit.overlap.prepared import PreparedReferences
 from nafaudit.overlap.spans import spans
 from nafaudit.overlap.words import Reference, prepare
 
@@ -25,6 +26,7 @@ __all__ = [
     "MIN_SPAN",
     "Overlap",
     "PaperScores",
+    "PreparedReferences",
     "Reference",
     "RougeL",
     "measure",

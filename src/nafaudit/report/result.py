@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
-from nafaudit.checks.verdict import ArmResult
+from nafaudit.checks.classes import ClassRow, Spread
+from nafaudit.checks.verdict import ArmResult, classes_of
 from nafaudit.core.finding import Answer, Finding
+from nafaudit.stats import Bound
 from nafaudit.store.foreign import import_report
 from nafaudit.store.run import Run
 
@@ -19,6 +22,7 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
         "design": run.design["hash"],
         "asked": run.asked,
         "verdicts": [_verdict(arm) for arm in arms],
+        "classes": [class_json(row) for row in classes_of(arms).rows],
         "findings": [
             {
                 "mechanism": arm.mechanism,
@@ -35,6 +39,53 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
         ]
         + _import_findings(run),
     }
+
+
+def class_json(row: ClassRow) -> dict[str, Any]:
+    """One class under one budget; `null` where there is no bound, and `lacks` says why."""
+    return {
+        "mechanism": row.mechanism,
+        "k": as_number(row.k),
+        "class": row.label,
+        "trajectories": row.trajectories,
+        "prompts": row.prompts,
+        "unknown": row.unknown,
+        "K": as_number(row.budget),
+        "mean": as_number(row.mean),
+        "variance": as_number(row.variance),
+        "R": as_number(row.reach),
+        "R_eff": as_number(row.reach_seen),
+        "U_EBB": _bound(row.paper),
+        "passes": row.passes,
+        "U_EBB_eff": _bound(row.paper_seen),
+        "passes_eff": row.passes_seen,
+        "upper": _bound(row.upper),
+        "certified": row.certified,
+        "lacks": row.lacks,
+        "debt": _spread(row.debt),
+        "utilisation": _spread(row.utilisation),
+        "overlap": {name: as_number(x) for name, x in row.copying.numbers.items()},
+    }
+
+
+def _bound(found: Bound | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "name": found.name,
+        "value": as_number(found.value),
+        "width": as_number(found.width),
+        "n": found.n,
+        "delta": found.delta,
+        "holds": found.holds,
+        "evidence": found.evidence,
+        "assumes": [str(assumption) for assumption in found.assumes],
+        "note": found.note,
+    }
+
+
+def _spread(found: Spread) -> dict[str, float | str]:
+    return {name: as_number(value) for name, value in asdict(found).items()}
 
 
 def _import_findings(run: Run) -> list[dict[str, Any]]:

@@ -1,0 +1,278 @@
+"""The paper's class tables: what each class of prompts spends under each budget.
+
+U_EBB is computed as the paper does, under both of its ranges, so that its tables can be compared;
+it pools the trajectories of a prompt, and under R_eff it is no bound at all. The bound to rest on
+is `upper`: prompts are the units, and the range is K = kT, which every trajectory of a kept budget
+obeys. All bounds of a run share one level: 0.05 over classes times budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nafaudit.checks.check import Facts, mean, quantile
+from nafaudit.checks.copying import Scores
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import Arm, Trajectory
+from nafaudit.stats import BOUNDS, Bound, Moments, Sample, ebb, effective_range, paper_range
+
+LEVEL = 0.05
+"""How often any of a run's class bounds may miss, all together."""
+
+UPPER = "betting-prompts"
+"""The bound of a class mean: valid at any sample size, whatever happens within a prompt."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, median and largest of some numbers; NaN if there are none."""
+
+    mean: float = math.nan
+    median: float = math.nan
+    max: float = math.nan
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Summarises values; one that is not known makes all three unknown."""
+        if not values or any(map(math.isnan, values)):
+            return cls()
+        return cls(mean(values), quantile(values, 0.5), max(values))
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class of prompts under one budget.
+
+    Attributes:
+        mechanism: What is audited.
+        k: Budget per token.
+        label: The class.
+        trajectories: The paper's M.
+        prompts: How many prompts they are of.
+        unknown: Trajectories whose spend is not recorded; then there are no bounds.
+        budget: K = kT, what a mean spend is compared with; NaN if T is not known.
+        mean: Mean spend Z, in nats.
+        variance: Of the spends, divisor M - 1; NaN for a single one.
+        reach: R = T ln|V|; NaN if T or |V| is not known.
+        reach_seen: R_eff, the range seen, at least 1 and at most R.
+        debt: Prefix debt of the trajectories.
+        utilisation: Spend over own budget, where that is above 0.
+        paper: U_EBB under R; None if R is not known, and for baselines.
+        paper_seen: U_EBB under R_eff, a proxy.
+        upper: The bound that holds, on prompt means.
+        lacks: Why there is no upper bound; empty if there is.
+        copying: What the outputs share with references.
+    """
+
+    mechanism: str
+    k: float
+    label: str
+    trajectories: int
+    prompts: int
+    unknown: int
+    budget: float
+    mean: float
+    variance: float
+    reach: float
+    reach_seen: float
+    debt: Spread
+    utilisation: Spread
+    paper: Bound | None = None
+    paper_seen: Bound | None = None
+    upper: Bound | None = None
+    lacks: str = ""
+    copying: Scores = field(default_factory=Scores)
+
+    @property
+    def passes(self) -> bool | None:
+        """The paper's U_EBB(R) <= K; None if either is not known."""
+        return self._below(self.paper)
+
+    @property
+    def passes_seen(self) -> bool | None:
+        """The paper's U_EBB(R_eff) <= K, its pass criterion."""
+        return self._below(self.paper_seen)
+
+    @property
+    def certified(self) -> bool | None:
+        """True if the bound that holds is at most K on enough prompts; None if it says nothing."""
+        return self._below(self.upper) if self.upper is not None and self.upper.evidence else None
+
+    def _below(self, found: Bound | None) -> bool | None:
+        unknown = found is None or math.isnan(self.budget)
+        return None if found is None or unknown else found.value <= self.budget
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Every class under every budget.
+
+    Attributes:
+        rows: By mechanism, budget and class.
+        looks: How many cells have bounds, so how many share the level.
+        delta: The level of each bound.
+    """
+
+    rows: tuple[ClassRow, ...]
+    looks: int
+    delta: float
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return tuple(dict.fromkeys(row.label for row in self.rows))
+
+    def of(self, arm: Arm) -> tuple[ClassRow, ...]:
+        """The rows of one budget."""
+        return tuple(row for row in self.rows if Arm(row.mechanism, row.k) == arm)
+
+    def worst(self, arm: Arm) -> ClassRow | None:
+        """The class with the largest mean spend; the first by name of several."""
+        known = [row for row in self.of(arm) if not math.isnan(row.mean)]
+        return max(known, key=lambda row: row.mean, default=None)
+
+
+@dataclass
+class _Cell:
+    """What one class under one budget has shown so far."""
+
+    spends: dict[str, list[float]] = field(default_factory=dict)
+    debts: list[float] = field(default_factory=list)
+    uses: list[float] = field(default_factory=list)
+
+
+@dataclass
+class Classes:
+    """Sees every trajectory of a run once and sums up by class and budget."""
+
+    facts: Facts
+    cells: dict[Arm, dict[str, _Cell]] = field(default_factory=dict)
+    _table: ClassTable | None = None
+
+    def see(self, trajectory: Trajectory) -> None:
+        """Keeps spend, debt and utilisation."""
+        self._table = None
+        key = trajectory.key
+        cell = self.cells.setdefault(key.arm, {}).setdefault(self.facts.label(key.prompt), _Cell())
+        spend = trajectory.spend
+        cell.spends.setdefault(key.prompt, []).append(spend)
+        cell.debts.append(trajectory.debt)
+        budget = math.nan if is_baseline(key.k) else self.facts.budget(trajectory)
+        if budget > 0:
+            cell.uses.append(spend / budget)
+
+    @property
+    def table(self) -> ClassTable:
+        """The table of all that was seen, without the overlaps."""
+        if self._table is None:
+            audited = [arm for arm in self.cells if not is_baseline(arm.k)]
+            looks = sum(len(self.cells[arm]) for arm in audited)
+            delta = LEVEL / max(1, looks)
+            rows = [
+                _row(self.facts, arm, label, self.cells[arm][label], delta)
+                for arm in sorted(self.cells)
+                for label in sorted(self.cells[arm])
+            ]
+            self._table = ClassTable(tuple(rows), looks, delta)
+        return self._table
+
+    def findings(self, arm: Arm) -> list[Finding]:
+        """Names the class that spends most."""
+        worst = self.table.worst(arm)
+        if worst is None:
+            reason = "no trajectory records what it spent"
+            return [Finding("classes", Answer.UNKNOWN, math.nan, reason)]
+        text = (
+            f"of {len(self.table.of(arm))} classes {worst.label!r} spends most: mean "
+            f"{worst.mean:.2f} nats over {worst.trajectories} trajectories of {worst.prompts} "
+            f"prompts"
+        )
+        if math.isfinite(worst.budget):
+            text += f", K = {worst.budget:g}"
+        numbers = {"classes": len(self.table.of(arm)), "mean": worst.mean, "K": worst.budget}
+        for name, found in (("U", worst.paper), ("U_eff", worst.paper_seen)):
+            if found is not None:
+                text += f"; {name} {found.value:.2f}"
+                numbers[name] = found.value
+        if worst.upper is not None:
+            numbers |= {"upper": worst.upper.value, "upper_n": worst.upper.n}
+            evidence = "" if worst.upper.evidence else ", which is no evidence"
+            text += f"; upper bound {worst.upper.value:.2f} on {worst.upper.n} prompts{evidence}"
+        return [Finding("classes", Answer.INFO, worst.mean, text, None, numbers)]
+
+
+def _row(facts: Facts, arm: Arm, label: str, cell: _Cell, delta: float) -> ClassRow:
+    pairs = [(p, spend) for p in sorted(cell.spends) for spend in sorted(cell.spends[p])]
+    spends = [spend for _, spend in pairs]
+    moments = _moments(spends)
+    limit = facts.max_new_tokens
+    reach = paper_range(limit, facts.vocabulary) if limit and facts.vocabulary > 1 else math.nan
+    # Without R the range seen has nothing to be cut to.
+    highest = math.inf if math.isnan(reach) else reach
+    row = ClassRow(
+        mechanism=arm.mechanism,
+        k=arm.k,
+        label=label,
+        trajectories=len(spends),
+        prompts=len(cell.spends),
+        unknown=sum(map(math.isnan, spends)),
+        budget=arm.k * limit if limit else math.nan,
+        mean=mean(spends),
+        variance=moments.variance if moments and len(spends) > 1 else math.nan,
+        reach=reach,
+        reach_seen=effective_range(moments.spread, highest) if moments else math.nan,
+        debt=Spread.of(cell.debts),
+        utilisation=Spread.of(cell.uses),
+    )
+    if is_baseline(arm.k):
+        return replace(row, lacks="a baseline has no budget to compare with")
+    if moments is None:
+        return replace(row, lacks="not every spend is recorded as a number")
+    upper, lacks = _upper(facts, pairs, row.budget, delta)
+    return replace(
+        row,
+        paper=None if math.isnan(reach) else ebb(moments, reach, delta),
+        paper_seen=ebb(
+            moments, min(highest, max(row.reach_seen, moments.top)), delta, effective=True
+        ),
+        upper=upper,
+        lacks=lacks,
+    )
+
+
+def _moments(spends: Sequence[float]) -> Moments | None:
+    """Moments of the spends; None if they are not all numbers that can be squared and summed."""
+    try:
+        found = Moments.of(spends)
+    except (InputError, OverflowError):
+        return None
+    return found if math.isfinite(found.spread) else None
+
+
+def _upper(
+    facts: Facts, pairs: Sequence[tuple[str, float]], budget: float, delta: float
+) -> tuple[Bound | None, str]:
+    """The bound on prompt means over [0, K], or why there is none."""
+    if math.isnan(budget):
+        return None, "K is not known, as the log gives no length limit"
+    if not 0 < budget < math.inf:
+        return None, f"K = {budget:g} is no range"
+    slack = float(facts.tolerance(np.array([budget]))[0])
+    # Rounding may carry a spend past an end by a hair, which the verdict allows as well.
+    spends = [
+        min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
+        for _, spend in pairs
+    ]
+    sample = Sample.of(spends, budget, [prompt for prompt, _ in pairs], peeked=True)
+    spec = BOUNDS[UPPER]
+    try:
+        spec.check(sample)
+    except InputError as error:
+        return None, str(error)
+    return spec(sample, delta), ""

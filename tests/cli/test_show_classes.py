@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from nafaudit.checks import ClassTable, classes_of, judge
+from nafaudit.cli.show import show
+from nafaudit.cli.show_classes import print_classes
+from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.report.words import budget_name
+from nafaudit.store.run import Run, open_for_writing
+from nafaudit.workload import Prompt, TokenizedPrompt
+from tests.checks.test_classes import FACTS, LABELS, PIECES, T, executions
+
+
+def printed(table: ClassTable) -> list[str]:
+    console = Console(width=80, highlight=False)
+    with console.capture() as captured:
+        print_classes(console, table, budget_name)
+    lines = captured.get().splitlines()
+    assert max(map(len, lines), default=0) <= 80
+    return lines
+
+
+@pytest.fixture(scope="module")
+def table() -> ClassTable:
+    return classes_of(judge(executions(2.0) + executions(1.0), FACTS))
+
+
+def test_a_row_per_class_and_budget_with_its_bounds(table: ClassTable) -> None:
+    lines = printed(table)
+    row = next(line.split() for line in lines if line.startswith("k = 2") and "wild" in line)
+    assert row[3:8] == ["wild*", "50", "25", "21.1", "109!"]
+    assert row[-1] == "100%"
+    assert sum(line.startswith("k =") for line in lines) == 4
+    assert any("0.013 for 4 looks" in line for line in lines)
+
+
+def test_one_class_needs_no_table(table: ClassTable) -> None:
+    assert printed(replace(table, rows=table.rows[:1])) == []
+    assert printed(ClassTable((), 0, 0.05)) == []
+
+
+def test_many_classes_are_cut_to_the_worst_and_names_are_no_markup(table: ClassTable) -> None:
+    rows = tuple(
+        replace(table.rows[0], label=f"[red]{i:02d}", mean=float(i % 29), k=1.5) for i in range(30)
+    )
+    lines = printed(replace(table, rows=rows))
+    assert [line.split()[3] for line in lines if line.startswith("k =")] == ["[red]28*"]
+    assert any("only the worst of 30 classes" in line for line in lines)
+
+
+def test_too_few_for_evidence_leaves_the_bounds_out(table: ClassTable) -> None:
+    few = [one for one in executions() if int(one.key.prompt[4:]) < 4]
+    text = "\n".join(printed(classes_of(judge(few, FACTS))))
+    assert "U_eff" not in text
+    assert "fewer than 20 are no evidence" in text
+
+
+def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from nafaudit.checks import class_table, judge_run
+
+    identity = Identity({"safe": "a"}, "m", "banking", Decoding(max_new_tokens=T), "h", 256, 0)
+    design = Design(identity, Extent((2.0,), 2, tuple(LABELS)))
+    prompts = [
+        TokenizedPrompt(Prompt(name, "text", label, FACTS.references[name]), (0, 5))
+        for name, label in LABELS.items()
+    ]
+    vocabulary = {"pieces": [piece.decode() for piece in PIECES], "stops": []}
+    with open_for_writing(tmp_path, design, prompts, vocabulary) as writer:
+        writer.append(executions())
+    run = Run(tmp_path)
+    show(run, judge_run(run), as_json=True)
+    calm, wild = json.loads(capsys.readouterr().out)["classes"]
+    assert (wild["class"], wild["trajectories"], wild["prompts"]) == ("wild", 50, 25)
+    assert wild["upper"]["n"] == 25
+    assert wild["upper"]["evidence"] is True
+    assert wild["U_EBB_eff"]["holds"] is False
+    assert wild["overlap"]["rouge_l_f1_mean"] == 1
+    assert calm["debt"]["max"] == pytest.approx(3.4)
+    assert [row.label for row in class_table(run).rows] == ["calm", "wild"]
