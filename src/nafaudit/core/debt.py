@@ -59,3 +59,21 @@ def prefix_debt(ratios: NDArray[np.float64], counted: NDArray[np.bool_], rule: D
     gains = np.sort(np.where(counted, np.maximum(ratios, 0.0), 0.0))[::-1][:places]
     divisor = places if rule.definition == "official" else int((gains > 0).sum())
     return float(gains.sum() / divisor) if divisor else 0.0
+
+
+def most_debt(
+    surprisals: NDArray[np.float64], counted: NDArray[np.bool_], rule: DebtRule
+) -> float:
+    """The largest debt that a prompt can have, whatever the risky model, in nats.
+
+    A log-ratio is at most the safe model's surprisal of its token. `positives` averages over
+    the positive ratios only, so one token may decide; `official` averages over n whatever they are.
+
+    Args:
+        surprisals: -log p_safe(x_i | x_<i) for prompt tokens 1 .. L-1.
+        counted: False for special tokens, which owe nothing.
+        rule: The definition.
+    """
+    if rule.definition == "official" or rule.n == 0:
+        return prefix_debt(surprisals, counted, rule)
+    return float(max(surprisals[counted], default=0.0))

@@ -112,24 +112,17 @@ def load_pair(
         InputError: The checkpoints are missing, or their vocabularies differ.
     """
     precision = torch_dtype(dtype)
-    _check_device(device)
+    check_device(device)
     tokenizers = {name: load_tokenizer(path) for name, path in (("safe", safe), ("risky", risky))}
     same_vocabulary(tokenizers["safe"], tokenizers["risky"])
     tokenizer = tokenizers["safe"]
     models = {
-        name: _load_model(name, path, precision, device)
+        name: load_model(name, path, precision, device)
         for name, path in (("safe", safe), ("risky", risky))
     }
     vocabulary = read_vocabulary(tokenizer, models.values(), stop_ids)
     for name, model in models.items():
-        heads = (model.get_input_embeddings(), model.get_output_embeddings())
-        rows = min(head.weight.shape[0] for head in heads)
-        if rows < len(vocabulary):
-            raise InputError(
-                f"the {name} model has {rows} embedding rows for a tokenizer of "
-                f"{len(vocabulary)} ids; it cannot score every token. Use the checkpoint that "
-                "belongs to this tokenizer."
-            )
+        check_rows(name, model, vocabulary)
     return Pair(
         safe=models["safe"],
         risky=models["risky"],
@@ -145,6 +138,18 @@ def load_pair(
             "stop_ids": sorted(vocabulary.stops),
         },
     )
+
+
+def check_rows(name: str, model: Any, vocabulary: Vocabulary) -> None:
+    """Raises unless a model can score every id of a tokenizer."""
+    heads = (model.get_input_embeddings(), model.get_output_embeddings())
+    rows = min(head.weight.shape[0] for head in heads)
+    if rows < len(vocabulary):
+        raise InputError(
+            f"the {name} model has {rows} embedding rows for a tokenizer of "
+            f"{len(vocabulary)} ids; it cannot score every token. Use the checkpoint that "
+            "belongs to this tokenizer."
+        )
 
 
 def _quiet_transformers() -> None:
@@ -241,7 +246,8 @@ def _flatten(ids: Iterable[Any]) -> set[int]:
     return found
 
 
-def _load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) -> Any:
+def load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) -> Any:
+    """Loads the weights of one checkpoint; `name` is what an error calls it."""
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -277,7 +283,8 @@ def _load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) ->
     return model.to(device).eval()
 
 
-def _check_device(device: str) -> None:
+def check_device(device: str) -> None:
+    """Raises if tensors cannot be put on a device."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:

@@ -1,0 +1,1 @@
+"""What a budget is worth: certificates for protected passages."""

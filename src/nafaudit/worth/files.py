@@ -1,0 +1,91 @@
+"""Writes a certificate so that somebody else can recompute it: numbers, tables, surprisals, plot."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+from nafaudit import __version__
+from nafaudit.core.errors import InputError
+from nafaudit.report.result import as_number
+from nafaudit.store.files import make_directory, write_whole
+from nafaudit.store.passages import PASSAGES, write_passages
+from nafaudit.worth.cards import PassageRow
+from nafaudit.worth.certify import Certificate
+from nafaudit.worth.plot import cap_plot
+
+CERTIFICATE = "certificate.json"
+
+
+def certificate_json(certificate: Certificate) -> dict[str, Any]:
+    """The certificate as plain data: what was asked, a card per budget, a row per passage."""
+    settings = certificate.settings
+    return {
+        "hash": certificate.hash,
+        "nafaudit": __version__,
+        "identity": certificate.identity,
+        "max_new_tokens": settings.decoding.max_new_tokens,
+        "given": settings.given,
+        "window": settings.window,
+        "debt": asdict(settings.debt),
+        "cards": [_plain(asdict(card)) for card in certificate.cards],
+        "passages": [_plain(asdict(row)) for row in certificate.rows],
+    }
+
+
+def write_certificate(certificate: Certificate, directory: Path) -> list[Path]:
+    """Writes certificate.json, passages.csv, passages.jsonl and cap.svg; returns their paths.
+
+    Raises:
+        InputError: The directory holds the certificate of another model or text.
+    """
+    _check_directory(certificate, directory)
+    make_directory(directory)
+    data = json.dumps(certificate_json(certificate), indent=2, ensure_ascii=False)
+    write_passages(directory / PASSAGES, certificate.scores)
+    write_whole(directory / "passages.csv", _csv(certificate).encode())
+    write_whole(directory / "cap.svg", cap_plot(certificate))
+    write_whole(directory / CERTIFICATE, data.encode() + b"\n")
+    return [directory / name for name in (CERTIFICATE, "passages.csv", PASSAGES, "cap.svg")]
+
+
+def _check_directory(certificate: Certificate, directory: Path) -> None:
+    path = directory / CERTIFICATE
+    if not path.exists():
+        return
+    try:
+        recorded = json.loads(path.read_text(encoding="utf-8")).get("hash")
+    except (ValueError, AttributeError):
+        recorded = None
+    if recorded != certificate.hash:
+        raise InputError(
+            f"{directory} holds a certificate of another model or text; give this one its own --out."
+        )
+
+
+def _csv(certificate: Certificate) -> str:
+    """One line per passage: its own numbers, then the cap under each budget."""
+    stream = io.StringIO()
+    names = [field.name for field in fields(PassageRow) if field.name != "caps"]
+    budgets = [f"cap_k{k:g}" for k in certificate.settings.k]
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*names, *budgets])
+    for row in certificate.rows:
+        writer.writerow([*(getattr(row, name) for name in names), *row.caps])
+    return stream.getvalue()
+
+
+def _plain(value: Any) -> Any:
+    """Strict JSON: NaN and infinity as strings, whatever they are nested in."""
+    if isinstance(value, dict):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return as_number(value)
+    return value
