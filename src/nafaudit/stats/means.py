@@ -56,6 +56,9 @@ def cluster_t_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDAr
     del high
     count = rows.shape[1]
     quantile = -float(stdtrit(count - 1, delta))
+    if not math.isfinite(quantile):
+        # A level too small for the quantile's algorithm must not turn into a small bound.
+        return np.full(len(rows), math.inf)
     return np.asarray(rows.mean(axis=1) + quantile * rows.std(axis=1, ddof=1) / math.sqrt(count))
 
 

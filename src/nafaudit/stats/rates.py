@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv, betaln, xlog1py, xlogy
+from scipy.special import betainc, betainccinv, betaincinv, betaln, xlog1py, xlogy
 
 from nafaudit.core.errors import InputError
 from nafaudit.stats.bound import Assumption, BoundSpec, check_level
@@ -31,7 +31,7 @@ def zero_count_upper(n: int, significance: float = 0.05) -> float:
 def clopper_pearson_upper(events: NDArray[np.float64], n: int, delta: float) -> NDArray[np.float64]:
     """Largest rate under which so few events have at least chance delta; 1 if all are."""
     tries = np.maximum(n - events, 0.5)
-    limits = betaincinv(events + 1.0, tries, 1.0 - delta)
+    limits = betainccinv(events + 1.0, tries, delta)
     return np.where(events >= n, 1.0, limits)
 
 
