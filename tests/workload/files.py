@@ -22,7 +22,7 @@ def small(n: int = 3) -> Rows:
                 "source_excerpt_id": f"x{i}",
                 "split": label,
                 "raw_text": f"The baker of {label} said {i}",
-                "reference_text": "that the bread would be ready " * 5,
+                "reference_text": "" if label == "neutral" else "that the bread was ready " * 6,
             }
             for i in range(n)
         ]

@@ -13,22 +13,41 @@ def export(
         Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory to write.")] = Path("export"),
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper", help="The paper's own files: budgets only, scored, with its summary."
+        ),
+    ] = False,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="Level of all bounds of the summary. Default: the run's, or 0.05."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Writes a run as the paper's trajectory files. Needs no models.
 
-    `nafaudit import` of what it writes gives back every record.
+    `nafaudit import` of what it writes gives back every record. With --paper the baselines are
+    left out, every output is scored against its reference (0 where there is none, as the paper
+    has it), and h1_summary.json and .csv are beside it.
 
     Example: nafaudit export --out exported
     """
     import json
 
     from nafaudit.cli.show import latest_run
+    from nafaudit.core.errors import InputError
     from nafaudit.store.export import export_run
+    from nafaudit.store.paper_files import write_paper_files
     from nafaudit.store.run import Run
 
     source = run or latest_run()
-    files = [str(path) for path in export_run(Run(source), out)]
+    if delta is not None and not paper:
+        raise InputError("delta belongs to the paper's summary; give --paper too.")
+    written = (
+        write_paper_files(Run(source), out, delta=delta) if paper else export_run(Run(source), out)
+    )
+    files = [str(path) for path in written]
     if as_json:
         typer.echo(json.dumps({"run": str(source), "files": files}, indent=2))
         return

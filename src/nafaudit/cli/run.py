@@ -53,7 +53,7 @@ def run(
     ] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(help="sound, or paper: its seeds, k 3,5, 10 each. Default: sound."),
+        typer.Option(help="sound, or paper: its seeds, k 3,5, 10 each, its files. Default: sound."),
     ] = None,
     variant: Annotated[
         str | None,
@@ -140,7 +140,11 @@ def run(
             "a repeated run may differ in rare tokens.",
             err=True,
         )
-    raise typer.Exit(show(outcome.run, outcome.arms, as_json=as_json, page=_report(outcome.run)))
+    paper = _paper_files(outcome.run) if settings.protocol == "paper" else None
+    status = show(outcome.run, outcome.arms, as_json=as_json, page=_report(outcome.run))
+    if paper is not None and not as_json:
+        typer.echo(f"the paper's files: {paper}")
+    raise typer.Exit(status)
 
 
 def _report(run: Run) -> Path | None:
@@ -152,6 +156,18 @@ def _report(run: Run) -> Path | None:
         return write_report(run)[1][0]
     except StoreError as error:
         typer.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
+        return None
+
+
+def _paper_files(run: Run) -> Path | None:
+    """Writes the paper's files; if the disk refuses, the verdict is shown all the same."""
+    from nafaudit.core.errors import StoreError
+    from nafaudit.store.paper_files import write_paper_files
+
+    try:
+        return write_paper_files(run, run.path / "paper", replace=True)[0].parent
+    except StoreError as error:
+        typer.echo(f"nafaudit: {error} Or: nafaudit export {run.path} --paper", err=True)
         return None
 
 

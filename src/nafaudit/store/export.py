@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import STEP_TYPES, Logged, Trajectory
-from nafaudit.store.files import cannot_write
+from nafaudit.store.files import whole_directory
 from nafaudit.store.foreign.claims import claims_of
 from nafaudit.store.run import Run
 from nafaudit.workload import TokenizedPrompt
@@ -34,19 +31,8 @@ def export_run(run: Run, out: Path) -> list[Path]:
         InputError: `out` exists.
         StoreError: It cannot be written; nothing is left behind.
     """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} exists; an export needs a directory of its own, so name another.")
-    beside = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.exporting")
-    try:
-        beside.mkdir(parents=True)
+    with whole_directory(out) as beside:
         names = _write(run, beside)
-        if out.is_dir():
-            out.rmdir()
-        beside.rename(out)
-    except OSError as error:
-        raise cannot_write(out, error) from error
-    finally:
-        shutil.rmtree(beside, ignore_errors=True)
     return [out / name for name in sorted(names)]
 
 

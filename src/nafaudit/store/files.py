@@ -10,13 +10,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nafaudit.core.errors import StoreError
+from nafaudit.core.errors import InputError, StoreError
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -32,6 +33,35 @@ def write_whole(path: Path, content: bytes) -> None:
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def whole_directory(out: Path, *, replace: bool = False) -> Iterator[Path]:
+    """Lends a directory beside `out` that gets its name when all is written, or goes away.
+
+    Args:
+        out: The directory that is wanted.
+        replace: True if what it holds may go; else it must not exist, or be empty.
+
+    Raises:
+        InputError: `out` is in the way.
+        StoreError: It cannot be written.
+    """
+    if not replace and out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists; an export needs a directory of its own, so name another.")
+    target = out.absolute()
+    beside, old = (target.with_name(f".{target.name}.{os.getpid()}.{w}") for w in ("new", "old"))
+    try:
+        beside.mkdir(parents=True)
+        yield beside
+        if target.is_dir():
+            target.rename(old)
+        beside.rename(target)
+    except OSError as error:
+        raise cannot_write(out, error) from error
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def make_directory(path: Path) -> None:

@@ -38,6 +38,7 @@ from nafaudit.store.foreign.fields import (
 )
 from nafaudit.store.foreign.source import Record
 from nafaudit.store.foreign.units import compare_utilisation
+from nafaudit.workload.paper import REFERENCES
 
 # Beyond the paper's fields, our export adds what a probability cannot carry exactly.
 LOG_PROBABILITIES = {
@@ -139,7 +140,10 @@ def _entry(record: Record, context: Context) -> Entry:
         stopped = ours["stopped"]
     logged = Logged(
         context.numeric(total, ("total_spend",), where),
-        context.numeric(total, ("final_budget",), where),
+        # The paper's text calls what is left the final budget; such a file of ours says so.
+        number(ours["final_budget"], "nafaudit.final_budget", where)
+        if "final_budget" in ours
+        else context.numeric(total, ("final_budget",), where),
         length,
         granted,
         cumulative,
@@ -149,7 +153,8 @@ def _entry(record: Record, context: Context) -> Entry:
     _note(record, total, logged, steps, limit, k, debt, where, context)
     if _echoes(text_before, output):
         hygiene.add("prompt-echo", where)
-    reference = source.get("reference")
+    found = (source.get(name) for name in REFERENCES)
+    reference = next((value for value in found if isinstance(value, str) and value), "")
     entry = Entry(
         where=where,
         prompt=prompt,
@@ -166,7 +171,7 @@ def _entry(record: Record, context: Context) -> Entry:
             integer(token, "prefix_token_ids", where) or 0
             for token in sequence(prefix.get("prefix_token_ids"), "prefix_token_ids", where)
         ),
-        reference=text(reference, "reference", where) if isinstance(reference, str) else "",
+        reference=text(reference, "reference", where),
         max_new_tokens=limit,
         ledger="banking" if is_bank else UNKNOWN_LEDGER,
         stops=stops,

@@ -1,0 +1,163 @@
+"""A run out as the paper's own files, so that its readers' scripts work on it.
+
+    trajectories_k{k:g}_{class}.jsonl   every execution at a budget, baselines left out
+    h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
+    schedule.json                       batches as the paper's runner would have cut them
+
+All of it is a function of the records, written whole or not at all, in one order whatever the
+order in which the records were made.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
+from nafaudit.store.export import file_word
+from nafaudit.store.files import whole_directory
+from nafaudit.store.paper_rows import PaperRows
+from nafaudit.store.run import Run
+from nafaudit.workload.paper import CAPS
+from nafaudit.workload.schedule import BATCH, BUCKET_WIDTH, batch_sizes
+
+Spends = dict[tuple[float, str], list[float]]
+
+
+def write_paper_files(
+    run: Run, out: Path, *, delta: float | None = None, replace: bool = False
+) -> list[Path]:
+    """Writes the files of a run; returns them.
+
+    Args:
+        run: A run of one mechanism.
+        out: Directory to write.
+        delta: Level of all bounds together; what the run's last session said, or 0.05.
+        replace: True to replace what `out` holds.
+
+    Raises:
+        InputError: `out` exists, or the run has more than one mechanism.
+        StoreError: It cannot be written; what was there before is still there.
+    """
+    last = run.sessions[-1] if run.sessions else {}
+    delta = last.get("delta", 0.05) if delta is None else delta
+    variant = last.get("variant", "code")
+    asked = _asked(run)
+    level = Bonferroni(delta, max(1, len(asked))).each
+    with whole_directory(out, replace=replace) as directory:
+        spends: Spends = {}
+        for k in sorted({k for k, _ in asked}):
+            spends |= _write_budget(directory, PaperRows(run, variant), k, run)
+        rows = [
+            summary(run, variant, *cell, spends[cell], level) for cell in asked if cell in spends
+        ]
+        _write_summary(directory, rows)
+        (directory / "schedule.json").write_text(json.dumps(_schedule(run), indent=2))
+        names = sorted(path.name for path in directory.iterdir())
+    return [out / name for name in names]
+
+
+def _asked(run: Run) -> list[tuple[float, str]]:
+    """Budgets and classes that were asked for, baselines left out: what bounds are shared by."""
+    labels = {prompt.prompt.id: prompt.prompt.label for prompt in run.prompts()}
+    extents = run.design["extents"]
+    budgets = {float(k) for extent in extents for k in extent["budgets"]}
+    found = {labels[name]: None for extent in extents for name in extent["prompts"]}
+    order = [*(label for label in CAPS if label in found), *(f for f in found if f not in CAPS)]
+    return [(k, label) for k in sorted(budgets) if not is_baseline(k) for label in order]
+
+
+def _write_budget(directory: Path, rows: PaperRows, k: float, run: Run) -> Spends:
+    """Writes the files of one budget, which is what has to fit into memory."""
+    prompts = [prompt.prompt for prompt in run.prompts()]
+    places = {prompt.id: place for place, prompt in enumerate(prompts)}
+    classes: defaultdict[str, list[Trajectory]] = defaultdict(list)
+    mechanisms = set()
+    for trajectory in run.trajectories():
+        if trajectory.key.k == k:
+            classes[prompts[places[trajectory.key.prompt]].label].append(trajectory)
+            mechanisms.add(trajectory.key.mechanism)
+    if len(mechanisms) > 1:
+        raise InputError(
+            f"{run.path} has {len(mechanisms)} mechanisms at k = {k:g}, and the paper's files have "
+            "no place for that; use nafaudit export without --paper."
+        )
+    for label, found in classes.items():
+        found.sort(key=lambda t: (places[t.key.prompt], t.key.trajectory))
+        path = directory / f"trajectories_k{k:g}_{file_word(label)}.jsonl"
+        with path.open("w", encoding="utf-8") as stream:
+            for trajectory in found:
+                stream.write(json.dumps(rows.line(trajectory)) + "\n")
+    return {(k, label): [t.spend for t in found] for label, found in classes.items()}
+
+
+def summary(
+    run: Run, variant: str, k: float, label: str, spends: Sequence[float], level: float
+) -> dict[str, Any]:
+    """One row of the summary: the paper's fields, then U_EBB under both ranges side by side.
+
+    The code's U_EBB uses R_eff; that of the paper's text and of its saved summary uses R.
+    """
+    limit = run.design["identity"]["decoding"]["max_new_tokens"]
+    moments = Moments.of(spends)
+    budget = k * limit if limit else math.nan
+    # A foreign log has no vocabulary, hence no R.
+    high = paper_range(limit, len(run.pieces)) if limit and len(run.pieces) > 1 else None
+    reach = effective_range(moments.spread, math.inf if high is None else high)
+    whole = None if high is None else ebb(moments, high, level).value
+    seen = ebb(moments, max(moments.spread, 1.0) if high is None else high, level, effective=True)
+    chosen = whole if variant == "text" else seen.value
+    return {
+        "class": label,
+        "k": k,
+        "K": budget if limit else None,
+        "M": moments.n,
+        "mean_Z": moments.mean,
+        "var_Z": moments.variance,
+        "R": high,
+        "delta": level,
+        "U_EBB": chosen,
+        "certified": chosen is not None and chosen <= budget,
+        "R_eff": reach,
+        "U_EBB_R": whole,
+        "certified_R": None if whole is None else whole <= budget,
+        "U_EBB_R_eff": seen.value,
+        "certified_R_eff": seen.value <= budget,
+    }
+
+
+def _write_summary(directory: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    (directory / "h1_summary.json").write_text(json.dumps(rows, indent=2))
+    with (directory / "h1_summary.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]) if rows else ["class"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _schedule(run: Run) -> dict[str, Any]:
+    """What batches the paper's runner would have made, per class and budget."""
+    asked = {name for extent in run.design["extents"] for name in extent["prompts"]}
+    trajectories = max(extent["trajectories"] for extent in run.design["extents"])
+    lengths: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for prompt in run.prompts():
+        if prompt.prompt.id in asked:
+            lengths[prompt.prompt.label][prompt.prompt.id] = len(prompt.tokens)
+    return {
+        "batch_size": BATCH,
+        "length_bucket_width": BUCKET_WIDTH,
+        "classes": {
+            label: {
+                "executions": len(found) * trajectories,
+                "batches_by_size": dict(sorted(batch_sizes(found, trajectories).items())),
+            }
+            for label, found in lengths.items()
+        },
+    }
