@@ -13,7 +13,7 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
-from nafaudit.engine.world import PairWorld, WorldSettings
+from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.doors import Request, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
@@ -28,16 +28,7 @@ def pair(tiny_pair_paths: Callable[[str], tuple[Path, Path]]) -> Pair:
 
 
 def _world(pair: Pair, batch: int = 8, decoding: Decoding | None = None) -> PairWorld:
-    vocabulary = pair.vocabulary
-    settings = WorldSettings(
-        len(vocabulary),
-        vocabulary.stops,
-        vocabulary.special,
-        decoding or Decoding(20),
-        DebtRule(),
-        ("", ""),
-    )
-    return PairWorld(settings, lambda: pair, width=WIDTH, batch=batch)
+    return PairWorld(pair, decoding or Decoding(20), DebtRule(), width=WIDTH, batch=batch)
 
 
 def _plain(pair: Pair, prefix: list[int]) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:

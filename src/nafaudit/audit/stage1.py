@@ -9,14 +9,17 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import transformers
 
 from nafaudit import __version__
+from nafaudit.audit.blackbox import Session
+from nafaudit.audit.decoder import BlackBoxDecoder, command_of, launch_of
 from nafaudit.audit.pairs import checkpoints_of, limit_of, workload_of
 from nafaudit.audit.passages import record_passages
 from nafaudit.checks import ArmResult, Facts, judge_run
@@ -24,13 +27,15 @@ from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import Stream, paper_stream, sound_stream
 from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.fault import Fault
 from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.probe import probe
+from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
-from nafaudit.models.pair import context_of, load_pair, load_tokenizer
+from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, open_for_writing
 from nafaudit.workload import TokenizedPrompt, Workload, protected_prompts, workload_hash
@@ -72,6 +77,13 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         settings: What to run; checked before any model loads.
         report: Called as trajectories are recorded.
     """
+    with ExitStack() as stack:
+        return _run(settings, report, stack)
+
+
+def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStack) -> Outcome:
+    if settings.decoder is not None:
+        command_of(settings)  # a wrong name is said before a model loads
     workload = workload_of(settings)
     mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
     safe, risky = checkpoints_of(settings)
@@ -89,19 +101,20 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         device=settings.device,
         stop_ids=_stop_ids(settings, tokenizer),
     )
-    decoder = Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
+    source = _source(settings, pair, mechanism, width, stack)
     limit = limit_of(settings)
     chosen = tokenized[:limit] if limit else tokenized
     design = Design(
         Identity(
             pair=pair.fingerprint,
-            mechanism=mechanism.name,
+            mechanism=source.name,
             ledger=mechanism.ledger.spec,
             decoding=settings.decoding,
             workload=workload_hash(tokenized),
             width=width,
             seed=settings.seed,
             protocol="paper" if settings.protocol == "paper" else "sound",
+            promise=mechanism.name if settings.decoder else "",
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
@@ -122,8 +135,52 @@ def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcom
         resumed = design.extent.size - total
         running = Utilisation(Facts(mechanism.ledger))
         reporter = _Reporter(report, running, resumed, total + resumed)
-        _record(decoder.decode(requests), writer, reporter)
+        _record(source.decode(requests, writer.note_fault), writer, reporter)
     return Outcome(writer.run, judge_run(writer.run), seen.batch_free)
+
+
+class _Source(Protocol):
+    """Where trajectories come from: our engine, or somebody's decoder."""
+
+    @property
+    def name(self) -> str:
+        """Under which its records are kept."""
+        ...
+
+    def decode(
+        self, requests: Iterable[PromptRequest], note: Callable[[Fault], None]
+    ) -> Iterator[Trajectory]:
+        """Yields trajectories as they end; notes what went wrong on the way."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Engine:
+    """Our own decoder, whose faults are ours."""
+
+    decoder: Decoder
+
+    @property
+    def name(self) -> str:
+        return self.decoder.mechanism.name
+
+    def decode(
+        self, requests: Iterable[PromptRequest], note: Callable[[Fault], None]
+    ) -> Iterator[Trajectory]:
+        return self.decoder.decode(requests)
+
+
+def _source(
+    settings: Settings, pair: Pair, mechanism: Mechanism, width: int, stack: ExitStack
+) -> _Source:
+    if settings.decoder is None:
+        return _Engine(
+            Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
+        )
+    launch = launch_of(settings, pair, checkpoints_of(settings), width)
+    session = stack.enter_context(Session(launch))
+    name = f"{settings.decoder}@{session.start()['source']}"
+    return BlackBoxDecoder(session, name, settings.max_new_tokens, settings.batch)
 
 
 def _stop_ids(settings: Settings, tokenizer: Any) -> list[int] | None:

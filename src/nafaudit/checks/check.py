@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nafaudit.core.fault import Fault
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
 from nafaudit.core.ledger import Banking, Ledger, is_baseline
 from nafaudit.core.passage import PassageScores
@@ -38,6 +39,8 @@ class Facts:
         passages: The protected passages and their surprisals; None if none were scored.
         labels: Class of each prompt; a prompt that is not in it has the class `NO_CLASS`.
         vocabulary: How many tokens there are, |V|; 0 if not known.
+        faults: What a black-box decoder did wrong.
+        claimed: True if the numbers are a black box's claims that nobody recomputed.
     """
 
     ledger: Ledger | None
@@ -49,6 +52,8 @@ class Facts:
     passages: PassageScores | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     vocabulary: int = 0
+    faults: Sequence[Fault] = ()
+    claimed: bool = False
 
     @cached_property
     def prepared(self) -> PreparedReferences:

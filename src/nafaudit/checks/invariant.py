@@ -29,6 +29,7 @@ class Invariant:
         violations: How many of them overspent.
         unjudged: How many could not be judged: a number is missing, infinite, negative or
             contradicted by the log's own totals.
+        lost: How many outputs a decoder failed to deliver.
         prompts: Ids of the prompts seen.
     """
 
@@ -36,6 +37,7 @@ class Invariant:
     trajectories: int = 0
     violations: int = 0
     unjudged: int = 0
+    lost: int = 0
     prompts: set[str] = field(default_factory=set)
     worst: Worst = field(default_factory=Worst)
 
@@ -72,7 +74,9 @@ class Invariant:
     @property
     def verdict(self) -> Kept:
         """The first verdict."""
-        return judge_kept(self.trajectories, self.violations, self.unjudged)
+        # Claims can convict a black box; they cannot acquit it.
+        unjudged = self.trajectories if self.facts.claimed else self.unjudged
+        return judge_kept(self.trajectories, self.violations, unjudged + self.lost)
 
     def finding(self) -> Finding:
         """VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE."""
@@ -97,6 +101,13 @@ class Invariant:
             )
         elif n < MIN_TRAJECTORIES:
             text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
+        if self.facts.claimed:
+            text = (
+                f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
+                "claims; nafaudit verify recomputes them"
+            )
+        if self.lost:
+            text += f"; {self.lost} more outputs were asked for and never delivered"
         if self.facts.ledger is None:
             text += "; by its own steps and grants, as its ledger is not known here"
         return Finding("invariant", self.verdict, 0, text)

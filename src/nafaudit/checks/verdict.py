@@ -14,6 +14,7 @@ from nafaudit.checks.check import Check, Facts, RunCheck
 from nafaudit.checks.classes import Classes, ClassTable
 from nafaudit.checks.copying import Copying, Scores
 from nafaudit.checks.duplicates import Duplicates
+from nafaudit.checks.faults import Faults
 from nafaudit.checks.hygiene import Hygiene
 from nafaudit.checks.identity import Identity
 from nafaudit.checks.invariant import Invariant
@@ -41,7 +42,7 @@ CHECKS: tuple[Callable[[Facts], Check], ...] = (
     Hygiene,
 )
 # The same for checks that compare arms.
-RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity, Classes)
+RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity, Classes, Faults)
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,12 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
                 check.see(trajectory)
             for run_check in shared:
                 run_check.see(trajectory)
+    # What a decoder failed to deliver is missing from the record, but not from the verdict.
+    missing = {f.key for f in facts.faults if f.lost and f.key is not None} - seen
+    for key in missing:
+        if key.arm not in arms:
+            arms[key.arm] = _new_arm(key.arm, facts, shared)
+        arms[key.arm].invariant.lost += 1
     return [arms[arm] for arm in sorted(arms)]
 
 
@@ -166,7 +173,8 @@ def facts_of(run: Run) -> Facts:
     prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
     return Facts(
         ledger=ledger_of(identity["ledger"]),
-        foreign=identity["protocol"] == "imported",
+        # A black box's numbers are claims, like those of a log.
+        foreign=identity["protocol"] == "imported" or "promise" in identity,
         max_new_tokens=identity["decoding"]["max_new_tokens"],
         stops=run.stops,
         passages=read_passages_file(run.path / PASSAGES),
@@ -174,6 +182,8 @@ def facts_of(run: Run) -> Facts:
         pieces=pieces,
         labels={prompt.id: prompt.label for prompt in prompts},
         vocabulary=len(pieces),
+        faults=run.faults(),
+        claimed="promise" in identity,
     )
 
 

@@ -30,6 +30,16 @@ def run(
     mechanism: Annotated[
         str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
     ] = None,
+    decoder: Annotated[
+        str | None,
+        typer.Option(help="A black box: package.module:Class, file.py:Class, anchoreddecode."),
+    ] = None,
+    decoder_python: Annotated[
+        str | None, typer.Option(help="Interpreter that runs the decoder. Default: this one.")
+    ] = None,
+    decoder_timeout: Annotated[
+        float | None, typer.Option(help="Seconds for its answer to a batch. Default: 300.")
+    ] = None,
     k: Annotated[
         list[str] | None,
         typer.Option(metavar="K,...", help="Budgets in nats per token. Default: 0.25,1,10."),

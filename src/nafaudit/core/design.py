@@ -122,6 +122,7 @@ class Identity:
         seed: Run seed.
         purpose: What the draws are for; another purpose gives fresh draws.
         protocol: Which audit; it decides the key of every draw.
+        promise: What a black-box decoder is held to; empty for a mechanism of our engine.
         layout: Versions of whatever decides a recorded bit.
     """
 
@@ -134,6 +135,7 @@ class Identity:
     seed: int
     purpose: str = "audit"
     protocol: AuditProtocol = "sound"
+    promise: str = ""
     layout: Mapping[str, int] = field(
         default_factory=lambda: {
             "draws": draws.LAYOUT,
@@ -146,6 +148,8 @@ class Identity:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, equal for equal identities."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
+        if not self.promise:
+            del data["promise"]  # so that runs of our own engine keep their hash
         return data
 
     @property

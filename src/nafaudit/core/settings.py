@@ -27,7 +27,10 @@ class Settings(WorkloadChoice, ProtocolChoice):
         pair: Name of a pair, unless `safe` and `risky` name checkpoints.
         safe: Directory or hub id of the safe model.
         risky: Directory or hub id of the risky model.
-        mechanism: What is audited.
+        mechanism: What is audited; for a decoder, what it promises.
+        decoder: A black box that is audited in the place of our engine.
+        decoder_python: Interpreter that runs it; ours if empty.
+        decoder_timeout: Seconds that its answer to a batch may take.
         k: Budgets in nats per token; both baselines are always added.
         trajectories: Executions per prompt and budget.
         max_new_tokens: Length limit T.
@@ -48,6 +51,9 @@ class Settings(WorkloadChoice, ProtocolChoice):
     safe: str | None = None
     risky: str | None = None
     mechanism: str = "anchored"
+    decoder: str | None = None
+    decoder_python: str | None = None
+    decoder_timeout: float = 300.0
     k: tuple[float, ...] = (0.25, 1.0, 10.0)
     trajectories: int = 2
     max_new_tokens: int = 200
@@ -73,6 +79,12 @@ class Settings(WorkloadChoice, ProtocolChoice):
             raise InputError("no budget was given; use --k, for example --k 1,3,5.")
         self.check_workload()
         self.check_protocol(self.seed)
+        if not self.decoder_timeout > 0:
+            raise InputError(
+                f"decoder-timeout must be above 0 seconds, got {self.decoder_timeout}."
+            )
+        if self.decoder_python is not None and self.decoder is None:
+            raise InputError("decoder-python runs a decoder: name it with --decoder.")
         with_baselines(list(self.k))
         _ = self.decoding, self.debt_rule
 
@@ -103,6 +115,9 @@ def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings
     if design is not None:
         given |= _read_toml(design)
     given |= {name: value for name, value in overrides.items() if value is not None}
+    # The published decoder has a debt of its own; held to another, it would seem to overspend.
+    if given.get("decoder") == "anchoreddecode":
+        given.setdefault("debt", "official")
     # An unknown protocol has no defaults; Settings says what is wrong with it.
     return Settings(**PROTOCOL_DEFAULTS.get(given.get("protocol", "sound"), {}) | given)
 

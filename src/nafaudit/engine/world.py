@@ -7,8 +7,7 @@ longer, pays for one token. A row's laws depend neither on its neighbours nor on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -26,45 +25,34 @@ Tokens = tuple[int, ...]
 _PROMPTS_KEPT = 64
 
 
-@dataclass(frozen=True)
-class WorldSettings:
-    """What a world says of itself without loading a model.
-
-    Attributes:
-        size: Number of token ids.
-        stops: Ids that end an output.
-        special: Ids that owe no debt.
-        decoding: Warps and length limit.
-        debt: The promised prefix debt.
-        checkpoints: Where the two models are.
-    """
-
-    size: int
-    stops: frozenset[int]
-    special: frozenset[int]
-    decoding: Decoding
-    debt: DebtRule
-    checkpoints: tuple[str, str]
-
-
 class PairWorld:
-    """A `World` over two checkpoints; they are loaded when a law is first asked for.
+    """A `World` over two loaded models.
 
     Args:
-        settings: What is known beforehand.
-        load: Loads the pair.
+        pair: The models.
+        decoding: Warps of their laws.
+        debt: The promised prefix debt.
         width: Positions per row.
         batch: Rows that are expected in a call; more make room for themselves.
+        checkpoints: Where the models came from.
     """
 
     def __init__(
-        self, settings: WorldSettings, load: Callable[[], Pair], *, width: int, batch: int
+        self,
+        pair: Pair,
+        decoding: Decoding,
+        debt: DebtRule,
+        *,
+        width: int,
+        batch: int = 1,
+        checkpoints: tuple[str, str] = ("", ""),
     ) -> None:
-        self.size, self.stops, self.special = settings.size, settings.stops, settings.special
-        self.decoding, self.debt = settings.decoding, settings.debt
-        self.checkpoints = settings.checkpoints
-        self._load, self._width, self._batch = load, width, batch
-        self._models: tuple[_Reader, _Reader] | None = None
+        self.size = len(pair.vocabulary)
+        self.stops, self.special = pair.vocabulary.stops, pair.vocabulary.special
+        self.decoding, self.debt, self.checkpoints = decoding, debt, checkpoints
+        self._width = width
+        self._known = torch.tensor([token is not None for token in pair.vocabulary.tokens])
+        self._readers = [_Reader(model, batch, width) for model in (pair.safe, pair.risky)]
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
         """Next-token log-laws, safe and risky, after each prefix."""
@@ -80,17 +68,6 @@ class PairWorld:
         prefixes = [read[: i + 1] for i in range(len(read))]
         safe, risky = (self._law(reader.along(read), prefixes) for reader in self._readers)
         return safe, risky
-
-    @property
-    def _readers(self) -> tuple[_Reader, _Reader]:
-        if self._models is None:
-            pair = self._load()
-            self._known = torch.tensor([t is not None for t in pair.vocabulary.tokens])
-            self._models = tuple(  # type: ignore[assignment]
-                _Reader(model, self._batch, self._width) for model in (pair.safe, pair.risky)
-            )
-        assert self._models is not None
-        return self._models
 
     def _checked(self, prefix: Sequence[int]) -> Tokens:
         tokens = tuple(int(token) for token in prefix)

@@ -7,6 +7,7 @@
     passages.jsonl    protected references and their surprisals under the safe model, if there are
     sessions.jsonl    versions, machine and probe of every session that wrote
     journal.jsonl     one line per part: name, rows, SHA-256; what is not here does not exist
+    faults.jsonl      what a black-box decoder did wrong; only if it did
     parts/            trajectories as Parquet
 
 A part is written whole, synced and renamed before its journal line is appended. A journal
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple
 
 from nafaudit.core.design import Design, Extent, differences
 from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.fault import Fault
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import (
@@ -110,6 +112,15 @@ class Run:
         """Which trajectories are recorded."""
         return {key for entry in self.journal() for key in parts.decode_keys(self._content(entry))}
 
+    def faults(self) -> list[Fault]:
+        """What a black-box decoder did wrong, in the order in which it was seen."""
+        found = []
+        for line in whole_lines(self.path / "faults.jsonl"):
+            data = json.loads(line)
+            key = data.pop("key")
+            found.append(Fault(**data, key=None if key is None else _key(*key)))
+        return found
+
     def prompts(self) -> list[TokenizedPrompt]:
         """The workload."""
         lines = (self.path / "prompts.jsonl").read_text(encoding="utf-8").split("\n")
@@ -155,7 +166,7 @@ class RunWriter:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        for name in ("journal.jsonl", "sessions.jsonl"):
+        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl"):
             cut_torn_tail(run.path / name)
         entries = read_journal(run.path / "journal.jsonl")
         # Parts renamed but never journalled keep their names; they are not read.
@@ -176,6 +187,13 @@ class RunWriter:
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         append_line(self.run.path / "journal.jsonl", json.dumps(entry))
+
+    def note_fault(self, fault: Fault) -> None:
+        """Records what a black-box decoder did wrong."""
+        # As text, because JSON has no infinite budget.
+        key = None if fault.key is None else [str(part) for part in fault.key]
+        data = {**vars(fault), "key": key}
+        append_line(self.run.path / "faults.jsonl", json.dumps(data, sort_keys=True))
 
     def note_session(self, facts: Mapping[str, Any]) -> None:
         """Records what this session ran on."""
@@ -231,6 +249,10 @@ def open_for_writing(
         }
         write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
         yield RunWriter(Run(path))
+
+
+def _key(prompt: str, mechanism: str, k: str, trajectory: str) -> Key:
+    return Key(prompt, mechanism, float(k), int(trajectory))
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

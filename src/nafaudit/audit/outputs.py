@@ -1,0 +1,160 @@
+"""What a black box handed back, turned into a record; what is wrong with it, into faults.
+
+Its tokens are kept as they are, up to their own stop. Its numbers are kept as claims.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nafaudit.core.fault import Fault
+from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
+from nafaudit.mechanisms.doors import STEP_CLAIMS, Request
+
+# A shown law may miss a mass of 1, or its own token's claimed log-probability, by this much.
+_MASS_SLACK = 1e-4
+_CLAIM_SLACK = 1e-3
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One output, read.
+
+    Attributes:
+        trajectory: Its record; None if there is nothing that could be recorded.
+        faults: What is wrong with it.
+    """
+
+    trajectory: Trajectory | None
+    faults: tuple[Fault, ...]
+
+
+def read_output(raw: Any, key: Key, request: Request, size: int, stops: frozenset[int]) -> Reading:
+    """Reads one raw output of a decoder.
+
+    Args:
+        raw: What the worker sent: tokens and claims, each a number or a list of them.
+        key: Which output it is.
+        request: What was asked for.
+        size: Number of token ids.
+        stops: Ids that end an output.
+    """
+    faults: list[Fault] = []
+    tokens = _tokens(raw, key, size, faults)
+    if tokens is None:
+        return Reading(None, tuple(faults))
+    kept = _kept(tokens, key, request, stops, faults)
+    columns = {name: _claim(raw, name, key, len(tokens), faults) for name in STEP_CLAIMS}
+    _check_law(raw, columns["served"], key, (len(tokens), size), faults)
+    with np.errstate(over="ignore"):
+        steps = Steps(
+            token=np.array(tokens[:kept], np.int32),
+            **{
+                name: np.array(column[:kept], np.float64).astype(STEP_TYPES[name])
+                for name, column in columns.items()
+            },
+        )
+    debt, spend = (_number(raw, name, key, faults) for name in ("debt", "spend"))
+    stopped = tokens[kept - 1] in stops
+    record = Trajectory(key, debt, stopped, steps, Logged(spend=spend, length=float(len(tokens))))
+    return Reading(record, tuple(faults))
+
+
+def _tokens(raw: Any, key: Key, size: int, faults: list[Fault]) -> list[int] | None:
+    tokens = raw.get("tokens") if isinstance(raw, Mapping) else None
+    if not isinstance(tokens, list) or any(type(token) is not int for token in tokens):
+        faults.append(Fault("shape", "tokens are not a list of integers", key, lost=True))
+        return None
+    if not tokens:
+        faults.append(Fault("empty", "an output has no token, not even a stop", key, lost=True))
+        return None
+    for step, token in enumerate(tokens):
+        if not 0 <= token < size:
+            text = f"token id {token} is not one of 0 to {size - 1}"
+            faults.append(Fault("token", text, key, step, lost=True))
+            return None
+    return tokens
+
+
+def _kept(
+    tokens: list[int], key: Key, request: Request, stops: frozenset[int], faults: list[Fault]
+) -> int:
+    """How many tokens exist: none after the first stop, none beyond the limit."""
+    most = request.max_new_tokens
+    end = next((i + 1 for i, token in enumerate(tokens) if token in stops), len(tokens))
+    if end < len(tokens):
+        text = f"{len(tokens) - end} tokens after the stop token {tokens[end - 1]}"
+        faults.append(Fault("after-stop", text, key, end))
+    if end > most:
+        faults.append(Fault("length", f"{end} tokens, {most} were asked for", key, most))
+    elif end < most and tokens[end - 1] not in stops:
+        text = f"ended after {end} of {most} tokens without a stop token"
+        faults.append(Fault("short", text, key, end - 1))
+    return min(end, most)
+
+
+def _claim(
+    raw: Mapping[str, Any], name: str, key: Key, length: int, faults: list[Fault]
+) -> list[float]:
+    """A claimed column; NaN throughout where nothing usable is claimed."""
+    silent = [math.nan] * length
+    column = raw.get(name)
+    if column is None:
+        return silent
+    if not isinstance(column, list) or not all(map(_is_number, column)):
+        faults.append(Fault("shape", f"{name} is not a list of numbers", key))
+        return silent
+    if len(column) != length:
+        text = f"{name} has {len(column)} entries for {length} tokens"
+        faults.append(Fault("shape", text, key))
+        return silent
+    missing = [step for step, value in enumerate(column) if math.isnan(value)]
+    # A rule without a weight has none at any step; a hole in a column is something else.
+    if missing and not (name == "theta" and len(missing) == length):
+        faults.append(Fault("nan", f"{name} is NaN at {len(missing)} steps", key, missing[0]))
+    return [float(value) for value in column]
+
+
+def _number(raw: Mapping[str, Any], name: str, key: Key, faults: list[Fault]) -> float:
+    value = raw.get(name)
+    if value is None:
+        return math.nan
+    if not _is_number(value):
+        faults.append(Fault("shape", f"{name} is not a number", key))
+        return math.nan
+    if math.isnan(value):
+        faults.append(Fault("nan", f"{name} is NaN", key))
+    return float(value)
+
+
+def _check_law(
+    raw: Mapping[str, Any],
+    served: list[float],
+    key: Key,
+    shape: tuple[int, int],
+    faults: list[Fault],
+) -> None:
+    """A shown law must have the right shape, a mass of 1, and give the token what is claimed."""
+    if (shown := raw.get("law_shape")) is None:
+        return
+    if shown != list(shape):
+        faults.append(Fault("shape", f"laws have shape {tuple(shown)}, not {shape}", key))
+        return
+    for step, mass in enumerate(raw["law_mass"]):
+        if not abs(mass - 1) < _MASS_SLACK:  # NaN fails it too
+            faults.append(Fault("law", f"the law it shows has mass {mass:g}, not 1", key, step))
+            return
+    for step, (law, said) in enumerate(zip(raw["law_served"], served, strict=True)):
+        if abs(law - said) > _CLAIM_SLACK:
+            text = f"the law it shows gives its token log p {law:.4f}, it claims {said:.4f}"
+            faults.append(Fault("law", text, key, step))
+            return
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,164 @@
+"""The other process: builds somebody's decoder and answers requests, one JSON line each.
+
+Their code runs here and only here, so that whatever it does (exit, hang, print, eat memory) is
+seen from outside as what it is. `nafaudit.audit.blackbox` is the other end of the pipe.
+
+The lines: a hello that says what to build, answered by {"ready": ...} or {"fault": ...}; then
+{"requests": [...]}, answered by {"outputs": [...]} or {"fault": ...}, until the pipe closes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.errors import InputError
+from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
+from nafaudit.mechanisms.plugins import build, source_hash
+
+_OWN = str(Path(__file__).resolve().parents[1])
+
+
+def main() -> None:
+    """Reads the hello, builds the decoder, answers until there is nothing left to read."""
+    asked, answers = _private_pipes()
+    hello = json.loads(asked.readline())
+    try:
+        decoder = build(hello["decoder"], HelloWorld(hello), what="decoder")
+        if not callable(getattr(decoder, "decode", None)):
+            raise InputError(
+                f"{hello['decoder']} has no method decode(requests); see "
+                "nafaudit.mechanisms.doors.BlackBox for what it takes and returns."
+            )
+    except InputError as error:
+        _say(answers, {"fault": {"name": "build", "text": str(error)}})
+        return
+    _say(answers, {"ready": {"source": source_hash(decoder)}})
+    for line in asked:
+        _say(answers, answer(decoder, json.loads(line)["requests"]))
+
+
+class HelloWorld:
+    """The world that a hello describes; nothing is loaded before a law is asked for."""
+
+    def __init__(self, hello: dict[str, Any]) -> None:
+        self.size: int = hello["size"]
+        self.stops, self.special = frozenset(hello["stops"]), frozenset(hello["special"])
+        self.decoding, self.debt = Decoding(**hello["decoding"]), DebtRule(**hello["debt"])
+        self.checkpoints: tuple[str, str] = tuple(hello["checkpoints"])
+        self._hello = hello
+
+    def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
+        """Next-token log-laws, safe and risky, after each prefix."""
+        return self._loaded.laws(prefixes)
+
+    def along(self, tokens: Sequence[int]) -> tuple[Law, Law]:
+        """The log-laws after tokens[:1], tokens[:2], ..."""
+        return self._loaded.along(tokens)
+
+    @cached_property
+    def _loaded(self) -> World:
+        return _load(self._hello)
+
+
+def _load(hello: dict[str, Any]) -> World:
+    import torch
+
+    from nafaudit.engine.world import PairWorld
+    from nafaudit.models.pair import load_pair
+
+    torch.set_num_threads(hello["threads"])
+    safe, risky = hello["checkpoints"]
+    return PairWorld(
+        load_pair(
+            safe,
+            risky,
+            dtype=hello["dtype"],
+            device=hello["device"],
+            stop_ids=hello["stops"],
+        ),
+        Decoding(**hello["decoding"]),
+        DebtRule(**hello["debt"]),
+        width=hello["width"],
+        batch=hello["batch"],
+        checkpoints=(safe, risky),
+    )
+
+
+def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the decoder says to some requests, as plain data."""
+    asked = [Request(tuple(r["prompt"]), r["k"], r["seed"], r["max_new_tokens"]) for r in requests]
+    try:
+        outputs = list(decoder.decode(asked))
+    except (Exception, SystemExit) as error:  # whatever their code raises is theirs
+        where = _their_line(error)
+        return {"fault": {"name": "raised", "text": f"{type(error).__name__}: {error}{where}"}}
+    try:
+        return {"outputs": [plain(output) for output in outputs]}
+    except Exception as error:  # an object of theirs may misbehave when it is looked at
+        return {"fault": {"name": "shape", "text": f"{type(error).__name__}: {error}"}}
+
+
+def plain(output: Output) -> dict[str, Any]:
+    """An output as JSON can carry it; laws are summed up by their mass."""
+    said: dict[str, Any] = {"tokens": _listed(output.tokens)}
+    for name in (*STEP_CLAIMS, "debt", "spend"):
+        if (value := getattr(output, name, None)) is not None:
+            said[name] = _listed(value)
+    laws = getattr(output, "laws", None)
+    if laws is not None:
+        table = np.asarray(laws, np.float64)
+        said["law_shape"] = list(table.shape)
+        if table.ndim == 2:
+            with np.errstate(over="ignore", invalid="ignore"):
+                said["law_mass"] = np.exp(table).sum(axis=1).tolist()
+            tokens = np.asarray(said["tokens"])
+            if table.shape[0] == tokens.size and ((tokens >= 0) & (tokens < table.shape[1])).all():
+                said["law_served"] = table[np.arange(tokens.size), tokens].tolist()
+    return said
+
+
+def _listed(value: Any) -> Any:
+    """A number or a list of numbers, whatever array type it came as."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [_listed(entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise TypeError(f"a {type(value).__name__} is neither a number nor a list of them")
+
+
+def _their_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)] or frames
+    return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _private_pipes() -> tuple[IO[str], IO[str]]:
+    """Takes standard input and output away, so that their prints cannot pass for answers."""
+    asked = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
+    return asked, answers
+
+
+def _say(answers: IO[str], message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nafaudit.store.run import Run
+from tests.commands import call
+
+DECODERS = Path(__file__).with_name("decoders.py")
+SMALL = ("--pair", "tiny", "--k", "0.5", "--max-new-tokens", "3", "--json", "--quiet")
+
+
+def _run(tmp_path: Path, name: str, *options: object, out: str = "run") -> tuple[int, Any, str]:
+    result = call(
+        "run", "--decoder", f"{DECODERS}:{name}", *SMALL, "--out", out, *options, cwd=tmp_path
+    )
+    return result.returncode, json.loads(result.stdout or "null"), result.stderr
+
+
+def _faults(data: Any) -> dict[str, int]:
+    found = [f for f in data["findings"] if f["check"].startswith("decoder: ")]
+    return {f["check"].removeprefix("decoder: "): f["value"] for f in found if f["k"] == 0.5}
+
+
+def test_a_decoder_is_recorded_and_resumed(tmp_path: Path) -> None:
+    _, data, _ = _run(tmp_path, "Constant", "--limit", "2")
+    assert _faults(data) == {}
+    run = Run(tmp_path / "run")
+    identity = run.design["identity"]
+    assert identity["mechanism"].startswith(f"{DECODERS}:Constant@")
+    assert identity["promise"] == "anchored:debt=positives,n=5"
+    first = {t.key: t for t in run.trajectories()}
+    assert {t.steps.token.tolist()[0] for t in first.values()} == {5}
+    assert len(first) == 2 * 2 * 3
+    _run(tmp_path, "Constant", "--limit", "3")
+    again = {t.key: t for t in Run(tmp_path / "run").trajectories()}
+    assert len(again) == 3 * 2 * 3
+    assert all(again[key].same_as(record) for key, record in first.items())
+
+
+def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path: Path) -> None:
+    status, data, error = _run(tmp_path, "Fickle", "--limit", "0")
+    assert "Traceback" not in error
+    run = Run(tmp_path / "run")
+    prompts = [p.tokens[-1] % 5 for p in run.prompts()]
+    expected = {
+        name: 2 * prompts.count(rest)
+        for name, rest in (("raised", 0), ("length", 1), ("token", 2))
+        if rest in prompts
+    }
+    assert expected and _faults(data) == expected
+    lost = expected.get("raised", 0) + expected.get("token", 0)
+    verdict = next(v for v in data["verdicts"] if v["k"] == 0.5)
+    assert verdict["trajectories"] == 2 * len(prompts) - lost
+    assert verdict["kept"] == "INCONCLUSIVE" and status == 3
+
+
+def test_a_hang_is_given_up_in_time(tmp_path: Path) -> None:
+    status, data, error = _run(tmp_path, "Sleeper", "--limit", "1", "--decoder-timeout", "1")
+    assert status == 3 and "Traceback" not in error
+    # The batch, then its first two alone: three hangs, and nobody is asked again.
+    assert sum(f.name == "hang" for f in Run(tmp_path / "run").faults()) == 2
+    assert _faults(data)["died"] >= 1
+    assert [v["trajectories"] for v in data["verdicts"]] == [0, 0, 0]
+
+
+def test_a_death_is_survived(tmp_path: Path) -> None:
+    status, data, error = _run(tmp_path, "Mortal", "--limit", "2", "--batch", "2")
+    assert status == 3 and "Traceback" not in error
+    faults = Run(tmp_path / "run").faults()
+    assert any(fault.name == "died" and "status 9" in fault.text for fault in faults)
+    assert _faults(data)["died"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--decoder", "Unbuildable"), "RuntimeError: no licence"),
+        (("--decoder", "NoDecode"), "has no method decode(requests)"),
+        (("--decoder", "Nobody"), "AttributeError"),
+    ],
+)
+def test_what_cannot_be_built_is_bad_input(
+    tmp_path: Path, options: tuple[str, str], text: str
+) -> None:
+    status, data, error = _run(tmp_path, options[1])
+    assert (status, data) == (2, None)
+    assert text in error and "Traceback" not in error
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--decoder", "anchordecode"), "unknown decoder 'anchordecode'; did you mean"),
+        (("--decoder", "anchoreddecode"), "no --decoder-python was given. Build one:"),
+        (("--decoder", "anchoreddecode", "--decoder-python", "/no/python"), "no '/no/python'"),
+        (("--decoder-python", "/no/python"), "name it with --decoder"),
+        (("--decoder", "x:Y", "--decoder-timeout", "0"), "decoder-timeout must be above 0"),
+    ],
+)
+def test_a_wrong_option_is_said_before_a_model_loads(
+    tmp_path: Path, options: tuple[str, ...], text: str
+) -> None:
+    result = call("run", "--pair", "tiny", *options, cwd=tmp_path)
+    assert result.returncode == 2 and text in result.stderr
