@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -23,28 +22,16 @@ def test_twenty_units_are_evidence_and_fewer_are_not() -> None:
     assert not bound("hoeffding", Sample(VALUES[:19], 1.0), 0.05).evidence
 
 
-def test_a_bound_is_never_said_without_width_and_n() -> None:
-    shown = bound("hoeffding", Sample(VALUES, 1.0), 0.05)
-    assert shown.text == "mean 0.5 (n = 24), at most 0.7498 at 95 %, width 0.25 (hoeffding)"
-    few = bound("hoeffding", Sample(VALUES[:4], 1.0), 0.05)
-    assert few.text.endswith("(n = 4), under 20 values no bound is evidence")
-    proxy = bound("ebb-reff", Sample(VALUES, 1.0), 0.05)
-    assert proxy.text == "mean 0.5 (n = 24), a proxy: nothing makes it valid"
+def test_few_events_are_evidence_as_their_limit_says_how_few() -> None:
     rate = bound("clopper-pearson", Sample(np.zeros(4)), 0.05)
-    assert rate.text == "rate 0 (n = 4), at most 0.5271 at 95 %, width 0.527 (clopper-pearson)"
+    assert rate.evidence
+    assert rate.width == pytest.approx(0.5271, abs=1e-4)
+    assert not bound("ebb-reff", Sample(VALUES, 1.0), 0.05).evidence
+
+
+def test_the_width_of_a_lower_bound_is_a_distance_too() -> None:
     lower = bound("betting-lower", Sample(VALUES), 0.05)
-    assert "at least" in lower.text
     assert lower.width == lower.point - lower.value > 0
-
-
-def test_what_a_record_keeps_of_a_bound() -> None:
-    kept = bound("betting", Sample(VALUES, 1.0), 0.05).as_dict()
-    assert kept["assumes"] == [
-        "one mean, given all values before",
-        "values in [0, R], R known beforehand",
-    ]
-    assert kept["evidence"] is True
-    assert json.loads(json.dumps(kept)) == kept
 
 
 def test_a_level_beyond_the_quantile_gives_no_small_bound() -> None:

@@ -20,7 +20,16 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Arm, Trajectory
-from nafaudit.stats import BOUNDS, Bound, Moments, Sample, ebb, effective_range, paper_range
+from nafaudit.stats import (
+    BOUNDS,
+    Bonferroni,
+    Bound,
+    Moments,
+    Sample,
+    ebb,
+    effective_range,
+    paper_range,
+)
 
 LEVEL = 0.05
 """How often any of a run's class bounds may miss, all together."""
@@ -173,7 +182,7 @@ class Classes:
         if self._table is None:
             audited = [arm for arm in self.cells if not is_baseline(arm.k)]
             looks = sum(len(self.cells[arm]) for arm in audited)
-            delta = LEVEL / max(1, looks)
+            delta = Bonferroni(LEVEL, max(1, looks)).each
             rows = [
                 _row(self.facts, arm, label, self.cells[arm][label], delta)
                 for arm in sorted(self.cells)

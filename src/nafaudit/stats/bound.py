@@ -73,35 +73,6 @@ class Bound:
         """True if it may be shown as evidence: it holds, and for a mean n is large enough."""
         return self.holds and (self.about == "rate" or enough(self.n))
 
-    @property
-    def text(self) -> str:
-        """The bound in a line, never without its width and n; or why none is shown."""
-        said = f"{self.about} {self.point:.4g} (n = {self.n}), "
-        if not self.evidence:
-            few = "" if enough(self.n) else f"under {MIN_EVIDENCE} values no bound is evidence"
-            return said + "; ".join(filter(None, [few, "" if self.holds else self.note]))
-        word = "at most" if self.side == "upper" else "at least"
-        said += f"{word} {self.value:.4g} at {100 * (1 - self.delta):.4g} %, "
-        said += f"width {self.width:.3g} ({self.name})"
-        return said + (f"; {self.note}" if self.note else "")
-
-    def as_dict(self) -> dict[str, object]:
-        """What a record or `--json` keeps: all of it, the assumptions in words."""
-        return {
-            "bound": self.name,
-            "about": self.about,
-            "side": self.side,
-            "value": self.value,
-            "point": self.point,
-            "width": self.width,
-            "n": self.n,
-            "delta": self.delta,
-            "assumes": [str(one) for one in self.assumes],
-            "note": self.note,
-            "holds": self.holds,
-            "evidence": self.evidence,
-        }
-
 
 def enough(n: int) -> bool:
     """True if n units are enough to show a bound of a mean as evidence."""
