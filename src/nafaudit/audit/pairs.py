@@ -18,6 +18,7 @@ from nafaudit.workload import (
     read_paper,
     read_workload,
 )
+from nafaudit.workload.passages import Passage
 
 PaperWorkload = Callable[[Collection[str], Mapping[str, int], str], Workload]
 
@@ -30,6 +31,7 @@ class NamedPair:
         locate: Returns the safe and the risky checkpoint.
         workload: Returns all its prompts.
         limit: How many prompts a run takes unless told; 0 for all.
+        passages: Returns its protected text.
         paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
             no such prompts and the paper's protocol takes what there is.
     """
@@ -37,6 +39,7 @@ class NamedPair:
     locate: Callable[[], tuple[str, str]]
     workload: Callable[[], Workload]
     limit: int = 0
+    passages: Callable[[], list[Passage]] = list
     paper: PaperWorkload | None = None
 
 
@@ -60,6 +63,12 @@ def _tiny_workload() -> Workload:
     return Workload(tuple(Sourced(p, Source(p.id, split=p.label)) for p in prompts))
 
 
+def _tiny_passages() -> list[Passage]:
+    from nafaudit.lab.tiny import SENTENCES
+
+    return [Passage(f"tiny:{i}", text) for i, text in enumerate(SENTENCES)]
+
+
 def _lab() -> tuple[str, str]:
     from nafaudit.lab.pair import WEIGHTS
 
@@ -78,9 +87,15 @@ def _lab_paper(classes: Collection[str], cap: Mapping[str, int], variant: str) -
     return paper_lab_workload(classes, cap, variant)
 
 
+def _lab_passages() -> list[Passage]:
+    from nafaudit.lab.works import protected
+
+    return [Passage(passage.id, passage.text) for passage in protected()]
+
+
 PAIRS = {
-    "lab": NamedPair(_lab, _lab_workload, limit=48, paper=_lab_paper),
-    "tiny": NamedPair(_tiny, _tiny_workload),
+    "lab": NamedPair(_lab, _lab_workload, limit=48, passages=_lab_passages, paper=_lab_paper),
+    "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
 }
 
 

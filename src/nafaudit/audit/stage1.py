@@ -51,11 +51,22 @@ _WIDTH_STEP = 64
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is."""
+    """Where a run is.
+
+    Attributes:
+        done: Trajectories that are finished, those of earlier sessions included.
+        total: All that are asked for.
+        resumed: Those of earlier sessions.
+        under_way: What is written of unfinished ones, in trajectories of full length.
+        tokens: Written in this session, unfinished trajectories included.
+        seconds: Since this session began to decode.
+        worst_utilisation: Largest spend over budget of this session; -inf before the first.
+    """
 
     done: int
     total: int
     resumed: int
+    under_way: float
     tokens: int
     seconds: float
     worst_utilisation: float
@@ -128,13 +139,15 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
     seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
     with open_for_writing(path, design, tokenized, vocabulary, workload.sources) as writer:
         writer.note_session(_session(settings, asdict(seen)))
-        record_passages(path, pair, settings.decoding, protected_prompts(chosen, tokenized))
+        record_passages(path, pair, settings.decoding, protected_prompts(chosen))
         recorded = writer.run.keys()
         requests = _plan(design, chosen, recorded)
         total = sum(len(request.rows) for request in requests)
         resumed = design.extent.size - total
         running = Utilisation(Facts(mechanism.ledger))
-        reporter = _Reporter(report, running, resumed, total + resumed)
+        reporter = _Reporter(report, running, resumed, total + resumed, settings.max_new_tokens)
+        if isinstance(source, _Engine):
+            source.decoder.watch = reporter.step
         _record(source.decode(requests, writer.note_fault), writer, reporter)
     return Outcome(writer.run, judge_run(writer.run), seen.batch_free)
 
@@ -241,25 +254,40 @@ class _Reporter:
         utilisation: Utilisation,
         resumed: int,
         total: int,
+        longest: int,
     ) -> None:
         self._report = report
+        self._longest = longest
         self._resumed = resumed
         self._total = total
         self._done = resumed
-        self._tokens = 0
+        self._stepped = 0
+        self._finished = 0
         self._utilisation = utilisation
         self._start = time.monotonic()
+        self._tell()
+
+    def step(self, rows: int) -> None:
+        """Every active row has written one token."""
+        self._stepped += rows
+        self._tell()
 
     def see(self, trajectory: Trajectory) -> None:
+        """A trajectory has ended."""
         self._done += 1
-        self._tokens += len(trajectory)
+        self._finished += len(trajectory)
         self._utilisation.see(trajectory)
+        self._tell()
+
+    def _tell(self) -> None:
         self._report(
             Progress(
                 self._done,
                 self._total,
                 self._resumed,
-                self._tokens,
+                # Somebody's decoder does not tell its steps.
+                max(0, self._stepped - self._finished) / self._longest,
+                max(self._stepped, self._finished),
                 time.monotonic() - self._start,
                 self._utilisation.worst.value,
             )

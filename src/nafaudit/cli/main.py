@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from nafaudit import __version__
-from nafaudit.cli import check, export, import_, lab, mechanisms, paper, report, run
+from nafaudit.cli import certify, check, export, import_, lab, mechanisms, paper, report, run
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
@@ -34,6 +34,7 @@ def _root(
 app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("report")(report.report)
+app.command("certify")(certify.certify)
 app.command("import")(import_.import_)
 app.command("export")(export.export)
 app.command("mechanisms")(mechanisms.mechanisms)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +10,6 @@ import typer
 from nafaudit.cli import options
 
 if TYPE_CHECKING:
-    from nafaudit.audit.stage1 import Progress
     from nafaudit.store.run import Run
 
 
@@ -132,9 +130,10 @@ def run(
     settings = load_settings(design, overrides | lists)
 
     from nafaudit.audit.stage1 import run_stage1
+    from nafaudit.cli.progress import ProgressLine
     from nafaudit.cli.show import show
 
-    progress = _ProgressLine(quiet)
+    progress = ProgressLine(quiet)
     try:
         outcome = run_stage1(settings, progress.update)
     except KeyboardInterrupt:
@@ -179,37 +178,3 @@ def _paper_files(run: Run) -> Path | None:
     except StoreError as error:
         typer.echo(f"nafaudit: {error} Or: nafaudit export {run.path} --paper", err=True)
         return None
-
-
-class _ProgressLine:
-    """One line that is rewritten on a terminal, and repeated every few seconds elsewhere."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._terminal = sys.stderr.isatty()
-        self._every = 0.2 if self._terminal else 5.0
-        self._last = 0.0
-        self._shown = False
-
-    def update(self, progress: Progress) -> None:
-        finished = progress.done == progress.total
-        if self._quiet or (progress.seconds - self._last < self._every and not finished):
-            return
-        self._last = progress.seconds
-        fresh = progress.done - progress.resumed
-        left = (progress.total - progress.done) * progress.seconds / max(1, fresh)
-        line = (
-            f"{progress.done}/{progress.total} trajectories, "
-            f"{progress.tokens / max(progress.seconds, 1e-9):.0f} tokens/s, "
-            f"{left:.0f} s left, worst utilisation {max(0.0, progress.worst_utilisation):.1%}"
-        )
-        self._shown = True
-        if self._terminal:
-            sys.stderr.write(f"\r{line:<79}")
-        else:
-            sys.stderr.write(line + "\n")
-        sys.stderr.flush()
-
-    def close(self) -> None:
-        if self._shown and self._terminal:
-            sys.stderr.write("\n")

@@ -61,9 +61,7 @@ def prefix_debt(ratios: NDArray[np.float64], counted: NDArray[np.bool_], rule: D
     return float(gains.sum() / divisor) if divisor else 0.0
 
 
-def most_debt(
-    surprisals: NDArray[np.float64], counted: NDArray[np.bool_], rule: DebtRule
-) -> float:
+def most_debt(surprisals: NDArray[np.float64], counted: NDArray[np.bool_], rule: DebtRule) -> float:
     """The largest debt that a prompt can have, whatever the risky model, in nats.
 
     A log-ratio is at most the safe model's surprisal of its token. `positives` averages over

@@ -8,7 +8,7 @@ trajectories and budgets.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -133,6 +133,8 @@ class Decoder:
         self.decoding = decoding
         self.width = width
         self.batch = batch
+        # Told after every step how many rows have written a token; for progress, and free to raise.
+        self.watch: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
         self._safe = RowModel(pair.safe, batch, width)
         self._risky = RowModel(pair.risky, batch, width)
@@ -159,6 +161,7 @@ class Decoder:
             if not rows:
                 return
             self._write_tokens(rows, logits)
+            self.watch(len(rows))
             for slot in reversed(range(len(rows))):
                 stopped = rows[slot].prefix[-1] in self.pair.vocabulary.stops
                 if stopped or rows[slot].step == self.decoding.max_new_tokens:

@@ -49,7 +49,9 @@ def check_passages(passages: Sequence[Passage], where: str) -> None:
     seen: set[str] = set()
     for passage in passages:
         if passage.id in seen:
-            raise InputError(f"{where}: passage id {passage.id!r} occurs twice; ids must be unique.")
+            raise InputError(
+                f"{where}: passage id {passage.id!r} occurs twice; ids must be unique."
+            )
         seen.add(passage.id)
 
 

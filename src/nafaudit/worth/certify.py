@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -39,8 +39,8 @@ class CertifySettings:
     """
 
     k: tuple[float, ...] = (0.25, 1.0, 3.0, 10.0)
-    decoding: Decoding = Decoding()
-    debt: DebtRule = DebtRule()
+    decoding: Decoding = field(default_factory=Decoding)
+    debt: DebtRule = field(default_factory=DebtRule)
     given: int = 0
     window: int = 50
     device: str = "cpu"
@@ -61,7 +61,7 @@ class CertifySettings:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certification:
     """What the budgets say about the passages.
 
     Attributes:
@@ -98,7 +98,7 @@ def certify(
     passages: Sequence[Passage],
     settings: CertifySettings,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> Certificate:
+) -> Certification:
     """Scores every passage once and says what each budget allows.
 
     Args:
@@ -121,7 +121,7 @@ def certify(
     context = named + (f" and its own first {settings.given} tokens" if settings.given else "")
     scores = PassageScores(context, settings.decoding.anchor, tuple(scored))
     rows = sorted((passage_row(p, debts[p.id], settings) for p in scored), key=_worst_first)
-    return Certificate(
+    return Certification(
         identity={
             **anchor.fingerprint,
             "passages": passages_hash(passages),
@@ -183,4 +183,3 @@ def _score(
     # Without a prompt of its own, the passage itself may be quoted in one.
     prompt = values[:quoted] if settings.given else values
     return passage, most_debt(prompt, np.ones(len(prompt), bool), settings.debt)
-

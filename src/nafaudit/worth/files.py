@@ -1,4 +1,4 @@
-"""Writes a certificate so that somebody else can recompute it: numbers, tables, surprisals, plot."""
+"""Writes a certificate so that anybody can recompute it: numbers, table, surprisals, plot."""
 
 from __future__ import annotations
 
@@ -16,45 +16,45 @@ from nafaudit.report.result import as_number
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.passages import PASSAGES, write_passages
 from nafaudit.worth.cards import PassageRow
-from nafaudit.worth.certify import Certificate
+from nafaudit.worth.certify import Certification
 from nafaudit.worth.plot import cap_plot
 
 CERTIFICATE = "certificate.json"
 
 
-def certificate_json(certificate: Certificate) -> dict[str, Any]:
+def certificate_json(certification: Certification) -> dict[str, Any]:
     """The certificate as plain data: what was asked, a card per budget, a row per passage."""
-    settings = certificate.settings
+    settings = certification.settings
     return {
-        "hash": certificate.hash,
+        "hash": certification.hash,
         "nafaudit": __version__,
-        "identity": certificate.identity,
+        "identity": certification.identity,
         "max_new_tokens": settings.decoding.max_new_tokens,
         "given": settings.given,
         "window": settings.window,
         "debt": asdict(settings.debt),
-        "cards": [_plain(asdict(card)) for card in certificate.cards],
-        "passages": [_plain(asdict(row)) for row in certificate.rows],
+        "cards": [_plain(asdict(card)) for card in certification.cards],
+        "passages": [_plain(asdict(row)) for row in certification.rows],
     }
 
 
-def write_certificate(certificate: Certificate, directory: Path) -> list[Path]:
+def write_certificate(certification: Certification, directory: Path) -> list[Path]:
     """Writes certificate.json, passages.csv, passages.jsonl and cap.svg; returns their paths.
 
     Raises:
         InputError: The directory holds the certificate of another model or text.
     """
-    _check_directory(certificate, directory)
+    _check_directory(certification, directory)
     make_directory(directory)
-    data = json.dumps(certificate_json(certificate), indent=2, ensure_ascii=False)
-    write_passages(directory / PASSAGES, certificate.scores)
-    write_whole(directory / "passages.csv", _csv(certificate).encode())
-    write_whole(directory / "cap.svg", cap_plot(certificate))
+    data = json.dumps(certificate_json(certification), indent=2, ensure_ascii=False)
+    write_passages(directory / PASSAGES, certification.scores)
+    write_whole(directory / "passages.csv", _csv(certification).encode())
+    write_whole(directory / "cap.svg", cap_plot(certification))
     write_whole(directory / CERTIFICATE, data.encode() + b"\n")
     return [directory / name for name in (CERTIFICATE, "passages.csv", PASSAGES, "cap.svg")]
 
 
-def _check_directory(certificate: Certificate, directory: Path) -> None:
+def _check_directory(certification: Certification, directory: Path) -> None:
     path = directory / CERTIFICATE
     if not path.exists():
         return
@@ -62,20 +62,21 @@ def _check_directory(certificate: Certificate, directory: Path) -> None:
         recorded = json.loads(path.read_text(encoding="utf-8")).get("hash")
     except (ValueError, AttributeError):
         recorded = None
-    if recorded != certificate.hash:
+    if recorded != certification.hash:
         raise InputError(
-            f"{directory} holds a certificate of another model or text; give this one its own --out."
+            f"{directory} holds a certificate of another model or text; give this one its own "
+            "--out."
         )
 
 
-def _csv(certificate: Certificate) -> str:
+def _csv(certification: Certification) -> str:
     """One line per passage: its own numbers, then the cap under each budget."""
     stream = io.StringIO()
     names = [field.name for field in fields(PassageRow) if field.name != "caps"]
-    budgets = [f"cap_k{k:g}" for k in certificate.settings.k]
+    budgets = [f"cap_k{k:g}" for k in certification.settings.k]
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*names, *budgets])
-    for row in certificate.rows:
+    for row in certification.rows:
         writer.writerow([*(getattr(row, name) for name in names), *row.caps])
     return stream.getvalue()
 

@@ -1,0 +1,137 @@
+"""`nafaudit certify`: what a budget says about reproducing passages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from nafaudit.cli import options
+
+if TYPE_CHECKING:
+    from nafaudit.workload.passages import Passage
+
+
+def certify(
+    passages: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Text with blank lines between passages, or JSON Lines with 'text' and 'id'. "
+            "Default: the pair's own."
+        ),
+    ] = None,
+    pair: Annotated[str, typer.Option(help="A registered pair, for its safe model.")] = "lab",
+    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
+    k: Annotated[
+        list[str] | None,
+        typer.Option(metavar="K,...", help="Budgets in nats per token. Default: 0.25,1,3,10."),
+    ] = None,
+    max_new_tokens: Annotated[
+        int, typer.Option(help="Length limit T of one output; K = kT.")
+    ] = 200,
+    given: Annotated[
+        int, typer.Option(help="Opening tokens of each passage that the prompt gives away.")
+    ] = 0,
+    window: Annotated[int, typer.Option(help="Tokens of the windows, whose budget is kw.")] = 50,
+    temperature: Annotated[float, typer.Option(help="Of the safe model's law.")] = 1.0,
+    repetition_penalty: Annotated[float, typer.Option(help="Of the safe model's law.")] = 1.0,
+    prefix_n: Annotated[int, typer.Option(help="Prompt tokens that make up a debt.")] = 5,
+    debt: Annotated[str, typer.Option(help="Its definition: positives or official.")] = "positives",
+    threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
+    device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
+    dtype: Annotated[str, typer.Option(help="Precision of the forward pass.")] = "float32",
+    out: Annotated[
+        Path | None, typer.Option(help="Directory. Default: certificates/<hash>.")
+    ] = None,
+    show: Annotated[int, typer.Option(help="Passages in the table, worst first.")] = 10,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """What does a budget say about reproducing these passages?
+
+    Needs the safe model and the text, nothing else. Exit status 0 whatever the answer.
+
+    Example: nafaudit certify --k 1,3
+    """
+    from nafaudit.core.debt import DebtRule
+    from nafaudit.core.design import Decoding
+
+    protected, where = _passages(passages, pair, safe)
+    decoding = Decoding(max_new_tokens, temperature, repetition_penalty)
+    rule = DebtRule(prefix_n, debt)  # type: ignore[arg-type]
+
+    from nafaudit.audit.pairs import named_pair
+    from nafaudit.cli.certificate import print_certificate
+    from nafaudit.worth.certify import CertifySettings
+    from nafaudit.worth.certify import certify as score
+    from nafaudit.worth.files import certificate_json, write_certificate
+
+    settings = CertifySettings(
+        k=options.budgets(k) or CertifySettings.k,
+        decoding=decoding,
+        debt=rule,
+        given=given,
+        window=window,
+        threads=threads,
+        device=device,
+        dtype=dtype,
+    )
+    checkpoint = safe or named_pair(pair).locate()[0]
+    progress = _Progress(quiet)
+    certification = score(checkpoint, protected, settings, progress.update)
+    progress.close()
+    directory = out or Path("certificates") / certification.hash[:10]
+    files = write_certificate(certification, directory)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps({"directory": str(directory), **certificate_json(certification)}))
+    else:
+        print_certificate(certification, where, files, most=show)
+
+
+def _passages(path: Path | None, pair: str, safe: str | None) -> tuple[list[Passage], str]:
+    """The passages, and what to call them."""
+    from nafaudit.audit.pairs import named_pair
+    from nafaudit.core.errors import InputError
+    from nafaudit.workload.passages import check_passages, read_passages
+
+    if path is not None:
+        return read_passages(path), str(path)
+    if safe is not None:
+        raise InputError(
+            "your own safe model has no passages yet: give a file, for example nafaudit certify "
+            "passages.txt --safe PATH."
+        )
+    passages = named_pair(pair).passages()
+    check_passages(passages, f"pair {pair}")
+    return passages, f"the passages of pair {pair}"
+
+
+class _Progress:
+    """Passages done, on the progress line."""
+
+    def __init__(self, quiet: bool) -> None:
+        import time
+
+        from nafaudit.cli.progress import ProgressLine
+
+        self._line = ProgressLine(quiet)
+        self._clock = time.monotonic
+        self._start: float | None = None
+
+    def update(self, done: int, total: int) -> None:
+        """Some passages are scored."""
+        from nafaudit.cli.progress import duration
+
+        if self._start is None:
+            # Loading the model is no sign of what a passage takes.
+            self._start = self._clock()
+        seconds = self._clock() - self._start
+        left = f", {duration((total - done) * seconds / (done - 1))} left" if done > 1 else ""
+        self._line.line(f"{done}/{total} passages{left}", seconds, finished=done == total)
+
+    def close(self) -> None:
+        """Leaves the line behind."""
+        self._line.close()

@@ -1,0 +1,74 @@
+"""The one line that long work shows: without it nobody knows whether to wait."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from nafaudit.audit.stage1 import Progress
+
+_WIDTH = 79
+
+
+class ProgressLine:
+    """One line that is rewritten on a terminal, and repeated every few seconds elsewhere.
+
+    Args:
+        quiet: Show nothing.
+        stream: Where to; standard error if left out.
+    """
+
+    def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
+        self._quiet = quiet
+        self._stream = stream or sys.stderr
+        self._terminal = self._stream.isatty()
+        self._every = 0.2 if self._terminal else 5.0
+        self._last = -math.inf
+        self._shown = False
+
+    def update(self, progress: Progress) -> None:
+        """Shows where a run is, unless it was shown a moment ago."""
+        self.line(describe(progress), progress.seconds, finished=progress.done == progress.total)
+
+    def line(self, text: str, seconds: float, *, finished: bool = False) -> None:
+        """Shows a line of whatever work; `seconds` is its age."""
+        if self._quiet or (seconds - self._last < self._every and not finished):
+            return
+        self._last = seconds
+        self._shown = True
+        self._stream.write(f"\r{text:<{_WIDTH}}" if self._terminal else text + "\n")
+        self._stream.flush()
+
+    def close(self) -> None:
+        """Leaves the line behind."""
+        if self._shown and self._terminal:
+            self._stream.write("\n")
+            self._stream.flush()
+
+
+def describe(progress: Progress) -> str:
+    """Done and all trajectories, tokens a second, time left, the worst utilisation so far."""
+    parts = [f"{progress.done}/{progress.total} trajectories"]
+    if progress.tokens and progress.seconds > 0:
+        parts.append(f"{progress.tokens / progress.seconds:.0f} tokens/s")
+    work = progress.done - progress.resumed + progress.under_way
+    if work > 0:
+        left = (progress.total - progress.done - progress.under_way) * progress.seconds / work
+        parts.append(f"{duration(left)} left")
+    if progress.worst_utilisation >= 0:
+        parts.append(f"worst utilisation {progress.worst_utilisation:.1%}")
+    return ", ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the units that matter."""
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 172_800:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d"
