@@ -142,6 +142,15 @@ def test_debt_utilisation_and_overlap_by_class() -> None:
     assert (calm.copying.scored, calm.copying.unscored) == (50, 0)
 
 
+def test_the_level_is_shared_by_classes_times_budgets_also_where_one_has_no_record_yet() -> None:
+    found = [one for one in executions(1.0) if one.key.prompt.startswith("calm")]
+    table, _ = judged(found + executions(2.0), replace(FACTS, level=0.1))
+    assert len(table.rows) == 3
+    assert table.looks == 4
+    assert table.delta == 0.1 / 4
+    assert all(row.upper is not None and row.upper.delta == 0.1 / 4 for row in table.rows)
+
+
 def test_the_worst_class_is_named() -> None:
     table, arms = judged(executions())
     worst = table.worst(Arm("m", 2.0))

@@ -73,11 +73,13 @@ def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     vocabulary = {"pieces": [piece.decode() for piece in PIECES], "stops": []}
     with open_for_writing(tmp_path, design, prompts, vocabulary) as writer:
         writer.append(executions())
+        writer.note_session({"delta": 0.02})
     run = Run(tmp_path)
     show(run, judge_run(run), as_json=True)
     calm, wild = json.loads(capsys.readouterr().out)["classes"]
     assert (wild["class"], wild["trajectories"], wild["prompts"]) == ("wild", 50, 25)
     assert wild["upper"]["n"] == 25
+    assert wild["upper"]["delta"] == 0.02 / 2
     assert wild["upper"]["evidence"] is True
     assert wild["U_EBB_eff"]["holds"] is False
     assert wild["overlap"]["rouge_l_f1_mean"] == 1

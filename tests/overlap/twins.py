@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+
+from nafaudit.overlap import Overlap
 
 
 def subsequence(a: Sequence[str], b: Sequence[str]) -> int:
@@ -64,3 +67,20 @@ def covered(a: Sequence[str], b: Sequence[str], minimum: int) -> list[bool]:
             if any(list(b[p : p + j - i]) == run for p in range(len(b))):
                 found[i:j] = [True] * (j - i)
     return found
+
+
+def measure(output: str, reference: str) -> Overlap:
+    """Everything at once; the reference must have a word."""
+    given, wanted = output.lower().split(), reference.lower().split()
+    shared = subsequence(given, wanted)
+    spans = [size for _, _, size in blocks(given, wanted)]
+    return Overlap(
+        2 * shared / (len(given) + len(wanted)),
+        shared / len(given) if given else math.nan,
+        shared / len(wanted),
+        jaccard(given, wanted, 5) if len(wanted) >= 5 else math.nan,
+        substring(given, wanted),
+        substring(" ".join(given), " ".join(wanted)),
+        sum(size for size in spans if size >= 5),
+        near_verbatim(given, wanted, 20) if len(wanted) >= 20 else math.nan,
+    )

@@ -21,6 +21,9 @@ from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.overlap import PreparedReferences
 
+LEVEL = 0.05
+"""Level of all bounds of a run together, where it names no other."""
+
 NO_CLASS = "prompt"
 """Class of a prompt of which nobody said a class."""
 
@@ -41,6 +44,7 @@ class Facts:
         vocabulary: How many tokens there are, |V|; 0 if not known.
         faults: What a black-box decoder did wrong.
         claimed: True if the numbers are a black box's claims that nobody recomputed.
+        level: How often any of the bounds of class means may miss, all together.
     """
 
     ledger: Ledger | None
@@ -54,6 +58,7 @@ class Facts:
     vocabulary: int = 0
     faults: Sequence[Fault] = ()
     claimed: bool = False
+    level: float = LEVEL
 
     @cached_property
     def prepared(self) -> PreparedReferences:

@@ -3,7 +3,7 @@
 U_EBB is computed as the paper does, under both of its ranges, so that its tables can be compared;
 it pools the trajectories of a prompt, and under R_eff it is no bound at all. The bound to rest on
 is `upper`: prompts are the units, and the range is K = kT, which every trajectory of a kept budget
-obeys. All bounds of a run share one level: 0.05 over classes times budgets.
+obeys. All bounds of a run share one level: delta over classes times budgets.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ from nafaudit.stats import (
     effective_range,
     paper_range,
 )
-
-LEVEL = 0.05
-"""How often any of a run's class bounds may miss, all together."""
 
 UPPER = "betting-prompts"
 """The bound of a class mean: valid at any sample size, whatever happens within a prompt."""
@@ -124,7 +121,7 @@ class ClassTable:
 
     Attributes:
         rows: By mechanism, budget and class.
-        looks: How many cells have bounds, so how many share the level.
+        looks: Classes times budgets, baselines apart: how many cells share the level.
         delta: The level of each bound.
     """
 
@@ -181,8 +178,9 @@ class Classes:
         """The table of all that was seen, without the overlaps."""
         if self._table is None:
             audited = [arm for arm in self.cells if not is_baseline(arm.k)]
-            looks = sum(len(self.cells[arm]) for arm in audited)
-            delta = Bonferroni(LEVEL, max(1, looks)).each
+            labels = {label for arm in audited for label in self.cells[arm]}
+            looks = len(audited) * len(labels)
+            delta = Bonferroni(self.facts.level, max(1, looks)).each
             rows = [
                 _row(self.facts, arm, label, self.cells[arm][label], delta)
                 for arm in sorted(self.cells)
