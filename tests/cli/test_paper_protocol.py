@@ -184,6 +184,15 @@ def test_batch_limit_and_resume_change_nothing(
     ours, theirs = content(tmp_path / "r" / "paper"), content(finished / "r" / "paper")
     assert ours == theirs
     assert verdicts(tmp_path, "r") == verdicts(finished, "r")
+    # Another level is another report on the same records.
+    done = call(*options, "--delta", "0.12", "--json", "--out", "r", cwd=tmp_path)
+    by_check = json.loads(done.stdout)["classes"]
+    by_file = json.loads((tmp_path / "r" / "paper" / "h1_summary.json").read_text())
+    levels = {row["U_EBB"]["delta"] for row in by_check if row["U_EBB"]}
+    assert levels == {row["delta"] for row in by_file} == {0.12 / 12}
+    assert {row["U_EBB"]["value"] for row in by_check if row["U_EBB"]} == {
+        row["U_EBB_R"] for row in by_file
+    }
 
 
 def verdicts(directory: Path, run: str) -> list[dict[str, Any]]:

@@ -25,11 +25,10 @@ from nafaudit.audit.passages import record_passages
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
-from nafaudit.core.draws import Stream, paper_stream, sound_stream
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.fault import Fault
-from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.core.settings import Settings
+from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.probe import probe
@@ -228,7 +227,10 @@ def _plan(
     requests = []
     for item in prompts:
         rows = []
-        for index, stream in enumerate(_streams(identity, item.prompt.id, extent.trajectories)):
+        for index in range(extent.trajectories):
+            stream = row_stream(
+                identity.protocol, identity.seed, identity.purpose, item.prompt.id, index
+            )
             rows += [
                 RowRequest(k, index, stream)
                 for k in extent.budgets
@@ -236,13 +238,6 @@ def _plan(
             ]
         requests.append(PromptRequest(item.prompt.id, item.tokens, tuple(rows)))
     return requests
-
-
-def _streams(identity: Identity, prompt: str, n: int) -> list[Stream]:
-    """The draws of a prompt's trajectories; budgets share them in both protocols."""
-    if identity.protocol == "paper":
-        return [paper_stream(seed) for seed in trajectory_seeds(prompt, n)]
-    return [sound_stream(identity.seed, identity.purpose, prompt, index) for index in range(n)]
 
 
 class _Reporter:

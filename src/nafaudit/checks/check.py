@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from nafaudit.core.choices import DELTA
 from nafaudit.core.fault import Fault
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
 from nafaudit.core.ledger import Banking, Ledger, is_baseline
@@ -20,9 +21,6 @@ from nafaudit.core.sums import total
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.overlap import PreparedReferences
-
-LEVEL = 0.05
-"""Level of all bounds of a run together, where it names no other."""
 
 NO_CLASS = "prompt"
 """Class of a prompt of which nobody said a class."""
@@ -58,7 +56,7 @@ class Facts:
     vocabulary: int = 0
     faults: Sequence[Fault] = ()
     claimed: bool = False
-    level: float = LEVEL
+    level: float = DELTA
 
     @cached_property
     def prepared(self) -> PreparedReferences:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nafaudit.checks.accounting import Accounting
 from nafaudit.checks.burst import Burst
-from nafaudit.checks.check import LEVEL, Check, Facts, RunCheck
+from nafaudit.checks.check import Check, Facts, RunCheck
 from nafaudit.checks.classes import Classes, ClassTable
 from nafaudit.checks.copying import Copying, Scores
 from nafaudit.checks.duplicates import Duplicates
@@ -170,7 +170,6 @@ def classes_of(arms: Sequence[ArmResult]) -> ClassTable:
 def facts_of(run: Run) -> Facts:
     """What a run's own files say of it."""
     identity = run.design["identity"]
-    sessions = run.sessions
     prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
     return Facts(
         ledger=ledger_of(identity["ledger"]),
@@ -185,7 +184,7 @@ def facts_of(run: Run) -> Facts:
         vocabulary=len(pieces),
         faults=run.faults(),
         claimed="promise" in identity,
-        level=sessions[-1].get("delta", LEVEL) if sessions else LEVEL,
+        level=run.delta,
     )
 
 

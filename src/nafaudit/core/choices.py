@@ -11,6 +11,9 @@ from nafaudit.core.errors import InputError, nearest
 PROTOCOLS = ("sound", "paper")
 VARIANTS = ("code", "text")
 
+DELTA = 0.05
+"""How often any of a run's mean bounds may miss, all of them together."""
+
 PROTOCOL_DEFAULTS: dict[str, dict[str, Any]] = {
     "sound": {},
     "paper": {"k": (3.0, 5.0), "trajectories": 10, "limit": 0},
@@ -73,7 +76,7 @@ class ProtocolChoice:
 
     protocol: str = "sound"
     variant: str = "code"
-    delta: float = 0.05
+    delta: float = DELTA
 
     def check_protocol(self, seed: int) -> None:
         """Raises for a protocol that is none, or an option that it does not have."""

@@ -48,7 +48,7 @@ def write_paper_files(
         StoreError: It cannot be written; what was there before is still there.
     """
     last = run.sessions[-1] if run.sessions else {}
-    delta = last.get("delta", 0.05) if delta is None else delta
+    delta = run.delta if delta is None else delta
     variant = last.get("variant", "code")
     asked = _asked(run)
     level = Bonferroni(delta, max(1, len(asked))).each

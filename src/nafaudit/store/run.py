@@ -27,6 +27,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nafaudit.core.choices import DELTA
 from nafaudit.core.design import Design, Extent, differences
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.fault import Fault
@@ -139,6 +140,11 @@ class Run:
     def sessions(self) -> list[dict[str, Any]]:
         """What every session that wrote ran on, the first one first."""
         return [json.loads(line) for line in whole_lines(self.path / "sessions.jsonl")]
+
+    @property
+    def delta(self) -> float:
+        """Level of all mean bounds together, as the last session asked for."""
+        return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
     def journal(self) -> list[dict[str, Any]]:
         """One entry per part: name, rows, SHA-256."""
