@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from pathlib import Path
@@ -90,3 +91,34 @@ def test_import_reports_as_json(tmp_path: Path) -> None:
         "total_kl_to_risky": 2289,
         "total_kl_to_safe": 2289,
     }
+
+
+def test_a_log_has_class_tables_too(tmp_path: Path) -> None:
+    rows = [record(f"{label}{i}", n) for label in "ab" for i in range(25) for n in range(2)]
+    for row in rows:
+        row["metadata"]["split"] = row["metadata"]["prompt_id"][0]
+    log = write(tmp_path / "trajectories.jsonl", *rows)
+    told = json.loads(call("check", log, "--json", cwd=tmp_path).stdout)["classes"]
+    assert [(row["class"], row["trajectories"], row["prompts"]) for row in told] == [
+        ("a", 50, 25), ("b", 50, 25),
+    ]  # fmt: skip
+    assert told[0]["U_EBB"] is None
+    assert told[0]["U_EBB_eff"]["holds"] is False
+    assert told[0]["upper"]["n"] == 25
+    assert told[0]["mean"] == pytest.approx(rows[0]["aggregate"]["total_spend"])
+    assert told[0]["overlap"]["unscored"] == 50
+    size = ["--vocabulary-size", 128256]
+    told = json.loads(call("check", log, "--json", *size, cwd=tmp_path).stdout)["classes"]
+    assert told[0]["R"] == pytest.approx(8 * math.log(128256))
+    assert told[0]["U_EBB"]["delta"] == 0.05 / 2
+    done = call("check", log, *size, cwd=tmp_path)
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "a*" in done.stdout
+
+
+@pytest.mark.parametrize(("size", "why"), [(1, "at least 2"), (-3, "at least 2"), (12, "token 1")])
+def test_a_vocabulary_that_cannot_be_is_refused(tmp_path: Path, size: int, why: str) -> None:
+    log = write(tmp_path / "trajectories.jsonl", record())
+    done = call("check", log, "--vocabulary-size", size, cwd=tmp_path)
+    assert done.returncode == 2
+    assert why in done.stderr

@@ -181,7 +181,7 @@ def facts_of(run: Run) -> Facts:
         references={prompt.id: prompt.reference for prompt in prompts},
         pieces=pieces,
         labels={prompt.id: prompt.label for prompt in prompts},
-        vocabulary=len(pieces),
+        vocabulary=run.vocabulary_size,
         faults=run.faults(),
         claimed="promise" in identity,
         level=run.delta,

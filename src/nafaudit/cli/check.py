@@ -16,6 +16,7 @@ from nafaudit.cli.import_ import (
     MechanismName,
     Schema,
     Stops,
+    VocabularySize,
     options_of,
 )
 
@@ -37,6 +38,7 @@ def check(
     stop: Stops = None,
     column: Columns = None,
     ledger: LedgerName = None,
+    vocabulary_size: VocabularySize = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """What do the records alone show? Needs no models.
@@ -52,7 +54,9 @@ def check(
     paths = run or [latest_run()]
     if len(paths) == 1 and not paths[0].is_file():
         raise typer.Exit(_judge(Run(paths[0]), str(paths[0]), as_json=as_json))
-    options = options_of(schema, mechanism, k, max_new_tokens, stop, column, ledger)
+    options = options_of(
+        schema, mechanism, k, max_new_tokens, stop, column, ledger, vocabulary_size
+    )
     with tempfile.TemporaryDirectory(prefix="nafaudit-") as directory:
         imported = import_logs(paths, Path(directory) / "run", options)
         status = _judge(imported, " ".join(map(str, paths)), as_json=as_json)

@@ -30,6 +30,10 @@ Columns = Annotated[
     list[str] | None,
     typer.Option("--column", metavar="OURS=THEIRS", help="A table's column, as spend=total_kl."),
 ]
+VocabularySize = Annotated[
+    int,
+    typer.Option(help="Tokens of the vocabulary, for the paper's R = T ln|V|; 0: unknown."),
+]
 LedgerName = Annotated[
     str | None,
     typer.Option(help="Rule behind the budgets: banking or unknown. Default: by schema."),
@@ -46,6 +50,7 @@ def import_(
     stop: Stops = None,
     column: Columns = None,
     ledger: LedgerName = None,
+    vocabulary_size: VocabularySize = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Reads other people's logs into a run directory. Needs no models.
@@ -59,7 +64,9 @@ def import_(
 
     from nafaudit.store.foreign import describe, import_logs, import_report
 
-    options = options_of(schema, mechanism, k, max_new_tokens, stop, column, ledger)
+    options = options_of(
+        schema, mechanism, k, max_new_tokens, stop, column, ledger, vocabulary_size
+    )
     run = import_logs(logs, out, options)
     report = import_report(run) or {}
     if as_json:
@@ -83,6 +90,7 @@ def options_of(
     stop: list[int] | None,
     column: list[str] | None,
     ledger: str | None,
+    vocabulary_size: int,
 ) -> ImportOptions:
     """Turns command-line options into what a reader needs; says what is wrong with them."""
     from nafaudit.core.ledger import LEDGERS, as_budget
@@ -94,6 +102,10 @@ def options_of(
         raise InputError(f"--column needs OURS=THEIRS, for example spend=total_kl, got {column}.")
     if max_new_tokens < 0:
         raise InputError(f"max-new-tokens must be at least 0, got {max_new_tokens}.")
+    if vocabulary_size < 0 or vocabulary_size == 1:
+        raise InputError(
+            f"vocabulary-size must be at least 2, or 0 if it is not known, got {vocabulary_size}."
+        )
     if ledger is not None and ledger not in (*LEDGERS, "unknown"):
         raise InputError(f"ledger must be one of {', '.join(LEDGERS)}, unknown; got {ledger!r}.")
     return ImportOptions(
@@ -104,4 +116,5 @@ def options_of(
         stops=frozenset(stop or ()),
         columns=columns,
         ledger=ledger,
+        vocabulary_size=vocabulary_size,
     )

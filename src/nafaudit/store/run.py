@@ -77,6 +77,11 @@ class Run:
         pieces = self._vocabulary.get("pieces", [])
         return [None if piece is None else piece.encode("latin-1") for piece in pieces]
 
+    @property
+    def vocabulary_size(self) -> int:
+        """How many tokens there are; 0 if a log's reader did not know."""
+        return int(self._vocabulary.get("size", 0)) or len(self._vocabulary.get("pieces", []))
+
     @cached_property
     def _vocabulary(self) -> dict[str, Any]:
         data: dict[str, Any] = json.loads((self.path / "vocabulary.json").read_text())

@@ -36,6 +36,7 @@ class ImportOptions:
         stops: Token ids that end a row.
         columns: Our name of a number to its column in a table.
         ledger: Name of the budget rule; by default as the schema implies.
+        vocabulary_size: How many tokens there are; 0 if not known.
     """
 
     schema: str | None = None
@@ -45,6 +46,7 @@ class ImportOptions:
     stops: frozenset[int] = frozenset()
     columns: Mapping[str, str] = field(default_factory=dict)
     ledger: str | None = None
+    vocabulary_size: int = 0
 
 
 @dataclass(frozen=True)

@@ -144,6 +144,7 @@ class _Survey:
         self.ledgers.add(entry.ledger)
         self.mechanisms.add(entry.mechanism)
         self.stops |= entry.stops
+        self._check_tokens(entry)
         prompt = Prompt(entry.prompt, entry.prompt_text, entry.label, entry.reference)
         known = self.prompts.setdefault(entry.prompt, TokenizedPrompt(prompt, entry.prompt_tokens))
         if known.prompt != prompt:
@@ -153,6 +154,14 @@ class _Survey:
         self._once("duplicate-spend", spend if spend > 1e-5 else None, entry, key)
         self._once("duplicate-seed", entry.seed, entry, key)
         self._once("duplicate-text", entry.output or None, entry, key)
+
+    def _check_tokens(self, entry: Entry) -> None:
+        size, token = self.options.vocabulary_size, entry.steps.token
+        if size and token.size and token.max() >= size:
+            raise InputError(
+                f"{entry.where}: token {token.max()} is not in a vocabulary of {size}; give the "
+                "size of the decoder's own vocabulary with --vocabulary-size, or leave it out."
+            )
 
     def _once(self, kind: str, value: object, entry: Entry, key: Key) -> None:
         if value is None:
@@ -210,7 +219,8 @@ def _write(
     path: Path, logs: Sequence[_Log], options: ImportOptions, survey: _Survey, design: Design
 ) -> None:
     shutil.rmtree(path, ignore_errors=True)
-    vocabulary = {"pieces": [], "special": [], "stops": sorted(survey.stops)}
+    size = options.vocabulary_size
+    vocabulary = {"pieces": [], "special": [], "stops": sorted(survey.stops), "size": size}
     with open_for_writing(path, design, list(survey.prompts.values()), vocabulary) as writer:
         batch: list[Trajectory] = []
         steps = 0
