@@ -75,6 +75,12 @@ def _lab() -> tuple[str, str]:
     return str(WEIGHTS / "safe"), str(WEIGHTS / "risky")
 
 
+def _lab_second_anchor() -> tuple[str, str]:
+    from nafaudit.lab.pair import WEIGHTS
+
+    return str(WEIGHTS / "safe2"), str(WEIGHTS / "risky")
+
+
 def _lab_workload() -> Workload:
     from nafaudit.lab.prompts import lab_workload
 
@@ -96,6 +102,10 @@ def _lab_passages() -> list[Passage]:
 PAIRS = {
     "lab": NamedPair(_lab, _lab_workload, limit=48, passages=_lab_passages, paper=_lab_paper),
     "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
+    # The same risky model and prompts: what changes hangs on the choice of the anchor.
+    "lab-safe2": NamedPair(
+        _lab_second_anchor, _lab_workload, limit=48, passages=_lab_passages, paper=_lab_paper
+    ),
 }
 
 

@@ -8,7 +8,18 @@ from typing import Annotated
 import typer
 
 from nafaudit import __version__
-from nafaudit.cli import certify, check, export, import_, lab, mechanisms, paper, report, run
+from nafaudit.cli import (
+    certify,
+    check,
+    checklist,
+    export,
+    import_,
+    lab,
+    mechanisms,
+    paper,
+    report,
+    run,
+)
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
@@ -39,6 +50,7 @@ app.command("import")(import_.import_)
 app.command("export")(export.export)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.command("paper")(paper.paper)
+app.command("checklist")(checklist.checklist)
 app.add_typer(lab.app, name="lab")
 
 

@@ -41,6 +41,11 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
         for arm in report.arms
         for f in arm.findings
     ]
+    lines += ["", "## Checklist", ""]
+    lines += [
+        f"- {row['item']}. {row['title']}: **{row['answer']}**. {plain_text(row['text'])}"
+        for row in plain["checklist"]
+    ]
     lines += ["", "## Decided", ""]
     lines += [
         f"- {plain_text(term)}: {plain_text(value)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from nafaudit.report.checklist import item_rows, of_run
 from nafaudit.report.data import Report
 from nafaudit.report.result import as_number, result_json
 from nafaudit.report.tables import PromptRow, prompt_rows
@@ -33,6 +34,7 @@ def plain(report: Report, run: str | None = None) -> dict[str, Any]:
             if not arm.is_baseline
         ],
         "prompts": [_row(row) for row in prompt_rows(report)],
+        "checklist": item_rows(of_run(report)),
         "decided": report.run.design,
     }
 

@@ -11,6 +11,7 @@ from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
 from nafaudit.core.trajectory import Key
 from nafaudit.report.charts import POINTS, arm_name, colour
+from nafaudit.report.checklist import of_run, page_rows
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
 from nafaudit.report.payload import ROWS
@@ -84,7 +85,7 @@ def sections(
         "bounds": [],
         "classes_note": "",
         "prompts_note": _prompts_note(len(plain["prompts"])),
-        "checklist": [],
+        "checklist": page_rows(of_run(report)),
         "check_groups": [_checks(report, i, findings, shown) for i in range(len(report.arms))],
         "decided": decided(report, redact=redact),
         "commands": COMMANDS,

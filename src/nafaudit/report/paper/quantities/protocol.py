@@ -56,21 +56,21 @@ def ratios_above_limit_below_floor(paper: Paper) -> float:
     return sum(row.number("rho").low > limit and row.count("N") < floor for row in rows)
 
 
+def odd_classes(paper: Paper) -> dict[tuple[int, str], str]:
+    """Classes whose mean spend and mean ROUGE-L contradict each other, by budget, with how."""
+    found: dict[tuple[int, str], str] = {}
+    for k in (3, 5):
+        rows = paper.rows("overlap", k=k)
+        means = {r["class"]: r.number("mean").middle for r in paper.rows("stage1", k=k)}
+        overlap = {r["class"]: r.number("rouge_mean").middle for r in rows}
+        found |= {(k, name): how for name, how in out_of_step(means, overlap).items()}
+    return found
+
+
 @quantity
 def classes_out_of_step(paper: Paper) -> float:
     """The number of classes with low spend and high overlap, or the reverse, by thirds."""
-    found = 0
-    for k in (3, 5):
-        rows = paper.rows("overlap", k=k)
-        spend = {
-            row["class"]: paper.row("stage1", **{"k": k, "class": row["class"]})
-            .number("mean")
-            .middle
-            for row in rows
-        }
-        overlap = {row["class"]: row.number("rouge_mean").middle for row in rows}
-        found += len(out_of_step(spend, overlap))
-    return found
+    return len(odd_classes(paper))
 
 
 @quantity
