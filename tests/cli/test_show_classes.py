@@ -54,6 +54,15 @@ def test_many_classes_are_cut_to_the_worst_and_names_are_no_markup(table: ClassT
     assert any("only the worst of 30 classes" in line for line in lines)
 
 
+def test_a_hostile_or_long_name_stays_a_name(table: ClassTable) -> None:
+    first, second = (replace(row, k=1.0) for row in table.rows[:2])
+    names = "\x1b[31mred", "a class with a name of some length"
+    rows = replace(first, label=names[0]), replace(second, label=names[1])
+    text = "\n".join(printed(replace(table, rows=rows)))
+    assert "\x1b" not in text
+    assert "a class with\N{HORIZONTAL ELLIPSIS}*" in text  # the worst is still marked
+
+
 def test_too_few_for_evidence_leaves_the_bounds_out(table: ClassTable) -> None:
     few = [one for one in executions() if int(one.key.prompt[4:]) < 4]
     text = "\n".join(printed(classes_of(judge(few, FACTS))))

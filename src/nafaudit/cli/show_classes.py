@@ -13,9 +13,11 @@ from nafaudit.checks import ClassRow, ClassTable
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Arm
+from nafaudit.report.text import cut, name
 from nafaudit.stats import MIN_EVIDENCE, Bound, enough
 
 _MOST_ROWS = 24
+_LONGEST = 14
 
 Cell = Callable[[ClassRow], str]
 
@@ -36,7 +38,7 @@ def print_classes(console: Console, table: ClassTable, name_of: Callable[[float]
     shown = any(_evident(bound) for row in listed for bound in (row.paper, row.upper))
     mechanisms = sorted({row.mechanism for row in listed})
     for mechanism in mechanisms:
-        console.print(f"\n{mechanism[:60]}" if len(mechanisms) > 1 else "", markup=False)
+        console.print(f"\n{name(mechanism)[:60]}" if len(mechanisms) > 1 else "", markup=False)
         mine = [row for row in listed if row.mechanism == mechanism]
         console.print(_table(mine, set(map(id, worst)), name_of, _columns(shown)))
     if len(listed) < len(rows):
@@ -76,12 +78,12 @@ def _table(
 ) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("budget", no_wrap=True)
-    table.add_column("class", no_wrap=True, max_width=14)
+    table.add_column("class", no_wrap=True)
     for column in columns:
         table.add_column(column, no_wrap=True, justify="right")
     for row in rows:
-        # A class is named in somebody's file: never markup.
-        label = Text(row.label + ("*" if id(row) in worst else ""))
+        # A class is named in somebody's file: never markup, never an escape sequence.
+        label = Text(cut(name(row.label), _LONGEST) + ("*" if id(row) in worst else ""))
         table.add_row(name_of(row.k), label, *(cell(row) for cell in columns.values()))
     return table
 
