@@ -80,20 +80,29 @@ class Outcome:
     batch_free: bool
 
 
-def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcome:
-    """Runs, or resumes, the audit that the settings describe.
+@dataclass(frozen=True)
+class Prepared:
+    """What a run decodes with.
 
-    Args:
-        settings: What to run; checked before any model loads.
-        report: Called as trajectories are recorded.
+    Attributes:
+        workload: All prompts that the run could have.
+        tokenized: The same in token ids.
+        chosen: Those that a limit leaves.
+        mechanism: What is audited.
+        pair: The models.
+        width: Positions per row.
     """
-    with ExitStack() as stack:
-        return _run(settings, report, stack)
+
+    workload: Workload
+    tokenized: list[TokenizedPrompt]
+    chosen: list[TokenizedPrompt]
+    mechanism: Mechanism
+    pair: Pair
+    width: int
 
 
-def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStack) -> Outcome:
-    if settings.decoder is not None:
-        command_of(settings)  # a wrong name is said before a model loads
+def prepare(settings: Settings) -> Prepared:
+    """Reads the prompts and loads the models; whatever is wrong is said before a model loads."""
     workload = workload_of(settings)
     mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
     safe, risky = checkpoints_of(settings)
@@ -111,9 +120,29 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         device=settings.device,
         stop_ids=_stop_ids(settings, tokenizer),
     )
-    source = _source(settings, pair, mechanism, width, stack)
     limit = limit_of(settings)
     chosen = tokenized[:limit] if limit else tokenized
+    return Prepared(workload, tokenized, chosen, mechanism, pair, width)
+
+
+def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcome:
+    """Runs, or resumes, the audit that the settings describe.
+
+    Args:
+        settings: What to run; checked before any model loads.
+        report: Called as trajectories are recorded.
+    """
+    with ExitStack() as stack:
+        return _run(settings, report, stack)
+
+
+def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStack) -> Outcome:
+    if settings.decoder is not None:
+        command_of(settings)  # a wrong name is said before a model loads
+    ready = prepare(settings)
+    pair, mechanism, width, tokenized = ready.pair, ready.mechanism, ready.width, ready.tokenized
+    source = _source(settings, pair, mechanism, width, stack)
+    chosen = ready.chosen
     design = Design(
         Identity(
             pair=pair.fingerprint,
@@ -136,7 +165,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
     }
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
     seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
-    with open_for_writing(path, design, tokenized, vocabulary, workload.sources) as writer:
+    with open_for_writing(path, design, tokenized, vocabulary, ready.workload.sources) as writer:
         writer.note_session(_session(settings, asdict(seen)))
         record_passages(path, pair, settings.decoding, protected_prompts(chosen))
         recorded = writer.run.keys()

@@ -17,6 +17,7 @@ from nafaudit.cli import (
     lab,
     mechanisms,
     paper,
+    plan,
     report,
     run,
 )
@@ -46,6 +47,7 @@ app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("report")(report.report)
 app.command("certify")(certify.certify)
+app.command("plan")(plan.plan)
 app.command("import")(import_.import_)
 app.command("export")(export.export)
 app.command("mechanisms")(mechanisms.mechanisms)

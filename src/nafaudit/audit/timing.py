@@ -1,0 +1,110 @@
+"""How fast this machine decodes this pair, from a few seconds of the run's own first rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from nafaudit.audit.stage1 import Prepared, prepare
+from nafaudit.core.draws import sound_stream
+from nafaudit.core.settings import Settings
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.workload import TokenizedPrompt
+
+_PROMPTS = 3
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What was measured.
+
+    Attributes:
+        loading: Seconds to read prompts and models.
+        seconds_per_prompt: To read a prompt with both models.
+        tokens_per_second: Written, over all rows of a batch.
+        tokens: How many that rests on.
+        seconds: How long they took.
+    """
+
+    loading: float
+    seconds_per_prompt: float
+    tokens_per_second: float
+    tokens: int
+    seconds: float
+
+
+class _Enough(Exception):  # noqa: N818 - no error: the way out of the decoder's loop
+    """Ends the timing in the middle of a row."""
+
+
+class _Watch:
+    """Counts tokens from the second step on, until time is up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._limit = seconds
+        self._start: float | None = None
+        self.tokens = 0
+        self.seconds = 0.0
+
+    def step(self, rows: int) -> None:
+        now = time.monotonic()
+        if self._start is None:
+            # The first step allocates caches, and the prompts were read before it.
+            self._start = now
+            return
+        self.tokens += rows
+        self.seconds = now - self._start
+        if self.seconds > self._limit:
+            raise _Enough
+
+
+def time_decoding(settings: Settings, seconds: float) -> Timing:
+    """Loads the pair and decodes the run's first rows for some seconds; records nothing."""
+    start = time.monotonic()
+    ready = prepare(settings)
+    loading = time.monotonic() - start
+    decoder = Decoder(
+        ready.pair, ready.mechanism, settings.decoding, width=ready.width, batch=settings.batch
+    )
+    per_prompt = _reading(decoder, ready.chosen)
+    watch = _Watch(seconds)
+    decoder.watch = watch.step
+    start = time.monotonic()
+    try:
+        for _ in decoder.decode(_requests(ready, settings)):
+            pass
+    except _Enough:
+        pass
+    if not watch.tokens:  # every row ended at its first token
+        watch.tokens, watch.seconds = len(ready.chosen), time.monotonic() - start
+    rate = watch.tokens / max(watch.seconds, 1e-6)
+    return Timing(loading, per_prompt, rate, watch.tokens, watch.seconds)
+
+
+def _reading(decoder: Decoder, prompts: Sequence[TokenizedPrompt]) -> float:
+    """Seconds to read a prompt: of the median one, after one that warms up."""
+    by_length = sorted(prompts, key=lambda item: len(item.tokens))
+    middle = by_length[len(by_length) // 2].tokens
+    decoder.debt(middle)
+    start = time.monotonic()
+    for _ in range(_PROMPTS):
+        decoder.debt(middle)
+    return (time.monotonic() - start) / _PROMPTS
+
+
+def _requests(ready: Prepared, settings: Settings) -> list[PromptRequest]:
+    """As many of the run's first prompts as fill a batch, with draws of their own."""
+    rows = len(settings.budgets) * settings.trajectories
+    return [
+        PromptRequest(
+            item.prompt.id,
+            item.tokens,
+            tuple(
+                RowRequest(k, j, sound_stream(settings.seed, "timing", item.prompt.id, j))
+                for j in range(settings.trajectories)
+                for k in settings.budgets
+            ),
+        )
+        for item in ready.chosen[: -(-settings.batch // rows)]
+    ]

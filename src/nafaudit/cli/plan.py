@@ -1,0 +1,140 @@
+"""`nafaudit plan`: what a run would take, and what it could show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nafaudit.cli import options
+
+if TYPE_CHECKING:
+    from nafaudit.audit.plan import Plan
+
+
+def plan(
+    design: Annotated[
+        Path | None, typer.Argument(help="TOML file with the names of nafaudit run's options.")
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: lab.")] = None,
+    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
+    risky: Annotated[
+        str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
+    ] = None,
+    prompts: Annotated[str | None, typer.Option(help="JSON Lines file of prompts.")] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Directory with the paper's six files of prompts.")
+    ] = None,
+    classes: Annotated[
+        list[str] | None, typer.Option(metavar="NAME,...", help="Only these classes.")
+    ] = None,
+    cap: Annotated[
+        list[str] | None, typer.Option(metavar="CLASS=N", help="Most prompts of a class.")
+    ] = None,
+    protocol: Annotated[str | None, typer.Option(help="sound or paper.")] = None,
+    mechanism: Annotated[str | None, typer.Option(help="What would be audited.")] = None,
+    k: Annotated[
+        list[str] | None, typer.Option(metavar="K,...", help="Budgets in nats per token.")
+    ] = None,
+    trajectories: Annotated[
+        int | None, typer.Option(help="Executions per prompt and budget.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many prompts; 0 for all.")] = None,
+    max_new_tokens: Annotated[int | None, typer.Option(help="Length limit T.")] = None,
+    batch: Annotated[int | None, typer.Option(help="Rows decoded together.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Torch threads.")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.")] = None,
+    dtype: Annotated[str | None, typer.Option(help="Precision of the forward passes.")] = None,
+    seconds: Annotated[float, typer.Option(help="How long to time decoding; 0: not at all.")] = 3.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """How many trajectories, how long, what could be detected?
+
+    Decodes for a few seconds and records nothing; without torch or models it still counts.
+
+    Example: nafaudit plan --trajectories 10 --limit 0
+    """
+    given = dict(locals())
+    from nafaudit.core.settings import load_settings
+
+    own = ("design", "seconds", "as_json")
+    overrides = {name: value for name, value in given.items() if name not in own}
+    lists = {"k": options.budgets(k), "classes": options.names(classes), "cap": options.caps(cap)}
+    settings = load_settings(design, overrides | lists)
+
+    from nafaudit.audit.plan import plan as make_plan
+
+    made = make_plan(settings, seconds=seconds)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(_as_json(made), indent=2))
+    else:
+        import textwrap
+
+        for line in _as_text(made):
+            inner = " " * (len(line) - len(line.lstrip()) + 2)
+            typer.echo(textwrap.fill(line, 79, subsequent_indent=inner))
+
+
+def _as_text(made: Plan) -> list[str]:
+    from nafaudit.report.words import budget_name
+
+    size = f"{made.prompts} prompts x {len(made.budgets)} budgets x {made.per_prompt}"
+    lines = [
+        f"{size} = {made.trajectories} trajectories, at most {made.tokens:,} tokens",
+        f"classes: {', '.join(f'{name} {n}' for name, n in sorted(made.classes.items()))}",
+        f"budgets: {', '.join(budget_name(k) for k in made.budgets)}",
+        f"each budget: {made.per_budget} trajectories of {made.prompts} prompts",
+        f"  0 violations would mean, at 95 %: below {made.trajectory_rate:.2%} of trajectories,",
+        f"  below {made.prompt_rate:.2%} of prompts; a fault that frequent shows 19 times in 20",
+    ]
+    for rate, n in made.needed.items():
+        lines.append(f"  to see a fault of {rate:.1%} of trajectories: {n} trajectories a budget")
+    if not made.conclusive:
+        lines.append("  too few for a verdict: INCONCLUSIVE below 20 trajectories a budget")
+    worth = f"{made.protected} prompts have a protected reference"
+    lines.append(f"worth: {worth if made.protected else 'UNKNOWN, as no prompt has a reference'}")
+    lines += _time_lines(made)
+    expected, most = made.bytes_expected / 1e6, made.bytes_at_most / 1e6
+    lines.append(f"disk: about {expected:.1f} MB of records, never above {most:.1f} MB")
+    return lines
+
+
+def _time_lines(made: Plan) -> list[str]:
+    from nafaudit.cli.progress import duration
+
+    if made.timing is None or made.seconds is None:
+        return [f"time: cannot be said: {made.untimed}"]
+    timing = made.timing
+    return [
+        f"time: about {duration(made.seconds)} if no output stops early, as fast as just now",
+        f"  ({timing.tokens_per_second:.0f} tokens/s over {timing.tokens} tokens, "
+        f"{timing.seconds_per_prompt * 1e3:.0f} ms a prompt, {timing.loading:.1f} s to load)",
+    ]
+
+
+def _as_json(made: Plan) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from nafaudit.report.result import as_number
+
+    return {
+        "prompts": made.prompts,
+        "classes": dict(made.classes),
+        "budgets": [as_number(k) for k in made.budgets],
+        "trajectories_per_prompt": made.per_prompt,
+        "trajectories_per_budget": made.per_budget,
+        "trajectories": made.trajectories,
+        "tokens_at_most": made.tokens,
+        "conclusive": made.conclusive,
+        "protected_prompts": made.protected,
+        "level": made.level,
+        "upper_limit_if_none": {"trajectories": made.trajectory_rate, "prompts": made.prompt_rate},
+        "trajectories_to_see": {f"{rate:g}": n for rate, n in made.needed.items()},
+        "bytes": {"expected": made.bytes_expected, "at_most": made.bytes_at_most},
+        "seconds": made.seconds,
+        "timing": asdict(made.timing) if made.timing else None,
+        "untimed": made.untimed or None,
+    }

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nafaudit.audit.plan import plan
+from nafaudit.audit.stage1 import run_stage1
+from nafaudit.core.settings import Settings
+from tests.commands import WITHOUT_TORCH, call
+
+Paths = Callable[[str], tuple[Path, Path]]
+
+
+@pytest.fixture
+def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
+    safe, risky = tiny_pair_paths("llama")
+    rows = [{"id": f"p{i}", "text": "The bread", "class": "c", "reference": "x"} for i in range(3)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return Settings(
+        safe=str(safe),
+        risky=str(risky),
+        prompts=str(tmp_path / "prompts.jsonl"),
+        k=(1.0, 3.0),
+        trajectories=5,
+        max_new_tokens=9,
+        out=str(tmp_path / "run"),
+    )
+
+
+def test_a_plan_counts_what_the_run_then_records(settings: Settings) -> None:
+    made = plan(settings, seconds=0.05)
+    assert (made.prompts, made.per_budget, made.trajectories) == (3, 15, 60)
+    assert made.tokens == 60 * 9
+    assert made.protected == 3
+    assert made.audited == (1.0, 3.0)
+    # (1 - u)^n = 0.05, on trajectories and on prompts.
+    assert (1 - made.trajectory_rate) ** 15 == pytest.approx(0.05)
+    assert (1 - made.prompt_rate) ** 3 == pytest.approx(0.05)
+    assert made.needed == {0.01: 299, 0.001: 2995}
+    assert not made.conclusive  # 15 of the 20 that a verdict needs
+    outcome = run_stage1(settings, lambda _: None)
+    records = list(outcome.run.trajectories())
+    assert len(records) == made.trajectories
+    assert sum(map(len, records)) <= made.tokens
+    assert {arm.k for arm in outcome.arms} == set(made.budgets)
+
+
+def test_the_timing_is_of_decoding(settings: Settings) -> None:
+    made = plan(settings, seconds=0.05)
+    assert made.timing is not None
+    assert made.timing.tokens > 0
+    assert made.timing.tokens_per_second == made.timing.tokens / made.timing.seconds
+    assert made.seconds is not None
+    assert made.seconds > made.timing.loading
+    assert not Path(settings.out or "").exists()  # nothing is recorded
+
+
+def test_without_models_it_still_counts_and_says_why_it_cannot_time(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "text": "x"}')
+    options = ["--safe", "nowhere", "--risky", "nowhere", "--prompts", "p.jsonl", "--k", 1]
+    done = call("plan", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "1 prompts x 3 budgets x 2 = 6 trajectories" in done.stdout
+    text = " ".join(done.stdout.split())
+    assert "time: cannot be said: no tokenizer could be loaded from 'nowhere'" in text
+    assert "too few for a verdict" in done.stdout
+    assert "UNKNOWN, as no prompt has a reference" in done.stdout
+
+
+def test_without_torch_it_plans_the_default_run(tmp_path: Path) -> None:
+    done = call("plan", "--json", cwd=tmp_path, code=[sys.executable, "-c", WITHOUT_TORCH])
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["trajectories"] == 480
+    assert data["protected_prompts"] == 24
+    assert data["classes"]["val"] == 8
+    assert data["budgets"] == [0.0, 0.25, 1.0, 10.0, "inf"]
+    assert data["seconds"] is None
+    assert "is not installed (pip install" in data["untimed"]
+
+
+def test_text_fits_and_bad_input_is_refused(tmp_path: Path) -> None:
+    done = call("plan", "--seconds", 0, "--limit", 0, "--trajectories", 10, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "time: cannot be said: not asked for" in done.stdout
+    (tmp_path / "d.toml").write_text("trajectries = 3\n")
+    for arguments, message in (
+        (["d.toml"], "did you mean 'trajectories'?"),
+        (["--k", "x"], "k must be numbers"),
+        (["--prompts", "none.jsonl"], "none.jsonl: No such file"),
+    ):
+        done = call("plan", *arguments, cwd=tmp_path)
+        assert done.returncode == 2
+        assert message in done.stderr
