@@ -136,3 +136,17 @@ def test_a_protocol_brings_its_defaults_and_the_user_wins(design: Path) -> None:
     settings = load_settings(None, {"protocol": "paper"})
     assert (settings.k, settings.trajectories, settings.max_new_tokens) == ((3.0, 5.0), 10, 200)
     assert (settings.temperature, settings.prefix_n, settings.delta) == (1.0, 5, 0.05)
+
+
+def test_the_design_file_of_the_docs_is_read(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "paper-protocol.md"
+    path = tmp_path / "design.toml"
+    path.write_text(page.read_text(encoding="utf-8").split("```toml\n")[1].split("```")[0])
+    lines(tmp_path / "news.jsonl", NEWS)
+    lines(tmp_path / "mail.jsonl", [{"text": "Dear sir"}])
+    assert [p.text for p in corpus(path).prompts] == [
+        "Continue:\nA heron stood",
+        "Dear sir",
+        "Continue:\nA title",
+        "Continue:\nThe baker said",
+    ]

@@ -149,7 +149,7 @@ def run(
             "a repeated run may differ in rare tokens.",
             err=True,
         )
-    paper = _paper_files(outcome.run) if settings.protocol == "paper" else None
+    paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     status = show(outcome.run, outcome.arms, as_json=as_json, page=_report(outcome.run))
     if paper is not None and not as_json:
         typer.echo(f"the paper's files: {paper}")
@@ -168,8 +168,10 @@ def _report(run: Run) -> Path | None:
         return None
 
 
-def _paper_files(run: Run) -> Path | None:
+def _paper_files(run: Run, quiet: bool) -> Path | None:
     """Writes the paper's files; if the disk refuses, the verdict is shown all the same."""
+    if not quiet:
+        typer.echo("writing the paper's files", err=True)
     from nafaudit.core.errors import StoreError
     from nafaudit.store.paper_files import write_paper_files
 

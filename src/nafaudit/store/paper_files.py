@@ -104,24 +104,27 @@ def summary(
 ) -> dict[str, Any]:
     """One row of the summary: the paper's fields, then U_EBB under both ranges side by side.
 
-    The code's U_EBB uses R_eff; that of the paper's text and of its saved summary uses R.
+    The code's U_EBB uses R_eff; that of the paper's text and of its saved summary uses R. What
+    is not known is null, and nothing is certified by it.
     """
     limit = run.design["identity"]["decoding"]["max_new_tokens"]
-    moments = Moments.of(spends)
     budget = k * limit if limit else math.nan
     # A foreign log has no vocabulary, hence no R.
     high = paper_range(limit, len(run.pieces)) if limit and len(run.pieces) > 1 else None
-    reach = effective_range(moments.spread, math.inf if high is None else high)
-    whole = None if high is None else ebb(moments, high, level).value
-    seen = ebb(moments, max(moments.spread, 1.0) if high is None else high, level, effective=True)
-    chosen = whole if variant == "text" else seen.value
+    moments = Moments.of(spends) if all(map(math.isfinite, spends)) else None
+    reach = whole = seen = None
+    if moments is not None:
+        reach = effective_range(moments.spread, math.inf if high is None else high)
+        whole = None if high is None else ebb(moments, high, level).value
+        seen = ebb(moments, high or max(moments.spread, 1.0), level, effective=True).value
+    chosen = whole if variant == "text" else seen
     return {
         "class": label,
         "k": k,
         "K": budget if limit else None,
-        "M": moments.n,
-        "mean_Z": moments.mean,
-        "var_Z": moments.variance,
+        "M": len(spends),
+        "mean_Z": moments and moments.mean,
+        "var_Z": moments and moments.variance,
         "R": high,
         "delta": level,
         "U_EBB": chosen,
@@ -129,8 +132,8 @@ def summary(
         "R_eff": reach,
         "U_EBB_R": whole,
         "certified_R": None if whole is None else whole <= budget,
-        "U_EBB_R_eff": seen.value,
-        "certified_R_eff": seen.value <= budget,
+        "U_EBB_R_eff": seen,
+        "certified_R_eff": None if seen is None else seen <= budget,
     }
 
 

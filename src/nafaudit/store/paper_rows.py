@@ -102,8 +102,10 @@ class PaperRows:
         }
 
 
-def _utilisation(spend: float | None, budget: float | None) -> float:
-    """Spend over budget, and 0 where that is no number: the paper's files know no other."""
-    if spend is None or budget is None or abs(budget) <= 1e-12 or not math.isfinite(budget):
+def _utilisation(spend: float | None, budget: float | None) -> float | None:
+    """Spend over budget: 0 where the paper's files have 0, null where nothing is known."""
+    if spend is None or budget is None:
+        return None
+    if abs(budget) <= 1e-12 or not math.isfinite(budget):
         return 0.0
     return spend / budget
