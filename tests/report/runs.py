@@ -15,6 +15,8 @@ from tests.records import trajectory
 MECHANISM = "anchored:debt=positives,n=5"
 BUDGETS = (0.0, 0.5, 3.0, float("inf"))
 WORDS = ["the ", "old ", "mill ", "turned ", "once ", "more ", "and ", "stopped ", "café ", "\n"]
+# What execution 0 writes: seven ids further every step.
+REFERENCE = "".join(WORDS[i * 7 % len(WORDS)] for i in range(60)).replace("\n", "")
 
 
 def vocabulary(pieces: Sequence[str]) -> dict[str, Any]:
@@ -83,7 +85,7 @@ def plain_run(path: Path, prompts: int = 12, numbers: int = 2, length: int = 40)
             f"p{i:03d}",
             f"Once upon a time there was {i}",
             ("story", "fact")[i % 2],
-            " ".join(WORDS).replace("\n", "") * 4 if i % 2 == 0 else "",
+            REFERENCE if i % 2 == 0 else "",
         )
         for i in range(prompts)
     ]

@@ -105,12 +105,17 @@ class ArmResult:
         return is_baseline(self.k)
 
 
-def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
+def judge(
+    trajectories: Iterable[Trajectory],
+    facts: Facts,
+    watch: Callable[[Trajectory, ArmResult], None] | None = None,
+) -> list[ArmResult]:
     """Runs every check over a run's trajectories; arms from the smallest budget up.
 
     Args:
         trajectories: In any order; the findings do not depend on it.
         facts: What checks need to know of the run.
+        watch: Called after the checks of its arm have seen a trajectory.
 
     Raises:
         StoreError: A trajectory was recorded twice.
@@ -134,6 +139,8 @@ def judge(trajectories: Iterable[Trajectory], facts: Facts) -> list[ArmResult]:
                 check.see(trajectory)
             for run_check in shared:
                 run_check.see(trajectory)
+        if watch is not None:
+            watch(trajectory, arms[key.arm])
     # What a decoder failed to deliver is missing from the record, but not from the verdict.
     missing = {f.key for f in facts.faults if f.lost and f.key is not None} - seen
     for key in missing:

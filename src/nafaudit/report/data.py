@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from nafaudit.checks.check import Facts
-from nafaudit.checks.verdict import ArmResult, facts_of, judge
+from nafaudit.checks.classes import ClassTable
+from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, judge
 from nafaudit.core.trajectory import Arm, Trajectory
-from nafaudit.report.outline import Outline, outline
+from nafaudit.report.outline import Outline, Outliner
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
 
@@ -28,6 +29,7 @@ class Report:
         arms: Every check of every arm, from the smallest budget up.
         outlines: Every trajectory in a few numbers, in the order of their keys.
         prompts: The workload by id.
+        classes: What each class of prompts spends under each budget.
     """
 
     run: Run
@@ -35,6 +37,7 @@ class Report:
     arms: tuple[ArmResult, ...]
     outlines: tuple[Outline, ...]
     prompts: dict[str, Prompt]
+    classes: ClassTable
 
     def of(self, arm: ArmResult) -> list[Outline]:
         """The outlines of one arm."""
@@ -52,14 +55,13 @@ class Report:
 def collect(run: Run) -> Report:
     """Judges and outlines a run; every part is read once."""
     facts = facts_of(run)
-    outlines: list[Outline] = []
+    outliner = Outliner(facts)
 
-    def watched() -> Iterator[Trajectory]:
-        for place, trajectory in run.located():
-            outlines.append(outline(trajectory, place, facts))
+    def placed() -> Iterator[Trajectory]:
+        for outliner.place, trajectory in run.located():
             yield trajectory
 
-    arms = tuple(judge(watched(), facts))
-    outlines.sort(key=lambda one: one.key)
+    arms = tuple(judge(placed(), facts, outliner.watch))
+    outlines = sorted(outliner.outlines, key=lambda one: one.key)
     prompts = {p.prompt.id: p.prompt for p in run.prompts()}
-    return Report(run, facts, arms, tuple(outlines), prompts)
+    return Report(run, facts, arms, tuple(outlines), prompts, classes_of(arms))

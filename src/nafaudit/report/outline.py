@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from nafaudit.checks.check import Facts
-from nafaudit.checks.copying import Copying
-from nafaudit.checks.invariant import Invariant
-from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
-from nafaudit.checks.utilisation import Utilisation
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.checks.verdict import ArmResult
+from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store.run import Place
 
 
@@ -71,36 +69,81 @@ def lot_of(prompt: str, trajectory: int) -> bytes:
     return hashlib.blake2b(text, digest_size=8).digest()
 
 
-def outline(trajectory: Trajectory, place: Place, facts: Facts) -> Outline:
-    """Asks each check about one trajectory alone."""
-    key, own = trajectory.key, facts.of_budget(trajectory.key.k)
-    kept, regime, use = Invariant(own), Regime(own.edge), Utilisation(own)
-    tails, copying = Tails(own), Copying(own)
-    # Infinite and absurd numbers in a log are findings, not warnings.
-    with np.errstate(over="ignore", invalid="ignore"):
-        for check in (kept, regime, use, tails, copying):
-            check.see(trajectory)
-        budget = own.budget(trajectory)
-    return Outline(
-        key,
-        place,
-        len(trajectory),
-        trajectory.stopped,
-        trajectory.debt,
-        trajectory.spend,
-        budget,
-        _only(use.values),
-        _only(tails.values),
-        _only(copying.recalls),
-        regime.forced,
-        regime.active,
-        regime.free,
-        bool(kept.violations),
-    )
+class Tally(NamedTuple):
+    """How far the checks of an arm have counted."""
+
+    uses: int = 0
+    ratios: int = 0
+    forced: int = 0
+    active: int = 0
+    free: int = 0
+    violations: int = 0
+
+    @classmethod
+    def of(cls, arm: ArmResult, tails: Tails) -> Tally:
+        """The counts now."""
+        regime = arm.regime
+        return cls(
+            len(arm.utilisation.values),
+            len(tails.values),
+            regime.forced,
+            regime.active,
+            regime.free,
+            arm.invariant.violations,
+        )
 
 
-def _only(values: list[float]) -> float:
-    return values[0] if values else math.nan
+@dataclass
+class Outliner:
+    """Outlines trajectories by what the checks of their arm took in last.
+
+    Attributes:
+        facts: Of the run.
+        place: Of the trajectory that the checks are about to see.
+        outlines: One per trajectory, in the order they were seen.
+    """
+
+    facts: Facts
+    place: Place = field(default_factory=lambda: Place("", 0))
+    outlines: list[Outline] = field(default_factory=list)
+    _tallies: dict[Arm, Tally] = field(default_factory=dict)
+    _recalled: dict[tuple[Arm, str], int] = field(default_factory=dict)
+
+    def watch(self, trajectory: Trajectory, arm: ArmResult) -> None:
+        """Notes the difference that one trajectory made."""
+        key = trajectory.key
+        tails = next(check for check in arm.others if isinstance(check, Tails))
+        label = self.facts.label(key.prompt)
+        recalls = arm.copying.classes[label].values["near_verbatim_recall"]
+        before, now = self._tallies.get(key.arm, Tally()), Tally.of(arm, tails)
+        self._tallies[key.arm] = now
+        recalled = self._recalled.get((key.arm, label), 0)
+        self._recalled[key.arm, label] = len(recalls)
+        with np.errstate(over="ignore", invalid="ignore"):
+            budget = arm.invariant.facts.budget(trajectory)
+        self.outlines.append(
+            Outline(
+                key,
+                self.place,
+                len(trajectory),
+                trajectory.stopped,
+                trajectory.debt,
+                trajectory.spend,
+                budget,
+                _added(arm.utilisation.values, before.uses),
+                _added(tails.values, before.ratios),
+                _added(recalls, recalled),
+                now.forced - before.forced,
+                now.active - before.active,
+                now.free - before.free,
+                now.violations > before.violations,
+            )
+        )
+
+
+def _added(values: list[float], before: int) -> float:
+    """The value that came last; NaN if none was added."""
+    return values[-1] if len(values) > before else math.nan
 
 
 def _or(value: float) -> float:

@@ -8,7 +8,9 @@ from typing import Any
 from nafaudit.checks.check import quantile
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Key
+from nafaudit.report.bounds import bound_rows
 from nafaudit.report.charts import arm_chart, points
+from nafaudit.report.classes import CLASS_COLUMNS, class_row
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.records import Table, as_json, encode, read_chosen
@@ -50,9 +52,13 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
         "arms": [arm_chart(arm, report, ids, shown) for arm in report.arms],
         "prompts": [_prompt(report, prompt, prompt in full and not redact) for prompt in ids],
         "rows": [_row(row, i, ids, arms, shown) for i, row in enumerate(rows)],
-        "classColumns": [],
-        "classes": [],
-        "bounds": [],
+        "classColumns": CLASS_COLUMNS,
+        "classes": [class_row(row, i, arms) for i, row in enumerate(report.classes.rows[:ROWS])],
+        "bounds": [
+            {"arm": row.arm, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}
+            for row in bound_rows(report)
+            if row.unit == "nats" and row.method == "cluster-t"
+        ],
         "view": view,
         "first": _first(chosen),
         "pieces": pieces.strings if pieces else [],

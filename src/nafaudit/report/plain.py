@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from nafaudit.report.bounds import bound_rows
 from nafaudit.report.checklist import item_rows, of_run
 from nafaudit.report.data import Report
 from nafaudit.report.result import as_number, result_json
@@ -32,6 +33,11 @@ def plain(report: Report, run: str | None = None) -> dict[str, Any]:
             | {said.question: f"{said.headline}. {said.text}" for said in said_of(arm)}
             for arm in report.arms
             if not arm.is_baseline
+        ],
+        "bounds": [
+            {"mechanism": report.arms[row.arm].mechanism, "k": as_number(report.arms[row.arm].k)}
+            | row.to_json()
+            for row in bound_rows(report)
         ],
         "prompts": [_row(row) for row in prompt_rows(report)],
         "checklist": item_rows(of_run(report)),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.ledger import replay
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.overlap import Reference, spans
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.text import cut, visible
@@ -69,8 +70,13 @@ def encode(
         "sf": _scaled(steps.safe, _LOGARITHM),
         "rk": _scaled(steps.risky, _LOGARITHM),
     } | _ledger(report, trajectory)
+    shown = list(token_texts(steps.token.tolist(), report.facts.pieces))
+    if copied := copied_tokens(
+        ["" if special else text for text, special in shown],
+        report.facts.prepared.get(one.key.prompt),
+    ):
+        record["cp"] = copied
     if pieces is not None:
-        shown = list(token_texts(steps.token.tolist(), report.facts.pieces))
         record["tok"] = [pieces.number(shown_piece(text)) for text, _ in shown]
         special = [i for i, (_, is_special) in enumerate(shown) if is_special]
         record |= {"sp": special} if special else {}
@@ -92,6 +98,19 @@ def token_texts(
             yield f"\u27e8{token}\u27e9" if token >= 0 else "\u27e8?\u27e9", True
         else:
             yield decoder.decode(piece), False
+
+
+def copied_tokens(texts: Sequence[str], reference: Reference | None) -> list[tuple[int, int]]:
+    """Ranges of tokens that hold text which stands in the reference too; ends are exclusive."""
+    if reference is None:
+        return []
+    ends = np.cumsum([len(text) for text in texts])
+    found = []
+    for start, end in spans("".join(texts), reference):
+        # The first token that reaches beyond the start, and the first that reaches the end.
+        first, last = np.searchsorted(ends, [start, end - 1], side="right").tolist()
+        found.append((first, last + 1))
+    return found
 
 
 def shown_piece(text: str) -> str:
@@ -133,8 +152,16 @@ def _close(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
 
 
 def _scaled(values: NDArray[np.floating], scale: float) -> list[int | str | None]:
-    scaled = (as_json(value * scale, 0) for value in values.tolist())
-    return [None if v is None else v if isinstance(v, str) else int(v) for v in scaled]
+    scaled = np.rint(values.astype(np.float64) * scale)
+    if np.isfinite(scaled).all() and (np.abs(scaled) < 2**53).all():
+        whole: list[int | str | None] = scaled.astype(np.int64).tolist()
+        return whole
+    return [_whole(value) for value in scaled.tolist()]
+
+
+def _whole(value: float) -> int | str | None:
+    shown = as_json(value)
+    return int(shown) if isinstance(shown, float) else shown
 
 
 def _weights(theta: NDArray[np.float32], edge: float) -> list[int | str | None]:

@@ -10,8 +10,10 @@ from typing import Any
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
 from nafaudit.core.trajectory import Key
+from nafaudit.report.bounds import bound_rows
 from nafaudit.report.charts import POINTS, arm_name, colour
 from nafaudit.report.checklist import of_run, page_rows
+from nafaudit.report.classes import classes_note
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
 from nafaudit.report.payload import ROWS
@@ -82,8 +84,8 @@ def sections(
         "remarks": _remarks(report, plain, shown),
         "viewer_note": _viewer_note(report, len(shown)),
         "points_note": _points_note(report),
-        "bounds": [],
-        "classes_note": "",
+        "bounds": _bounds(report),
+        "classes_note": classes_note(report.classes),
         "prompts_note": _prompts_note(len(plain["prompts"])),
         "checklist": page_rows(of_run(report)),
         "check_groups": [_checks(report, i, findings, shown) for i in range(len(report.arms))],
@@ -219,6 +221,31 @@ def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dic
          "text": visible(f["text"]), "href": ""}
         for f in plain["findings"][own:]
     ]  # fmt: skip
+
+
+def _bounds(report: Report) -> list[dict[str, Any]]:
+    shown = []
+    for index, row in enumerate(bound_rows(report)):
+        arm = report.arms[row.arm]
+        write = percent if row.unit == "share" else nats
+        unit = "" if row.unit == "share" else " nats"
+        shown.append(
+            {
+                "arm": row.arm,
+                "name": name(arm_name(arm, report)),
+                "colour": colour(arm, report),
+                "baseline": arm.is_baseline,
+                "target": row.target,
+                "estimate": write(row.point) + unit,
+                "interval": f"below {write(row.upper)}{unit}",
+                "width": write(row.width) + unit,
+                "sample": f"{row.n} {row.units}",
+                "method": f"{row.method}: {row.assumes}"
+                + ("" if row.evidence else ". Shown for orientation, not as evidence"),
+                "path": f"bounds[{index}].point",
+            }
+        )
+    return shown
 
 
 def _checks(

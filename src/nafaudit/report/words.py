@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nafaudit.checks.verdict import ArmResult
-from nafaudit.core.finding import MIN_TRAJECTORIES, Finding, Kept, Tested, Worth
+from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.report.text import nats, percent
 from nafaudit.stats import zero_count_upper
 
@@ -54,6 +54,11 @@ def said_of(arm: ArmResult) -> tuple[Said, Said, Said]:
     )
 
 
+def sentence(finding: Finding) -> str:
+    """What a check says, as a sentence."""
+    return f"{finding.text[:1].upper()}{finding.text[1:]}." if finding.text else ""
+
+
 def summary(arms: Sequence[ArmResult]) -> str:
     """The whole audit in a sentence or two."""
     judged = [arm for arm in arms if not arm.is_baseline]
@@ -93,12 +98,7 @@ def _kept(arm: ArmResult, finding: Finding) -> Said:
         )
         return Said(ask, arm.kept, "bad", "No, it was broken", text, finding)
     if arm.kept == Kept.INCONCLUSIVE:
-        why = (
-            f"{invariant.unjudged} of {n} executions lack a number that is needed to judge them."
-            if invariant.unjudged
-            else f"{n} executions are too few; a verdict needs at least {MIN_TRAJECTORIES}."
-        )
-        return Said(ask, arm.kept, "open", "Not decided", why, finding)
+        return Said(ask, arm.kept, "open", "Not decided", sentence(finding), finding)
     text = (
         f"None of {n} executions on {len(invariant.prompts)} prompts went over its budget. If "
         f"executions like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
@@ -130,7 +130,7 @@ def _tested(arm: ArmResult, finding: Finding) -> Said:
 
 def _worth(arm: ArmResult, finding: Finding | None) -> Said:
     ask = QUESTIONS["worth"]
-    text = f"{finding.text[:1].upper()}{finding.text[1:]}." if finding and finding.text else ""
+    text = sentence(finding) if finding else ""
     if arm.worth == Worth.VACUOUS:
         return Said(ask, arm.worth, "bad", "Nothing for most passages", text, finding)
     if arm.worth == Worth.INFORMATIVE:

@@ -15,14 +15,14 @@ function ticks(low, high, wanted) {
 function frame(options) {
   const { width = 420, height = 260, left = 46, bottom = 38, top = 26, right = 12 } = options;
   const [x0, x1] = options.x;
-  const [y0, y1] = options.y;
+  const [y0, y1] = options.y || [0, 1];
   const x = (v) => left + ((v - x0) / (x1 - x0 || 1)) * (width - left - right);
   const y = (v) => height - bottom - ((v - y0) / (y1 - y0 || 1)) * (height - bottom - top);
   const root = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.label });
   const format = (v, kind) => (kind === "percent" ? Math.round(100 * v) + "%" : String(v));
   for (const v of ticks(x0, x1, options.xticks || 5))
     root.append(svg("text", { x: x(v), y: height - bottom + 15, "text-anchor": "middle" }, format(v, options.xkind)));
-  for (const v of ticks(y0, y1, 4)) {
+  for (const v of options.y ? ticks(y0, y1, 4) : []) {
     root.append(svg("path", { class: "axis", d: `M${left} ${y(v)}H${width - right}` }));
     root.append(svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" }, format(v, options.ykind)));
   }
@@ -176,19 +176,17 @@ function overlapPoints() {
 
 function boundBars() {
   if (!D.bounds.length) return;
-  const values = D.bounds.flatMap((b) => [b.low, b.high, b.mean]).filter(known);
-  const height = 30 * D.bounds.length + 44;
-  const f = frame({ width: 420, height, left: 92, right: 64, x: [0, top(values, 1)], y: [0, 1], xname: "nats", yname: "", label: "Mean spend with its bounds" });
-  f.root.querySelectorAll(".axis").forEach((node) => node.remove());
-  f.root.querySelectorAll("text").forEach((node) => node.getAttribute("text-anchor") === "end" && Number(node.getAttribute("x")) < 92 && node.remove());
+  const values = D.bounds.flatMap((b) => [b.high, b.mean]).filter(known);
+  const height = 28 * D.bounds.length + 44;
+  const f = frame({ width: 420, height, left: 92, right: 60, top: 6, x: [0, top(values, 1)], y: null, xname: "nats", yname: "", label: "Mean spend with its upper limit" });
   D.bounds.forEach((b, i) => {
     const arm = D.arms[b.arm];
-    const y = 20 + 30 * i;
+    const y = 18 + 28 * i;
     f.root.append(svg("text", { class: "strong", x: 0, y: y + 4 }, arm.name));
-    f.root.append(svg("path", { class: "line " + arm.colour + " nofill", d: `M${f.x(b.low)} ${y}H${f.x(b.high)}M${f.x(b.low)} ${y - 5}v10M${f.x(b.high)} ${y - 5}v10` }));
+    f.root.append(svg("path", { class: "line " + arm.colour + " nofill", d: `M${f.x(b.mean)} ${y}H${f.x(b.high)}m0 -5v10` }));
     const sign = shape(shapeOf(arm), f.x(b.mean), y, 4);
     sign.setAttribute("class", arm.colour);
-    f.root.append(sign, svg("text", { x: f.x(b.high) + 6, y: y + 4 }, "±" + nats((b.high - b.low) / 2)));
+    f.root.append(sign, svg("text", { x: f.x(b.high) + 6, y: y + 4 }, "+" + nats(b.high - b.mean)));
   });
   plot("f-bounds").append(f.root);
 }

@@ -74,7 +74,7 @@ function toList(text, path, arm) {
 }
 
 function number(name, key, show, meaning, linked) {
-  return { name, right: true, meaning, value: (row) => row[key], show: (row) => (row[key] === null ? "–" : linked ? toRecord(show(row[key]), row) : toList(show(row[key]), row.path && `${row.path}.${key}`, row.a)) };
+  return { name, right: true, meaning, value: (row) => row[key], show: (row) => (row[key] === null ? "–" : linked ? toRecord(show(row[key]), row) : toList(show(row[key]), row.path && `${row.path}.${(row.paths && row.paths[key]) || key}`, row.a)) };
 }
 
 const whole = (x) => (known(x) ? String(x) : "–");

@@ -6,7 +6,9 @@ const view = { index: -1, step: 0, tokens: [], pinned: false };
 function unpack(record) {
   const n = record.th.length;
   const arm = D.arms[record.a];
-  const scaled = (list, scale) => Array.from({ length: n }, (_, i) => (list && known(list[i]) ? list[i] / scale : list ? list[i] : null));
+  // Logarithms are kept as surprisals: an infinite one is a probability of 0.
+  const one = (x, scale) => (known(x) ? x / scale : typeof x === "string" && scale < 0 ? "-" + x : x);
+  const scaled = (list, scale) => Array.from({ length: n }, (_, i) => (list ? one(list[i], scale) : null));
   const charge = scaled(record.c, 1e6);
   const spent = [];
   const ratio = [];
