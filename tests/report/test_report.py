@@ -206,3 +206,21 @@ def test_markdown_has_no_markup_of_the_text(text: str) -> None:
     shown = plain_text(text)
     assert "\n" not in shown
     assert not re.search(r"(?<!\\)[|`*_\[\]]|<", shown.replace("\\\\", ""))
+
+
+def test_class_numbers_are_where_they_say(run: Run) -> None:
+    report = collect(run)
+    data = json.loads(json.dumps(plain(report)))
+    page = data_of(render(report, data))
+    rows, paths = page["classes"], page["classPaths"]
+    assert isinstance(rows, list)
+    assert isinstance(paths, dict)
+    assert len(rows) == 8
+    for row in rows:
+        for key, path in paths.items():
+            if row[key] is None or row[key] == "inf":
+                continue
+            value = data["classes"][rows.index(row)]
+            for name in path.split("."):
+                value = value[name]
+            assert row[key] == pytest.approx(value, abs=1e-5), (row, key)

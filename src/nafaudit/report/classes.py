@@ -41,6 +41,9 @@ _PATHS = {
 }
 
 
+CLASS_PATHS = {key: _PATHS.get(key, key) for _, key, *_ in CLASS_COLUMNS}
+
+
 def class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int]) -> dict[str, Any]:
     """One class under one budget, for the script."""
 
@@ -64,7 +67,6 @@ def class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int]) 
         "recall": as_json(row.copying.mean("near_verbatim_recall"), 8),
         "rouge": as_json(row.copying.mean("rouge_l_f1"), 8),
         "path": f"classes[{index}]",
-        "paths": _PATHS,
     }
 
 

@@ -10,7 +10,7 @@ from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Key
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.charts import arm_chart, points
-from nafaudit.report.classes import CLASS_COLUMNS, class_row
+from nafaudit.report.classes import CLASS_COLUMNS, CLASS_PATHS, class_row
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.records import Table, as_json, encode, read_chosen
@@ -53,6 +53,7 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
         "prompts": [_prompt(report, prompt, prompt in full and not redact) for prompt in ids],
         "rows": [_row(row, i, ids, arms, shown) for i, row in enumerate(rows)],
         "classColumns": CLASS_COLUMNS,
+        "classPaths": CLASS_PATHS,
         "classes": [class_row(row, i, arms) for i, row in enumerate(report.classes.rows[:ROWS])],
         "bounds": [
             {"arm": row.arm, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}

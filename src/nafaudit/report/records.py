@@ -71,10 +71,8 @@ def encode(
         "rk": _scaled(steps.risky, _LOGARITHM),
     } | _ledger(report, trajectory)
     shown = list(token_texts(steps.token.tolist(), report.facts.pieces))
-    if copied := copied_tokens(
-        ["" if special else text for text, special in shown],
-        report.facts.prepared.get(one.key.prompt),
-    ):
+    texts = ["" if special else text for text, special in shown]
+    if copied := copied_tokens(texts, report.facts.prepared.get(one.key.prompt)):
         record["cp"] = copied
     if pieces is not None:
         record["tok"] = [pieces.number(shown_piece(text)) for text, _ in shown]

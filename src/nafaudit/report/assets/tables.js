@@ -70,11 +70,11 @@ function toRecord(text, row) {
 }
 
 function toList(text, path, arm) {
-  return path ? el("a", { class: "n", href: "#a" + arm, "data-path": path }, text) : text;
+  return el("a", { class: "n", href: "#a" + arm, "data-path": path }, text);
 }
 
-function number(name, key, show, meaning, linked) {
-  return { name, right: true, meaning, value: (row) => row[key], show: (row) => (row[key] === null ? "–" : linked ? toRecord(show(row[key]), row) : toList(show(row[key]), row.path && `${row.path}.${(row.paths && row.paths[key]) || key}`, row.a)) };
+function number(name, key, show, meaning, linked, path) {
+  return { name, right: true, meaning, value: (row) => row[key], show: (row) => (row[key] === null ? "–" : linked ? toRecord(show(row[key]), row) : toList(show(row[key]), `${row.path}.${path || key}`, row.a)) };
 }
 
 const whole = (x) => (known(x) ? String(x) : "–");
@@ -103,7 +103,7 @@ function classTable() {
   const columns = [{ name: "class", wide: true, value: (row) => row.label, show: (row) => el("bdi", {}, row.label) }, budgetColumn];
   for (const [name, key, kind, meaning] of D.classColumns) {
     const show = kind === "percent" ? percent : kind === "count" ? whole : nats;
-    columns.push(number(name, key, show, meaning));
+    columns.push(number(name, key, show, meaning, false, D.classPaths[key]));
   }
   return table(byId("t-classes"), columns, D.classes, { page: 60, hint: "filter by class", text: (row) => row.label });
 }
