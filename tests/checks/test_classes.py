@@ -71,7 +71,10 @@ def test_a_row_is_the_papers_row() -> None:
     assert wild.paper_seen.value == pytest.approx(first + 3 * np.ptp(spends) * level / 50)
     # 21 nats of 100 on average; R adds 87 nats and the range seen 2: one passes, one does not.
     assert (wild.passes, wild.passes_seen) == (False, True)
-    assert not wild.paper_seen.holds
+    for proxy in (wild.paper, wild.paper_seen):
+        assert not proxy.holds
+        assert not proxy.evidence
+    assert "of one prompt count as independent" in wild.paper.note
 
 
 def test_the_bound_that_holds_counts_prompts() -> None:

@@ -87,6 +87,7 @@ def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     show(run, judge_run(run), as_json=True)
     calm, wild = json.loads(capsys.readouterr().out)["classes"]
     assert (wild["class"], wild["trajectories"], wild["prompts"]) == ("wild", 50, 25)
+    assert (wild["worst"], calm["worst"]) == (True, False)
     assert wild["upper"]["n"] == 25
     assert wild["upper"]["delta"] == 0.02 / 2
     assert wild["upper"]["evidence"] is True

@@ -1,9 +1,10 @@
 """The paper's class tables: what each class of prompts spends under each budget.
 
 U_EBB is computed as the paper does, under both of its ranges, so that its tables can be compared;
-it pools the trajectories of a prompt, and under R_eff it is no bound at all. The bound to rest on
-is `upper`: prompts are the units, and the range is K = kT, which every trajectory of a kept budget
-obeys. All bounds of a run share one level: delta over classes times budgets.
+it pools the trajectories of a prompt, and neither range bounds a KL divergence, so it is a proxy.
+The bound to rest on is `upper`: prompts are the units, and the range is K = kT, which every
+trajectory of a kept budget obeys. All bounds of a run share one level: delta over classes times
+budgets.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class ClassRow:
         reach_seen: R_eff, the range seen, at least 1 and at most R.
         debt: Prefix debt of the trajectories.
         utilisation: Spend over own budget, where that is above 0.
-        paper: U_EBB under R; None if R is not known, and for baselines.
+        paper: U_EBB under R, a proxy too; None if R is not known, and for baselines.
         paper_seen: U_EBB under R_eff, a proxy.
         upper: The bound that holds, on prompt means.
         lacks: Why there is no upper bound; empty if there is.
@@ -244,13 +245,21 @@ def _row(facts: Facts, arm: Arm, label: str, cell: _Cell, delta: float) -> Class
     upper, lacks = _upper(facts, pairs, row.budget, delta)
     return replace(
         row,
-        paper=None if math.isnan(reach) else ebb(moments, reach, delta),
+        paper=None if math.isnan(reach) else _as_proxy(ebb(moments, reach, delta), row),
         paper_seen=ebb(
             moments, min(highest, max(row.reach_seen, moments.top)), delta, effective=True
         ),
         upper=upper,
         lacks=lacks,
     )
+
+
+def _as_proxy(found: Bound, row: ClassRow) -> Bound:
+    """U_EBB with what keeps it from being a bound here, whatever its formula would prove."""
+    notes = [found.note, "R = T ln|V| bounds entropy, not KL"]
+    if row.trajectories > row.prompts:
+        notes.append("trajectories of one prompt count as independent")
+    return replace(found, note="; ".join(filter(None, notes)), holds=False)
 
 
 def _moments(spends: Sequence[float]) -> Moments | None:

@@ -93,7 +93,7 @@ def _legend(table: ClassTable, rows: Sequence[ClassRow], shown: bool) -> str:
     if shown:
         lines += [
             "U, U_eff: the paper's U_EBB of the mean spend with R = T ln|V| and with the",
-            "range seen (a proxy, no bound); upper: a bound that holds, prompts as units and",
+            "range seen, both proxies; upper: a bound that holds, with prompts as units and",
             f"R = kT; each at level {table.delta:.2g} for {table.looks} looks; !: above K = kT",
             f"-: not known, or no evidence on fewer than {MIN_EVIDENCE}",
         ]

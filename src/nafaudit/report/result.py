@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nafaudit.checks.classes import ClassRow, Spread
+from nafaudit.checks.classes import ClassRow, ClassTable, Spread
 from nafaudit.checks.verdict import ArmResult, classes_of
 from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.trajectory import Arm
 from nafaudit.stats import Bound
 from nafaudit.store.foreign import import_report
 from nafaudit.store.run import Run
@@ -22,7 +23,7 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
         "design": run.design["hash"],
         "asked": run.asked,
         "verdicts": [_verdict(arm) for arm in arms],
-        "classes": [class_json(row) for row in classes_of(arms).rows],
+        "classes": classes_json(classes_of(arms)),
         "findings": [
             {
                 "mechanism": arm.mechanism,
@@ -39,6 +40,12 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
         ]
         + _import_findings(run),
     }
+
+
+def classes_json(table: ClassTable) -> list[dict[str, Any]]:
+    """Every class under every budget; `worst` marks the one that spends most."""
+    worst = {id(table.worst(Arm(row.mechanism, row.k))) for row in table.rows}
+    return [class_json(row) | {"worst": id(row) in worst} for row in table.rows]
 
 
 def class_json(row: ClassRow) -> dict[str, Any]:
