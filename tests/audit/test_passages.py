@@ -106,3 +106,32 @@ def test_references_of_ordinary_classes_are_not_protected() -> None:
 
     items = [item("a", "val"), item("b", "creative"), item("c", "val", " "), item("d", "songs")]
     assert [p.prompt.id for p in protected_prompts(items)] == ["a", "d"]
+
+
+@pytest.mark.full
+def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -> None:
+    """24 protected references, 200 tokens: K = 50 and 200 say something, K = 2000 does not."""
+    from nafaudit.audit.passages import record_passages
+    from nafaudit.checks import Facts
+    from nafaudit.checks.worth import WorthCheck
+    from nafaudit.core.design import Decoding
+    from nafaudit.core.ledger import Banking
+    from nafaudit.lab.pair import load_pair as load_lab
+    from nafaudit.lab.prompts import lab_workload
+
+    pair = load_lab().pair
+    prompts = [
+        TokenizedPrompt(p, tuple(pair.tokenizer(p.text)["input_ids"]))
+        for p in lab_workload().prompts[:48]
+    ]
+    record_passages(tmp_path, pair, Decoding(), protected_prompts(prompts))
+    facts = Facts(Banking(), max_new_tokens=200, passages=read_passages_file(tmp_path / PASSAGES))
+    words = {k: WorthCheck(facts, k) for k in (0.25, 1.0, 10.0)}
+    assert [(check.verdict, check.share) for check in words.values()] == [
+        (Worth.INFORMATIVE, "24 of 24"),
+        (Worth.INFORMATIVE, "24 of 24"),
+        (Worth.VACUOUS, "24 of 24"),
+    ]
+    numbers = words[1.0].finding().numbers
+    assert numbers["surprisal_median"] == pytest.approx(628.6, abs=0.5)
+    assert 2.7 < numbers["critical_k_min"] < numbers["critical_k_median"] < 3.6

@@ -36,7 +36,13 @@ def test_a_budget_that_reaches_half_of_the_passages_says_nothing(
     check = WorthCheck(facts(10.0, 20.0, 30.0, 40.0), k)
     assert (check.verdict, check.share) == (verdict, share)
     assert check.finding().verdict == verdict
-    assert check.finding().numbers["K"] == 10 * k
+    numbers = check.finding().numbers
+    assert numbers["K"] == 10 * k
+    assert numbers["critical_k_min"] == 1.0
+    # The worst passage may be written every time if and only if K reaches it.
+    assert (numbers["cap_max"] == 1) == (k >= 1)
+    assert math.exp(-10) * 0.999 <= numbers["cap_max"]
+    assert numbers["cap_median"] <= numbers["cap_max"]
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.floats(0, 12))

@@ -9,6 +9,7 @@ from functools import cached_property
 from nafaudit.checks.check import Facts, quantile
 from nafaudit.core.finding import Finding, Worth, judge_worth
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.stats.certificate import cap, critical_k, vacuous
 
 
 @dataclass
@@ -46,7 +47,7 @@ class WorthCheck:
     @property
     def vacuous(self) -> int:
         """Passages that K reaches."""
-        return sum(value <= self.promised for value in self.surprisals)
+        return int(vacuous(self.surprisals, self.promised).sum())
 
     @property
     def verdict(self) -> Worth:
@@ -68,9 +69,11 @@ class WorthCheck:
             return Finding("worth", Worth.UNKNOWN, math.nan, reason)
         n, promised, length = len(self.surprisals), self.promised, self.facts.max_new_tokens
         least, median, most = (quantile(self.surprisals, q) for q in (0.0, 0.5, 1.0))
+        caps = cap([least, median], promised).tolist()
         text = (
             f"K = {promised:g} nats for {length} tokens reaches the safe model's surprisal of "
-            f"{self.vacuous} of {n} passages (median {median:.0f} nats, least {least:.0f})"
+            f"{self.vacuous} of {n} passages (median {median:.0f} nats, least {least:.0f}); a kept "
+            f"budget leaves a chance of reproduction of up to {caps[0]:.3g}, median {caps[1]:.3g}"
         )
         numbers = {
             "K": promised,
@@ -80,6 +83,10 @@ class WorthCheck:
             "surprisal_min": least,
             "surprisal_median": median,
             "surprisal_max": most,
+            "critical_k_min": critical_k(least, length),
+            "critical_k_median": critical_k(median, length),
+            "cap_max": caps[0],
+            "cap_median": caps[1],
         }
         return Finding("worth", self.verdict, self.vacuous / n, text, numbers=numbers)
 
