@@ -96,16 +96,18 @@ def _means(index: int, arm: ArmResult, report: Report, outlines: list[Outline]) 
     rows = []
     for name in MEANS:
         try:
-            rows.append(_mean(index, bound(name, sample, LEVEL), high))
+            rows.append(_mean(index, bound(name, sample, LEVEL)))
         except InputError:
             continue
     return rows
 
 
-def _mean(index: int, found: Bound, high: float) -> BoundRow:
-    assumes = "; ".join(found.assumes) + (f"; {found.note}" if found.note else "")
+def _mean(index: int, found: Bound) -> BoundRow:
+    assumes = "; ".join(found.assumes)
+    if "approximate" in found.note:
+        assumes += "; approximate, rare bursts break it"
     if Assumption.RANGE in found.assumes:
-        assumes += f"; R = K = {high:g}, which holds only where the budget is kept"
+        assumes += "; R = K, which holds only where the budget is kept"
     return BoundRow(
         index, "mean spend of a prompt", "nats", found.point, found.value, found.n, "prompts",
         found.name, assumes, found.evidence and "approximate" not in found.note,

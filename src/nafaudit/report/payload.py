@@ -54,7 +54,10 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
         "rows": [_row(row, i, ids, arms, shown) for i, row in enumerate(rows)],
         "classColumns": CLASS_COLUMNS,
         "classPaths": CLASS_PATHS,
-        "classes": [class_row(row, i, arms) for i, row in enumerate(report.classes.rows[:ROWS])],
+        "classes": sorted(
+            (class_row(row, i, arms) for i, row in enumerate(report.classes.rows[:ROWS])),
+            key=lambda row: (row["label"], row["a"]),
+        ),
         "bounds": [
             {"arm": row.arm, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}
             for row in bound_rows(report)

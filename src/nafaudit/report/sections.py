@@ -85,6 +85,7 @@ def sections(
         "viewer_note": _viewer_note(report, len(shown)),
         "points_note": _points_note(report),
         "bounds": _bounds(report),
+        "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
         "classes_note": classes_note(report.classes),
         "prompts_note": _prompts_note(len(plain["prompts"])),
         "checklist": page_rows(of_run(report)),
@@ -240,8 +241,8 @@ def _bounds(report: Report) -> list[dict[str, Any]]:
                 "interval": f"below {write(row.upper)}{unit}",
                 "width": write(row.width) + unit,
                 "sample": f"{row.n} {row.units}",
-                "method": f"{row.method}: {row.assumes}"
-                + ("" if row.evidence else ". Shown for orientation, not as evidence"),
+                "method": row.method,
+                "evidence": row.evidence,
                 "path": f"bounds[{index}].point",
             }
         )

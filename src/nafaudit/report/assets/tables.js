@@ -42,7 +42,7 @@ function table(place, columns, rows, options) {
     const node = el("tr", { class: row.violations ? "violated" : arm.baseline ? "baseline" : null });
     for (const column of columns) {
       const shown = column.show(row);
-      node.append(el("td", { class: column.right ? "r" : column.wide ? "id" : null }, shown));
+      node.append(el("td", { class: column.right ? "r" : column.wide ? "id" : "one" }, shown));
     }
     return node;
   }
