@@ -181,7 +181,7 @@ def test_a_log_of_totals_has_a_report(tmp_path: Path) -> None:
     _, files = write_report(imported)
     page = files[0].read_text()
     assert data_of(page)["view"] == []
-    assert "Audit of the log" in page
+    assert "Audit of a log" in page
 
 
 @given(st.text(max_size=80))

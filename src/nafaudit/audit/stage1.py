@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -76,8 +77,12 @@ class Outcome:
     """A finished stage 1."""
 
     run: Run
-    arms: list[ArmResult]
     batch_free: bool
+
+    @cached_property
+    def arms(self) -> list[ArmResult]:
+        """Every check of every arm, from the records."""
+        return judge_run(self.run)
 
 
 @dataclass(frozen=True)
@@ -177,7 +182,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         if isinstance(source, _Engine):
             source.decoder.watch = reporter.step
         _record(source.decode(requests, writer.note_fault), writer, reporter)
-    return Outcome(writer.run, judge_run(writer.run), seen.batch_free)
+    return Outcome(writer.run, seen.batch_free)
 
 
 class _Source(Protocol):

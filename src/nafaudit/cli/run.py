@@ -10,6 +10,9 @@ import typer
 from nafaudit.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from nafaudit.checks import ArmResult
     from nafaudit.store.run import Run
 
 
@@ -150,19 +153,22 @@ def run(
             err=True,
         )
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
-    status = show(outcome.run, outcome.arms, as_json=as_json, page=_report(outcome.run))
+    written = _report(outcome.run)
+    arms, page = written or (outcome.arms, None)
+    status = show(outcome.run, arms, as_json=as_json, page=page)
     if paper is not None and not as_json:
         typer.echo(f"the paper's files: {paper}")
     raise typer.Exit(status)
 
 
-def _report(run: Run) -> Path | None:
+def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
     """Writes the report; if the disk refuses, the verdict is shown all the same."""
     from nafaudit.core.errors import StoreError
     from nafaudit.report.write import write_report
 
     try:
-        return write_report(run)[1][0]
+        report, files = write_report(run)
+        return report.arms, files[0]
     except StoreError as error:
         typer.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
         return None

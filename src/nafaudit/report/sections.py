@@ -101,8 +101,10 @@ def sections(
 
 def _title(report: Report) -> str:
     names = sorted({arm.mechanism.split(":")[0] for arm in report.arms})
-    kind = "log" if report.facts.foreign else "decoder"
-    return name(f"Audit of the {kind} {', '.join(names)}" if names else "Audit of an empty run")
+    if not names:
+        return "Audit of an empty run"
+    imported = report.run.design["identity"]["protocol"] == "imported"
+    return name(f"{'Audit of a log' if imported else 'Audit'}: {', '.join(names)}")
 
 
 def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
