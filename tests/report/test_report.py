@@ -216,11 +216,12 @@ def test_class_numbers_are_where_they_say(run: Run) -> None:
     assert isinstance(rows, list)
     assert isinstance(paths, dict)
     assert len(rows) == 8
+    assert [row["label"] for row in rows] == ["fact"] * 4 + ["story"] * 4
     for row in rows:
         for key, path in paths.items():
             if row[key] is None or row[key] == "inf":
                 continue
-            value = data["classes"][rows.index(row)]
+            value = data["classes"][int(row["path"][len("classes[") : -1])]
             for name in path.split("."):
                 value = value[name]
             assert row[key] == pytest.approx(value, abs=1e-5), (row, key)
