@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ from nafaudit.report.checklist.ratios import ratios
 from nafaudit.report.data import collect
 from nafaudit.report.paper import load
 from nafaudit.stats import ebb
+from nafaudit.store.foreign import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
+from tests.commands import WITHOUT_TORCH, call
 from tests.records import trajectory
 from tests.report.runs import MECHANISM, make_run, plain_run
 
@@ -221,3 +224,27 @@ def test_of_the_paper_on_the_command_line(tmp_path: Path) -> None:
     assert "claims about itself that hold: 1, 4, 7; that do not: 2, 3, 5, 6" in shown.stdout
     both = CliRunner().invoke(app, ["checklist", str(tmp_path), "--paper"])
     assert isinstance(both.exception, InputError)
+
+
+def test_a_log_with_totals_only_is_answered_as_far_as_it_goes(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    lines = ["prompt_id,spend,k,length"] + [f"q{i % 3},{i / 10},1,50" for i in range(30)]
+    log.write_text("\n".join(lines))
+    imported = import_logs([log], tmp_path / "run", ImportOptions(max_new_tokens=50))
+    items = _by_number(of_run(collect(imported)))
+    assert items[1].answer == items[3].answer == Answer.NOT_APPLICABLE
+    assert items[2].answer == Answer.FAIL
+    assert items[5].answer == Answer.PASS
+
+
+def test_a_run_of_baselines_alone_has_nothing_to_answer(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {"p": [0.0, 0.0]}, k=0.0)
+    assert {item.answer for item in of_run(collect(run))} == {Answer.NOT_APPLICABLE}
+
+
+def test_paper_and_checklist_run_without_torch(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {"p": [1.0, 2.0]})
+    code = [sys.executable, "-c", WITHOUT_TORCH]
+    for arguments in (["paper", "--json"], ["checklist", str(run.path)]):
+        done = call(*arguments, cwd=tmp_path, code=code)
+        assert done.returncode == 0, done.stderr

@@ -28,7 +28,6 @@ def paper(
     import json
 
     from nafaudit.report.paper.counterfactual import counterfactuals
-    from nafaudit.report.paper.page import page
     from nafaudit.report.paper.recompute import recompute
     from nafaudit.report.paper.show import as_json as to_json
     from nafaudit.report.paper.show import as_text
@@ -39,6 +38,8 @@ def paper(
     if as_json:
         typer.echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
     elif markdown:
+        from nafaudit.report.paper.page import page
+
         typer.echo(page(result), nl=False)
     else:
         # Figures first: the list of disagreements is what the command ends with.

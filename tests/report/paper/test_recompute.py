@@ -12,9 +12,17 @@ from nafaudit.core.errors import InputError
 from nafaudit.report.paper import Recomputation, Verdict, load, recompute
 from nafaudit.report.paper.claim import allowed
 from nafaudit.report.paper.counterfactual import counterfactuals
-from nafaudit.report.paper.formulas import implied_reach, possible_reach, possible_variance, rho
+from nafaudit.report.paper.formulas import (
+    implied_reach,
+    possible_reach,
+    possible_variance,
+    projected,
+    rho,
+    stage1_u,
+)
 from nafaudit.report.paper.interval import interval, rounded
 from nafaudit.report.paper.quantities import QUANTITIES
+from nafaudit.report.paper.quantities.pools import flagged, reach_of
 from nafaudit.stats import Moments, ebb
 from tests.conftest import golden
 
@@ -249,3 +257,25 @@ def test_counterfactuals_say_what_the_reference_says() -> None:
         grids["ranges"].rows[6:], golden("check_h1_recomputed")[:12], strict=True
     ):
         assert rounded(row[5]).meets(interval(float(reference["implied_R_eff_from_U_Reff"])))
+
+
+@given(st.data())
+def test_interval_bounds_hold_every_value_that_rounds_to_the_table(data: st.DataObject) -> None:
+    """Any mean and variance behind the printed ones gives a U_EBB in the computed interval."""
+    paper = load()
+    row = data.draw(st.sampled_from(paper.rows("stage1")))
+    found = stage1_u(row, interval(paper.worst_range), paper.stage1_level())
+    mean, variance = (
+        data.draw(st.floats(row.number(column).low, row.number(column).high))
+        for column in ("mean", "var")
+    )
+    moments = Moments(mean, variance, row.count("M"))
+    assert ebb(moments, paper.worst_range, paper.stage1_level()).value in found
+
+
+def test_projecting_to_the_same_n_changes_nothing() -> None:
+    paper = load()
+    for row in flagged(paper):
+        same = projected(row, reach_of(paper, row), row.count("N"), paper.setting("delta_stage2"))
+        assert same.meets(row.number("U"))
+        assert same.radius < 0.02

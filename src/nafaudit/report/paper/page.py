@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from nafaudit.report.checklist.of_paper import of_paper
 from nafaudit.report.paper.claim import Claim, Verdict
 from nafaudit.report.paper.counterfactual import Grid, counterfactuals
 from nafaudit.report.paper.recompute import Recomputation, merged, recompute
@@ -50,6 +51,7 @@ def page(result: Recomputation | None = None) -> str:
         "## Counterfactuals\n",
         *(_grid(grid) for grid in counterfactuals()),
         _FIGURES,
+        _checklist(),
         _unchecked(found),
     ]
     return "\n".join(parts)
@@ -85,6 +87,23 @@ def _cells(claim: Claim) -> tuple[str, str]:
 def _grid(grid: Grid) -> str:
     note = f"\n{grid.note}\n" if grid.note else ""
     return f"**{grid.title}**\n\n{_table(grid.header, grid.rows)}{note}"
+
+
+def _checklist() -> str:
+    rows = [
+        (
+            f"{item.number}. {item.title}",
+            item.claimed,
+            str(item.answer),
+            "yes" if item.holds else "**no**",
+            item.text,
+        )
+        for item in of_paper()
+    ]
+    commands = "`nafaudit checklist --paper`; of a run: `nafaudit checklist RUN`."
+    return f"## Its own checklist\n\n{commands}\n\n" + _table(
+        ("item", "claimed", "found", "claim holds", "why"), rows
+    )
 
 
 def _unchecked(result: Recomputation) -> str:

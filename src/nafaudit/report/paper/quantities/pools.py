@@ -591,3 +591,21 @@ def heldout_sources(paper: Paper) -> float:
 def fewest_distinct(paper: Paper) -> float:
     """The fewest distinct spends among the 20 of a held-out row."""
     return min(row.count("distinct") for row in paper.rows("released_distinct", N=20))
+
+
+@quantity
+def smallest_N(paper: Paper) -> float:  # noqa: N802 - the paper's letter
+    """The smallest N of any row."""
+    return min(row.count("N") for row in paper.rows("stage2"))
+
+
+@quantity
+def largest_N(paper: Paper) -> float:  # noqa: N802 - the paper's letter
+    """The largest N of a held-out row."""
+    return max(row.count("N") for row in paper.rows("stage2", pool="heldout"))
+
+
+@quantity
+def least_flagged_ratio(paper: Paper) -> Interval:
+    """The smallest ratio of a flagged row."""
+    return smallest(row.number("U") / row.number("B") for row in flagged(paper))

@@ -194,3 +194,50 @@ def stress_among_top_k3(paper: Paper) -> float:
 def stress_among_top_k5(paper: Paper) -> float:
     """The number of stress prompts among as many top archive prompts at k = 5."""
     return _top_archived(paper, 5)
+
+
+@released
+def largest_safe_sigma(paper: Paper) -> Interval:
+    """The largest logged sigma of P(safe)."""
+    return largest(row.number("safe_sigma_mean") for row in paper.rows("released_generations"))
+
+
+def _report(paper: Paper, k: int, column: str) -> Interval:
+    # Logged to 16 digits, so its rounding is of no account.
+    return interval(float(paper.row("released_report", k=k)[column]))
+
+
+@released
+def released_gap_k3(paper: Paper) -> Interval:
+    """The released gap at k = 3."""
+    return _report(paper, 3, "gap")
+
+
+@released
+def released_gap_k5(paper: Paper) -> Interval:
+    """The released gap at k = 5."""
+    return _report(paper, 5, "gap")
+
+
+@released
+def released_validity_k3(paper: Paper) -> Interval:
+    """The released validity rate at k = 3."""
+    return _report(paper, 3, "validity")
+
+
+@released
+def released_validity_k5(paper: Paper) -> Interval:
+    """The released validity rate at k = 5."""
+    return _report(paper, 5, "validity")
+
+
+@released
+def released_best_k3(paper: Paper) -> Interval:
+    """The released archive maximum at k = 3."""
+    return _report(paper, 3, "best_rho")
+
+
+@released
+def released_best_k5(paper: Paper) -> Interval:
+    """The released archive maximum at k = 5."""
+    return _report(paper, 5, "best_rho")
