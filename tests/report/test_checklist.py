@@ -6,6 +6,7 @@ import json
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from nafaudit.audit.pairs import checkpoints_of
+from nafaudit.checks import ClassRow, classes_of
 from nafaudit.cli.main import app
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
@@ -21,6 +23,7 @@ from nafaudit.report.agreement import out_of_step
 from nafaudit.report.checklist import Answer, Item, as_text, of_paper, of_run
 from nafaudit.report.checklist import items as criteria
 from nafaudit.report.checklist.anchors import _fingerprint
+from nafaudit.report.checklist.of_run import _executions
 from nafaudit.report.checklist.ratios import ratios
 from nafaudit.report.data import collect
 from nafaudit.report.paper import load
@@ -86,19 +89,24 @@ def test_the_criteria_are_the_papers() -> None:
     assert paper.setting("delta_stage2") == criteria.PROMPT_LEVEL
 
 
+def _class_rows(run: Run, executions: int) -> list[ClassRow]:
+    """The class rows of a small run, counted as if it were larger."""
+    rows = classes_of(collect(run).arms).rows
+    return [replace(row, trajectories=executions) for row in rows]
+
+
 def test_executions_per_class_fail_below_1500_and_pass_at_it(tmp_path: Path) -> None:
-    few = _run(tmp_path / "few", {f"p{i}": [1.0] * 20 for i in range(3)})
-    item = _by_number(of_run(collect(few)))[2]
+    run = _run(tmp_path / "few", {f"p{i}": [1.0] * 20 for i in range(3)})
+    item = _by_number(of_run(collect(run)))[2]
     assert (item.answer, item.value) == (Answer.FAIL, 60)
     assert "--trajectories 500" in item.todo
-    many = _run(tmp_path / "many", {f"p{i}": [1.0] * 100 for i in range(15)})
-    assert _by_number(of_run(collect(many)))[2].answer == Answer.PASS
+    assert _executions(_class_rows(run, 1499)).answer == Answer.FAIL
+    assert _executions(_class_rows(run, 1500)).answer == Answer.PASS
 
 
 def test_a_class_above_K_fails_whatever_its_size(tmp_path: Path) -> None:
-    # 15 prompts of 100 that nearly use up their budget: U_EBB must be above K.
-    run = _run(tmp_path / "r", {f"p{i}": [5.0, 4.99] * 50 for i in range(15)})
-    item = _by_number(of_run(collect(run)))[2]
+    run = _run(tmp_path / "r", {"p": [5.0, 4.99] * 20})
+    item = _executions(_class_rows(run, 1500))
     assert item.answer == Answer.FAIL
     assert "above K in 1 of 1 cells" in item.text
 

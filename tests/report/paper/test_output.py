@@ -30,12 +30,13 @@ def test_the_page_is_what_the_code_computes() -> None:
 
 @pytest.mark.parametrize("every", [False, True])
 def test_80_columns_summary_first_disagreements_last(every: bool) -> None:
-    text = as_text(recompute(), counterfactuals(), every=every)
+    result = recompute()
+    text = as_text(result, counterfactuals(), every=every)
     assert max(map(len, text.split("\n"))) <= 80
     first = text.split("\n")[0]
-    assert first.startswith(f"{len(recompute().cells)} cells and claims")
+    assert first.startswith(f"{len(result.cells)} cells and claims")
     tail = text[text.index("disagreements found") :]
-    assert all(point in tail for point in recompute().points)
+    assert all(point in tail for point in result.points)
     assert ("every cell" in text) == every
 
 
@@ -56,8 +57,11 @@ def test_json_counts_and_lists(as_json: dict[str, Any]) -> None:
         assert {"where", "printed", "computed", "text"} <= set(row)
         assert row["printed"] in row["text"]
     assert all(row["why"] and row["where"] for row in data["not_checkable"])
+    assert len(data["figures"]) == 8
+    assert all(Path(path).stat().st_size > 5_000 for path in data["figures"])
 
 
+@pytest.mark.full
 def test_text_and_the_same_eight_figures_again(
     as_json: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
