@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.checks import Facts, judge
@@ -45,6 +45,7 @@ def test_a_budget_that_reaches_half_of_the_passages_says_nothing(
     assert numbers["cap_median"] <= numbers["cap_max"]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=9), st.floats(0, 12))
 def test_the_verdict_is_the_rule(surprisals: list[float], k: float) -> None:
     check = WorthCheck(facts(*surprisals), k)

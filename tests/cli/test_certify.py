@@ -53,6 +53,32 @@ def test_json_is_one_strict_object(directory: Path, safe: str) -> None:
     assert data == {"directory": "c", **json.loads((directory / "c/certificate.json").read_text())}
 
 
+def test_names_from_a_file_are_never_markup_or_control(directory: Path, safe: str) -> None:
+    rows = [{"id": "[red]a\x1b[2J" + "x" * 90, "text": SENTENCES[0]}]
+    (directory / "odd.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = call("certify", "odd.jsonl", "--safe", safe, cwd=directory)
+    assert done.returncode == 0, done.stderr
+    assert "[red]a" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_a_reader_that_goes_away_is_no_fault(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nafaudit.cli.echo import echo
+
+    def gone(text: str) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr("typer.echo", gone)
+    monkeypatch.setattr("os.dup2", lambda *_: None)  # this process still needs its output
+    echo("anything")
+    monkeypatch.setattr("typer.echo", print)
+    echo("still there")
+    assert capfd.readouterr().out == "still there\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

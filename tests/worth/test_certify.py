@@ -15,10 +15,12 @@ from nafaudit.core.debt import DebtRule, most_debt, prefix_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Worth
+from nafaudit.core.passage import ScoredPassage
 from nafaudit.lab.tiny import SENTENCES, build_checkpoint
 from nafaudit.models.anchor import load_anchor
 from nafaudit.store.passages import read_passages_file
 from nafaudit.workload.passages import Passage
+from nafaudit.worth.cards import budget_card, passage_row
 from nafaudit.worth.certify import Certification, CertifySettings, certify
 from nafaudit.worth.files import certificate_json, write_certificate
 
@@ -114,6 +116,7 @@ def test_files_say_the_same_and_are_written_once(done: Certification, tmp_path: 
     for line, row in zip(table, done.rows, strict=True):
         assert float(line["surprisal"]) == row.surprisal
         assert [float(line[f"cap_k{k:g}"]) for k in SETTINGS.k] == list(row.caps)
+        assert [float(line[f"queries_k{k:g}"]) for k in SETTINGS.k] == list(row.queries)
     assert data["cards"][0]["worth"] == done.cards[0].worth
     assert b"<svg" in before[3]
 
@@ -136,6 +139,16 @@ def test_what_is_infinite_stays_json(done: Certification) -> None:
     data = json.loads(json.dumps(certificate_json(odd), allow_nan=False))
     assert data["passages"][0]["surprisal"] == "inf"
     assert data["passages"][0]["window_surprisal"] == "nan"
+
+
+def test_a_forbidden_token_makes_reproduction_impossible_not_a_crash() -> None:
+    passage = ScoredPassage("p", 3, (1.0, math.inf, 2.0))
+    row = passage_row(passage, math.inf, replace(SETTINGS, window=1))
+    card = budget_card(3.0, [row], [passage], replace(SETTINGS, window=1))
+    assert row.caps == (0.0, 0.0, 0.0)
+    assert card.worth == Worth.INFORMATIVE
+    assert (card.queries, card.log10_draws, card.forced_at_most) == (math.inf,) * 3
+    assert (card.windows, card.windows_vacuous) == (3, 2)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from nafaudit.cli.echo import echo
 from nafaudit.core.finding import Worth
+from nafaudit.report.text import cut, name
 
 if TYPE_CHECKING:
     from nafaudit.worth.cards import BudgetCard
@@ -51,7 +53,7 @@ def print_certificate(
         )
         for path in files:
             console.print(str(path), markup=False, soft_wrap=True)
-    typer.echo(captured.get().rstrip())
+    echo(captured.get().rstrip())
 
 
 def _head(console: Console, certification: Certification, where: str) -> None:
@@ -86,7 +88,7 @@ def _card(console: Console, card: BudgetCard, certification: Certification) -> N
          card.log10_draws <= 0 else _power(card.log10_draws)),
         ("K alone is worth the best of", f"{_power(card.log10_best_of)} safe draws"),
         (f"windows of {window}, K = {card.window_budget:g}", f"{reached} windows vacuous"),
-        ("opening tokens a debt can force", f"at most {card.forced_at_most}"),
+        ("opening tokens a debt can force", f"at most {card.forced_at_most:g}"),
     )  # fmt: skip
     for label, text in lines:
         console.print(f"  {label:<36}{text}", markup=False)
@@ -96,12 +98,12 @@ def _table(certification: Certification, most: int) -> Table:
     budgets = certification.settings.k[:_BUDGETS]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("passage", no_wrap=True)
-    for name in ("tokens", "S", "critical k", *(f"k={k:g}" for k in budgets)):
-        table.add_column(name, no_wrap=True, justify="right")
+    for column in ("tokens", "S", "critical k", *(f"k={k:g}" for k in budgets)):
+        table.add_column(column, no_wrap=True, justify="right")
     for row in certification.rows[:most]:
-        name = row.id if len(row.id) <= _ID else row.id[: _ID - 3] + "..."
         table.add_row(
-            name,
+            # Named in somebody's file: never markup, never an escape sequence.
+            Text(cut(name(row.id), _ID)),
             str(row.tokens),
             f"{row.surprisal:.0f}",
             f"{row.critical_k:.2f}",

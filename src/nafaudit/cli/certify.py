@@ -44,7 +44,7 @@ def certify(
     out: Annotated[
         Path | None, typer.Option(help="Directory. Default: certificates/<hash>.")
     ] = None,
-    show: Annotated[int, typer.Option(help="Passages in the table, worst first.")] = 10,
+    show: Annotated[int, typer.Option(min=0, help="Passages in the table, worst first.")] = 10,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
@@ -63,6 +63,7 @@ def certify(
 
     from nafaudit.audit.pairs import named_pair
     from nafaudit.cli.certificate import print_certificate
+    from nafaudit.cli.echo import echo
     from nafaudit.worth.certify import CertifySettings
     from nafaudit.worth.certify import certify as score
     from nafaudit.worth.files import certificate_json, write_certificate
@@ -86,7 +87,7 @@ def certify(
     if as_json:
         import json
 
-        typer.echo(json.dumps({"directory": str(directory), **certificate_json(certification)}))
+        echo(json.dumps({"directory": str(directory), **certificate_json(certification)}, indent=2))
     else:
         print_certificate(certification, where, files, most=show)
 

@@ -64,18 +64,21 @@ def plan(
     settings = load_settings(design, overrides | lists)
 
     from nafaudit.audit.plan import plan as make_plan
+    from nafaudit.cli.echo import echo
 
     made = make_plan(settings, seconds=seconds)
     if as_json:
         import json
 
-        typer.echo(json.dumps(_as_json(made), indent=2))
+        echo(json.dumps(_as_json(made), indent=2))
     else:
         import textwrap
 
+        filled = []
         for line in _as_text(made):
             inner = " " * (len(line) - len(line.lstrip()) + 2)
-            typer.echo(textwrap.fill(line, 79, subsequent_indent=inner))
+            filled.append(textwrap.fill(line, 79, subsequent_indent=inner))
+        echo("\n".join(filled))
 
 
 def _as_text(made: Plan) -> list[str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import typer
 from rich.console import Console
 from rich.table import Table
 
 from nafaudit.checks.verdict import ArmResult, classes_of
+from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
@@ -52,16 +50,11 @@ def show(
         page: The report, if one was written.
     """
     name = source or str(run.path)
-    try:
-        if as_json:
-            more = {"report": str(page)} if page else {}
-            typer.echo(json.dumps(result_json(run, arms, name) | more, indent=2))
-        else:
-            typer.echo(_as_text(run, arms, name) + (f"\nreport: {page}" if page else ""))
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # The reader went away (a pager, head). That must not change the verdict.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if as_json:
+        more = {"report": str(page)} if page else {}
+        echo(json.dumps(result_json(run, arms, name) | more, indent=2))
+    else:
+        echo(_as_text(run, arms, name) + (f"\nreport: {page}" if page else ""))
     return exit_status(arms)
 
 

@@ -17,6 +17,7 @@ from nafaudit.stats.certificate import (
     certify,
     critical_k,
     log_cap,
+    queries_left,
     vacuous,
 )
 
@@ -41,6 +42,7 @@ class PassageRow:
         window_surprisal: S of its least surprising window; NaN if it is shorter than one.
         debt_at_most: The most that a prompt quoting it can owe, whatever the risky model.
         caps: Largest chance of reproduction under each budget, from the smallest up.
+        queries: Queries under each budget after which something is still said.
     """
 
     id: str
@@ -52,6 +54,7 @@ class PassageRow:
     window_surprisal: float
     debt_at_most: float
     caps: tuple[float, ...]
+    queries: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class BudgetCard:
     queries: float
     log10_draws: float
     log10_best_of: float
-    forced_at_most: int
+    forced_at_most: float
 
 
 def passage_row(passage: ScoredPassage, debt: float, settings: CertifySettings) -> PassageRow:
@@ -116,6 +119,7 @@ def passage_row(passage: ScoredPassage, debt: float, settings: CertifySettings) 
         window_surprisal=float(windows.min()) if windows.size else math.nan,
         debt_at_most=debt,
         caps=tuple(cap(surprisal, budgets).tolist()),
+        queries=tuple(queries_left(surprisal, budget) for budget in budgets),
     )
 
 
@@ -155,5 +159,10 @@ def budget_card(
         queries=said.queries,
         log10_draws=said.log10_draws,
         log10_best_of=said.log10_equal,
-        forced_at_most=math.floor(max(row.debt_at_most for row in rows) / k),
+        forced_at_most=_whole(max(row.debt_at_most for row in rows) / k),
     )
+
+
+def _whole(steps: float) -> float:
+    """Whole steps; a token that the safe model forbids makes a debt without end."""
+    return float(math.floor(steps)) if math.isfinite(steps) else steps

@@ -70,14 +70,14 @@ def _check_directory(certification: Certification, directory: Path) -> None:
 
 
 def _csv(certification: Certification) -> str:
-    """One line per passage: its own numbers, then the cap under each budget."""
+    """One line per passage: its own numbers, then cap and queries under each budget."""
     stream = io.StringIO()
-    names = [field.name for field in fields(PassageRow) if field.name != "caps"]
-    budgets = [f"cap_k{k:g}" for k in certification.settings.k]
+    names = [f.name for f in fields(PassageRow) if f.name not in ("caps", "queries")]
+    budgets = [f"{name}_k{k:g}" for name in ("cap", "queries") for k in certification.settings.k]
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*names, *budgets])
     for row in certification.rows:
-        writer.writerow([*(getattr(row, name) for name in names), *row.caps])
+        writer.writerow([*(getattr(row, name) for name in names), *row.caps, *row.queries])
     return stream.getvalue()
 
 
