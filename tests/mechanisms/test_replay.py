@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.draws import gumbel, sound_stream
+from nafaudit.core.draws import gumbel, sound_stream, words
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms import twin
@@ -21,7 +21,14 @@ from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import Replayer, Task, perturbed_best, replay, replay_in
+from nafaudit.mechanisms.replay import (
+    Replayer,
+    Task,
+    _noise_words,
+    perturbed_best,
+    replay,
+    replay_in,
+)
 from tests.mechanisms.tables import TableWorld
 from tests.mechanisms.test_shadow import random_laws
 
@@ -144,3 +151,10 @@ def test_too_many_and_too_few_laws_are_refused() -> None:
         replayer.feed(safe, risky)
     with pytest.raises(ValueError, match="0 of 2 steps"):
         replayer.result()
+
+
+@pytest.mark.parametrize("lanes", [1, 3, 4, 5, 40, 2048])
+def test_noise_is_that_of_the_layout(lanes: int) -> None:
+    stream = sound_stream(1, "t", "p", 3)
+    made = _noise_words(stream, 7, 5, lanes)
+    assert (made == np.stack([words(stream, step, lanes) for step in range(7, 12)])).all()

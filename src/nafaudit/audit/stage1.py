@@ -171,7 +171,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
     seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
     with open_for_writing(path, design, tokenized, vocabulary, ready.workload.sources) as writer:
-        writer.note_session(_session(settings, asdict(seen)))
+        writer.note_session(_session(settings, asdict(seen), checkpoints_of(settings)))
         record_passages(path, pair, settings.decoding, protected_prompts(chosen))
         recorded = writer.run.keys()
         requests = _plan(design, chosen, recorded)
@@ -354,7 +354,9 @@ def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Re
     close_part()
 
 
-def _session(settings: Settings, probe: dict[str, Any]) -> dict[str, Any]:
+def _session(
+    settings: Settings, probe: dict[str, Any], checkpoints: tuple[str, str]
+) -> dict[str, Any]:
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "nafaudit": __version__,
@@ -373,6 +375,10 @@ def _session(settings: Settings, probe: dict[str, Any]) -> dict[str, Any]:
         "variant": settings.variant,
         "delta": settings.delta,
         "probe": probe,
+        # Where `nafaudit verify` looks first; what it finds there must have the design's hashes.
+        "checkpoints": [
+            str(Path(path).resolve()) if Path(path).is_dir() else path for path in checkpoints
+        ],
     }
 
 

@@ -20,6 +20,7 @@ from nafaudit.cli import (
     plan,
     report,
     run,
+    verify,
 )
 from nafaudit.core.errors import NafauditError
 
@@ -45,6 +46,7 @@ def _root(
 
 app.command("run")(run.run)
 app.command("check")(check.check)
+app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("certify")(certify.certify)
 app.command("plan")(plan.plan)

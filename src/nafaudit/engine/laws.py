@@ -59,12 +59,21 @@ class Reader:
         pair: The two models.
         decoding: Its warps.
         numbers: Logits per pass and model, at most, unless one short chunk has more.
+        chunk: Positions per pass; as many as fit unless told.
     """
 
-    def __init__(self, pair: Pair, decoding: Decoding, *, numbers: int = PASS_NUMBERS) -> None:
+    def __init__(
+        self,
+        pair: Pair,
+        decoding: Decoding,
+        *,
+        numbers: int = PASS_NUMBERS,
+        chunk: int | None = None,
+    ) -> None:
         self.pair = pair
         self.decoding = decoding
         self._numbers = numbers
+        self._chunk = chunk
         known = [token is not None for token in pair.vocabulary.tokens]
         self._unknown = ~torch.tensor(known, device=pair.risky.device)
         models = (pair.safe, pair.risky)
@@ -112,7 +121,7 @@ class Reader:
         for row, index in enumerate(batch):
             tokens = texts[index].tokens
             ids[row, : len(tokens)] = torch.tensor(tokens)
-        chunk = max(_LEAST_CHUNK, self._numbers // (self._rows * len(batch)))
+        chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // (self._rows * len(batch)))
         both = [_forward(m, ids, min(chunk, width)) for m in (self.pair.safe, self.pair.risky)]
         for (start, safe), (_, risky) in zip(*both, strict=True):
             for row, index in enumerate(batch):

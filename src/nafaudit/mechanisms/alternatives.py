@@ -200,7 +200,7 @@ def step_scores(
         token: The tokens that were written [steps].
         uniform: The auditor's own uniform numbers [steps], for the PIT.
     """
-    drawn = torch.as_tensor(token, dtype=torch.long, device=law.device).unsqueeze(-1)
+    drawn = torch.from_numpy(np.array(token, np.int64)).to(law.device).unsqueeze(-1)
     logp = _at(law, drawn)
     kind = torch.float64 if law.shape[-1] <= _DOUBLE_UPTO else torch.float32
     step = Step(law.to(kind), safe.to(kind), risky.to(kind), theta.to(kind))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -58,6 +59,28 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
         )
     name = f"{spec}@{source_hash(plugin)}:debt={debt.definition},n={debt.n}"
     return Mechanism(name, Guarded(rule, spec), ledger, debt)
+
+
+def recorded_mechanism(name: str) -> Mechanism:
+    """Returns the mechanism that a design recorded under this name.
+
+    Raises:
+        InputError: It is not known here, or a plug-in's source is another one now.
+    """
+    found = re.fullmatch(r"(.+?)(?:@[0-9a-f]+)?:debt=([a-z]+),n=(\d+)", name)
+    if found is None:
+        raise InputError(
+            f"the run was made by {name!r}, which says neither its rule nor its debt, so it "
+            "cannot be recomputed."
+        )
+    spec, definition, n = found.groups()
+    made = mechanism(spec, DebtRule(int(n), definition))  # type: ignore[arg-type]
+    if made.name != name:
+        raise InputError(
+            f"the run was made by {name!r}; here {spec!r} is {made.name!r}. Restore the source "
+            "that the run was made with."
+        )
+    return made
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.core.draws import Stream, uniforms, words
+from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment, is_baseline
 from nafaudit.core.replayed import Replayed
@@ -243,21 +243,34 @@ def perturbed_best(
         tokens: The tokens that were written.
     """
     rows = np.arange(len(laws))
-    raw = np.stack([words(stream, first + row, laws.shape[1]) for row in range(len(laws))])
-    u = uniforms(raw)
-    mass = np.exp(laws)
-    with np.errstate(divide="ignore"):
-        own = np.log(-np.log(u[rows, tokens]))
+    raw = _noise_words(stream, first, *laws.shape)
+    own = np.log(-np.log(uniforms(raw[rows, tokens])))
+    with np.errstate(divide="ignore", under="ignore"):
         score = laws[rows, tokens] - own
-        bound = mass[rows, tokens] * np.exp(-own) * (1 - 1e-9)
-        mass /= 1.0 - u
-        where, rival = np.nonzero(mass >= bound[:, None])
-        scores = laws[where, rival] - np.log(-np.log(u[where, rival]))
+        bound = (np.exp(score) * (1 - 1e-4) * 2.0**-64).astype(np.float32)
+        # Single precision will do to find the candidates: ~raw is 1 - u in units of 2^-64.
+        mass = np.exp(laws.astype(np.float32))
+        where, rival = np.nonzero(mass >= (~raw).astype(np.float32) * bound[:, None])
+        scores = laws[where, rival] - np.log(-np.log(uniforms(raw[where, rival])))
     order = np.lexsort((scores, where))
     last = np.flatnonzero(np.diff(where[order], append=len(laws)))
     best = order[last]
     gaps = np.maximum(scores[best] - np.where(np.isneginf(score), -np.inf, score), 0.0)
     return rival[best], gaps
+
+
+def _noise_words(stream: Stream, first: int, steps: int, lanes: int) -> NDArray[np.uint64]:
+    """`words` of consecutive steps, from one generator that is moved from step to step."""
+    generator = np.random.Philox(
+        key=np.array(stream.words, dtype=np.uint64),
+        counter=np.array([0, first, 0, 0], dtype=np.uint64),
+    )
+    raw = np.empty((steps, lanes), np.uint64)
+    blocks = -(-lanes // 4)
+    for row in raw:
+        row[:] = generator.random_raw(lanes)
+        generator.advance((1 << 64) - blocks)
+    return raw
 
 
 def replay(mechanism: Mechanism, task: Task, safe: Tensor, risky: Tensor) -> Replayed:

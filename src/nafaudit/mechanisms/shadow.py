@@ -6,12 +6,12 @@ with a run, and the tests hold it to the twin.
 
 psi(theta) = log sum_v p_s(v) exp(theta l(v)) with l = log p_r - log p_s over the common support,
 and D(theta) = KL(p_theta || p_s) = theta psi'(theta) - psi(theta), which grows with theta. The
-root of D = k_t is found by false position on sqrt(D), which is nearly linear, kept inside a
-bracket (the Illinois rule); whatever it does not settle is bisected.
+root of D = k_t is bracketed, and sought where a parabola says.
 """
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ _NEG_INF = -math.inf
 # An allowance below this counts as none: that is part of the promise, not of the solver.
 _NOTHING = 1e-10
 _EXACT = 1e-11
+_TINY = 1e-280
 _MOST_ITERATIONS = 120
 
 
@@ -73,8 +74,7 @@ class ShadowAnchored:
         if rows.numel():
             curve = _Curve(safe[rows], risky[rows])
             # Laws that share no token have no mixture to serve.
-            mixed = curve(theta[rows], torch.arange(len(rows), device=rows.device))
-            charge[rows] = torch.where(curve.meets, mixed, math.nan)
+            charge[rows] = torch.where(curve.meets, curve(theta[rows])[0], math.nan)
         return charge
 
 
@@ -84,19 +84,35 @@ class _Curve:
     def __init__(self, safe: Tensor, risky: Tensor) -> None:
         shared = (safe > _NEG_INF) & (risky > _NEG_INF)
         self.safe = safe
-        self.base = safe if shared.all() else torch.where(shared, safe, _NEG_INF)
-        self.ratio = torch.where(shared, risky - safe, 0.0)
         self.meets = shared.any(dim=-1)
+        if shared.all():
+            self.base, self.ratio = safe, risky - safe
+        else:
+            self.base = torch.where(shared, safe, _NEG_INF)
+            self.ratio = torch.where(shared, risky - safe, 0.0)
 
-    def __call__(self, theta: Tensor, rows: Tensor) -> Tensor:
-        base, ratio = self.base[rows], self.ratio[rows]
-        tilted = torch.addcmul(base, theta.unsqueeze(-1), ratio)
-        top = tilted.amax(dim=-1, keepdim=True)
-        mass = torch.exp(tilted - top)
+    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """D(theta), and its slope theta Var_theta[l]."""
+        tilted = torch.addcmul(self.base, theta.unsqueeze(-1), self.ratio)
+        top = torch.zeros_like(theta)
+        mass = torch.exp(tilted)
         total = mass.sum(dim=-1)
-        mean: Tensor = torch.linalg.vecdot(mass, ratio) / total
-        psi = torch.log(total) + top.squeeze(-1)
-        return (theta * mean - psi).clamp_min(0.0)
+        if (total < _TINY).any():  # laws so far apart that their product underflows
+            top = tilted.amax(dim=-1)
+            mass = torch.exp(tilted - top.unsqueeze(-1))
+            total = mass.sum(dim=-1)
+        weighted = mass * self.ratio
+        mean = weighted.sum(dim=-1) / total
+        square: Tensor = torch.linalg.vecdot(weighted, self.ratio) / total
+        spent = theta * mean - torch.log(total) - top
+        return spent.clamp_min(0.0), theta * (square - mean**2)
+
+    def only(self, rows: Tensor) -> _Curve:
+        """The same for some of the rows."""
+        part = copy.copy(self)
+        part.safe, part.meets = self.safe[rows], self.meets[rows]
+        part.base, part.ratio = self.base[rows], self.ratio[rows]
+        return part
 
     def law(self, theta: Tensor) -> tuple[Tensor, Tensor]:
         """The served law and its charge; the safe law where theta is 0."""
@@ -109,35 +125,36 @@ class _Curve:
 
 
 def _root(curve: _Curve, allowance: Tensor, cost: Tensor) -> Tensor:
-    """The largest theta in [0, 1) with D(theta) <= allowance, row by row."""
+    """The largest theta in [0, 1) with D(theta) <= allowance, row by row.
+
+    D lies on a parabola through 0 near the root, so the next trial is where such a parabola with
+    the value and the slope of this one meets the allowance; a trial that leaves the bracket, and
+    every eighth, is its middle. A little below the allowance is aimed at, to come out feasible.
+    """
     found = torch.zeros_like(allowance)
     rows = curve.meets.nonzero().squeeze(-1)
-    goal = torch.sqrt(allowance[rows])
-    low, high = torch.zeros_like(goal), torch.ones_like(goal)
-    below, above = -goal, torch.sqrt(cost[rows]) - goal
-    side = torch.zeros_like(goal)
+    part = curve.only(rows)
+    limit = allowance[rows]
+    low, high = torch.zeros_like(limit), torch.ones_like(limit)
+    theta = torch.sqrt(limit / cost[rows]).clamp(1e-6, 1 - 1e-6)
     for iteration in range(_MOST_ITERATIONS):
         if not rows.numel():
             break
-        middle = (low + high) / 2
-        chord = low - below * (high - low) / (above - below)
-        good = (chord > low) & (chord < high) & (iteration % 8 != 7)
-        theta = torch.where(good, chord, middle)
-        spent = curve(theta, rows)
-        miss = torch.sqrt(spent) - goal
-        fits = spent <= allowance[rows]
-        # Illinois: an end that stays put counts half, so that the chord lets go of it.
-        above = torch.where(fits, torch.where(side > 0, above / 2, above), miss)
-        below = torch.where(fits, miss, torch.where(side < 0, below / 2, below))
-        side = torch.where(fits, 1.0, -1.0)
+        spent, slope = part(theta)
+        fits = spent <= limit
         low, high = torch.where(fits, theta, low), torch.where(fits, high, theta)
         found[rows] = low
-        close = fits & (allowance[rows] - spent <= _EXACT * (1 + allowance[rows]))
-        open_ = ~(close | (high - low <= 1e-15))
-        if not open_.all():
-            keep = open_.nonzero().squeeze(-1)
-            rows, goal, low, high = rows[keep], goal[keep], low[keep], high[keep]
-            below, above, side = below[keep], above[keep], side[keep]
+        near = fits & (limit - spent <= _EXACT * (1 + limit))
+        going = (~(near | (high - low <= 1e-15))).nonzero().squeeze(-1)
+        if len(going) < len(rows):
+            rows, limit, low, high = rows[going], limit[going], low[going], high[going]
+            theta, spent, slope = theta[going], spent[going], slope[going]
+            part = part.only(going)
+        aim = limit - _EXACT * (1 + limit) / 2
+        root = torch.sqrt(spent)
+        trial = theta + (torch.sqrt(aim.clamp_min(0.0)) - root) * 2 * root / slope
+        good = (trial > low) & (trial < high) & (iteration % 8 != 7)  # NaN is not
+        theta = torch.where(good, trial, (low + high) / 2)
     return found
 
 

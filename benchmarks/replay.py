@@ -1,0 +1,106 @@
+"""What a verification costs beside the decoding it verifies, in one process.
+
+    python benchmarks/replay.py [prompts] [trajectories]
+
+Prints one JSON object. Processor time, one thread; loading the models is in neither number.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+import torch
+
+from nafaudit.audit.pairs import named_pair
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import sound_stream
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.laws import Reader
+from nafaudit.engine.replay import Written, replay_written
+from nafaudit.mechanisms.alternatives import step_scores
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.models.pair import load_pair
+
+BUDGETS = (0.0, 0.25, 1.0, 10.0, float("inf"))
+LENGTH = 200
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """Result and processor seconds."""
+    start = time.process_time()
+    done = work()
+    return done, time.process_time() - start
+
+
+def main(prompts: int, trajectories: int) -> None:
+    """Decodes the lab's first prompts at every budget, then replays what was written."""
+    torch.set_num_threads(1)
+    named = named_pair("lab")
+    pair = load_pair(*named.locate())
+    texts = named.workload().prompts[:prompts]
+    ids = {p.id: tuple(pair.tokenizer(p.text)["input_ids"]) for p in texts}
+    rows = {
+        name: tuple(
+            RowRequest(k, j, sound_stream(0, "bench", name, j))
+            for j in range(trajectories)
+            for k in BUDGETS
+        )
+        for name in ids
+    }
+    requests = [PromptRequest(name, tokens, rows[name]) for name, tokens in ids.items()]
+    rule, decoding = mechanism("anchored", DebtRule()), Decoding(max_new_tokens=LENGTH)
+    width = -(-(max(map(len, ids.values())) + LENGTH) // 64) * 64
+    decoder = Decoder(pair, rule, decoding, width=width, batch=32)
+    records, decoded = timed(lambda: list(decoder.decode(requests)))
+    written = [
+        Written(
+            r.key,
+            ids[r.key.prompt],
+            r.steps.token,
+            r.stopped,
+            sound_stream(0, "bench", r.key.prompt, r.key.trajectory),
+            r.steps.theta,
+        )
+        for r in records
+    ]
+    tokens = {w.key: w.tokens for w in written}
+
+    def score(key: Any, first: int, served: Any, safe: Any, risky: Any) -> None:
+        part = tokens[key][first : first + len(safe)]
+        step_scores(served.law, safe, risky, served.theta, part, np.full(len(part), 0.5))
+
+    reader = Reader(pair, decoding)
+    seconds, replayed = timed(lambda: list(replay_written(reader, rule, written)))[::-1]
+    scored = timed(lambda: list(replay_written(reader, rule, written, score)))[1]
+    count = sum(len(r) for r in records)
+    report = {
+        "tokens": count,
+        "different texts": len({(w.prompt, w.tokens.tobytes()) for w in written}),
+        "of": len(written),
+        "decoding_us_per_token": 1e6 * decoded / count,
+        "replay_us_per_token": 1e6 * seconds / count,
+        "replay_and_sampler_us_per_token": 1e6 * scored / count,
+        "replay_over_decoding": seconds / decoded,
+        "largest_charge_deviation": max(
+            float(np.abs(r.trajectory.steps.charge - c.steps.charge).max())
+            for r in replayed
+            for c in records
+            if c.key == r.trajectory.key
+        ),
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main(*(int(a) for a in [*sys.argv[1:], "12", "2"][:2]))

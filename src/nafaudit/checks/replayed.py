@@ -1,0 +1,249 @@
+"""Are the logged numbers true? Claimed against replayed, quantity by quantity.
+
+A replay runs another kernel than the decoder did, so equal numbers differ in their last digits. By
+how much is measured on the pair at hand (`Levels`), not assumed: below `warn` is noise, above
+`fail` is not, and what lies between is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.checks.check import Worst
+from nafaudit.core.finding import Answer, Finding, Kept, Witness
+from nafaudit.core.replayed import Replayed
+from nafaudit.core.trajectory import Key, Trajectory
+
+Array = NDArray[np.float64]
+
+QUANTITIES: Mapping[str, str] = {
+    "debt": "prefix debt",
+    "allowance": "allowance, from the replayed charges",
+    "charge": "charge of each step",
+    "theta": "weight, as the charge that it implies",
+    "served": "log p_served of the token",
+    "safe": "log p_safe of the token",
+    "risky": "log p_risky of the token",
+    "spend": "charges summed up to each step",
+    "token": "score missing to the best token",
+    "end": "stop token and length (0 right, 1 wrong)",
+}
+# Of what the noise of a pair was measured to be; a quantity seen on a few thousand steps is
+# exceeded several times over on a million.
+WARN, FAIL = 8.0, 40.0
+# Noise below this is the rounding of a record (float32) and of sums.
+_LEAST_NOISE = 5e-6
+# A token whose perturbed score is this close to the best may have been the best.
+TOKEN_SLACK = 1e-4
+
+
+@dataclass(frozen=True)
+class Level:
+    """From where on a deviation is remarkable, and from where on it refutes the claim."""
+
+    warn: float
+    fail: float
+
+
+Levels = Mapping[str, Level]
+
+# bfloat16 is off by up to 6e-3 nats in a step and by 1e-4 of a sum, which is harmless; what a
+# wrong rule is off by is more than this somewhere.
+FOREIGN_STEP = Level(1e-3, 0.05)
+FOREIGN_SUM = Level(1e-3, 0.02)
+
+
+def levels(noise: Mapping[str, float], *, foreign: bool = False) -> dict[str, Level]:
+    """Turns measured noise into levels; quantities that were not measured get the least.
+
+    Args:
+        noise: Largest difference seen between two replays, by quantity.
+        foreign: True for claims of other people's code, which may round to bfloat16.
+    """
+    found = {}
+    for name in QUANTITIES:
+        unit = max(_LEAST_NOISE, noise.get(name, 0.0))
+        warn, fail = WARN * unit, FAIL * unit
+        if foreign:
+            sums = name in ("debt", "allowance", "spend")
+            least = FOREIGN_SUM if sums else FOREIGN_STEP
+            warn, fail = max(warn, least.warn), max(fail, least.fail)
+        found[name] = Level(warn, fail)
+    served = found["served"]
+    found["token"] = Level(max(TOKEN_SLACK, served.warn), max(TOKEN_SLACK, served.fail))
+    found["end"] = Level(0.5, 0.5)
+    return found
+
+
+def deviations(
+    claimed: Trajectory, second: Replayed, *, stops: frozenset[int], limit: int = 0
+) -> dict[str, Array]:
+    """How far each claim is from the replay, step by step; NaN where nothing is claimed.
+
+    Nats are divided by 1 plus the size of the number, as rounding grows with it.
+
+    Args:
+        claimed: The record.
+        second: The replay of its tokens.
+        stops: Ids that end a row.
+        limit: Length limit T; 0 if not known.
+    """
+    steps, again = claimed.steps, second.trajectory.steps
+    spent = np.cumsum(again.charge)
+    size = 1 + np.where(np.isfinite(spent), spent, 0.0)
+    charge = 1 + np.where(np.isfinite(again.charge), again.charge, 0.0)
+    found = {
+        "debt": _gap([claimed.debt], [second.trajectory.debt]) / (1 + second.trajectory.debt),
+        "allowance": _gap(steps.allowance, again.allowance) / size,
+        "charge": _gap(steps.charge, again.charge) / charge,
+        "theta": _gap(second.implied, again.charge) / charge,
+        "spend": _gap(np.cumsum(steps.charge), spent) / size,
+        "token": second.shortfall,
+        "end": np.array([_ends_wrongly(claimed, stops, limit)]),
+    }
+    if np.isnan(second.implied).all():
+        found["theta"] = _gap(steps.theta, again.theta)
+    for name in ("served", "safe", "risky"):
+        again_logp = getattr(again, name).astype(np.float64)
+        scale = 1 + np.where(np.isfinite(again_logp), np.abs(again_logp), 0.0)
+        found[name] = _gap(getattr(steps, name), again_logp) / scale
+    return found
+
+
+def _gap(one: object, other: object) -> Array:
+    """|one - other|; equal infinities agree, NaN stays NaN."""
+    a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(a == b, 0.0, np.abs(a - b)))
+
+
+def _ends_wrongly(claimed: Trajectory, stops: frozenset[int], limit: int) -> float:
+    tokens = claimed.steps.token.tolist()
+    stopped = bool(tokens) and tokens[-1] in stops
+    wrong = stopped != claimed.stopped or any(token in stops for token in tokens[:-1])
+    if limit:
+        wrong |= len(tokens) > limit or (not stopped and len(tokens) < limit)
+    return float(wrong)
+
+
+@dataclass
+class _Largest:
+    """The largest deviation of one quantity, and the first that fails."""
+
+    worst: Worst = field(default_factory=Worst)
+    first: Witness | None = None
+    compared: int = 0
+
+    def see(self, key: Key, values: Array, fail: float) -> None:
+        known = np.flatnonzero(~np.isnan(values))
+        self.compared += known.size
+        if not known.size:
+            return
+        at = int(known[np.argmax(values[known])])
+        self.worst.offer(float(values[at]), key, at)
+        over = np.flatnonzero(values > fail)
+        if over.size and (self.first is None or key < self.first.key):
+            self.first = Witness(key, int(over[0]))
+
+
+@dataclass
+class Comparison:
+    """Sees every record beside its replay, then answers.
+
+    Attributes:
+        levels: What is noise and what is not, for this pair.
+        stops: Ids that end a row.
+        limit: Length limit T; 0 if not known.
+        own: True for records of our own engine, which leave nothing out.
+    """
+
+    levels: Levels
+    stops: frozenset[int]
+    limit: int = 0
+    own: bool = True
+    seen: dict[str, _Largest] = field(
+        default_factory=lambda: {name: _Largest() for name in QUANTITIES}
+    )
+    trajectories: int = 0
+    overspent: int = 0
+    excess: Worst = field(default_factory=Worst)
+
+    def see(self, claimed: Trajectory, second: Replayed) -> None:
+        """Compares one record with its replay."""
+        self.trajectories += 1
+        found = deviations(claimed, second, stops=self.stops, limit=self.limit)
+        for name, values in found.items():
+            # A record of ours that lacks a number is as wrong as one can be.
+            missing = self.own and name in ("debt", "allowance", "charge", "safe", "spend")
+            used = np.where(np.isnan(values), math.inf, values) if missing else values
+            self.seen[name].see(claimed.key, used, self.levels[name].fail)
+        self._budget(claimed.key, second)
+
+    def _budget(self, key: Key, second: Replayed) -> None:
+        """True spend at the claimed weights, or at the replayed ones, against the grant."""
+        charge = second.trajectory.steps.charge
+        if math.isinf(key.k) or not charge.size:
+            return
+        spent = np.cumsum(np.where(np.isnan(second.implied), charge, second.implied))
+        limit = np.maximum(second.granted, 0.0)
+        # Each step may be off by its own noise, so a sum of them by more.
+        slack = self.levels["spend"].fail * (1 + limit) * np.sqrt(np.arange(1, spent.size + 1))
+        excess = spent - limit
+        if (excess > slack).any():
+            self.overspent += 1
+            at = int(np.argmax(excess > slack))
+            self.excess.offer(float(excess[at]), key, at)
+
+    @property
+    def deviation(self) -> dict[str, dict[str, float]]:
+        """The largest deviation of every quantity beside its levels; NaN if not compared."""
+        return {
+            name: {
+                "max": seen.worst.value if seen.compared else math.nan,
+                "warn": self.levels[name].warn,
+                "fail": self.levels[name].fail,
+            }
+            for name, seen in self.seen.items()
+        }
+
+    @property
+    def first(self) -> Witness | None:
+        """The first prompt, trajectory and step at which a claim fails."""
+        found = [seen.first for seen in self.seen.values() if seen.first is not None]
+        return min(found, key=lambda witness: (witness.key, witness.step), default=None)
+
+    def findings(self) -> list[Finding]:
+        """One per quantity, and one on the budget as replayed."""
+        return [*(self._finding(name) for name in QUANTITIES), self._budget_finding()]
+
+    def _finding(self, name: str) -> Finding:
+        seen, level = self.seen[name], self.levels[name]
+        check, what = f"replay: {name}", QUANTITIES[name]
+        if not seen.compared:
+            return Finding(check, Answer.UNKNOWN, math.nan, f"{what}: nothing is claimed of it")
+        worst = seen.worst.value
+        numbers = {"max": worst, "warn": level.warn, "fail": level.fail}
+        text = f"{what}: off by at most {worst:.2g} (warn {level.warn:.1g}, fail {level.fail:.1g})"
+        if worst > level.fail:
+            return Finding(check, Answer.FAILED, worst, text, seen.first, numbers)
+        verdict = Answer.SUSPECT if worst > level.warn else Answer.FINE
+        witness = seen.worst.witness if verdict == Answer.SUSPECT else None
+        return Finding(check, verdict, worst, text, witness, numbers)
+
+    def _budget_finding(self) -> Finding:
+        n = self.trajectories
+        if self.overspent:
+            text = (
+                f"{self.overspent} of {n} trajectories truly spend more than they were granted, "
+                f"the worst by {self.excess.value:.3g} nats"
+            )
+            return Finding(
+                "replay: budget", Kept.VIOLATED, self.overspent, text, self.excess.witness
+            )
+        text = f"0 of {n} trajectories truly spend more than they were granted"
+        return Finding("replay: budget", Kept.WITHIN if n else Kept.INCONCLUSIVE, 0, text)

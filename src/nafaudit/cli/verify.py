@@ -1,0 +1,108 @@
+"""`nafaudit verify`: are the logged numbers true?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def verify(
+    run: Annotated[
+        Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
+    ] = None,
+    sample: Annotated[int, typer.Option(help="Replay so many trajectories; 0: all.")] = 0,
+    sampler: Annotated[
+        int | None,
+        typer.Option(
+            help="Trajectories per budget for the sampler tests; 0: none. Default: 20, or 60 where "
+            "draws are not our own."
+        ),
+    ] = None,
+    pair: Annotated[str | None, typer.Option(help="A registered pair.")] = None,
+    safe: Annotated[str | None, typer.Option(help="Safe checkpoint, if it moved.")] = None,
+    risky: Annotated[str | None, typer.Option(help="Risky checkpoint, if it moved.")] = None,
+    device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
+    threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
+    debt: Annotated[
+        str | None, typer.Option(help="Of an imported log: positives or official.")
+    ] = None,
+    prefix_n: Annotated[
+        int | None, typer.Option(help="Of an imported log: prompt tokens in the debt; 0: none.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Of an imported log.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="Of an imported log.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Are the logged numbers true? Recomputes each from the models, and the tokens from the draws.
+
+    Nothing but the models' forward pass is shared with what wrote the run. The result is kept in
+    RUN/verify.json. Exit status: 0 true, 1 refuted, 3 nothing could be replayed.
+
+    Example: nafaudit verify --sample 200
+    """
+    import json
+
+    from nafaudit.cli.show import latest_run
+    from nafaudit.core.errors import InputError
+    from nafaudit.store.run import Run
+
+    source = Run(run or latest_run())
+    log_only = {
+        "debt": debt,
+        "prefix-n": prefix_n,
+        "temperature": temperature,
+        "repetition-penalty": repetition_penalty,
+    }
+    given = [name for name, value in log_only.items() if value is not None]
+    if given and source.design["identity"]["protocol"] != "imported":
+        raise InputError(f"--{given[0]} is for imported logs; this run's design says it already.")
+
+    import torch
+
+    from nafaudit.audit.verify import VerifyOptions, verify_run
+    from nafaudit.core.debt import DebtRule
+    from nafaudit.core.design import Decoding
+    from nafaudit.report.verification import verification_json, verification_text
+    from nafaudit.store.verification import write_verification
+
+    options = VerifyOptions(
+        sample=sample,
+        scored=sampler,
+        pair=pair,
+        safe=safe,
+        risky=risky,
+        device=device,
+        debt=DebtRule(5 if prefix_n is None else prefix_n, debt or "positives"),  # type: ignore[arg-type]
+        decoding=Decoding(
+            temperature=1.0 if temperature is None else temperature,
+            repetition_penalty=1.0 if repetition_penalty is None else repetition_penalty,
+        ),
+    )
+    if threads < 1:
+        raise InputError(f"threads must be at least 1, got {threads}.")
+    torch.set_num_threads(threads)
+    found = verify_run(source, options, _progress(quiet))
+    data = verification_json(found, str(source.path), source.design["hash"])
+    path = write_verification(source, data)
+    if as_json:
+        typer.echo(json.dumps(data | {"file": str(path)}, indent=2))
+    else:
+        typer.echo(f"{verification_text(found)}\nresult: {path}")
+    raise typer.Exit(found.exit_status)
+
+
+def _progress(quiet: bool) -> Callable[[int, int], None]:
+    """One line per group of trajectories, rewritten on a terminal."""
+    end = "\r" if sys.stderr.isatty() else "\n"
+
+    def show(done: int, of: int) -> None:
+        if not quiet:
+            sys.stderr.write(f"replayed {done}/{of} trajectories" + ("\n" if done == of else end))
+            sys.stderr.flush()
+
+    return show

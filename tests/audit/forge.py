@@ -1,0 +1,59 @@
+"""Forged copies of a run: one number altered, every checksum right."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store import parts
+from nafaudit.store.run import Run
+
+Edit = Callable[[Trajectory], Trajectory]
+
+
+def forge(source: Path, target: Path, key: Key, edit: Edit) -> Path:
+    """Copies a run and rewrites one trajectory of it."""
+    shutil.copytree(source, target)
+    journal = []
+    for entry in Run(target).journal():
+        path = target / "parts" / entry["part"]
+        records = list(parts.decode(path.read_bytes()))
+        content = parts.encode([edit(t) if t.key == key else t for t in records])
+        path.write_bytes(content)
+        journal.append(entry | {"sha256": hashlib.sha256(content).hexdigest()})
+    lines = "".join(json.dumps(entry) + "\n" for entry in journal)
+    (target / "journal.jsonl").write_text(lines)
+    return target
+
+
+def with_step(step: int, **values: Any) -> Edit:
+    """Changes numbers of one step; a value may be a function of the old one."""
+
+    def edit(trajectory: Trajectory) -> Trajectory:
+        columns = {}
+        for name, value in values.items():
+            column = getattr(trajectory.steps, name).copy()
+            column[step] = value(column[step]) if callable(value) else value
+            columns[name] = column
+        return replace(trajectory, steps=replace(trajectory.steps, **columns))
+
+    return edit
+
+
+def with_debt(change: float) -> Edit:
+    """Changes the debt, and every allowance with it, as a careful forger would."""
+
+    def edit(trajectory: Trajectory) -> Trajectory:
+        allowance = np.maximum(trajectory.steps.allowance - change, 0.0)
+        steps = replace(trajectory.steps, allowance=allowance)
+        return replace(trajectory, debt=trajectory.debt + change, steps=steps)
+
+    return edit
