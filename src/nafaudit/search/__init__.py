@@ -1,0 +1,24 @@
+"""Stage 2: the search for prompts that drive spend to the budget.
+
+The parts are small and know no file and no model: numbers in, decisions out.
+
+* `candidate`: the nouns. A proposer is asked, and told through the parents it is given.
+* `propose`, `operators`: which prompts to try next; two controls that a search must beat.
+* `filters`: which proposals are new and of a fair length.
+"""
+
+from nafaudit.search.candidate import Candidate, Parent, Proposer
+from nafaudit.search.filters import Admission, LengthWindow, admit
+from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
+
+__all__ = [
+    "Admission",
+    "Candidate",
+    "LengthWindow",
+    "LocalProposer",
+    "Parent",
+    "Proposer",
+    "RandomProposer",
+    "SeedsProposer",
+    "admit",
+]

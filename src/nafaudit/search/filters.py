@@ -1,0 +1,160 @@
+"""Which proposals are worth a trajectory: new, and neither too short nor too long.
+
+What is dropped is counted by reason, so that no stage of a search loses prompts in silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from nafaudit.core.errors import InputError
+from nafaudit.overlap.words import ngrams, words_of
+from nafaudit.search.candidate import Candidate
+
+GRAM = 4
+NEAR = 0.92
+"""A 4-gram Jaccard similarity from which on two prompts count as one (the paper's code)."""
+
+Grams = frozenset[tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class LengthWindow:
+    """How many tokens a prompt may have, both ends included."""
+
+    least: int = 20
+    most: int = 250
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise InputError(
+                f"a length window needs 1 <= least <= most, got {self.least} and {self.most}."
+            )
+
+
+@dataclass(frozen=True)
+class Admission:
+    """What came through, and what happened to the rest.
+
+    Attributes:
+        kept: Candidates that are new and fit the window, in the order given.
+        empty: Nothing but white space.
+        exact: The same text as an earlier one, case and white space apart.
+        near: Nearly the same text as an earlier one.
+        short: Fewer tokens than the window allows.
+        long: More tokens than it allows.
+    """
+
+    kept: tuple[Candidate, ...]
+    empty: int = 0
+    exact: int = 0
+    near: int = 0
+    short: int = 0
+    long: int = 0
+
+    @property
+    def after_length(self) -> int:
+        """How many passed both filters; the paper's name."""
+        return len(self.kept)
+
+    @property
+    def after_dedup(self) -> int:
+        """How many were new; the paper's name."""
+        return self.after_length + self.short + self.long
+
+    @property
+    def raw(self) -> int:
+        """How many were proposed."""
+        return self.after_dedup + self.empty + self.exact + self.near
+
+
+def canonical(text: str) -> str:
+    """Lower-cased, with single spaces."""
+    return " ".join(words_of(text))
+
+
+def grams_of(text: str) -> Grams:
+    """All 4-grams of words; a text of fewer words is one gram, and none has no gram."""
+    words = words_of(text)
+    return ngrams(words, GRAM) or frozenset([tuple(words)] if words else [])
+
+
+def jaccard(a: Grams, b: Grams) -> float:
+    """Shared grams over all grams; 0 if there are none."""
+    shared = len(a & b)
+    return shared / (len(a) + len(b) - shared) if shared else 0.0
+
+
+class _Seen:
+    """Texts so far, ready to be compared with many more."""
+
+    def __init__(self, near: float) -> None:
+        self.near = near
+        self.texts: set[str] = set()
+        self.grams: list[Grams] = []
+
+    def add(self, text: str) -> None:
+        self.texts.add(text)
+        self.grams.append(grams_of(text))
+
+    def has_near(self, text: str) -> bool:
+        grams = grams_of(text)
+        # Jaccard is at most the ratio of the sizes, which is cheaper to look at.
+        return any(
+            self.near * max(len(grams), len(old)) <= min(len(grams), len(old))
+            and jaccard(grams, old) >= self.near
+            for old in self.grams
+        )
+
+
+def admit(
+    candidates: Sequence[Candidate],
+    history: Iterable[str],
+    tokens: Callable[[str], int],
+    window: LengthWindow | None = None,
+    near: float = NEAR,
+) -> Admission:
+    """Drops what was seen before, then what does not fit the window.
+
+    A candidate that is new but too long still makes its copies duplicates, as in the paper.
+
+    Args:
+        candidates: In order of preference: of two that agree, the first stays.
+        history: Texts that were tried before.
+        tokens: Counts the tokens of a text, special ones included.
+        window: Allowed lengths; the paper's if None.
+        near: 4-gram Jaccard similarity from which on two texts count as one.
+    """
+    if not 0 < near <= 1:
+        raise InputError(f"the near-duplicate limit must be in (0, 1], got {near}.")
+    window, seen = window or LengthWindow(), _Seen(near)
+    for text in history:
+        seen.add(canonical(text))
+    kept: list[Candidate] = []
+    dropped = dict.fromkeys(("empty", "exact", "near", "short", "long"), 0)
+    for candidate in candidates:
+        reason = _reason(candidate.text, seen, tokens, window)
+        if reason:
+            dropped[reason] += 1
+        else:
+            kept.append(candidate)
+    return Admission(tuple(kept), **dropped)
+
+
+def _reason(
+    text: str, seen: _Seen, tokens: Callable[[str], int], window: LengthWindow
+) -> str | None:
+    """Why a text is dropped; remembers it if it is new."""
+    plain = canonical(text)
+    if not plain:
+        return "empty"
+    if plain in seen.texts:
+        return "exact"
+    if seen.has_near(plain):
+        return "near"
+    seen.add(plain)
+    count = tokens(text)
+    if count < window.least:
+        return "short"
+    return "long" if count > window.most else None
