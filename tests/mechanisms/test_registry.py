@@ -15,6 +15,7 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Banking
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import CARDS
+from nafaudit.mechanisms.sequences import RULES
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.registry import BUILDERS, mechanism
@@ -105,7 +106,7 @@ HERE = "tests.mechanisms.test_registry"
 
 
 def test_every_mechanism_has_a_card() -> None:
-    assert [card.name for card in CARDS] == list(BUILDERS)
+    assert [card.name for card in CARDS] == [*BUILDERS, *RULES]
 
 
 def test_names_carry_what_decides_a_record() -> None:

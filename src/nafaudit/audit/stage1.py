@@ -33,7 +33,9 @@ from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.probe import probe
+from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
 from nafaudit.store.files import interrupts_deferred
@@ -109,7 +111,7 @@ class Prepared:
 def prepare(settings: Settings) -> Prepared:
     """Reads the prompts and loads the models; whatever is wrong is said before a model loads."""
     workload = workload_of(settings)
-    mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
+    mechanism = _mechanism(settings)
     safe, risky = checkpoints_of(settings)
     # The paper says that prompts are split by the risky model's tokenizer; its code does not.
     tokenizer = load_tokenizer(risky if settings.variant == "text" else safe)
@@ -179,10 +181,22 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         resumed = design.extent.size - total
         running = Utilisation(Facts(mechanism.ledger))
         reporter = _Reporter(report, running, resumed, total + resumed, settings.max_new_tokens)
-        if isinstance(source, _Engine):
+        if isinstance(source, _Engine) and isinstance(source.decoder, Decoder):
             source.decoder.watch = reporter.step
         _record(source.decode(requests, writer.note_fault), writer, reporter)
     return Outcome(writer.run, seen.batch_free)
+
+
+def _mechanism(settings: Settings) -> Mechanism:
+    mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
+    if not isinstance(mechanism, SequenceMechanism):
+        return mechanism
+    if settings.decoder is not None:
+        raise InputError(
+            f"a decoder is held to the law of every step, which {settings.mechanism} does not "
+            "have; leave out --mechanism, or name a step-level one."
+        )
+    return mechanism.of_length(settings.max_new_tokens)
 
 
 class _Source(Protocol):
@@ -204,7 +218,7 @@ class _Source(Protocol):
 class _Engine:
     """Our own decoder, whose faults are ours."""
 
-    decoder: Decoder
+    decoder: Decoder | SequenceDecoder
 
     @property
     def name(self) -> str:
@@ -220,9 +234,10 @@ def _source(
     settings: Settings, pair: Pair, mechanism: Mechanism, width: int, stack: ExitStack
 ) -> _Source:
     if settings.decoder is None:
-        return _Engine(
-            Decoder(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
-        )
+        shape = {"width": width, "batch": settings.batch}
+        if isinstance(mechanism, SequenceMechanism):
+            return _Engine(SequenceDecoder(pair, mechanism, settings.decoding, **shape))
+        return _Engine(Decoder(pair, mechanism, settings.decoding, **shape))
     launch = launch_of(settings, pair, checkpoints_of(settings), width)
     session = stack.enter_context(Session(launch))
     name = f"{settings.decoder}@{session.start()['source']}"

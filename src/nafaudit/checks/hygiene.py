@@ -9,6 +9,7 @@ import numpy as np
 
 from nafaudit.checks.check import Facts, Worst
 from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.ledger import Whole
 from nafaudit.core.trajectory import STEP_TYPES, Trajectory
 
 _NUMBERS = tuple(name for name in STEP_TYPES if name != "token")
@@ -30,7 +31,7 @@ class Hygiene:
 
     A column that an arm never has is not a flaw of a foreign log: it is named, and whatever
     needs it says UNKNOWN. In our own records only a weight may be missing, as not every
-    mechanism has one.
+    mechanism has one, and the served law where whole outputs are chosen.
 
     A pad tail is a suffix of at least two steps with one token id, no allowance, charge and
     weight, and probabilities above 0.999, although budget had been granted.
@@ -60,7 +61,7 @@ class Hygiene:
         if limit and (length > limit or logged > limit):
             flaws["long"] = max(0, min(limit, length - 1))
         for name in _NUMBERS:
-            if not length or (name == "theta" and not self.facts.foreign):
+            if not length or (name in self._optional and not self.facts.foreign):
                 continue
             column = getattr(steps, name)
             if not np.isnan(column.min()):
@@ -80,6 +81,10 @@ class Hygiene:
         if flaws:
             self.flawed += 1
             self.worst.offer(len(flaws), trajectory.key, next(iter(flaws.values())))
+
+    @property
+    def _optional(self) -> tuple[str, ...]:
+        return ("theta", "served") if isinstance(self.facts.ledger, Whole) else ("theta",)
 
     def finding(self) -> Finding:
         """FINE or SUSPECT with how many trajectories have which flaw."""

@@ -118,11 +118,49 @@ class Banking:
         return np.asarray(np.arange(1, tokens.size + 1) * k - debt)
 
 
+@dataclass
+class _WholeAccount:
+    left: float
+
+    def allowance(self) -> float:
+        return max(0.0, self.left)
+
+    def pay(self, payment: Payment) -> None:
+        self.left -= payment.charge
+
+
+@dataclass(frozen=True)
+class Whole:
+    """K = kT, granted at once: the budget of a mechanism that chooses whole outputs.
+
+    Attributes:
+        length: The length limit T.
+    """
+
+    length: int
+
+    @property
+    def spec(self) -> str:
+        """Name and options."""
+        return f"whole:{self.length}"
+
+    def open(self, k: float, debt: float) -> Account:
+        """Opens an account that holds everything from the start."""
+        return _WholeAccount(k * self.length - debt)
+
+    def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+        """B_t = kT - debt, at every step."""
+        return np.full(tokens.size, k * self.length - debt)
+
+
 LEDGERS: dict[str, Ledger] = {"banking": Banking()}
 
 
 def ledger_of(spec: str) -> Ledger | None:
     """Returns the ledger that a design names, or None for one from outside the package."""
+    name, _, length = spec.partition(":")
+    if name == "whole" and length.isdecimal():
+        return Whole(int(length))
     return LEDGERS.get(spec)
 
 

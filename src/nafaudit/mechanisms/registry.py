@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError, nearest
-from nafaudit.core.ledger import Banking
+from nafaudit.core.ledger import Banking, Whole
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.plugins import build, source_hash
 from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
+from nafaudit.mechanisms.sequences import RULES, SequenceRule
 
 
 def _anchored(debt: DebtRule) -> Mechanism:
@@ -26,23 +27,45 @@ def _anchored(debt: DebtRule) -> Mechanism:
 BUILDERS: dict[str, Callable[[DebtRule], Mechanism]] = {"anchored": _anchored}
 
 
+@dataclass(frozen=True)
+class SequenceMechanism(Mechanism):
+    """A mechanism that chooses whole outputs; its step-level rule is for the baselines only."""
+
+    sequence: SequenceRule
+
+    def of_length(self, length: int) -> SequenceMechanism:
+        """The same with the budget of outputs of at most so many tokens."""
+        return replace(self, ledger=Whole(length))
+
+
+def _chooses(name: str, rule: SequenceRule) -> SequenceMechanism:
+    # A prefix debt belongs to a budget that accrues step by step.
+    return SequenceMechanism(name, Anchored(), Whole(0), DebtRule(0), rule)
+
+
 def mechanism(spec: str, debt: DebtRule) -> Mechanism:
     """Returns the mechanism that a specification names.
 
     Args:
         spec: A registered name, or `package.module:Class` of a class that is built without
             arguments and has `serve` (a rule; it runs on the banking ledger), or has
-            `rule`, `ledger` and `debt` (a whole mechanism).
+            `rule`, `ledger` and `debt` (a whole mechanism), or has `plan` and `choose` (a
+            sequence-level rule, see `nafaudit.mechanisms.sequences`).
         debt: The prefix debt, for whatever does not bring its own.
     """
     if spec in BUILDERS:
         return BUILDERS[spec](debt)
+    if spec in RULES:
+        return _chooses(spec, RULES[spec]())
+    known = (*BUILDERS, *RULES)
     if ":" not in spec:
         raise InputError(
-            f"unknown mechanism {spec!r}{nearest(spec, BUILDERS)} Known: {', '.join(BUILDERS)}; "
+            f"unknown mechanism {spec!r}{nearest(spec, known)} Known: {', '.join(known)}; "
             "your own is package.module:Class or file.py:Class."
         )
     plugin = build(spec)
+    if all(callable(getattr(plugin, part, None)) for part in ("plan", "choose")):
+        return _chooses(f"{spec}@{source_hash(plugin)}", plugin)
     if all(hasattr(plugin, part) for part in ("rule", "ledger", "debt")):
         rule, ledger, debt = plugin.rule, plugin.ledger, plugin.debt
     else:

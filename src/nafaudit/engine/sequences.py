@@ -1,0 +1,72 @@
+"""Decodes with a mechanism that chooses among whole outputs; baselines as everybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from nafaudit.core.design import Decoding
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.world import PairWorld
+from nafaudit.mechanisms.registry import SequenceMechanism
+from nafaudit.mechanisms.sequences import Draft, write
+from nafaudit.models.pair import Pair
+
+
+class SequenceDecoder:
+    """A pair and a sequence-level mechanism, ready to decode.
+
+    The whole charge is booked at the first step, when the drafts are drawn; the steps after it
+    choose nothing. No law is served at a step, so its log-probability is not a number.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        mechanism: SequenceMechanism,
+        decoding: Decoding,
+        *,
+        width: int,
+        batch: int,
+    ) -> None:
+        self.mechanism = mechanism
+        self._baselines = Decoder(pair, mechanism, decoding, width=width, batch=batch)
+        self._world = PairWorld(pair, decoding, mechanism.debt, width=width, batch=batch)
+
+    def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
+        """Yields every requested trajectory, baselines of a prompt first."""
+        for request in requests:
+            alone = tuple(row for row in request.rows if is_baseline(row.k))
+            yield from self._baselines.decode([replace(request, rows=alone)])
+            for row in (row for row in request.rows if not is_baseline(row.k)):
+                name = self.mechanism.name
+                draft, cost = write(
+                    self._world,
+                    self.mechanism.sequence,
+                    name,
+                    request.tokens,
+                    row.k,
+                    row.stream,
+                )
+                key = Key(request.prompt, name, row.k, row.trajectory)
+                yield self._record(key, draft, cost)
+
+    def _record(self, key: Key, draft: Draft, cost: float) -> Trajectory:
+        later = np.zeros(len(draft.tokens) - 1)
+        budget = key.k * self._world.decoding.max_new_tokens
+        columns = {
+            "token": np.array(draft.tokens),
+            "allowance": np.concatenate([[budget], later + budget - cost]),
+            "charge": np.concatenate([[cost], later]),
+            "theta": np.full(len(draft.tokens), np.nan),
+            "served": np.full(len(draft.tokens), np.nan),
+            "safe": draft.safe,
+            "risky": draft.risky,
+        }
+        steps = Steps(**{name: x.astype(STEP_TYPES[name]) for name, x in columns.items()})
+        stopped = draft.tokens[-1] in self._world.stops
+        return Trajectory(key, 0.0, stopped, steps)

@@ -1,0 +1,295 @@
+"""Does anybody's decoder keep the contract? One plain answer per item, for CI.
+
+Trials (`selftest.trials`) are what was asked of the decoder and what came back; every item reads
+its answer off them. `nafaudit conform` prints the answers; `DecoderConformance` is the same as
+pytest tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+
+import numpy as np
+
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.selftest.trials import ACTIVE, Trials, run_trials
+
+# Replayed and claimed numbers may differ by this much, relative to 1 + their size.
+SLACK = 1e-3
+# Outputs of different seeds that agree although they had this many nats of choice are copies.
+_CHOICE = 20.0
+
+
+class Conforms(StrEnum):
+    """What is said of an item."""
+
+    YES = "YES"
+    NO = "NO"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One item of the contract, and whether it is kept.
+
+    Attributes:
+        name: Short name.
+        answer: Kept, broken, or not to be told from what the decoder shows.
+        text: What was seen, in plain words.
+    """
+
+    name: str
+    answer: Conforms
+    text: str
+
+
+def conform(spec: str, *, python: str | None = None, timeout: float = 120.0) -> list[Item]:
+    """Tries a decoder on the lab pair and answers for every item.
+
+    Args:
+        spec: `package.module:Class`, `file.py:Class` or the name of a known decoder.
+        python: Interpreter that runs it; ours if None.
+        timeout: Seconds that an answer may take.
+
+    Raises:
+        InputError: It cannot be built.
+    """
+    return judge(run_trials(spec, python=python, timeout=timeout))
+
+
+def judge(trials: Trials) -> list[Item]:
+    """Reads the answers off what was tried."""
+    return [Item(name, *item(trials)) for name, item in ITEMS.items()]
+
+
+_Answer = tuple[Conforms, str]
+
+
+def _terminates(trials: Trials) -> _Answer:
+    names = ("hang", "died", "raised", "garbled", "count", "length", "exit")
+    if found := trials.fault(*names):
+        return Conforms.NO, found
+    return Conforms.YES, f"all {trials.asked} outputs came back, none longer than asked"
+
+
+def _normalises(trials: Trials) -> _Answer:
+    if found := trials.fault("law", "nan"):
+        return Conforms.NO, found
+    if found := trials.fault("shape", "token", "empty"):
+        return Conforms.NO, f"what it returns is not an output: {found}"
+    claimed = [t for t in trials.main if not np.isnan(t.steps.served).all()]
+    for record in claimed:
+        if (record.steps.served > SLACK).any():
+            at = int(np.argmax(record.steps.served))
+            return Conforms.NO, f"it claims a probability above 1{_where(record, at)}"
+    if not claimed:
+        return Conforms.UNKNOWN, "it shows neither a law nor the probability of a token"
+    return Conforms.YES, f"no probability above 1 in {len(claimed)} outputs; laws, where shown, too"
+
+
+def _stops(trials: Trials) -> _Answer:
+    if found := trials.fault("after-stop", "short"):
+        return Conforms.NO, found
+    stopped = sum(record.stopped for record in trials.main)
+    if not stopped:
+        return Conforms.UNKNOWN, "no output came to a stop token"
+    rest = len(trials.main) - stopped
+    return Conforms.YES, f"{stopped} outputs end at a stop token, {rest} at the length limit"
+
+
+def _repeats(trials: Trials) -> _Answer:
+    return _same(trials.first, trials.again, "asked again with the same seeds, it wrote otherwise")
+
+
+def _differs(trials: Trials) -> _Answer:
+    judged = False
+    for outputs in trials.by_prompt(0.0):
+        surprisal = -float(trials.replayed[outputs[0].key].trajectory.steps.served.sum())
+        judged |= surprisal > _CHOICE
+        if surprisal > _CHOICE and len({o.steps.token.tobytes() for o in outputs}) == 1:
+            count = len(outputs)
+            return Conforms.NO, f"{count} seeds gave the same {len(outputs[0])} tokens"
+    if not judged:
+        return Conforms.UNKNOWN, "no prompt left enough choice"
+    return Conforms.YES, "different seeds gave different outputs"
+
+
+def _batch(trials: Trials) -> _Answer:
+    if _repeats(trials)[0] is not Conforms.YES:
+        return Conforms.UNKNOWN, "it does not repeat itself, so a batch cannot show"
+    return _same(trials.first, trials.alone, "alone it writes other tokens than in a batch")
+
+
+def _padding(trials: Trials) -> _Answer:
+    if _batch(trials)[0] is not Conforms.YES:
+        return Conforms.UNKNOWN, "its outputs depend on their batch already"
+    text = "beside prompts of other lengths it writes other tokens"
+    return _same(trials.first, trials.mixed, text)
+
+
+def _charges(trials: Trials) -> _Answer:
+    claimed = [t for t in trials.main if t.key.k in ACTIVE and not np.isnan(t.steps.charge).all()]
+    for record in claimed:
+        again = trials.replayed[record.key]
+        # At the weight it claims, if it does: whether that weight may be served is the budget's.
+        true = np.where(np.isnan(again.implied), again.trajectory.steps.charge, again.implied)
+        gap = np.abs(record.steps.charge - true) / (1 + true)
+        if (worst := float(np.nanmax(gap))) > SLACK:
+            at = int(np.nanargmax(gap))
+            said, is_ = record.steps.charge[at], true[at]
+            text = f"it charges {said:.4g} nats for a law that costs {is_:.4g}"
+            return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
+    for k in ACTIVE:
+        if alarm := trials.alarm(k):
+            return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
+    if not claimed:
+        return Conforms.UNKNOWN, "it claims no charge; its tokens fit the law that it owes"
+    return Conforms.YES, f"{len(claimed)} outputs are charged what their laws cost"
+
+
+def _budget(trials: Trials) -> _Answer:
+    judged = 0
+    for record in (t for t in trials.main if t.key.k in ACTIVE):
+        again = trials.replayed[record.key]
+        for charge in (again.implied, record.steps.charge):
+            if np.isnan(charge).any():
+                continue
+            judged += 1
+            granted = np.maximum(again.granted, 0.0)
+            over = np.cumsum(charge) - granted - SLACK * (1 + granted)
+            if (over > 0).any():
+                at = int(np.argmax(over > 0))
+                spent = float(np.cumsum(charge)[at])
+                text = f"{spent:.4g} nats are spent where {granted[at]:.4g} were granted"
+                return Conforms.NO, text + _where(record, at)
+    if not judged:
+        return Conforms.UNKNOWN, "it claims neither weights nor charges"
+    return Conforms.YES, "no prefix of an output costs more than it was granted"
+
+
+def _safe(trials: Trials) -> _Answer:
+    return _model(trials, 0.0, "safe", 0.0)
+
+
+def _risky(trials: Trials) -> _Answer:
+    return _model(trials, math.inf, "risky", 1.0)
+
+
+def _model(trials: Trials, k: float, name: str, weight: float) -> _Answer:
+    outputs = [t for t in trials.main if t.key.k == k]
+    if not outputs:
+        return Conforms.UNKNOWN, "no output came back"
+    if alarm := trials.alarm(k):
+        return Conforms.NO, f"its tokens are not the {name} model's: {alarm}"
+    for record in outputs:
+        claimed = record.steps.theta[~np.isnan(record.steps.theta)]
+        if (np.abs(claimed - weight) > SLACK).any():
+            return Conforms.NO, f"it claims another weight than {weight:g}{_where(record, 0)}"
+    steps = sum(map(len, outputs))
+    return Conforms.YES, f"{steps} tokens fit the {name} model's law"
+
+
+ITEMS: dict[str, Callable[[Trials], _Answer]] = {
+    "terminates": _terminates,
+    "normalises": _normalises,
+    "stop tokens": _stops,
+    "repeats": _repeats,
+    "differs": _differs,
+    "batch": _batch,
+    "padding": _padding,
+    "charges": _charges,
+    "budget": _budget,
+    "k = 0": _safe,
+    "k = inf": _risky,
+}
+
+
+def _same(
+    ours: Sequence[Trajectory | None], theirs: Sequence[Trajectory | None], text: str
+) -> _Answer:
+    pairs = list(zip(ours, theirs, strict=True))
+    if not pairs or any(one is None or other is None for one, other in pairs):
+        return Conforms.UNKNOWN, "an output is missing"
+    for one, other in pairs:
+        assert one is not None and other is not None
+        if one.steps.token.tolist() != other.steps.token.tolist():
+            longest = min(len(one), len(other))
+            differ = one.steps.token[:longest] != other.steps.token[:longest]
+            at = int(np.argmax(differ)) if differ.any() else longest
+            return Conforms.NO, text + _where(one, at)
+    return Conforms.YES, f"{len(pairs)} outputs are the same, token for token"
+
+
+def _where(record: Trajectory, step: int) -> str:
+    key = record.key
+    return f" (prompt {key.prompt!r}, k = {key.k:g}, seed {key.trajectory}, step {step})"
+
+
+class DecoderConformance:
+    """The same as pytest tests: subclass it, name your decoder, and pytest collects the items.
+
+        class TestMine(DecoderConformance):
+            decoder = "my_package.my_module:MyDecoder"
+
+    An item that cannot be told from what the decoder shows does not fail.
+    """
+
+    decoder: str = ""
+    timeout: float = 120.0
+
+    def test_terminates(self) -> None:
+        """Every output comes back, none longer than asked."""
+        self._check("terminates")
+
+    def test_normalises(self) -> None:
+        """Whatever it shows is a law."""
+        self._check("normalises")
+
+    def test_stop_tokens(self) -> None:
+        """An output ends at its stop token, and only there or at the limit."""
+        self._check("stop tokens")
+
+    def test_repeats(self) -> None:
+        """The same seed gives the same tokens."""
+        self._check("repeats")
+
+    def test_differs(self) -> None:
+        """Another seed gives other tokens."""
+        self._check("differs")
+
+    def test_batch(self) -> None:
+        """The tokens do not depend on the batch."""
+        self._check("batch")
+
+    def test_padding(self) -> None:
+        """The tokens do not depend on the lengths of the neighbours."""
+        self._check("padding")
+
+    def test_charges(self) -> None:
+        """A step is charged what its law costs."""
+        self._check("charges")
+
+    def test_budget(self) -> None:
+        """No prefix spends more than it was granted."""
+        self._check("budget")
+
+    def test_safe(self) -> None:
+        """With k = 0 it is the safe model."""
+        self._check("k = 0")
+
+    def test_risky(self) -> None:
+        """With k = inf it is the risky model."""
+        self._check("k = inf")
+
+    def _check(self, name: str) -> None:
+        item = next(i for i in _conformed(self.decoder, self.timeout) if i.name == name)
+        assert item.answer is not Conforms.NO, item.text
+
+
+@cache
+def _conformed(decoder: str, timeout: float) -> list[Item]:
+    return conform(decoder, timeout=timeout)
