@@ -163,7 +163,7 @@ def test_the_example_of_the_module_runs() -> None:
 def test_bad_plans_are_refused() -> None:
     for bad in ({"safe": 0}, {"risky": -1}, {"safe": 65}, {"cap": math.nan}):
         with pytest.raises(InputError):
-            Plan(**bad)  # type: ignore[arg-type]
+            Plan(**bad)
 
 
 def test_the_whole_budget_is_there_at_once() -> None:

@@ -22,9 +22,9 @@ import numpy as np
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
-from nafaudit.core.errors import InputError
+from nafaudit.core.errors import InputError, LawError
 from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
-from nafaudit.mechanisms.plugins import build, source_hash
+from nafaudit.mechanisms.plugins import build, load_class, source_hash
 
 _OWN = str(Path(__file__).resolve().parents[1])
 
@@ -34,18 +34,31 @@ def main() -> None:
     asked, answers = _private_pipes()
     hello = json.loads(asked.readline())
     try:
-        decoder = build(hello["decoder"], HelloWorld(hello), what="decoder")
-        if not callable(getattr(decoder, "decode", None)):
-            raise InputError(
-                f"{hello['decoder']} has no method decode(requests); see "
-                "nafaudit.mechanisms.doors.BlackBox for what it takes and returns."
-            )
+        kind, plugin, decoder = _built(hello)
     except InputError as error:
         _say(answers, {"fault": {"name": "build", "text": str(error)}})
         return
-    _say(answers, {"ready": {"source": source_hash(decoder)}})
+    _say(answers, {"ready": {"source": source_hash(plugin), "kind": kind}})
     for line in asked:
         _say(answers, answer(decoder, json.loads(line)["requests"]))
+
+
+def _built(hello: dict[str, Any]) -> tuple[str, object, BlackBox]:
+    """What the hello names: a decoder, or, where that will do, a rule behind the same door."""
+    spec, world = hello["decoder"], HelloWorld(hello)
+    found = load_class(spec, "decoder")
+    if not hasattr(found, "decode") and hasattr(found, "serve") and hello.get("rules"):
+        from nafaudit.mechanisms.rule_decoder import RuleDecoder
+
+        rule = build(spec, what="rule")
+        return "rule", rule, RuleDecoder(world, rule, spec)
+    decoder = build(spec, world, what="decoder")
+    if not callable(getattr(decoder, "decode", None)):
+        raise InputError(
+            f"{spec} has no method decode(requests); see nafaudit.mechanisms.doors.BlackBox for "
+            "what it takes and returns."
+        )
+    return "decoder", decoder, decoder
 
 
 class HelloWorld:
@@ -100,6 +113,8 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
     asked = [Request(tuple(r["prompt"]), r["k"], r["seed"], r["max_new_tokens"]) for r in requests]
     try:
         outputs = list(decoder.decode(asked))
+    except LawError as error:  # a rule served what is not a law
+        return {"fault": {"name": "law", "text": str(error)}}
     except (Exception, SystemExit) as error:  # whatever their code raises is theirs
         where = _their_line(error)
         return {"fault": {"name": "raised", "text": f"{type(error).__name__}: {error}{where}"}}

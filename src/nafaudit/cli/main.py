@@ -12,6 +12,7 @@ from nafaudit.cli import (
     certify,
     check,
     checklist,
+    conform,
     export,
     import_,
     lab,
@@ -52,6 +53,7 @@ app.command("certify")(certify.certify)
 app.command("plan")(plan.plan)
 app.command("import")(import_.import_)
 app.command("export")(export.export)
+app.command("conform")(conform.conform)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.command("paper")(paper.paper)
 app.command("checklist")(checklist.checklist)

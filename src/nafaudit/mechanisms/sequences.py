@@ -65,7 +65,7 @@ class Plan:
 
     @property
     def cost(self) -> float:
-        """The charge log(n + m e^cap): the most that any choice can add to an output's log-probability."""
+        """The charge, log(n + m e^cap)."""
         if not self.risky:
             return math.log(self.safe)
         return float(np.logaddexp(math.log(self.safe), math.log(self.risky) + self.cap))
@@ -87,7 +87,7 @@ class Draft:
 
     @property
     def ratio(self) -> float:
-        """log p_risky(y) - log p_safe(y) of the whole output."""
+        """The whole output's log p_risky(y) - log p_safe(y)."""
         return float(self.risky.sum() - self.safe.sum())
 
 

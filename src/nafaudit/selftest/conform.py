@@ -16,6 +16,7 @@ from functools import cache
 import numpy as np
 
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.selftest.bench import LabBench
 from nafaudit.selftest.trials import ACTIVE, Trials, run_trials
 
 # Replayed and claimed numbers may differ by this much, relative to 1 + their size.
@@ -58,7 +59,8 @@ def conform(spec: str, *, python: str | None = None, timeout: float = 120.0) -> 
     Raises:
         InputError: It cannot be built.
     """
-    return judge(run_trials(spec, python=python, timeout=timeout))
+    with LabBench(spec, python=python, timeout=timeout) as bench:
+        return judge(run_trials(bench))
 
 
 def judge(trials: Trials) -> list[Item]:
@@ -113,6 +115,8 @@ def _differs(trials: Trials) -> _Answer:
         if surprisal > _CHOICE and len({o.steps.token.tobytes() for o in outputs}) == 1:
             count = len(outputs)
             return Conforms.NO, f"{count} seeds gave the same {len(outputs[0])} tokens"
+    if trials.copies:
+        return Conforms.NO, trials.copies
     if not judged:
         return Conforms.UNKNOWN, "no prompt left enough choice"
     return Conforms.YES, "different seeds gave different outputs"
@@ -143,8 +147,10 @@ def _charges(trials: Trials) -> _Answer:
             said, is_ = record.steps.charge[at], true[at]
             text = f"it charges {said:.4g} nats for a law that costs {is_:.4g}"
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
+    # Known to serve more than it may, it cannot be drawing from the law it owes.
+    owes = _budget(trials)[0] is not Conforms.NO and _differs(trials)[0] is not Conforms.NO
     for k in ACTIVE:
-        if alarm := trials.alarm(k):
+        if owes and (alarm := trials.alarm(k)):
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
     if not claimed:
         return Conforms.UNKNOWN, "it claims no charge; its tokens fit the law that it owes"
@@ -183,6 +189,8 @@ def _model(trials: Trials, k: float, name: str, weight: float) -> _Answer:
     outputs = [t for t in trials.main if t.key.k == k]
     if not outputs:
         return Conforms.UNKNOWN, "no output came back"
+    if _differs(trials)[0] is Conforms.NO:
+        return Conforms.UNKNOWN, "copies of one output say little about its law"
     if alarm := trials.alarm(k):
         return Conforms.NO, f"its tokens are not the {name} model's: {alarm}"
     for record in outputs:

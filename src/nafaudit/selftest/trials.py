@@ -1,55 +1,44 @@
-"""What a conformance suite asks a decoder on the lab pair, and what comes back.
+"""What a conformance suite asks a decoder, and what comes back.
 
-One worker answers a handful of calls: some prompts at k = 0, at two budgets that bind and at
-k = inf, then the same few requests again, alone, and beside prompts of other lengths. One
-frequent token is declared a stop token, so that outputs do stop.
+Some prompts at k = 0, at two budgets that bind and at k = inf, then the same few requests again,
+alone, and beside prompts of other lengths. `selftest.bench` says who answers.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
-import numpy as np
 from torch import Tensor
 
-from nafaudit.audit.blackbox import DecoderError, Launch, Session
-from nafaudit.audit.decoder import launch_of
-from nafaudit.audit.official import NAME as OFFICIAL
+from nafaudit.audit.blackbox import DecoderError
 from nafaudit.audit.outputs import read_output
-from nafaudit.audit.pairs import checkpoints_of, named_pair
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import Scores
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.fault import FAULTS, Fault
 from nafaudit.core.finding import Answer
 from nafaudit.core.replayed import Replayed
-from nafaudit.core.settings import Settings, load_settings
-from nafaudit.core.trajectory import Arm, Key, Trajectory
-from nafaudit.engine.laws import Reader
-from nafaudit.engine.replay import Written, replay_written
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.replay import Seen, Written
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores
 from nafaudit.mechanisms.doors import Request
-from nafaudit.mechanisms.protocols import Mechanism, Served
-from nafaudit.mechanisms.registry import mechanism
-from nafaudit.models.pair import Pair, load_pair
+from nafaudit.mechanisms.protocols import Served
 
 ACTIVE = (0.25, 1.0)
 BUDGETS = (0.0, *ACTIVE, math.inf)
-PROMPTS = 6
 SEEDS = 4
 MOST_TOKENS = 32
-WIDTH = 192
-_BATCH = 32
+BATCH = 32
 # How often a sound decoder may be called broken by its tokens, over all budgets.
 ALPHA = 1e-5
-# A stop token about this frequent lets some outputs stop and others reach the limit.
-_STOP_SHARE = 0.03
+# Tests whether outputs are independent, given their law; the others ask for the law, given that
+# they are. What one of them says is only heard where the other is content.
+_INDEPENDENCE = ("repeats", "shared-noise")
 
-_Tokens = tuple[int, ...]
+Tokens = tuple[int, ...]
 
 
 @dataclass
@@ -65,7 +54,8 @@ class Trials:
         again: The same call again.
         alone: The same outputs, one by one.
         mixed: The same outputs beside prompts of other lengths.
-        alarms: By budget, what the sampler tests say; nothing if they are content.
+        alarms: By budget, what the sampler tests of the law say; nothing if they are content.
+        copies: What the tests of independence say, at any budget.
     """
 
     asked: int = 0
@@ -77,6 +67,7 @@ class Trials:
     alone: list[Trajectory | None] = field(default_factory=list)
     mixed: list[Trajectory | None] = field(default_factory=list)
     alarms: dict[float, str] = field(default_factory=dict)
+    copies: str = ""
 
     def fault(self, *names: str) -> str:
         """The first fault of some names, in words; nothing if there is none."""
@@ -99,69 +90,87 @@ class Trials:
         return list(groups.values())
 
 
-def run_trials(spec: str, *, python: str | None = None, timeout: float = 120.0) -> Trials:
-    """Asks a decoder everything the items need; stops early if it does not answer."""
-    given = {"decoder": spec, "decoder_python": python, "decoder_timeout": timeout}
-    settings = load_settings(None, {**given, "max_new_tokens": MOST_TOKENS, "batch": _BATCH})
-    safe, risky = checkpoints_of(settings)
-    pair = load_pair(safe, risky)
-    prompts = _prompts(pair)
-    stop = _stop_token(pair, prompts)
-    # The published decoder cannot take two stop tokens, so it gets the frequent one alone.
-    stops = {stop} if spec == OFFICIAL else pair.vocabulary.stops | {stop}
-    launch = launch_of(settings, pair, (safe, risky), WIDTH)
-    launch = replace(launch, hello={**launch.hello, "stops": sorted(stops)})
-    trials = Trials()
-    with Session(launch) as session:
-        session.start()
-        _ask_everything(_Asker(session, launch, trials), prompts)
-    _replay(trials, pair, mechanism(settings.mechanism, settings.debt_rule), settings, prompts)
-    return trials
+class Bench(Protocol):
+    """Where a decoder is tried: who answers, on which prompts, and how outputs are replayed."""
+
+    @property
+    def prompts(self) -> dict[str, Tokens]:
+        """Prompts by name, of several lengths."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Number of token ids."""
+        ...
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """Ids that end an output."""
+        ...
+
+    def ask(self, requests: Sequence[Request]) -> list[Any]:
+        """Raw outputs; raises `DecoderError` if there are none."""
+        ...
+
+    def close(self) -> None:
+        """Lets the decoder end; raises `DecoderError` if it does not end well."""
+        ...
+
+    def replay(self, written: Sequence[Written], look: Seen) -> Iterator[Replayed]:
+        """Recomputes outputs, and shows `look` every law on the way."""
+        ...
+
+
+def run_trials(bench: Bench) -> Trials:
+    """Asks a decoder everything the items need; stops asking if it hangs or dies."""
+    asker = _Asker(bench)
+    _ask_everything(asker)
+    try:
+        bench.close()
+    except DecoderError as error:
+        asker.trials.faults.append(Fault(error.name, str(error)))
+    _replay(asker.trials, bench)
+    return asker.trials
 
 
 class _Asker:
     """Asks, reads what comes back, and notes what is wrong with it."""
 
-    def __init__(self, session: Session, launch: Launch, trials: Trials) -> None:
-        self.session, self.trials = session, trials
-        self._size, self._stops = launch.hello["size"], frozenset(launch.hello["stops"])
-        self.broken = False
+    def __init__(self, bench: Bench) -> None:
+        self.bench, self.trials = bench, Trials()
+        self._broken = False
 
     def __call__(self, wanted: Sequence[tuple[Key, Request]]) -> list[Trajectory | None]:
         """One call; None for every output that could not be recorded."""
         self.trials.asked += len(wanted)
-        if self.broken:
+        if self._broken:
             return [None] * len(wanted)
         try:
-            outputs = self.session.ask([request for _, request in wanted])
+            outputs = self.bench.ask([request for _, request in wanted])
         except DecoderError as error:
             self.trials.faults.append(Fault(error.name, str(error), wanted[0][0], lost=True))
             # Whoever hangs or dies once is not waited for again.
-            self.broken = error.name in ("hang", "died", "garbled")
+            self._broken = error.name in ("hang", "died", "garbled")
             return [None] * len(wanted)
-        return [self._read(key, request, raw) for (key, request), raw in self._zip(wanted, outputs)]
-
-    def _zip(
-        self, wanted: Sequence[tuple[Key, Request]], outputs: Sequence[Any]
-    ) -> Iterable[tuple[tuple[Key, Request], Any]]:
-        return zip(wanted, outputs, strict=True)
+        answered = zip(wanted, outputs, strict=True)
+        return [self._read(key, request, raw) for (key, request), raw in answered]
 
     def _read(self, key: Key, request: Request, raw: Any) -> Trajectory | None:
-        reading = read_output(raw, key, request, self._size, self._stops)
+        reading = read_output(raw, key, request, self.bench.size, self.bench.stops)
         self.trials.faults += reading.faults
         return reading.trajectory
 
 
-def _ask_everything(ask: _Asker, prompts: dict[str, _Tokens]) -> None:
-    trials = ask.trials
+def _ask_everything(ask: _Asker) -> None:
+    trials, prompts = ask.trials, ask.bench.prompts
     everything = [
         _request(name, tokens, k, seed)
         for k in BUDGETS
         for name, tokens in prompts.items()
         for seed in range(SEEDS)
     ]
-    for start in range(0, len(everything), _BATCH):
-        part = everything[start : start + _BATCH]
+    for start in range(0, len(everything), BATCH):
+        part = everything[start : start + BATCH]
         trials.main += [record for record in ask(part) if record is not None]
     name = list(prompts)[len(prompts) // 2]
     few = [_request(name, prompts[name], 1.0, seed) for seed in range(SEEDS)]
@@ -174,49 +183,15 @@ def _ask_everything(ask: _Asker, prompts: dict[str, _Tokens]) -> None:
     trials.again = ask(few)
     trials.alone = [ask([one])[0] for one in few]
     trials.mixed = ask([*few, *others])[: len(few)]
-    try:
-        ask.session.close()
-    except DecoderError as error:
-        trials.faults.append(Fault(error.name, str(error)))
 
 
-def _request(name: str, tokens: _Tokens, k: float, seed: int) -> tuple[Key, Request]:
+def _request(name: str, tokens: Tokens, k: float, seed: int) -> tuple[Key, Request]:
     # Another number for every prompt and seed, the same for every budget.
     number = sound_stream(seed, "conformance", name, 0).key % 2**63
     return Key(name, "decoder", k, seed), Request(tokens, k, number, MOST_TOKENS)
 
 
-def _prompts(pair: Pair) -> dict[str, _Tokens]:
-    """Prompts of the lab, spread over their lengths."""
-    tokenized = [(p.id, tuple(pair.tokenizer(p.text)["input_ids"])) for p in _lab_prompts()]
-    fitting = sorted((t for t in tokenized if len(t[1]) + MOST_TOKENS <= WIDTH), key=_by_length)
-    places = np.linspace(0, len(fitting) - 1, PROMPTS).round().astype(int)
-    return dict(fitting[place] for place in places)
-
-
-def _lab_prompts() -> Sequence[Any]:
-    return named_pair("lab").prompts()
-
-
-def _by_length(prompt: tuple[str, _Tokens]) -> tuple[int, str]:
-    return len(prompt[1]), prompt[0]
-
-
-def _stop_token(pair: Pair, prompts: dict[str, _Tokens]) -> int:
-    """A token of ordinary text, about as frequent as the end of a sentence."""
-    counts = Counter(t for p in _lab_prompts() for t in pair.tokenizer(p.text)["input_ids"])
-    known = {t: n for t, n in counts.items() if t not in pair.vocabulary.special}
-    total = sum(known.values())
-    return min(known, key=lambda token: (abs(known[token] / total - _STOP_SHARE), token))
-
-
-def _replay(
-    trials: Trials,
-    pair: Pair,
-    promised: Mechanism,
-    settings: Settings,
-    prompts: dict[str, _Tokens],
-) -> None:
+def _replay(trials: Trials, bench: Bench) -> None:
     """Recomputes every output, and tests whether its tokens were drawn from the promised law."""
     blocks: dict[Key, list[Scores]] = {}
     records = {record.key: record for record in trials.main}
@@ -230,17 +205,21 @@ def _replay(
         blocks.setdefault(key, []).append(scores)
 
     written = [
-        Written(r.key, prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
+        Written(r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
         for r in trials.main
     ]
-    reader = Reader(pair, settings.decoding)
-    for second in replay_written(reader, promised, written, look):
+    for second in bench.replay(written, look):
         trials.replayed[second.trajectory.key] = second
     for k in BUDGETS:
         tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(BUDGETS))
         for key, parts in blocks.items():
-            if key.arm == Arm("decoder", k):
+            if key.k == k:
                 tests.see(key, records[key].steps.token, joined(parts))
-        fired = [f for f in tests.findings() if f.verdict == Answer.FAILED]
-        if fired:
-            trials.alarms[k] = fired[0].text
+        for finding in tests.findings():
+            if finding.verdict != Answer.FAILED:
+                continue
+            name = finding.check.removeprefix("sampler: ")
+            if name not in _INDEPENDENCE:
+                trials.alarms.setdefault(k, finding.text)
+            elif name == "repeats" and k not in trials.alarms:
+                trials.copies = finding.text

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.protocols import Served
+from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.mechanisms.rule_decoder import RuleDecoder
+from nafaudit.selftest.bench import WorldBench
+from nafaudit.selftest.conform import ITEMS, Conforms, DecoderConformance, Item, conform, judge
+from nafaudit.selftest.trials import run_trials
+from nafaudit.selftest.worlds import toy_prompts, toy_world
+from tests.commands import call
+from tests.selftest import broken
+
+WORLD = toy_world(3, size=60, gap=1.5, stop=0.03)
+PROMPTS = {f"p{n}": toy_prompts(WORLD, n, 2, n)[1] for n in (3, 4, 5, 6, 7, 9)}
+
+
+def _items(decoder: type[AnchoredDecoder]) -> list[Item]:
+    return judge(run_trials(WorldBench(WORLD, decoder(WORLD), PROMPTS)))
+
+
+def _answered(items: list[Item], answer: Conforms) -> set[str]:
+    return {item.name for item in items if item.answer is answer}
+
+
+# False alarms of these tests: 1e-5 each by trials.ALPHA, and all seeds are fixed.
+
+
+@pytest.mark.parametrize(
+    "decoder", [pytest.param(AnchoredDecoder, marks=pytest.mark.full), broken.ShowsLaws]
+)
+def test_a_sound_decoder_keeps_every_item(decoder: type[AnchoredDecoder]) -> None:
+    assert _answered(_items(decoder), Conforms.YES) == set(ITEMS)
+
+
+@pytest.mark.full
+def test_what_a_silent_decoder_does_not_show_is_unknown_not_broken() -> None:
+    items = _items(broken.Silent)
+    assert not _answered(items, Conforms.NO)
+    assert _answered(items, Conforms.UNKNOWN) == {"normalises", "charges", "budget"}
+
+
+@pytest.mark.parametrize(
+    ("decoder", "item", "text"),
+    [
+        pytest.param(
+            broken.Overlong,
+            "terminates",
+            "it wrote more tokens than it was asked for",
+            marks=pytest.mark.full,
+        ),
+        (broken.ShowsLogits, "normalises", "mass 1.64872, not 1"),
+        pytest.param(
+            broken.RunsOn, "stop tokens", "1 tokens after the stop token 0", marks=pytest.mark.full
+        ),
+        pytest.param(
+            broken.DropsItsStop, "stop tokens", "without a stop token", marks=pytest.mark.full
+        ),
+        pytest.param(
+            broken.Unseeded,
+            "repeats",
+            "asked again with the same seeds, it wrote otherwise",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(broken.OneSeed, "differs", "seeds gave the same", marks=pytest.mark.full),
+        pytest.param(
+            broken.ByPlace,
+            "batch",
+            "alone it writes other tokens than in a batch",
+            marks=pytest.mark.full,
+        ),
+        (broken.Padded, "padding", "beside prompts of other lengths"),
+        (broken.HalfPrice, "charges", "nats for a law that costs"),
+        pytest.param(
+            broken.Cold,
+            "charges",
+            "its tokens are not drawn from the law it owes",
+            marks=pytest.mark.full,
+        ),
+        (broken.Ahead, "budget", "nats are spent where"),
+        pytest.param(
+            broken.ZeroIsNoLimit,
+            "k = 0",
+            "its tokens are not the safe model's",
+            marks=pytest.mark.full,
+        ),
+        pytest.param(
+            broken.InfinityIsLittle,
+            "k = inf",
+            "its tokens are not the risky model's",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_each_broken_decoder_breaks_its_own_item_and_no_other(
+    decoder: type[AnchoredDecoder], item: str, text: str
+) -> None:
+    items = _items(decoder)
+    assert _answered(items, Conforms.NO) == {item}, [i for i in items if i.answer is Conforms.NO]
+    assert text in next(i.text for i in items if i.name == item)
+
+
+def test_a_decoder_that_raises_is_told_nothing_else() -> None:
+    items = _items(broken.Raises)
+    assert _answered(items, Conforms.NO) == {"terminates"}
+    assert "ValueError: out of luck" in items[0].text
+    assert len(_answered(items, Conforms.UNKNOWN)) == len(ITEMS) - 1
+
+
+def test_every_item_is_a_test_of_the_pytest_class() -> None:
+    tests = [name for name in vars(DecoderConformance) if name.startswith("test_")]
+    assert len(tests) == len(ITEMS)
+
+
+def test_the_command_answers_in_words_and_by_its_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [
+        Item("terminates", Conforms.YES, "all 3 outputs came back"),
+        Item("charges", Conforms.NO, "it charges 1 nats for a law that costs 2"),
+        Item("budget", Conforms.UNKNOWN, "it claims neither weights nor charges"),
+    ]
+    monkeypatch.setattr("nafaudit.selftest.conform.conform", lambda *_, **__: said)
+    result = call("conform", "some.module:Class", cwd=tmp_path)
+    assert result.returncode == 1
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert "it charges 1 nats for a law that costs 2" in " ".join(result.stdout.split())
+    data = json.loads(call("conform", "some.module:Class", "--json", cwd=tmp_path).stdout)
+    assert data["conforms"] is False
+    assert data["items"][1] == {"name": "charges", "answer": "NO", "text": said[1].text}
+    said.pop(1)
+    assert call("conform", "some.module:Class", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("decoder", "text"),
+    [("nobody", "unknown decoder 'nobody'"), ("nowhere.at:All", "cannot build decoder")],
+)
+def test_what_cannot_be_built_is_bad_input(tmp_path: Path, decoder: str, text: str) -> None:
+    result = call("conform", decoder, cwd=tmp_path)
+    assert result.returncode == 2 and text in result.stderr
+
+
+@pytest.mark.full
+class TestReference(DecoderConformance):
+    """The shipped decoder, on the lab pair, as anybody would test theirs."""
+
+    decoder = "nafaudit.mechanisms.reference:AnchoredDecoder"
+
+    def test_nothing_is_left_unknown(self) -> None:
+        items = conform(self.decoder)
+        assert _answered(items, Conforms.YES) == set(ITEMS)
+
+
+@pytest.mark.full
+def test_a_broken_decoder_fails_on_the_lab_pair_too(tmp_path: Path) -> None:
+    file = Path(broken.__file__)
+    result = call("conform", f"{file}:HalfPrice", "--json", cwd=tmp_path)
+    assert result.returncode == 1
+    broke = [i["name"] for i in json.loads(result.stdout)["items"] if i["answer"] == "NO"]
+    assert broke == ["charges"]
+
+
+class _Overspends(Anchored):
+    """Serves the risky law whatever is allowed, and says what that costs."""
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        free = torch.where(allowance > 0, torch.inf, 0.0).to(allowance)
+        return super().serve(prefixes, safe, risky, free)
+
+
+class _Lies(Anchored):
+    """States half of what its law costs."""
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        law, charge, theta = super().serve(prefixes, safe, risky, allowance)
+        return Served(law, charge / 2, theta)
+
+
+class _Unnormalised(Anchored):
+    """Serves twice a law."""
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        law, charge, theta = super().serve(prefixes, safe, risky, allowance)
+        return Served(law + math.log(2), charge, theta)
+
+
+@pytest.mark.parametrize(
+    ("rule", "broke"),
+    [
+        pytest.param(Anchored, set(), marks=pytest.mark.full),
+        pytest.param(_Overspends, {"budget"}, marks=pytest.mark.full),
+        (_Lies, {"charges"}),
+        (_Unnormalised, {"normalises"}),
+    ],
+)
+def test_a_step_level_rule_is_held_to_the_same_items(rule: type[Anchored], broke: set[str]) -> None:
+    bench = WorldBench(WORLD, RuleDecoder(WORLD, rule(), rule.__name__), PROMPTS)
+    assert _answered(judge(run_trials(bench)), Conforms.NO) == broke
