@@ -12,6 +12,7 @@ from nafaudit.cli import (
     certify,
     check,
     checklist,
+    compare,
     conform,
     export,
     import_,
@@ -49,6 +50,7 @@ app.command("run")(run.run)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
+app.command("compare")(compare.compare)
 app.command("certify")(certify.certify)
 app.command("plan")(plan.plan)
 app.command("import")(import_.import_)

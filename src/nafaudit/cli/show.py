@@ -25,11 +25,18 @@ _MOST_REASONS = 3
 
 def latest_run(directory: Path = Path("runs")) -> Path:
     """The run that was written last."""
+    return latest_runs(1, directory)[0]
+
+
+def latest_runs(count: int, directory: Path = Path("runs")) -> list[Path]:
+    """The runs that were written last, the latest at the end."""
     # A name with a dot in front is what a killed import left.
     runs = sorted(directory.glob("[!.]*/design.json"), key=lambda path: path.stat().st_mtime)
     if not runs:
         raise InputError(f"no run under {directory}/ yet; make one with: nafaudit run")
-    return runs[-1].parent
+    if len(runs) < count:
+        raise InputError(f"need {count} runs under {directory}/, there is {len(runs)}; name them.")
+    return [path.parent for path in runs[-count:]]
 
 
 def show(
