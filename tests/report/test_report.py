@@ -25,7 +25,8 @@ from nafaudit.report.tables import prompt_rows
 from nafaudit.report.text import script_json, visible
 from nafaudit.report.write import write_report
 from nafaudit.store.foreign import ImportOptions, import_logs
-from nafaudit.store.run import Run
+from nafaudit.store.run import Run, RunWriter
+from nafaudit.store.verification import write_verification
 from nafaudit.workload import Prompt
 from tests.records import trajectory
 from tests.report.runs import MECHANISM, WORDS, executions, make_run, plain_run
@@ -225,3 +226,37 @@ def test_class_numbers_are_where_they_say(run: Run) -> None:
             for name in path.split("."):
                 value = value[name]
             assert row[key] == pytest.approx(value, abs=1e-5), (row, key)
+
+
+def replay(verdict: str) -> dict[str, object]:
+    finding = {
+        "mechanism": None, "k": None, "check": "replay: charge", "verdict": verdict, "value": 1.0,
+        "numbers": {}, "text": "charge of each step: off by 1 nat",
+        "witness": {"prompt": "p003", "k": 3.0, "trajectory": 1, "step": 4},
+    }  # fmt: skip
+    deviation = {"charge": {"max": 1.0, "warn": 4e-5, "fail": 2e-4}}
+    return {"run": "/tmp/somewhere", "design": "x", "recorded": 96, "replayed": 96, "tokens": 3840,
+            "seconds": 1.5, "deviation": deviation, "notes": [], "findings": [finding]}  # fmt: skip
+
+
+def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path) -> None:
+    run = plain_run(tmp_path / "r")
+    page = write_report(run)[1][0]
+    assert "numbers as logged, not replayed" in page.read_text()
+    write_verification(run, replay("FINE"))
+    files = write_report(run)[1]
+    assert "96 of 96 executions replayed from the models: the log is true" in page.read_text()
+    assert "refuted" not in page.read_text()
+    assert b"/tmp/somewhere" not in b"".join(path.read_bytes() for path in files)
+    write_verification(run, replay("FAILED"))
+    files = write_report(run)[1]
+    shown = page.read_text()
+    assert "A replay from the models refutes the log" in shown
+    assert "Only by a refuted log" in shown
+    assert "Yes, in every execution" not in shown
+    assert "First at prompt p003, execution 1, step 4." in shown
+    assert "REFUTED" in files[1].read_text()
+    assert json.loads(files[2].read_text())["verification"]["replayed"] == 96
+    RunWriter(run).append(executions("p000", 7, 5, len(WORDS))[:1])
+    write_report(run)
+    assert "before more was recorded" in page.read_text()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from nafaudit.checks.check import Facts
 from nafaudit.checks.classes import ClassTable
@@ -16,6 +17,7 @@ from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, judge
 from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.report.outline import Outline, Outliner
 from nafaudit.store.run import Run
+from nafaudit.store.verification import read_verification
 from nafaudit.workload import Prompt
 
 
@@ -30,6 +32,7 @@ class Report:
         outlines: Every trajectory in a few numbers, in the order of their keys.
         prompts: The workload by id.
         classes: What each class of prompts spends under each budget.
+        verification: What a replay from the models found; None if there was none.
     """
 
     run: Run
@@ -38,6 +41,7 @@ class Report:
     outlines: tuple[Outline, ...]
     prompts: dict[str, Prompt]
     classes: ClassTable
+    verification: dict[str, Any] | None = None
 
     def of(self, arm: ArmResult) -> list[Outline]:
         """The outlines of one arm."""
@@ -64,4 +68,6 @@ def collect(run: Run) -> Report:
     arms = tuple(judge(placed(), facts, outliner.watch))
     outlines = sorted(outliner.outlines, key=lambda one: one.key)
     prompts = {p.prompt.id: p.prompt for p in run.prompts()}
-    return Report(run, facts, arms, tuple(outlines), prompts, classes_of(arms))
+    return Report(
+        run, facts, arms, tuple(outlines), prompts, classes_of(arms), read_verification(run)
+    )

@@ -12,6 +12,7 @@ from nafaudit.report.text import visible
 
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),
+    ("nafaudit verify .", "every logged number again from the models, every token from the draws"),
     ("nafaudit report . --json", "every number of this page, with its place"),
     ("nafaudit report . --record PART:ROW", "one record as it is on disk"),
     ("nafaudit report .", "this page again, byte by byte"),

@@ -10,9 +10,10 @@ from typing import Any
 from nafaudit.report.charts import arm_name
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, decided
+from nafaudit.report.replayed import refuted, replay_section
 from nafaudit.report.tables import prompt_rows
 from nafaudit.report.text import name, nats, percent, visible
-from nafaudit.report.words import said_of, summary
+from nafaudit.report.words import said_of
 
 _WORST = 20
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
@@ -25,13 +26,16 @@ def plain_text(text: str) -> str:
 
 def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     """The report as Markdown."""
-    lines = ["# nafaudit report", "", summary(report.arms), ""]
+    replay = replay_section(report)
+    lines = ["# nafaudit report", "", plain["summary"], ""]
+    lines += [f"**{replay['word']}**: {plain_text(replay['text'])}", ""]
+    lines += [f"- {remark['word']}: {plain_text(remark['text'])}" for remark in replay["remarks"]]
     for arm in report.arms:
         if not arm.is_baseline:
             lines += [f"## {plain_text(arm_name(arm, report))}", ""]
             lines += [
                 f"- **{said.question}** {said.word}: {said.headline}. {plain_text(said.text)}"
-                for said in said_of(arm)
+                for said in said_of(arm, refuted=refuted(report.verification))
             ]
             lines.append("")
     lines += ["## Numbers", "", *_numbers(report, plain), "", "## Worst prompts", ""]

@@ -8,6 +8,7 @@ from typing import Any
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.checklist import item_rows, of_run
 from nafaudit.report.data import Report
+from nafaudit.report.replayed import refuted, replay_json
 from nafaudit.report.result import as_number, result_json
 from nafaudit.report.tables import PromptRow, prompt_rows
 from nafaudit.report.words import said_of, summary
@@ -27,10 +28,13 @@ def plain(report: Report, run: str | None = None) -> dict[str, Any]:
     """
     result = result_json(report.run, report.arms, run or run_name(report))
     return result | {
-        "summary": summary(report.arms),
+        "summary": summary(report.arms, refuted=refuted(report.verification)),
         "words": [
             {"mechanism": arm.mechanism, "k": as_number(arm.k)}
-            | {said.question: f"{said.headline}. {said.text}" for said in said_of(arm)}
+            | {
+                said.question: f"{said.headline}. {said.text}"
+                for said in said_of(arm, refuted=refuted(report.verification))
+            }
             for arm in report.arms
             if not arm.is_baseline
         ],
@@ -41,6 +45,7 @@ def plain(report: Report, run: str | None = None) -> dict[str, Any]:
         ],
         "prompts": [_row(row) for row in prompt_rows(report)],
         "checklist": item_rows(of_run(report)),
+        "verification": replay_json(report),
         "decided": report.run.design,
     }
 

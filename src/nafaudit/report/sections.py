@@ -17,8 +17,9 @@ from nafaudit.report.classes import classes_note
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
 from nafaudit.report.payload import ROWS
+from nafaudit.report.replayed import basis, refuted, replay_section
 from nafaudit.report.text import name, nats, percent, visible
-from nafaudit.report.words import said_of, summary
+from nafaudit.report.words import said_of
 
 _TONES = {
     Kept.WITHIN: "good",
@@ -68,7 +69,9 @@ def sections(
     findings = _indexed(report)
     return {
         "title": _title(report),
-        "summary": summary(report.arms),
+        "summary": plain["summary"],
+        "basis": basis(report.verification),
+        "replay": replay_section(report),
         "recorded": len(report.outlines),
         "asked": report.run.asked,
         "prompt_count": len({one.key.prompt for one in report.outlines}),
@@ -127,7 +130,7 @@ def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
                 "text": visible(said.text),
                 "href": href(said.finding, shown),
             }
-            for said in said_of(arm)
+            for said in said_of(arm, refuted=refuted(report.verification))
         ],
     }
 

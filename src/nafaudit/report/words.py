@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
@@ -28,7 +28,7 @@ class Said:
         tone: good, bad or open: how a page colours it.
         headline: A few words.
         text: A sentence or two.
-        finding: What it rests on; None if nothing was asked.
+        finding: What it rests on.
     """
 
     question: str
@@ -36,7 +36,7 @@ class Said:
     tone: str
     headline: str
     text: str
-    finding: Finding | None = None
+    finding: Finding
 
 
 def budget_name(k: float) -> str:
@@ -44,13 +44,22 @@ def budget_name(k: float) -> str:
     return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {k:g}")
 
 
-def said_of(arm: ArmResult) -> tuple[Said, Said, Said]:
-    """The three verdicts of one arm."""
+def said_of(arm: ArmResult, *, refuted: bool = False) -> tuple[Said, Said, Said]:
+    """The three verdicts of one arm.
+
+    Args:
+        arm: What was judged.
+        refuted: True if a replay from the models contradicts the log.
+    """
     findings = {finding.check: finding for finding in arm.findings}
+    kept = _kept(arm, findings["invariant"])
+    if refuted and arm.kept == Kept.WITHIN:
+        text = f"By the log alone: {kept.text} But a replay from the models refutes the log."
+        kept = replace(kept, tone="bad", headline="Only by a refuted log", text=text)
     return (
-        _kept(arm, findings["invariant"]),
+        kept,
         _tested(arm, findings["regime"]),
-        _worth(arm, findings.get("worth")),
+        _worth(arm, findings["worth"]),
     )
 
 
@@ -59,12 +68,18 @@ def sentence(finding: Finding) -> str:
     return f"{finding.text[:1].upper()}{finding.text[1:]}." if finding.text else ""
 
 
-def summary(arms: Sequence[ArmResult]) -> str:
-    """The whole audit in a sentence or two."""
+def summary(arms: Sequence[ArmResult], *, refuted: bool = False) -> str:
+    """The whole audit in a few sentences.
+
+    Args:
+        arms: What was judged.
+        refuted: True if a replay from the models contradicts the log.
+    """
     judged = [arm for arm in arms if not arm.is_baseline]
     if not judged:
         return "Only baselines were run, so there is no budget to judge."
-    parts = []
+    parts = ["A replay from the models refutes the log, so its numbers cannot be trusted."]
+    parts = parts if refuted else []
     broken = [arm for arm in judged if arm.kept == Kept.VIOLATED]
     unsure = [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]
     executions = sum(arm.invariant.trajectories for arm in judged)
@@ -73,8 +88,9 @@ def summary(arms: Sequence[ArmResult]) -> str:
     if unsure:
         parts.append(f"The records do not decide whether it was kept at {_names(unsure)}.")
     if not broken and not unsure:
+        logged = ", by the log" if refuted else ""
         parts.append(
-            f"No execution went over its budget in {executions} executions at {_names(judged)}."
+            f"None of {executions} executions at {_names(judged)} went over budget{logged}."
         )
     idle = [arm for arm in judged if arm.tested == Tested.IDLE]
     if idle:
@@ -102,7 +118,7 @@ def _kept(arm: ArmResult, finding: Finding) -> Said:
     text = (
         f"None of {n} executions on {len(invariant.prompts)} prompts went over its budget. If "
         f"executions like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
-        f"(with 95 % confidence; of prompts, fewer than "
+        f"(with 95% confidence; of prompts, fewer than "
         f"{percent(zero_count_upper(len(invariant.prompts)))})."
     )
     return Said(ask, arm.kept, "good", "Yes, in every execution", text, finding)
@@ -128,15 +144,29 @@ def _tested(arm: ArmResult, finding: Finding) -> Said:
     return Said(ask, arm.tested, "good", "Yes, the limit acted", text, finding)
 
 
-def _worth(arm: ArmResult, finding: Finding | None) -> Said:
-    ask = QUESTIONS["worth"]
-    text = sentence(finding) if finding else ""
+def _worth(arm: ArmResult, finding: Finding) -> Said:
+    ask, numbers = QUESTIONS["worth"], finding.numbers
+    if arm.worth == Worth.UNKNOWN:
+        return Said(ask, arm.worth, "open", "Not known", sentence(finding), finding)
+    n, reached = int(numbers["passages"]), int(numbers["vacuous"])
     if arm.worth == Worth.VACUOUS:
-        return Said(ask, arm.worth, "bad", "Nothing for most passages", text, finding)
-    if arm.worth == Worth.INFORMATIVE:
-        return Said(ask, arm.worth, "good", "It limits copying", text, finding)
-    unknown = "No protected passages were scored, so nothing is said about copying any of them."
-    return Said(ask, arm.worth, "open", "Not known", text or unknown, finding)
+        text = (
+            f"A decoder may keep this budget and still reproduce {reached} of {n} protected "
+            f"passages word for word: K = {nats(numbers['K'])} nats is no less than what the safe "
+            f"model needs to write them (half of them need {nats(numbers['surprisal_median'])} or "
+            "less)."
+        )
+        return Said(ask, arm.worth, "bad", "Little or nothing", text, finding)
+    text = (
+        f"{_of(n - reached, n)} protected passages cost more than K = {nats(numbers['K'])} nats to "
+        f"write (the cheapest {nats(numbers['surprisal_min'])}). If the budget is kept, a given "
+        f"passage comes out of one request with a chance of at most {percent(numbers['cap_max'])}."
+    )
+    return Said(ask, arm.worth, "good", "It limits copying", text, finding)
+
+
+def _of(some: int, n: int) -> str:
+    return f"All {n}" if some == n else f"{some} of {n}"
 
 
 def _names(arms: Sequence[ArmResult]) -> str:

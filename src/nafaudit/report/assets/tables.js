@@ -9,7 +9,7 @@ function table(place, columns, rows, options) {
     el("th", { scope: "col", class: column.right ? "r" : null, title: column.meaning }, el("button", { type: "button", click: () => sortBy(i) }, column.name)),
   );
   const body = el("tbody");
-  const more = el("button", { type: "button", click: () => ((state.shown += 200), refresh()) }, "show 200 more");
+  const more = el("button", { type: "button", click: () => ((state.shown += 200), refresh()) }, "show more");
   place.append(el("div", { class: "tools" }, arms, search, count), el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)), el("p", { class: "tools" }, more));
 
   function sortBy(i) {
