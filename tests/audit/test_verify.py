@@ -235,3 +235,21 @@ def test_a_lab_run_is_true_and_a_forged_one_is_not(tmp_path: Path) -> None:
         assert status == 1
         assert (witness["prompt"], witness["trajectory"]) == (key.prompt, key.trajectory)
         assert witness["step"] == (0 if name == "debt" else step)
+
+
+@pytest.mark.full
+def test_a_black_box_is_held_to_its_promise(tmp_path: Path, tiny_pair_paths: Paths) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    lines = [{"id": f"p{i}", "text": "The baker said " * (i + 1), "class": "c"} for i in range(5)]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    decoder = Path(__file__).with_name("boxes.py")
+    sizes = ("--k", 3, "--trajectories", 6, "--max-new-tokens", 24, "--out", "r", "--quiet")
+    models = ("--safe", safe, "--risky", risky, "--prompts", "p.jsonl")
+    done = call("run", *models, *sizes, "--decoder", f"{decoder}:Cold", cwd=tmp_path)
+    assert done.returncode in (0, 3), done.stderr
+    status, data = verified(tmp_path / "r")
+    assert data["replayed"] == 90
+    fired = {f["check"] for f in data["findings"] if f["verdict"] == "FAILED"}
+    # Every number that it claims is true; only its tokens give it away.
+    assert status == 1
+    assert {check.split(":")[0] for check in fired} == {"sampler"}

@@ -294,7 +294,7 @@ class _Verifier:
         for reason, count in self._unread.items():
             self.notes.append(f"{count} trajectories could not be replayed: {reason}")
         if self._comparison is None:
-            reason = "; ".join(self.notes) or "the run has no trajectory"
+            reason = "; ".join(self.notes) if self.recorded else "no trajectory is recorded"
             finding = Finding("replay", Kept.INCONCLUSIVE, math.nan, reason)
             return Verification(
                 [ArmFinding(None, finding)], {}, 0, self.recorded, 0, seconds, self.notes
