@@ -58,7 +58,10 @@ class Step:
     @cached_property
     def descending(self) -> Tensor:
         """Probabilities of the served law, the largest first."""
-        return torch.sort(self.mass, dim=-1, descending=True).values
+        if self.mass.device.type != "cpu":
+            return torch.sort(self.mass, dim=-1, descending=True).values
+        # NumPy sorts by vector instructions, several times as fast.
+        return torch.from_numpy(np.sort(self.mass.numpy(), axis=-1)[..., ::-1].copy())
 
     @cached_property
     def ratio(self) -> Tensor:
@@ -81,16 +84,24 @@ def _at(x: Tensor, token: Tensor) -> Tensor:
     return x.gather(-1, token).squeeze(-1)
 
 
+def _log_total(x: Tensor) -> Tensor:
+    """Log sum exp of rows whose entries are of moderate size, nearly always."""
+    total = torch.exp(x).sum(dim=-1)
+    if ((total > 1e-30) & (total < 1e30)).all():
+        return torch.log(total)
+    return torch.logsumexp(x, dim=-1)
+
+
 def _tilted(step: Step, direction: Tensor, weight: Tensor | float, token: Tensor) -> Tensor:
     """Log q / p for q ~ p exp(weight direction)."""
     moved = step.law + weight * direction
-    return _at(weight * direction, token) - torch.logsumexp(moved, dim=-1)
+    return _at(weight * direction, token) - _log_total(moved)
 
 
 def _tempered(temperature: float) -> Alternative:
     def ratio(step: Step, token: Tensor) -> Tensor:
         scaled = step.law / temperature
-        return _at(scaled, token) - torch.logsumexp(scaled, dim=-1) - _at(step.law, token)
+        return _at(scaled, token) - _log_total(scaled) - _at(step.law, token)
 
     return ratio
 
