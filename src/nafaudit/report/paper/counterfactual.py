@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from nafaudit.report.paper.formulas import implied_reach, projected, stage1_u
 from nafaudit.report.paper.interval import Interval, interval
 from nafaudit.report.paper.quantities import QUANTITIES
-from nafaudit.report.paper.quantities.pools import flagged, reach_of
+from nafaudit.report.paper.quantities.rows import flagged, reach_of
 from nafaudit.report.paper.source import Paper, load
 
 _SIZES = (4, 8, 12, 20, 30)

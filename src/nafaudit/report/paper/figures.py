@@ -24,7 +24,7 @@ from nafaudit.report.figures.style import (
 )
 from nafaudit.report.paper.formulas import deterministic, largest_spend, possible_reach
 from nafaudit.report.paper.interval import interval
-from nafaudit.report.paper.quantities.pools import flagged, reach_of, valid
+from nafaudit.report.paper.quantities.rows import flagged, reach_of, valid
 from nafaudit.report.paper.source import Paper, Row, load
 
 

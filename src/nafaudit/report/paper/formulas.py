@@ -8,6 +8,8 @@ from nafaudit.report.paper.interval import Interval, corners, interval
 from nafaudit.report.paper.source import Paper, Row
 from nafaudit.stats import Moments, ebb, implied_range
 
+_NO_REACH = 1e-9
+
 
 def u_ebb(mean: Interval, variance: Interval, n: int, reach: Interval, delta: float) -> Interval:
     """U_EBB of a row; it rises in mean, variance and range."""
@@ -32,11 +34,12 @@ def implied_reach(row: Row, delta: float) -> Interval:
     """The R_eff behind a printed U_EBB of the first stage."""
 
     def value(upper: float, mean: float, variance: float) -> float:
-        return implied_range(upper, Moments(mean, variance, row.count("M")), delta)
+        reach = implied_range(upper, Moments(mean, variance, row.count("M")), delta)
+        # A mean above its own bound implies no range at all.
+        return max(reach, _NO_REACH)
 
-    return corners(
-        value, (row.number("U_Reff"), 1), (row.number("mean"), -1), (row.number("var"), -1)
-    )
+    printed = (row.number(column) for column in ("U_Reff", "mean", "var"))
+    return corners(value, *zip(printed, (1, -1, -1), strict=True))
 
 
 def rho(row: Row) -> Interval | None:

@@ -3,7 +3,30 @@
 A line of `data/quotes.csv` names the quantity that it quotes; one quantity may be quoted often.
 """
 
-from nafaudit.report.paper.quantities import pools, protocol, search, stage1
+from nafaudit.report.paper.quantities import (
+    debts,
+    diagnostics,
+    flagged_rows,
+    heldout,
+    pools,
+    protocol,
+    search,
+    stage1,
+    terms,
+)
 from nafaudit.report.paper.quantities.registry import QUANTITIES, Quantity
 
-__all__ = ["QUANTITIES", "Quantity", "pools", "protocol", "search", "stage1"]
+# Importing a module registers its quantities.
+__all__ = [
+    "QUANTITIES",
+    "Quantity",
+    "debts",
+    "diagnostics",
+    "flagged_rows",
+    "heldout",
+    "pools",
+    "protocol",
+    "search",
+    "stage1",
+    "terms",
+]
