@@ -5,6 +5,10 @@ The parts are small and know no file and no model: numbers in, decisions out.
 * `candidate`: the nouns. A proposer is asked, and told through the parents it is given.
 * `propose`, `operators`: which prompts to try next; two controls that a search must beat.
 * `filters`: which proposals are new and of a fair length.
+* `measured`, `allocation`, `prescreen`, `finals`: the paper's evaluator and its choices, on given
+  spends; `defects` finds by name what goes wrong in them.
+* `halving`: the sound ranking, by shrunk mean utilisation.
+* `studies`: what both do where the truth is known.
 """
 
 from nafaudit.search.candidate import Candidate, Parent, Proposer

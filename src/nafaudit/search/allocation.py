@@ -1,0 +1,227 @@
+"""The paper's adaptive evaluator: who gets more trajectories, decided by spends alone.
+
+Two paths, as in its code. The *survivor path* (Algorithm 1) gives every prompt a floor of
+trajectories, and more to the most promising of those whose proxy is not too large. The *hardness
+path* sets each prompt's number by the surrogate first, then sends groups of equal number down the
+survivor path. Both are reproductions; `defects.py` names what goes wrong in them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.search.measured import DELTA, Draw, Draws, Request, Row
+
+FIXES = ("min-n", "width", "reff")
+
+
+@dataclass(frozen=True)
+class Fixes:
+    """The paper's own recommendations, switched on within its protocol.
+
+    Attributes:
+        min_n: At least `least` trajectories, before the survivor test, for every prompt whose
+            floor ratio exceeds `above`. An invalid prompt has no ratio, and more trajectories
+            cannot make it valid: it stays where it is.
+        width: Tables show the width U_EBB - mean beside every ratio.
+        reff: R_eff from end to end. Stage 2 of the paper's code has it already, so that here it
+            changes nothing.
+        least: N_min.
+        above: The preliminary ratio from which on it applies.
+    """
+
+    min_n: bool = False
+    width: bool = False
+    reff: bool = False
+    least: int = 20
+    above: float = 0.9
+
+    @classmethod
+    def parse(cls, text: str) -> Fixes:
+        """From names between commas, such as "min-n,width"; an empty text switches none on."""
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        for name in names:
+            if name not in FIXES:
+                known = f"{', '.join(FIXES)}{nearest(name, FIXES)}"
+                raise InputError(f"unknown fix {name!r}; known: {known}")
+        return cls(**{name.replace("-", "_"): True for name in names})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The constants of the paper's evaluator.
+
+    Attributes:
+        high: R; the paper's code uses K here.
+        delta: Level.
+        floor: n0, trajectories that everybody gets.
+        slack: eta of the survivor test U <= eta B_eff.
+        fraction: tau, the share of a pool that is topped up: 0.5 in text and code, 0.75 in the
+            run behind the paper's k = 5 table.
+        rounding: "code" rounds tau |P| to the nearest (ties to even), "text" rounds up.
+        fixes: The paper's recommendations.
+    """
+
+    high: float
+    delta: float = DELTA
+    floor: int = 4
+    slack: float = 1.10
+    fraction: float = 0.5
+    rounding: Literal["code", "text"] = "code"
+    fixes: Fixes = field(default_factory=Fixes)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise InputError(f"the top-up fraction must be in (0, 1], got {self.fraction}.")
+        if self.floor < 1 or self.slack <= 0:
+            raise InputError(f"need a floor >= 1 and slack > 0, got {self.floor}, {self.slack}.")
+
+    def topups(self, pool: int) -> int:
+        """How many prompts of a pool are topped up."""
+        share = self.fraction * pool
+        return max(1, math.ceil(share) if self.rounding == "text" else round(share))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the paper's surrogate says of a prompt.
+
+    Attributes:
+        safe: mu, mean probability of "within budget" over its ensemble.
+        spread: sigma, standard deviation over its ensemble.
+        margin: m, predicted (B_eff - U) / K.
+    """
+
+    safe: float
+    spread: float
+    margin: float
+
+    @property
+    def finite(self) -> Prediction:
+        """With the values that the paper's code puts in place of NaN and infinity."""
+        return Prediction(
+            self.safe if math.isfinite(self.safe) else 0.5,
+            self.spread if math.isfinite(self.spread) else 1.0,
+            self.margin if math.isfinite(self.margin) else 0.0,
+        )
+
+
+UNREADY = Prediction(0.5, 0.0, 0.0)
+"""What a surrogate that was never fitted says."""
+
+
+def _clip(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+def promotion(row: Row, prediction: Prediction) -> float:
+    """Computes [0.45 clip(rho, 0, 2) + 0.20 mu + 0.20 sigma + 0.15 clip(m, -1, 1)] [B_eff > 0]."""
+    if not row.budget > 0:
+        return 0.0
+    said = prediction.finite
+    score = 0.45 * _clip(row.stored_rho, 0.0, 2.0) + 0.20 * said.safe + 0.20 * said.spread
+    return score + 0.15 * _clip(said.margin, -1.0, 1.0)
+
+
+def hardness(prediction: Prediction) -> float:
+    """Computes clip(0.50 sigma + 0.35 (1 - |mu - 1/2| / (1/2)) + 0.15 clip(-m, 0, 1), 0, 1)."""
+    said = prediction.finite
+    unsure = 1.0 - abs(said.safe - 0.5) / 0.5
+    value = 0.50 * said.spread + 0.35 * unsure + 0.15 * _clip(-said.margin, 0.0, 1.0)
+    return _clip(value, 0.0, 1.0)
+
+
+def hard_size(prediction: Prediction, n: int, floor: int = 4) -> int:
+    """Trajectories that the hardness path gives: between the floor and the nominal n."""
+    more = int(np.rint((n - floor) * hardness(prediction)))
+    return min(n, max(floor, floor + more))
+
+
+def choose_topups(rows: Sequence[Row], predictions: Sequence[Prediction], rule: Rule) -> list[int]:
+    """Places of the prompts that get more: the best survivors, or the best of all if none is.
+
+    Ties go to the earlier prompt.
+    """
+    scores = [promotion(row, said) for row, said in zip(rows, predictions, strict=True)]
+    survivors = [i for i, row in enumerate(rows) if row.within(rule.slack)]
+    pool = survivors or list(range(len(rows)))
+    return sorted(pool, key=lambda i: (-scores[i], i))[: rule.topups(len(rows))]
+
+
+def survivor_path(
+    ids: Sequence[str],
+    n: int,
+    draw: Draw,
+    rule: Rule,
+    predictions: Sequence[Prediction] | None = None,
+    offset: int = 0,
+) -> list[Row]:
+    """Algorithm 1: a floor for everybody, then up to n for the chosen.
+
+    Args:
+        ids: The pool.
+        n: Nominal trajectories per prompt.
+        draw: Runs trajectories or looks them up.
+        rule: Constants.
+        predictions: One per prompt; None if the surrogate is not ready, and then everybody
+            gets n.
+        offset: Added to every seed value.
+    """
+    floor = max(2, min(rule.floor, n))
+    if predictions is None or n < 4 or floor >= n:
+        return _rows(draw([Request(one, n, offset) for one in ids]), rule)
+    rows = _rows(draw([Request(one, floor, offset) for one in ids]), rule)
+    if rule.fixes.min_n:
+        doubtful = [i for i, row in enumerate(rows) if row.valid and row.rho > rule.fixes.above]
+        rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, offset)
+    chosen = choose_topups(rows, predictions, rule)
+    return _raised(rows, chosen, n, draw, rule, offset)
+
+
+def _rows(draws: Sequence[Draws], rule: Rule) -> list[Row]:
+    return [Row(one, rule.high, rule.delta) for one in draws]
+
+
+def _raised(
+    rows: Sequence[Row], places: Sequence[int], n: int, draw: Draw, rule: Rule, offset: int
+) -> list[Row]:
+    """The rows with these places raised to n trajectories; who has n already stays."""
+    places = [i for i in places if rows[i].n < n]
+    if not places:
+        return list(rows)
+    # The paper's seed offset is the number of trajectories so far, added to seed *values*.
+    asked = [Request(rows[i].id, n - rows[i].n, offset + rows[i].n) for i in places]
+    raised = dict(zip(places, draw(asked), strict=True))
+    return [
+        Row(row.draws + raised[i], rule.high, rule.delta) if i in raised else row
+        for i, row in enumerate(rows)
+    ]
+
+
+def hardness_path(
+    ids: Sequence[str],
+    n: int,
+    draw: Draw,
+    rule: Rule,
+    predictions: Sequence[Prediction] | None = None,
+    offset: int = 0,
+) -> list[Row]:
+    """Numbers by hardness, then the survivor path for each group of equal number."""
+    if predictions is None or n <= 1:
+        return survivor_path(ids, n, draw, rule, predictions, offset)
+    groups: dict[int, list[int]] = {}
+    for i, said in enumerate(predictions):
+        groups.setdefault(hard_size(said, n, rule.floor), []).append(i)
+    rows: dict[int, Row] = {}
+    for size in sorted(groups):
+        places = groups[size]
+        members, said_of = [ids[i] for i in places], [predictions[i] for i in places]
+        found = survivor_path(members, size, draw, rule, said_of, offset)
+        rows |= zip(places, found, strict=True)
+    return [rows[i] for i in range(len(ids))]
