@@ -52,6 +52,19 @@ def test_help_is_light(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("module", ["nafaudit", "nafaudit.cli.main"])
+def test_the_command_runs_as_a_module(module: str, tmp_path: Path) -> None:
+    done = call("--version", cwd=tmp_path, code=[sys.executable, "-m", module])
+    assert done.stdout.startswith("nafaudit ")
+
+
+def test_an_endless_value_leaves_the_place_and_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "p.jsonl").write_text(json.dumps({"id": ["x" * 99] * 999, "text": "t"}))
+    done = call("run", "--prompts", "p.jsonl", cwd=tmp_path)
+    assert done.returncode == 2 and len(done.stderr) < 4000
+    assert "p.jsonl:1: 'id' must be a string" in done.stderr
+
+
 def test_help_tells_the_defaults(tmp_path: Path) -> None:
     text = re.sub(r"\s+", " ", call("run", "--help", cwd=tmp_path).stdout)
     for name in (

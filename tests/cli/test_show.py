@@ -14,6 +14,25 @@ from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import trajectory
 
 
+@pytest.mark.parametrize("place", ["[red]run", "x[", "y[b]z [link=w]", "bell\x07"])
+def test_a_hostile_name_is_no_markup_and_no_control(
+    place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("[/b]evil\x1b[31m:smile:", "m\u202e2")
+    records = [
+        trajectory(Key("[red]p", name, 1.0, i), [0.5] * 60, token=[i, *range(59)])
+        for name in names
+        for i in range(20)
+    ]
+    run = run_of(tmp_path / place, records)
+    assert show(run, judge_run(run), as_json=False, source=f"[/y]{place}") == 0
+    text = capsys.readouterr().out
+    assert max(map(len, text.splitlines())) <= 80
+    assert not set(text) & {"\x1b", "\x07", "\u202e"}
+    assert "[/b]evil\u27e8001B\u27e9[31m" in text and "m\u27e8202E\u27e92 k = 1" in text
+    assert f"[/y]{place[:4]}" in text.replace("\n", "")
+
+
 def run_of(path: Path, records: list[Trajectory]) -> Run:
     identity = Identity({"safe": "a"}, "m", "banking", Decoding(max_new_tokens=60), "h", 256, 0)
     design = Design(identity, Extent((1.0,), len(records), ("[red]p",)))

@@ -15,6 +15,7 @@ def test_text_is_split_at_blank_lines(tmp_path: Path) -> None:
         Passage("works:1", "One line,\nand another."),
         Passage("works:2", "Second."),
     ]
+    assert [passage.where for passage in read_passages(path)] == [f"{path}:1", f"{path}:6"]
 
 
 def test_json_lines_have_ids_of_their_own_or_of_their_line(tmp_path: Path) -> None:
@@ -30,12 +31,18 @@ def test_json_lines_have_ids_of_their_own_or_of_their_line(tmp_path: Path) -> No
         ("empty.txt", b" \n\n", "no passages"),
         ("latin.txt", b"caf\xe9", "not UTF-8"),
         ("a.jsonl", b'{"id": "a"}', "a.jsonl:1: a JSON object with 'text'"),
-        ("a.jsonl", b"[1]", "a.jsonl:1: a JSON object with 'text'"),
+        ("a.jsonl", b"[1]", "a.jsonl:1: a JSON object is needed, got list"),
+        ("a.jsonl", b'{"text":"t","x":' + b"[" * 9999, "a.jsonl:1: .* nested too deeply"),
+        ("a.jsonl", b'{"text":"t","x":' + b"9" * 5000 + b"}", "a.jsonl:1: .*must be finite"),
         ("a.jsonl", b"\n{", "a.jsonl:2: not JSON"),
         ("a.jsonl", b'{"text": 3}', "'text' must be a string, got 3"),
         ("a.jsonl", b'{"text": "\\ud800"}', "half of a surrogate pair"),
         ("a.jsonl", b'{"text": " "}', "'text' is empty"),
-        ("a.jsonl", b'{"id": "x", "text": "a"}\n{"id": "x", "text": "b"}', "'x' occurs twice"),
+        (
+            "a.jsonl",
+            b'{"id": "x", "text": "a"}\n{"id": "x", "text": "b"}',
+            "a.jsonl:2: .*'x' occurs twice",
+        ),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, name: str, content: bytes | None, message: str) -> None:

@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nafaudit.cli.echo import echo
+from nafaudit.cli.screen import drawn
 from nafaudit.core.finding import Worth
-from nafaudit.report.text import cut, name
+from nafaudit.report.text import cut, name, visible
 
 if TYPE_CHECKING:
     from nafaudit.worth.cards import BudgetCard
@@ -35,8 +36,8 @@ def print_certificate(
         files: What was written.
         most: Passages in the table.
     """
-    console = Console(width=None if Console().is_terminal else 80, highlight=False)
-    with console.capture() as captured:
+
+    def draw(console: Console) -> None:
         _head(console, certification, where)
         for card in certification.cards:
             _card(console, card, certification)
@@ -52,8 +53,9 @@ def print_certificate(
             "under each k: the largest chance of reproduction that it leaves\n"
         )
         for path in files:
-            console.print(str(path), markup=False, soft_wrap=True)
-    echo(captured.get().rstrip())
+            console.print(str(path), soft_wrap=True)
+
+    echo(drawn(draw))
 
 
 def _head(console: Console, certification: Certification, where: str) -> None:
@@ -68,14 +70,15 @@ def _head(console: Console, certification: Certification, where: str) -> None:
         "any debt",
     )
     for line in lines:
-        console.print(line, markup=False)
+        console.print(visible(line))
 
 
 def _card(console: Console, card: BudgetCard, certification: Certification) -> None:
     word = "VACUOUS" if card.worth == Worth.VACUOUS else "INFORMATIVE"
     n = card.vacuous if card.worth == Worth.VACUOUS else card.passages - card.vacuous
     share = f"{n} of {card.passages} passages"
-    console.print(f"\n[bold]k = {card.k:g}, K = {card.budget:g} nats: {word} ({share})")
+    title = f"k = {card.k:g}, K = {card.budget:g} nats: {word} ({share})"
+    console.print(f"\n{title}", style="bold")
     window = certification.settings.window
     reached = f"{card.windows_vacuous} of {card.windows}" if card.windows else "no"
     lines = (
@@ -91,7 +94,7 @@ def _card(console: Console, card: BudgetCard, certification: Certification) -> N
         ("opening tokens a debt can force", f"at most {card.forced_at_most:g}"),
     )  # fmt: skip
     for label, text in lines:
-        console.print(f"  {label:<36}{text}", markup=False)
+        console.print(f"  {label:<36}{text}")
 
 
 def _table(certification: Certification, most: int) -> Table:

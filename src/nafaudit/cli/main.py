@@ -67,7 +67,7 @@ def main() -> None:
     try:
         app(standalone_mode=True)
     except NafauditError as error:
-        typer.echo(f"nafaudit: {error}", err=True)
+        typer.echo(f"nafaudit: {_shortened(str(error))}", err=True)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
@@ -84,6 +84,11 @@ def main() -> None:
         _report_fault(error)
 
 
+def _shortened(text: str) -> str:
+    """A message without the middle of an endless value: place and remedy are at its ends."""
+    return text if len(text) <= 4000 else f"{text[:2000]} [...] {text[-1000:]}"
+
+
 def _report_fault(error: BaseException) -> None:
     """A crash of ours must never look like a violation to a script, which reads 1 as one."""
     import traceback
@@ -91,3 +96,8 @@ def _report_fault(error: BaseException) -> None:
     traceback.print_exception(error)
     typer.echo("nafaudit: this is a fault of nafaudit; please report the lines above.", err=True)
     sys.exit(70)
+
+
+if __name__ == "__main__":
+    # Else `python -m nafaudit.cli.main run` does nothing, with the status of a kept promise.
+    main()

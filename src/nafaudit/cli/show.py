@@ -12,15 +12,20 @@ from rich.table import Table
 from nafaudit.checks.verdict import ArmResult, classes_of
 from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
+from nafaudit.cli.screen import drawn
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.report.result import result_json
+from nafaudit.report.text import cut, visible
+from nafaudit.report.text import name as shown
 from nafaudit.report.words import budget_name
 from nafaudit.store.run import Run
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3
+# Characters of a mechanism's name that the tables have room for.
+_MECHANISM = 24
 
 
 def latest_run(directory: Path = Path("runs")) -> Path:
@@ -61,7 +66,8 @@ def show(
         more = {"report": str(page)} if page else {}
         echo(json.dumps(result_json(run, arms, name) | more, indent=2))
     else:
-        echo(_as_text(run, arms, name) + (f"\nreport: {page}" if page else ""))
+        text = drawn(lambda console: print_result(console, run, arms, name))
+        echo(text + (f"\nreport: {page}" if page else ""))
     return exit_status(arms)
 
 
@@ -73,20 +79,13 @@ def exit_status(arms: Sequence[ArmResult]) -> int:
     return 0 if verdicts == {Kept.WITHIN} else 3
 
 
-def _as_text(run: Run, arms: Sequence[ArmResult], name: str) -> str:
-    # Captured, because rich answers a closed pipe with exit status 1, which means violated.
-    console = Console(width=None if Console().is_terminal else 80, highlight=False)
-    with console.capture() as captured:
-        print_result(console, run, arms, name)
-    return captured.get().rstrip()
-
-
 def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: str) -> None:
     """Prints the table, its legend and what is not fine."""
     several = len({arm.mechanism for arm in arms}) > 1
 
     def arm_name(arm: ArmResult) -> str:
-        return f"{arm.mechanism[:24]} {budget_name(arm.k)}" if several else budget_name(arm.k)
+        budget = budget_name(arm.k)
+        return f"{cut(shown(arm.mechanism), _MECHANISM)} {budget}" if several else budget
 
     console.print(_verdict_table(arms, arm_name))
     console.print(
@@ -107,11 +106,11 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
     for arm in arms:
         finding = arm.invariant.finding()
         if not arm.is_baseline:
-            line = f"{arm_name(arm)}: {finding.text}{_where(finding)}"
-            console.print(line, markup=False)
+            console.print(visible(f"{arm_name(arm)}: {finding.text}{_where(finding)}"))
     for line in _remarks(arms):
-        console.print(line, markup=False)
-    console.print(f"charges are against {run.design['anchor']}\n{_kind(name)}: {name}")
+        console.print(visible(line))
+    console.print(f"charges are against {visible(run.design['anchor'])}")
+    console.print(f"{_kind(name)}: {visible(name)}")
 
 
 def _verdict_table(arms: Sequence[ArmResult], name: Callable[[ArmResult], str]) -> Table:

@@ -38,12 +38,12 @@ def print_classes(console: Console, table: ClassTable, name_of: Callable[[float]
     shown = any(_evident(bound) for row in listed for bound in (row.paper, row.upper))
     mechanisms = sorted({row.mechanism for row in listed})
     for mechanism in mechanisms:
-        console.print(f"\n{name(mechanism)[:60]}" if len(mechanisms) > 1 else "", markup=False)
+        console.print(f"\n{name(mechanism)[:60]}" if len(mechanisms) > 1 else "")
         mine = [row for row in listed if row.mechanism == mechanism]
         console.print(_table(mine, set(map(id, worst)), name_of, _columns(shown)))
     if len(listed) < len(rows):
         console.print(f"only the worst of {len(table.labels)} classes each; --json has them all")
-    console.print(_legend(table, listed, shown), markup=False)
+    console.print(_legend(table, listed, shown))
 
 
 def _columns(bounds: bool) -> dict[str, Cell]:

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from nafaudit.core.errors import InputError
+from nafaudit.workload.records import Record, read_records, read_text, whole_text
 
 
 @dataclass(frozen=True)
 class Passage:
-    """One passage of protected text; its id is unique among those given together."""
+    """One passage of protected text.
+
+    Attributes:
+        id: Unique among those given together.
+        text: The passage.
+        where: `file:line` of its start, for errors; empty if it came from no file.
+    """
 
     id: str
     text: str
+    where: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """How an error names it."""
+        return f"{self.where}: passage {self.id!r}" if self.where else f"passage {self.id!r}"
 
 
 def read_passages(path: Path) -> list[Passage]:
@@ -26,18 +38,11 @@ def read_passages(path: Path) -> list[Passage]:
     `.jsonl`: one object per line with `text` and, if wanted, `id`. Anything else is plain text
     whose passages are separated by blank lines. A missing id becomes `<file name>:<number>`.
     """
-    try:
-        content = path.read_text(encoding="utf-8-sig")
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}; give a text file with blank lines between passages, or "
-            "JSON Lines with 'text' and 'id'."
-        ) from error
-    except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path}: not UTF-8 (byte {error.start}); convert it, for example with iconv."
-        ) from error
-    passages = _from_jsonl(path, content) if path.suffix == ".jsonl" else _from_text(path, content)
+    what = "a text file with blank lines between passages, or JSON Lines with 'text' and 'id'"
+    if path.suffix == ".jsonl":
+        passages = [_passage(record, path.stem) for record in read_records(path, what)]
+    else:
+        passages = _from_text(path, read_text(path, what))
     check_passages(passages, str(path))
     return passages
 
@@ -49,9 +54,7 @@ def check_passages(passages: Sequence[Passage], where: str) -> None:
     seen: set[str] = set()
     for passage in passages:
         if passage.id in seen:
-            raise InputError(
-                f"{where}: passage id {passage.id!r} occurs twice; ids must be unique."
-            )
+            raise InputError(f"{passage} occurs twice; give every passage an id of its own.")
         seen.add(passage.id)
 
 
@@ -62,33 +65,31 @@ def passages_hash(passages: Sequence[Passage]) -> str:
 
 
 def _from_text(path: Path, content: str) -> list[Passage]:
-    blocks = [block.strip() for block in re.split(r"\n[^\S\n]*\n", content)]
-    texts = [block for block in blocks if block]
-    return [Passage(f"{path.stem}:{number}", text) for number, text in enumerate(texts, start=1)]
-
-
-def _from_jsonl(path: Path, content: str) -> list[Passage]:
-    # Not splitlines: a JSON string may hold U+2028 and the like.
+    lines = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    blocks = [
+        list(block)
+        for is_text, block in groupby(enumerate(lines, start=1), lambda line: bool(line[1].strip()))
+        if is_text
+    ]
     return [
-        _passage(line, f"{path}:{number}", f"{path.stem}:{number}")
-        for number, line in enumerate(content.split("\n"), start=1)
-        if line.strip()
+        Passage(
+            f"{path.stem}:{number}",
+            "\n".join(line for _, line in block).strip(),
+            f"{path}:{block[0][0]}",
+        )
+        for number, block in enumerate(blocks, start=1)
     ]
 
 
-def _passage(line: str, where: str, default_id: str) -> Passage:
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{where}: not JSON ({error.msg} at column {error.colno}).") from error
-    if not isinstance(row, dict) or "text" not in row:
+def _passage(record: Record, stem: str) -> Passage:
+    where, row = record.where, record.data
+    if "text" not in row:
         raise InputError(f"{where}: a JSON object with 'text' (and 'id') is needed.")
-    fields = {"id": default_id} | row
+    fields = {"id": f"{stem}:{record.place + 1}"} | row
     for name in ("id", "text"):
         if not isinstance(fields[name], str):
             raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
-        if any("\ud800" <= character <= "\udfff" for character in fields[name]):
-            raise InputError(f"{where}: {name!r} holds half of a surrogate pair; mend the text.")
+        whole_text(fields[name], where, name)
     if not fields["text"].strip():
         raise InputError(f"{where}: 'text' is empty; leave the line out.")
-    return Passage(fields["id"], fields["text"].strip())
+    return Passage(fields["id"], fields["text"].strip(), where)

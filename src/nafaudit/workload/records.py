@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +33,13 @@ def read_records(path: Path, what: str = "a JSON Lines file of prompts") -> Iter
         what: What should have been given, for the error.
     """
     # Not splitlines: a JSON string may hold U+2028 and the like.
-    for index, line in enumerate(_text(path, what).split("\n")):
+    for index, line in enumerate(read_text(path, what).split("\n")):
         if line.strip():
             yield Record(f"{path}:{index + 1}", index, _parse(line, f"{path}:{index + 1}"))
 
 
-def _text(path: Path, what: str) -> str:
+def read_text(path: Path, what: str) -> str:
+    """The text of a file, or an error that says what should have been given."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -54,12 +56,17 @@ def _text(path: Path, what: str) -> str:
 
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line, parse_constant=_no_constant)
+        row = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{where}: not JSON ({error.msg} at column {error.colno}); one object per line."
         ) from error
-    except (_ConstantError, RecursionError) as error:
+    except RecursionError:
+        raise InputError(
+            f"{where}: objects or lists nested too deeply; mend the line or leave it out."
+        ) from None
+    # A number that is none, or one of more digits than Python reads.
+    except (_ConstantError, ValueError) as error:
         raise InputError(
             f"{where}: {error}; a number must be finite: mend the line or leave it out."
         ) from None
@@ -74,6 +81,13 @@ class _ConstantError(Exception):
 
 def _no_constant(name: str) -> Any:
     raise _ConstantError(f"{name} in a record")
+
+
+def _finite(digits: str) -> float:
+    """A number; 1e999 is an infinity in disguise, which no JSON file of ours could hold."""
+    if math.isinf(value := float(digits)):
+        raise _ConstantError(f"{digits[:20]} in a record")
+    return value
 
 
 def first_text(record: Record, names: Sequence[str], what: str) -> str:

@@ -88,7 +88,7 @@ class Certification:
 class _Text:
     """One passage in token ids: what stands before it, what is scored."""
 
-    id: str
+    passage: Passage
     before: tuple[int, ...]
     tokens: tuple[int, ...]
 
@@ -115,7 +115,7 @@ def certify(
     anchor = load_anchor(safe, dtype=settings.dtype, device=settings.device)
     scored, debts = [], {}
     for done, text in enumerate(texts, start=1):
-        passage, debts[text.id] = _score(anchor, text, opening, settings)
+        passage, debts[text.passage.id] = _score(anchor, text, opening, settings)
         scored.append(passage)
         report(done, len(texts))
     context = named + (f" and its own first {settings.given} tokens" if settings.given else "")
@@ -155,17 +155,17 @@ def _text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given: int
     given = max(given, 0 if opening else 1)
     if len(ids) <= given:
         raise InputError(
-            f"passage {passage.id!r} has {len(ids)} tokens, of which {given} are given; nothing "
+            f"{passage} has {len(ids)} tokens, of which {given} are given; nothing "
             "is left to certify. Lower --given or leave the passage out."
         )
-    return _Text(passage.id, (*opening, *ids[:given]), ids[given:])
+    return _Text(passage, (*opening, *ids[:given]), ids[given:])
 
 
 def _check_lengths(texts: Sequence[_Text], context: int) -> None:
     longest = max(texts, key=lambda text: len(text.before) + len(text.tokens))
     if (needed := len(longest.before) + len(longest.tokens)) > context:
         raise InputError(
-            f"passage {longest.id!r} needs {needed} positions; the safe model has {context}. "
+            f"{longest.passage} needs {needed} positions; the safe model has {context}. "
             "Split the passage: a blank line in a text file starts a new one."
         )
 
@@ -179,7 +179,7 @@ def _score(
     row = (*text.before, *text.tokens)
     values = scorer.surprisals(row[:start], row[start:])
     quoted = len(text.before) - start
-    passage = ScoredPassage(text.id, len(text.tokens), tuple(values[quoted:].tolist()))
+    passage = ScoredPassage(text.passage.id, len(text.tokens), tuple(values[quoted:].tolist()))
     # Without a prompt of its own, the passage itself may be quoted in one.
     prompt = values[:quoted] if settings.given else values
     return passage, most_debt(prompt, np.ones(len(prompt), bool), settings.debt)
