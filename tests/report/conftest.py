@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,15 +24,21 @@ ARGUMENTS = [
 ]
 
 
+def installed(names: Sequence[str] = CHROMIUM) -> str:
+    """Path of a browser; without one the test is skipped, or fails if browsers are required."""
+    path = next(filter(None, map(shutil.which, names)), None)
+    if path is not None:
+        return path
+    reason = f"no browser is installed: none of {', '.join(names)} is on the path"
+    if os.environ.get("NAFAUDIT_REQUIRE_BROWSER") == "1":
+        pytest.fail(f"{reason}, and NAFAUDIT_REQUIRE_BROWSER=1 forbids to skip")
+    pytest.skip(reason)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    """Chromium, headless; without one, tests are skipped unless they are required."""
-    path = next(filter(None, map(shutil.which, CHROMIUM)), None)
-    if path is None:
-        reason = f"no browser is installed: none of {', '.join(CHROMIUM)} is on the path"
-        if os.environ.get("NAFAUDIT_REQUIRE_BROWSER") == "1":
-            pytest.fail(f"{reason}, and NAFAUDIT_REQUIRE_BROWSER=1 forbids to skip")
-        pytest.skip(reason)
+    """Chromium, headless."""
+    path = installed()
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

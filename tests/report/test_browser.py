@@ -11,6 +11,7 @@ import pytest
 
 from nafaudit.report.write import write_report
 from nafaudit.workload import Prompt
+from tests.report.conftest import installed
 from tests.report.runs import executions, make_run, plain_run
 
 if TYPE_CHECKING:
@@ -85,6 +86,17 @@ def hostile_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     run = make_run(tmp_path_factory.mktemp("hostile") / "r", prompts, records, INJECTIONS)
     return write_report(run)[1][0]
+
+
+def test_a_missing_browser_is_said_and_fails_where_one_is_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("NAFAUDIT_REQUIRE_BROWSER", raising=False)
+    with pytest.raises(pytest.skip.Exception, match="no browser is installed: none of nowhere"):
+        installed(["nowhere"])
+    monkeypatch.setenv("NAFAUDIT_REQUIRE_BROWSER", "1")
+    with pytest.raises(pytest.fail.Exception, match="forbids to skip"):
+        installed(["nowhere"])
 
 
 def test_verdicts_are_visible_in_words(browser: Browser, page_path: Path) -> None:

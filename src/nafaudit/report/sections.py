@@ -31,6 +31,7 @@ _TONES = {
     Worth.VACUOUS: "bad",
     Answer.FINE: "good",
     Answer.SUSPECT: "bad",
+    Answer.FAILED: "bad",
     Answer.UNKNOWN: "open",
 }
 _HEADS = (
@@ -205,7 +206,7 @@ def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dic
     groups: dict[tuple[str, str, str], list[tuple[ArmResult, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:
-            suspect = finding.verdict == Answer.SUSPECT
+            suspect = finding.verdict in (Answer.SUSPECT, Answer.FAILED)
             if suspect or (finding.verdict == Answer.UNKNOWN and not arm.is_baseline):
                 key = (str(finding.verdict), finding.check, finding.text)
                 groups.setdefault(key, []).append((arm, finding))
@@ -274,7 +275,7 @@ def _checks(
         "name": name(arm_name(arm, report)),
         "colour": colour(arm, report),
         "count": len(rows),
-        "suspect": sum(row["word"] == Answer.SUSPECT for row in rows),
+        "suspect": sum(row["tone"] == "bad" for row in rows),
         "rows": rows,
     }
 

@@ -50,6 +50,8 @@ def percent(share: float) -> str:
     """A share in percent: nearly all is not all, and nearly nothing is not nothing."""
     if not math.isfinite(share):
         return "\u2013"
+    if 0 < abs(share) < 0.0005:
+        return f"{100 * share:.1g}%"
     whole = 0.0995 <= share < 0.995 or share in (0.0, 1.0)
     return f"{share:.0%}" if whole else f"{share:.1%}"
 

@@ -152,13 +152,13 @@ def _worth(arm: ArmResult, finding: Finding) -> Said:
     if arm.worth == Worth.VACUOUS:
         text = (
             f"A decoder may keep this budget and still reproduce {reached} of {n} protected "
-            f"passages word for word: K = {nats(numbers['K'])} nats is no less than what the safe "
+            f"passages word for word: K = {numbers['K']:g} nats is no less than what the safe "
             f"model needs to write them (half of them need {nats(numbers['surprisal_median'])} or "
             "less)."
         )
         return Said(ask, arm.worth, "bad", "Little or nothing", text, finding)
     text = (
-        f"{_of(n - reached, n)} protected passages cost more than K = {nats(numbers['K'])} nats to "
+        f"{_of(n - reached, n)} protected passages cost more than K = {numbers['K']:g} nats to "
         f"write (the cheapest {nats(numbers['surprisal_min'])}). If the budget is kept, a given "
         f"passage comes out of one request with a chance of at most {percent(numbers['cap_max'])}."
     )

@@ -30,10 +30,11 @@ function nats(x) {
   return x.toFixed(size < 10 ? 2 : size < 100 ? 1 : 0);
 }
 function fine(x) {
-  return known(x) ? x.toFixed(3) : nats(x);
+  return known(x) ? x.toFixed(3).replace(/^-(0\.000)$/, "$1") : nats(x);
 }
 function percent(x) {
   if (!known(x)) return "–";
+  if (x !== 0 && Math.abs(x) < 0.0005) return Number((100 * x).toPrecision(1)) + "%";
   const whole = (x >= 0.0995 && x < 0.995) || x === 0 || x === 1;
   return (100 * x).toFixed(whole ? 0 : 1) + "%";
 }
