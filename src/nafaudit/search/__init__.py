@@ -8,6 +8,9 @@ The parts are small and know no file and no model: numbers in, decisions out.
 * `measured`, `allocation`, `prescreen`, `finals`: the paper's evaluator and its choices, on given
   spends; `defects` finds by name what goes wrong in them.
 * `halving`: the sound ranking, by shrunk mean utilisation.
+* `dpp`, `archive`: which prompts stay: good ones that are unlike each other.
+* `embeddings`, `surrogate`, `gate`: what a prompt will probably spend, and whether that guess may
+  steer.
 * `studies`: what both do where the truth is known.
 """
 
