@@ -86,6 +86,11 @@ class Facts:
         """By how many nats a limit may seem to be exceeded."""
         return foreign_tolerance(limit) if self.foreign else own_tolerance(limit)
 
+    def settled(self, spend: float, budget: float) -> float:
+        """A spend without what rounding carried past 0 or K; any other as it is."""
+        slack = float(self.tolerance(np.array([budget]))[0])
+        return min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
+
     def granted(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
         """B_t at every step: by the ledger, else as logged, else unknown."""
         if self.ledger is not None and not math.isnan(trajectory.debt):

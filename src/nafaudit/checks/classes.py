@@ -13,8 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
 from nafaudit.checks.check import Facts, mean, quantile
 from nafaudit.checks.copying import Scores
 from nafaudit.core.errors import InputError
@@ -279,12 +277,8 @@ def _upper(
         return None, "K is not known, as the log gives no length limit"
     if not 0 < budget < math.inf:
         return None, f"K = {budget:g} is no range"
-    slack = float(facts.tolerance(np.array([budget]))[0])
     # Rounding may carry a spend past an end by a hair, which the verdict allows as well.
-    spends = [
-        min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
-        for _, spend in pairs
-    ]
+    spends = [facts.settled(spend, budget) for _, spend in pairs]
     sample = Sample.of(spends, budget, [prompt for prompt, _ in pairs], peeked=True)
     spec = BOUNDS[UPPER]
     try:

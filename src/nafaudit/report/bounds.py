@@ -10,10 +10,10 @@ from nafaudit.core.errors import InputError
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.result import as_number
-from nafaudit.stats import Assumption, Bound, Sample, bound, clopper_pearson, enough
+from nafaudit.stats import Assumption, Bonferroni, Bound, Sample, bound, clopper_pearson, enough
 
-LEVEL = 0.05
-"""How often each limit may miss; each by itself, nothing is shared out over them."""
+RATE_LEVEL = 0.05
+"""How often each limit of a rate may miss, by itself, as in the verdicts' own sentences."""
 
 MEANS = ("betting-prompts", "cluster-t")
 
@@ -27,7 +27,8 @@ class BoundRow:
         target: What is bounded, in words.
         unit: nats, or share.
         point: The plain estimate.
-        upper: The limit: the truth is below it, with 95 % confidence.
+        upper: The limit: the truth is below it, but for a chance of `level`.
+        level: How often it may miss. Limits of means share the run's delta.
         n: Independent units behind it.
         units: What they are.
         method: Name of the bound.
@@ -40,6 +41,7 @@ class BoundRow:
     unit: str
     point: float
     upper: float
+    level: float
     n: int
     units: str
     method: str
@@ -54,18 +56,21 @@ class BoundRow:
     def to_json(self) -> dict[str, object]:
         """Plain data for report.json."""
         names = ("target", "unit", "n", "units", "method", "assumes", "evidence")
-        numbers = {name: as_number(getattr(self, name)) for name in ("point", "upper", "width")}
+        numbers = {
+            name: as_number(getattr(self, name)) for name in ("point", "upper", "width", "level")
+        }
         return {name: getattr(self, name) for name in names} | numbers
 
 
 def bound_rows(report: Report) -> list[BoundRow]:
     """Limits on the rate of violations and on mean spend, arm by arm."""
     rows = []
+    level = Bonferroni(report.facts.level, max(1, len(MEANS) * len(report.arms))).each
     for index, arm in enumerate(report.arms):
         outlines = report.of(arm)
         if not arm.is_baseline and outlines:
             rows += _rates(index, outlines)
-        rows += _means(index, arm, report, outlines)
+        rows += _means(index, arm, report, level)
     return rows
 
 
@@ -79,24 +84,29 @@ def _rates(index: int, outlines: list[Outline]) -> list[BoundRow]:
     return [
         BoundRow(
             index, f"{units} that go over budget", "share", events / n,
-            clopper_pearson(events, n, LEVEL)[1], n, units, "Clopper-Pearson", assumed, enough(n),
+            clopper_pearson(events, n, RATE_LEVEL)[1], RATE_LEVEL, n, units, "Clopper-Pearson",
+            assumed, enough(n),
         )
         for units, (events, n) in counts.items()
     ]  # fmt: skip
 
 
-def _means(index: int, arm: ArmResult, report: Report, outlines: list[Outline]) -> list[BoundRow]:
-    """Upper limits on the mean spend of a prompt; a method that does not apply is left out."""
-    known = [one for one in outlines if math.isfinite(one.spend)]
-    if not known or arm.k == 0:
+def _means(index: int, arm: ArmResult, report: Report, level: float) -> list[BoundRow]:
+    """Upper limits on the mean spend of a prompt; a method that does not apply is left out.
+
+    One spend that is not known leaves none: the mean of the others is another mean.
+    """
+    outlines = report.of(arm)
+    if arm.k == 0 or not outlines or not all(math.isfinite(one.spend) for one in outlines):
         return []
     promised = report.facts.promised(arm.k)
     high = promised if math.isfinite(promised) and promised > 0 else math.inf
-    sample = Sample.of((o.spend for o in known), high, (o.key.prompt for o in known))
+    spends = [report.facts.settled(one.spend, high) for one in outlines]
+    sample = Sample.of(spends, high, (one.key.prompt for one in outlines))
     rows = []
     for name in MEANS:
         try:
-            rows.append(_mean(index, bound(name, sample, LEVEL)))
+            rows.append(_mean(index, bound(name, sample, level)))
         except InputError:
             continue
     return rows
@@ -109,6 +119,6 @@ def _mean(index: int, found: Bound) -> BoundRow:
     if Assumption.RANGE in found.assumes:
         assumes += "; R = K, which holds only where the budget is kept"
     return BoundRow(
-        index, "mean spend of a prompt", "nats", found.point, found.value, found.n, "prompts",
-        found.name, assumes, found.evidence and "approximate" not in found.note,
+        index, "mean spend of a prompt", "nats", found.point, found.value, found.delta, found.n,
+        "prompts", found.name, assumes, found.evidence and "approximate" not in found.note,
     )  # fmt: skip

@@ -52,6 +52,7 @@ def decided(report: Report, *, redact: bool) -> list[tuple[str, str]]:
         ("asked for", _extents(design["extents"])),
         ("verdict needs", f"at least {MIN_TRAJECTORIES} executions, none unjudged"),
         ("tests of chance", f"alarm level {ALARM_LEVEL:g} each; limits on rates at 95% each"),
+        ("means", f"all limits on mean spend together at level {report.facts.level:g}"),
         ("units", "executions of one prompt are not independent; limits are for prompts as well"),
         ("versions", _versions(report)),
     ]  # fmt: skip

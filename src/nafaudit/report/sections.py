@@ -89,6 +89,7 @@ def sections(
         "viewer_note": _viewer_note(report, len(shown)),
         "points_note": _points_note(report),
         "bounds": _bounds(report),
+        "level": report.facts.level,
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
         "classes_note": classes_note(report.classes),
         "prompts_note": _prompts_note(len(plain["prompts"])),

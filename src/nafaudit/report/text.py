@@ -46,26 +46,21 @@ def script_json(data: Any) -> str:
     return text.translate(_IN_SCRIPT)
 
 
-def percent(share: float) -> str:
+def percent(share: float, unknown: str = "\u2013") -> str:
     """A share in percent: nearly all is not all, and nearly nothing is not nothing."""
     if not math.isfinite(share):
-        return "\u2013"
-    if 0 < abs(share) < 0.0005:
-        return f"{100 * share:.1g}%"
+        return unknown
     whole = 0.0995 <= share < 0.995 or share in (0.0, 1.0)
     return f"{share:.0%}" if whole else f"{share:.1%}"
 
 
-def nats(value: float) -> str:
+def nats(value: float, unknown: str = "\u2013") -> str:
     """An amount of divergence, to about three digits."""
     if math.isnan(value):
-        return "\u2013"
+        return unknown
     if math.isinf(value):
-        return "no limit" if value > 0 else "-\u221e"
-    return (
-        f"{value:.2f}"
-        if abs(value) < 10
-        else f"{value:.1f}"
-        if abs(value) < 100
-        else f"{value:.0f}"
-    )
+        return "\u221e" if value > 0 else "-\u221e"
+    size = abs(value)
+    if size >= 1e6:
+        return f"{value:.1e}"
+    return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:.0f}"
