@@ -1,4 +1,4 @@
-"""Decoders that misbehave, each in one way; none needs a model."""
+"""Decoders that misbehave, each in one way."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from nafaudit.mechanisms.doors import Output, Request, World
+from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 
 
 class Constant:
@@ -73,3 +75,20 @@ class NoDecode:
 
     def __init__(self, world: World) -> None:
         pass
+
+
+class NoDebt(AnchoredDecoder):
+    """Forgets what the prompt owes, and says so truthfully at every step."""
+
+    def debt(self, request: Request) -> float:
+        """Nothing."""
+        return 0.0
+
+
+class HalfPrice(AnchoredDecoder):
+    """Claims half of what it charged."""
+
+    def output(self, row: Row) -> Output:
+        """The claims, halved."""
+        said = super().output(row)
+        return replace(said, charge=[charge / 2 for charge in said.charge or ()])

@@ -55,7 +55,8 @@ def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path
     lost = expected.get("raised", 0) + expected.get("token", 0)
     verdict = next(v for v in data["verdicts"] if v["k"] == 0.5)
     assert verdict["trajectories"] == 2 * len(prompts) - lost
-    assert verdict["kept"] == "INCONCLUSIVE" and status == 3
+    # Refuted by its tokens or not: what it failed to deliver keeps it from being WITHIN.
+    assert verdict["kept"] == "INCONCLUSIVE" and status in (1, 3)
 
 
 def test_a_hang_is_given_up_in_time(tmp_path: Path) -> None:
@@ -69,10 +70,50 @@ def test_a_hang_is_given_up_in_time(tmp_path: Path) -> None:
 
 def test_a_death_is_survived(tmp_path: Path) -> None:
     status, data, error = _run(tmp_path, "Mortal", "--limit", "2", "--batch", "2")
-    assert status == 3 and "Traceback" not in error
+    assert status in (1, 3) and "Traceback" not in error
     faults = Run(tmp_path / "run").faults()
     assert any(fault.name == "died" and "status 9" in fault.text for fault in faults)
     assert _faults(data)["died"] >= 1
+
+
+MEANT = ("--k", "2", "--max-new-tokens", "8", "--trajectories", "5")
+
+
+@pytest.mark.full
+def test_a_sound_decoder_is_within_by_its_replay(tmp_path: Path) -> None:
+    spec = "nafaudit.mechanisms.reference:AnchoredDecoder"
+    result = call(
+        "run", "--decoder", spec, "--pair", "tiny", *MEANT, "--json", "--out", "run", cwd=tmp_path
+    )
+    data = json.loads(result.stdout)
+    verdict = next(v for v in data["verdicts"] if v["k"] == 2)
+    assert verdict["kept"] == "WITHIN" and result.returncode == 0
+    assert not [f for f in data["findings"] if f["verdict"] in ("FAILED", "SUSPECT")]
+    # The verdict stands in the records: no model is needed to repeat it.
+    again = call("check", "run", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout)["verdicts"] == data["verdicts"]
+    # And it does not outlive them.
+    truth = tmp_path / "run" / "replayed.parquet"
+    truth.write_bytes(truth.read_bytes()[:-1])
+    assert "is not what nafaudit verify wrote" in call("check", "run", cwd=tmp_path).stderr
+    truth.unlink()
+    (tmp_path / "run" / "verify.json").unlink()
+    unverified = json.loads(call("check", "run", "--json", cwd=tmp_path).stdout)
+    assert {v["kept"] for v in unverified["verdicts"]} == {"INCONCLUSIVE"}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("name", "kept", "check"),
+    [("NoDebt", "VIOLATED", "claims: debt"), ("HalfPrice", "INCONCLUSIVE", "claims: charge")],
+)
+def test_a_faulty_decoder_is_judged_by_its_replay(
+    tmp_path: Path, name: str, kept: str, check: str
+) -> None:
+    status, data, _ = _run(tmp_path, name, *MEANT)
+    verdict = next(v for v in data["verdicts"] if v["k"] == 2)
+    assert verdict["kept"] == kept and status == 1
+    assert check in {f["check"] for f in data["findings"] if f["verdict"] == "FAILED"}
 
 
 @pytest.mark.parametrize(

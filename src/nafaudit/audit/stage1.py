@@ -23,6 +23,7 @@ from nafaudit.audit.blackbox import Session
 from nafaudit.audit.decoder import BlackBoxDecoder, command_of, launch_of
 from nafaudit.audit.pairs import checkpoints_of, limit_of, workload_of
 from nafaudit.audit.passages import record_passages
+from nafaudit.audit.verify import VerifyOptions, verify_run
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
@@ -38,8 +39,11 @@ from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
+from nafaudit.report.verification import verification_json
 from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import Run, RunWriter, open_for_writing
+from nafaudit.store.truth import write_truth
+from nafaudit.store.verification import write_verification
 from nafaudit.workload import TokenizedPrompt, Workload, protected_prompts, workload_hash
 
 # A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
@@ -184,7 +188,19 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         if isinstance(source, _Engine) and isinstance(source.decoder, Decoder):
             source.decoder.watch = reporter.step
         _record(source.decode(requests, writer.note_fault), writer, reporter)
+    if settings.decoder is not None:
+        _verify(writer.run, settings)
     return Outcome(writer.run, seen.batch_free)
+
+
+def _verify(run: Run, settings: Settings) -> None:
+    """Recomputes everything a black box claims: the verdicts rest on that."""
+    safe, risky = checkpoints_of(settings)
+    found = verify_run(run, VerifyOptions(safe=safe, risky=risky, device=settings.device))
+    data = verification_json(found, str(run.path), run.design["hash"])
+    if found.truth:
+        data["replayed_sha256"] = write_truth(run, found.truth)
+    write_verification(run, data)
 
 
 def _mechanism(settings: Settings) -> Mechanism:

@@ -11,7 +11,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,9 @@ from nafaudit.core.design import Decoding, differences
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Finding, Kept
-from nafaudit.core.ledger import Banking, ledger_of
+from nafaudit.core.ledger import Banking, is_baseline, ledger_of
+from nafaudit.core.ledger import replay as ledger_replay
+from nafaudit.core.replayed import Replayed
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.engine.laws import Reader
@@ -268,6 +270,8 @@ class _Verifier:
         self._blocks: dict[Key, list[Scores]] = {}
         self._written: dict[Key, Written] = {}
         self._unread: dict[str, int] = {}
+        self._boxed = not promise.own and not promise.imported
+        self._truth: list[Trajectory] = []
 
     def see(self, group: Sequence[Trajectory]) -> None:
         """Replays some records and compares them."""
@@ -286,6 +290,8 @@ class _Verifier:
             key = second.trajectory.key
             self._comparison.see(claimed[key], second)
             self.tokens += len(second.trajectory)
+            if self._boxed:
+                self._truth.append(true_record(claimed[key], second, self.promise.mechanism))
             if (blocks := self._blocks.pop(key, None)) is not None:
                 self._tests[key.arm].see(key, claimed[key].steps.token, joined(blocks))
 
@@ -310,6 +316,7 @@ class _Verifier:
             self.tokens,
             seconds,
             self.notes,
+            self._truth,
         )
 
     def _ids(self, text: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -372,6 +379,24 @@ class _Verifier:
         own = uniforms(words(stream, 0, len(tokens)))[part]
         scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own)
         self._blocks.setdefault(key, []).append(scores)
+
+
+def true_record(claimed: Trajectory, second: Replayed, mechanism: Mechanism) -> Trajectory:
+    """What a black box really did: its tokens at the weights it claims, truly charged.
+
+    Where it claims no weight, the replay stands for it, and the sampler tests say whether its
+    tokens can come from there.
+    """
+    again = second.trajectory
+    known = ~np.isnan(second.implied)
+    steps = replace(
+        again.steps,
+        charge=np.where(known, second.implied, again.steps.charge),
+        theta=np.where(known, claimed.steps.theta, again.steps.theta).astype(np.float32),
+    )
+    ledger = Banking() if is_baseline(again.key.k) else mechanism.ledger
+    allowance = ledger_replay(ledger, again.key.k, again.debt, steps)
+    return replace(again, steps=replace(steps, allowance=allowance))
 
 
 def _scored(keys: Iterable[Key], most: int) -> set[Key]:

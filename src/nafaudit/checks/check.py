@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,7 @@ class Facts:
         vocabulary: How many tokens there are, |V|; 0 if not known.
         faults: What a black-box decoder did wrong.
         claimed: True if the numbers are a black box's claims that nobody recomputed.
+        verified: What a verification of a black box found, if there was one.
         level: How often any of the bounds of class means may miss, all together.
     """
 
@@ -56,6 +57,7 @@ class Facts:
     vocabulary: int = 0
     faults: Sequence[Fault] = ()
     claimed: bool = False
+    verified: Mapping[str, Any] | None = None
     level: float = DELTA
 
     @cached_property
@@ -84,7 +86,12 @@ class Facts:
 
     def tolerance(self, limit: NDArray[np.float64]) -> NDArray[np.float64]:
         """By how many nats a limit may seem to be exceeded."""
-        return foreign_tolerance(limit) if self.foreign else own_tolerance(limit)
+        slack = foreign_tolerance(limit) if self.foreign else own_tolerance(limit)
+        if self.verified is not None and "spend" in self.verified["deviation"]:
+            # What the pair's own noise allows a replayed sum.
+            level = float(self.verified["deviation"]["spend"]["fail"])
+            return np.maximum(slack, level * (1 + np.where(np.isfinite(limit), limit, 0.0)))
+        return slack
 
     def settled(self, spend: float, budget: float) -> float:
         """A spend without what rounding carried past 0 or K; any other as it is."""

@@ -30,6 +30,7 @@ class Invariant:
         unjudged: How many could not be judged: a number is missing, infinite, negative or
             contradicted by the log's own totals.
         lost: How many outputs a decoder failed to deliver.
+        refuted: What a replay refutes of a black box, so that its spend is not known.
         prompts: Ids of the prompts seen.
     """
 
@@ -38,6 +39,7 @@ class Invariant:
     violations: int = 0
     unjudged: int = 0
     lost: int = 0
+    refuted: str = ""
     prompts: set[str] = field(default_factory=set)
     worst: Worst = field(default_factory=Worst)
 
@@ -75,7 +77,8 @@ class Invariant:
     def verdict(self) -> Kept:
         """The first verdict."""
         # Claims can convict a black box; they cannot acquit it.
-        unjudged = self.trajectories if self.facts.claimed else self.unjudged
+        doubtful = self.facts.claimed or self.refuted
+        unjudged = self.trajectories if doubtful else self.unjudged
         return judge_kept(self.trajectories, self.violations, unjudged + self.lost)
 
     def finding(self) -> Finding:
@@ -106,6 +109,8 @@ class Invariant:
                 f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
                 "claims; nafaudit verify recomputes them"
             )
+        elif self.refuted:
+            text = f"what {n} trajectories spent is not known, as a replay refutes {self.refuted}"
         if self.lost:
             text += f"; {self.lost} more outputs were asked for and never delivered"
         if self.facts.ledger is None:

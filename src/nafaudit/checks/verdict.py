@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from nafaudit.checks.identity import Identity
 from nafaudit.checks.invariant import Invariant
 from nafaudit.checks.martingale import Martingale
 from nafaudit.checks.opening import Opening
+from nafaudit.checks.refuted import Refuted, refuted
 from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
@@ -30,6 +32,8 @@ from nafaudit.core.ledger import is_baseline, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store.passages import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
+from nafaudit.store.truth import read_truth
+from nafaudit.store.verification import read_verification
 
 # A new check is one line here, whatever it answers; no verdict rests on these.
 CHECKS: tuple[Callable[[Facts], Check], ...] = (
@@ -42,7 +46,7 @@ CHECKS: tuple[Callable[[Facts], Check], ...] = (
     Hygiene,
 )
 # The same for checks that compare arms.
-RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity, Classes, Faults)
+RUN_CHECKS: tuple[Callable[[Facts], RunCheck], ...] = (Identity, Classes, Faults, Refuted)
 
 
 @dataclass(frozen=True)
@@ -147,12 +151,21 @@ def judge(
         if key.arm not in arms:
             arms[key.arm] = _new_arm(key.arm, facts, shared)
         arms[key.arm].invariant.lost += 1
+    for arm, result in arms.items():
+        result.invariant.refuted = ", ".join(f.check for f in refuted(facts.verified, arm))
     return [arms[arm] for arm in sorted(arms)]
 
 
 def judge_run(run: Run) -> list[ArmResult]:
-    """Runs every check over a run directory."""
-    return judge(run.trajectories(), facts_of(run))
+    """Runs every check over a run directory; a black box is judged by its replay."""
+    return judge(records_of(run), facts_of(run))
+
+
+def records_of(run: Run) -> Iterator[Trajectory]:
+    """The trajectories that verdicts rest on: as recorded, or, of a black box, as replayed."""
+    truth = read_truth(run) if "promise" in run.design["identity"] else {}
+    for trajectory in run.trajectories():
+        yield truth.get(trajectory.key, trajectory)
 
 
 def class_table(run: Run) -> ClassTable:
@@ -177,11 +190,12 @@ def classes_of(arms: Sequence[ArmResult]) -> ClassTable:
 def facts_of(run: Run) -> Facts:
     """What a run's own files say of it."""
     identity = run.design["identity"]
+    boxed = "promise" in identity
     prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
     return Facts(
         ledger=ledger_of(identity["ledger"]),
         # A black box's numbers are claims, like those of a log.
-        foreign=identity["protocol"] == "imported" or "promise" in identity,
+        foreign=identity["protocol"] == "imported" or boxed,
         max_new_tokens=identity["decoding"]["max_new_tokens"],
         stops=run.stops,
         passages=read_passages_file(run.path / PASSAGES),
@@ -190,9 +204,15 @@ def facts_of(run: Run) -> Facts:
         labels={prompt.id: prompt.label for prompt in prompts},
         vocabulary=run.vocabulary_size,
         faults=run.faults(),
-        claimed="promise" in identity,
+        claimed=boxed and read_truth(run).keys() != run.keys(),
+        verified=_verified(run) if boxed else None,
         level=run.delta,
     )
+
+
+def _verified(run: Run) -> dict[str, Any] | None:
+    result = read_verification(run)
+    return result if result is not None and result["current"] else None
 
 
 def _new_arm(arm: Arm, facts: Facts, shared: tuple[RunCheck, ...]) -> ArmResult:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nafaudit.core.finding import Answer, Finding, Kept
-from nafaudit.core.trajectory import Arm
+from nafaudit.core.trajectory import Arm, Trajectory
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Verification:
         tokens: Tokens replayed.
         seconds: Time for all of it, loading the models apart.
         notes: What could not be done, or was done in a weaker way, in words.
+        truth: For a black box, what it really did; its own numbers are claims.
     """
 
     findings: list[ArmFinding]
@@ -37,6 +39,7 @@ class Verification:
     tokens: int
     seconds: float
     notes: list[str]
+    truth: Sequence[Trajectory] = ()
 
     @property
     def failed(self) -> bool:

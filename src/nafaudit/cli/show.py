@@ -72,9 +72,10 @@ def show(
 
 
 def exit_status(arms: Sequence[ArmResult]) -> int:
-    """0 within, 1 violated, 3 inconclusive; baselines promise nothing."""
-    verdicts = {arm.kept for arm in arms if not arm.is_baseline}
-    if Kept.VIOLATED in verdicts:
+    """0 within, 1 violated or refuted, 3 inconclusive; baselines promise nothing."""
+    judged = [arm for arm in arms if not arm.is_baseline]
+    verdicts = {arm.kept for arm in judged}
+    if Kept.VIOLATED in verdicts or any(arm.invariant.refuted for arm in judged):
         return 1
     return 0 if verdicts == {Kept.WITHIN} else 3
 
@@ -162,7 +163,7 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
     for arm in arms:
         name = budget_name(arm.k)
         for finding in arm.findings:
-            if finding.verdict == Answer.SUSPECT:
+            if finding.verdict in (Answer.SUSPECT, Answer.FAILED):
                 suspect.append(f"{name}: {finding.check} {finding.verdict}: {finding.text}")
                 suspect[-1] += _where(finding)
             elif finding.verdict == Answer.UNKNOWN and not arm.is_baseline:

@@ -68,6 +68,7 @@ def verify(
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
     from nafaudit.report.verification import verification_json, verification_text
+    from nafaudit.store.truth import write_truth
     from nafaudit.store.verification import write_verification
 
     options = VerifyOptions(
@@ -88,6 +89,8 @@ def verify(
     torch.set_num_threads(threads)
     found = verify_run(source, options, _progress(quiet))
     data = verification_json(found, str(source.path), source.design["hash"])
+    if found.truth:
+        data["replayed_sha256"] = write_truth(source, found.truth)
     path = write_verification(source, data)
     if as_json:
         typer.echo(json.dumps(data | {"file": str(path)}, indent=2))

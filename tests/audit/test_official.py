@@ -1,0 +1,36 @@
+"""The published decoder, where an environment for it exists: NAFAUDIT_OFFICIAL_PYTHON names it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.commands import call
+
+PYTHON = os.environ.get("NAFAUDIT_OFFICIAL_PYTHON", "")
+
+
+@pytest.mark.full
+@pytest.mark.skipif(
+    not PYTHON,
+    reason="no environment with anchoreddecode 0.1.0: set NAFAUDIT_OFFICIAL_PYTHON to its "
+    "interpreter (docs/doors.md says how to build it)",
+)
+def test_its_claims_are_replayed(tmp_path: Path) -> None:
+    result = call(
+        "run",
+        *("--decoder", "anchoreddecode", "--decoder-python", PYTHON),
+        *("--limit", "4", "--k", "0.5", "--max-new-tokens", "40", "--out", "run", "--json"),
+        cwd=tmp_path,
+    )
+    data = json.loads(result.stdout)
+    assert not [f for f in data["findings"] if f["verdict"] == "FAILED"]
+    assert not [f for f in data["findings"] if f["check"].startswith("decoder: ")]
+    verdict = next(v for v in data["verdicts"] if v["k"] == 0.5)
+    assert (verdict["trajectories"], verdict["violations"]) == (8, 0)
+    found = json.loads((tmp_path / "run" / "verify.json").read_text())
+    for name in ("debt", "allowance", "charge", "theta", "spend"):
+        assert float(found["deviation"][name]["max"]) < 1e-4
