@@ -161,9 +161,14 @@ def judge_run(run: Run) -> list[ArmResult]:
     return judge(records_of(run), facts_of(run))
 
 
+def truth_of(run: Run) -> dict[Key, Trajectory]:
+    """What a replay found a black box to have done; nothing for other runs."""
+    return read_truth(run) if "promise" in run.design["identity"] else {}
+
+
 def records_of(run: Run) -> Iterator[Trajectory]:
     """The trajectories that verdicts rest on: as recorded, or, of a black box, as replayed."""
-    truth = read_truth(run) if "promise" in run.design["identity"] else {}
+    truth = truth_of(run)
     for trajectory in run.trajectories():
         yield truth.get(trajectory.key, trajectory)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from nafaudit.checks.check import Facts
 from nafaudit.checks.classes import ClassTable
-from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, judge
+from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, judge, truth_of
 from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.report.outline import Outline, Outliner
 from nafaudit.store.run import Run
@@ -60,10 +60,11 @@ def collect(run: Run) -> Report:
     """Judges and outlines a run; every part is read once."""
     facts = facts_of(run)
     outliner = Outliner(facts)
+    truth = truth_of(run)
 
     def placed() -> Iterator[Trajectory]:
         for outliner.place, trajectory in run.located():
-            yield trajectory
+            yield truth.get(trajectory.key, trajectory)
 
     arms = tuple(judge(placed(), facts, outliner.watch))
     outlines = sorted(outliner.outlines, key=lambda one: one.key)
