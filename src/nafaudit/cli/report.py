@@ -15,6 +15,9 @@ def report(
     redact: Annotated[
         bool, typer.Option("--redact", help="Hide the text of prompts, outputs and references.")
     ] = False,
+    figures: Annotated[
+        bool, typer.Option("--figures", help="Draw RUN/report/figures too, as SVG and PDF.")
+    ] = False,
     record: Annotated[
         str | None,
         typer.Option(metavar="PART:ROW", help="Print one record as JSON and write nothing."),
@@ -39,7 +42,7 @@ def report(
     if record is not None:
         typer.echo(json.dumps(record_json(source, record), indent=1))
         return
-    written, files = write_report(source, redact=redact)
+    written, files = write_report(source, redact=redact, figures=figures)
     names = [str(path) for path in files]
     if as_json:
         data = plain(written, str(source.path)) | {"files": names}

@@ -16,6 +16,7 @@ COMMANDS = (
     ("nafaudit report . --json", "every number of this page, with its place"),
     ("nafaudit report . --record PART:ROW", "one record as it is on disk"),
     ("nafaudit report .", "this page again, byte by byte"),
+    ("nafaudit report . --figures", "figures as SVG and PDF files beside it, the paper's too"),
 )
 
 GLOSSARY = (

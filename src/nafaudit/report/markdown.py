@@ -50,6 +50,8 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
         f"- {row['item']}. {row['title']}: **{row['answer']}**. {plain_text(row['text'])}"
         for row in plain["checklist"]
     ]
+    if "figures" in plain:
+        lines += ["", "## Figures", "", *map(_figure, plain["figures"])]
     lines += ["", "## Decided", ""]
     lines += [
         f"- {plain_text(term)}: {plain_text(value)}"
@@ -58,6 +60,11 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     lines += ["", "## Again", ""]
     lines += [f"- `{command}`: {meaning}" for command, meaning in COMMANDS]
     return "\n".join(lines) + "\n"
+
+
+def _figure(figure: Mapping[str, Any]) -> str:
+    links = ", ".join(f"[{name}](figures/{name})" for name in figure["files"])
+    return f"- {plain_text(figure['caption'])}: {links or plain_text(figure['lacks'])}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

@@ -88,6 +88,7 @@ def sections(
         "remarks": _remarks(report, plain, shown),
         "viewer_note": _viewer_note(report, len(shown)),
         "points_note": _points_note(report),
+        "drawn": plain.get("figures", []),
         "bounds": _bounds(report),
         "level": report.facts.level,
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from nafaudit.report.data import Report, collect
 from nafaudit.report.markdown import markdown
@@ -13,22 +15,38 @@ from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
 
 
-def write_report(run: Run, *, redact: bool = False) -> tuple[Report, list[Path]]:
+def write_report(
+    run: Run, *, redact: bool = False, figures: bool = False
+) -> tuple[Report, list[Path]]:
     """Writes RUN/report/index.html, report.md and report.json; returns what they show.
 
     Args:
         run: What to report on; only read.
         redact: Leave the text of prompts, outputs and references out.
+        figures: Draw figures/*.svg and *.pdf too, which takes some seconds.
     """
     report = collect(run)
     data = plain(report)
+    directory = run.path / "report"
+    make_directory(directory)
+    drawn: list[Path] = []
+    if figures:
+        data["figures"], drawn = _draw(report, directory / "figures")
     contents = {
         "index.html": render(report, data, redact=redact),
         "report.md": markdown(report, data),
         "report.json": json.dumps(data, indent=1, ensure_ascii=False) + "\n",
     }
-    directory = run.path / "report"
-    make_directory(directory)
     for name, content in contents.items():
         write_whole(directory / name, content.encode())
-    return report, [directory / name for name in contents]
+    return report, [*(directory / name for name in contents), *drawn]
+
+
+def _draw(report: Report, directory: Path) -> tuple[list[dict[str, Any]], list[Path]]:
+    """Every figure as data, those that this run cannot have with the reason, and the files."""
+    # Imported late: loading the drawing library takes a second.
+    from nafaudit.report.figures.of_run import draw_figures
+
+    found = draw_figures(report, directory)
+    files = [directory / name for one in found for name in one.files]
+    return [asdict(one) for one in found], files

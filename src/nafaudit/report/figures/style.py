@@ -36,6 +36,9 @@ PALETTE = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 HATCHES = ("", "///", "...", "xxx", "\\\\\\", "ooo", "+++")
 
+# Behind words that stand on a drawing.
+PAPER = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}
+
 # Inches; a page column, and a full page width.
 COLUMN = 5.2
 PAGE = 7.2

@@ -1,0 +1,87 @@
+"""Every figure of a run, drawn if the run has what it needs and named with the reason if not.
+
+A figure is a line in `FIGURES`. A search will add its progress here once runs have a search log.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from nafaudit.report.data import Report
+from nafaudit.report.figures import classes, heldout, samples, spread
+from nafaudit.report.figures.style import save, style
+
+
+@dataclass(frozen=True)
+class RunFigure:
+    """A figure that any run may have.
+
+    Attributes:
+        name: Of its files.
+        caption: What it shows, in a few words.
+        draw: Draws it.
+        lacks: Why a run cannot have it; empty if it can.
+    """
+
+    name: str
+    caption: str
+    draw: Callable[[Report], Figure]
+    lacks: Callable[[Report], str]
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What became of a figure.
+
+    Attributes:
+        name: Of its files.
+        caption: What it shows.
+        files: Their names, SVG and PDF; none if it was not drawn.
+        lacks: Why it was not drawn; empty if it was.
+    """
+
+    name: str
+    caption: str
+    files: tuple[str, ...] = ()
+    lacks: str = ""
+
+
+FIGURES = (
+    RunFigure("effective-range", "U_EBB of each class under R and R_eff, and the bound that holds",
+              classes.effective_range, classes.lacks_classes),
+    RunFigure("deterministic-term", "the deterministic term of U_EBB against N",
+              classes.deterministic_term, classes.lacks_classes),
+    RunFigure("heldout", "held-out ratio rho against N", heldout.heldout, heldout.lacks_heldout),
+    RunFigure("flagged-spend", "spends of flagged and other held-out prompts",
+              heldout.flagged, heldout.lacks_heldout),
+    RunFigure("utilisation", "spend as a share of the own budget",
+              spread.utilisation, spread.lacks_budget),
+    RunFigure("regime", "steps forced, active and free, by budget",
+              spread.regime, spread.lacks_regime),
+    RunFigure("bound-n", "upper limits of the mean spend against the number of prompts",
+              samples.bound_against_n, samples.lacks_prompts),
+    RunFigure("overlap", "near-verbatim recall against spend",
+              spread.overlap, spread.lacks_overlap),
+    RunFigure("tails", "tails of the log-likelihood ratio L", spread.tails, spread.lacks_ratios),
+)  # fmt: skip
+"""The paper's four, then ours."""
+
+
+def draw_figures(report: Report, directory: Path) -> list[Drawn]:
+    """Writes every figure that the run can have as SVG and PDF; says of the others why not."""
+    found = []
+    for figure in FIGURES:
+        if lacks := figure.lacks(report):
+            found.append(Drawn(figure.name, figure.caption, lacks=f"not in this run: {lacks}"))
+            continue
+        with style(), warnings.catch_warnings():
+            # A class may be named in a script that the font does not have: boxes are drawn.
+            warnings.filterwarnings("ignore", message="Glyph .* missing")
+            paths = save(figure.draw(report), directory / figure.name)
+        found.append(Drawn(figure.name, figure.caption, tuple(path.name for path in paths)))
+    return found
