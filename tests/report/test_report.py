@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -29,7 +30,7 @@ from nafaudit.store.run import Run, RunWriter
 from nafaudit.store.verification import write_verification
 from nafaudit.workload import Prompt
 from tests.records import trajectory
-from tests.report.runs import MECHANISM, WORDS, executions, make_run, plain_run
+from tests.report.runs import MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
 
 FILES = ("index.html", "report.md", "report.json")
 
@@ -260,3 +261,24 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     RunWriter(run).append(executions("p000", 7, 5, len(WORDS))[:1])
     write_report(run)
     assert "before more was recorded" in page.read_text()
+
+
+def test_absurd_numbers_make_a_page_all_the_same(tmp_path: Path) -> None:
+    odd = [math.nan, math.inf, -math.inf, 1e300, -5.0, 0.0, 1e-300]
+    prompts = [Prompt(f"p{i}", "x", "c", REFERENCE) for i in range(7)]
+    records = [
+        trajectory(
+            Key(prompt.id, MECHANISM, k, 0),
+            odd[i:] + odd[:i],
+            debt=odd[i],
+            allowance=odd,
+            theta=[min(odd[i], 3e38), 0.0, 1.0, 0.5, math.nan, 0.1, 0.2],
+            served=[-1.0, odd[i] if abs(odd[i]) < 1e30 else -math.inf, *[-2.0] * 5],
+            token=[3, -1, 99, 0, 1, 2, 5],
+        )
+        for i, prompt in enumerate(prompts)
+        for k in (0.0, 0.5, math.inf)
+    ]
+    _, files = write_report(make_run(tmp_path / "r", prompts, records))
+    assert len(data_of(files[0].read_text())["view"]) == 21  # type: ignore[arg-type]
+    json.loads(files[2].read_text(), parse_constant=pytest.fail)

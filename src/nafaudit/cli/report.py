@@ -32,6 +32,7 @@ def report(
     """
     import json
 
+    from nafaudit.cli.echo import echo
     from nafaudit.cli.show import exit_status, latest_run
     from nafaudit.report.plain import plain
     from nafaudit.report.record import record_json
@@ -40,13 +41,13 @@ def report(
 
     source = Run(run or latest_run())
     if record is not None:
-        typer.echo(json.dumps(record_json(source, record), indent=1))
+        echo(json.dumps(record_json(source, record), indent=1))
         return
     written, files = write_report(source, redact=redact, figures=figures)
     names = [str(path) for path in files]
     if as_json:
         data = plain(written, str(source.path)) | {"files": names}
-        typer.echo(json.dumps(data, indent=1))
+        echo(json.dumps(data, indent=1))
     else:
-        typer.echo("\n".join(names))
+        echo("\n".join(names))
     raise typer.Exit(exit_status(written.arms))

@@ -96,7 +96,7 @@ def histogram(values: Sequence[float]) -> list[int]:
     for value in known_values(values):
         # Exactly all of the budget belongs to the last twentieth; rounding in sums is no excess.
         over = value > 1 + 1e-6
-        counts[BINS if over else min(BINS - 1, max(0, int(value * BINS)))] += 1
+        counts[BINS if over else min(BINS - 1, int(max(0.0, value) * BINS))] += 1
     return counts
 
 

@@ -16,7 +16,8 @@ from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.report.words import said_of
 
 _WORST = 20
-_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
+# What stands within a line; text never starts one.
+_MARKUP = re.compile(r"([\\`*_\[\]|~])")
 
 
 def plain_text(text: str) -> str:

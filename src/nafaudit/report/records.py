@@ -47,6 +47,8 @@ def read_chosen(report: Report, chosen: Sequence[Outline]) -> Iterator[tuple[Out
     return ((one, found[one.place]) for one in chosen)
 
 
+# Infinite and absurd numbers in a log are findings, not warnings.
+@np.errstate(over="ignore", invalid="ignore")
 def encode(
     report: Report, one: Outline, trajectory: Trajectory, pieces: Table | None
 ) -> dict[str, Any]:
@@ -149,20 +151,15 @@ def _close(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
     return one.shape == other.shape and bool(np.allclose(one, other, rtol=0, atol=1e-7))
 
 
-def _scaled(values: NDArray[np.floating], scale: float) -> list[int | str | None]:
+def _scaled(values: NDArray[np.floating], scale: float) -> list[float | str | None]:
     scaled = np.rint(values.astype(np.float64) * scale)
     if np.isfinite(scaled).all() and (np.abs(scaled) < 2**53).all():
-        whole: list[int | str | None] = scaled.astype(np.int64).tolist()
+        whole: list[float | str | None] = scaled.astype(np.int64).tolist()
         return whole
-    return [_whole(value) for value in scaled.tolist()]
+    return [as_json(value) for value in scaled.tolist()]
 
 
-def _whole(value: float) -> int | str | None:
-    shown = as_json(value)
-    return int(shown) if isinstance(shown, float) else shown
-
-
-def _weights(theta: NDArray[np.float32], edge: float) -> list[int | str | None]:
+def _weights(theta: NDArray[np.float32], edge: float) -> list[float | str | None]:
     """Rounded such that exactly 0 and 1 keep their meaning and nothing else gets it."""
     inner = np.clip(np.round(theta.astype(np.float64) * _THETA), 1, _THETA - 1)
     weights = np.where(theta <= edge, 0.0, np.where(theta >= 1 - edge, _THETA, inner))
