@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -160,3 +161,10 @@ def test_families_and_parents_are_the_papers() -> None:
     later += [item(f"h{n}", 0.8, "h", n) for n in (2, 3, 4)]
     assert [i.candidate.id for i in paper_parents(archive, [*history, *later])] == ["a"]
     assert paper_parents([], history) == []
+
+
+def test_every_defect_has_its_name_and_its_row_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
+    for name, look in defects.DEFECTS.items():
+        assert f"| `{name}` |" in page
+        assert look.__name__.replace("_", "-") == name

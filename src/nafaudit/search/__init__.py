@@ -11,6 +11,7 @@ The parts are small and know no file and no model: numbers in, decisions out.
 * `dpp`, `archive`: which prompts stay: good ones that are unlike each other.
 * `embeddings`, `surrogate`, `gate`: what a prompt will probably spend, and whether that guess may
   steer.
+* `paper_surrogate`, `paper_heads`: the paper's surrogate, which saturates; the only torch here.
 * `studies`: what both do where the truth is known.
 """
 

@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -100,10 +101,8 @@ class MiniLm:
     def embed(self, texts: Sequence[str]) -> Array:
         """Mean of the last layer over a text's tokens, scaled to length 1."""
         import torch
-        from transformers import AutoModel, AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(self.path, local_files_only=True)
-        model = AutoModel.from_pretrained(self.path, local_files_only=True).eval()
+        tokenizer, model = _sentence_model(self.path)
         rows = []
         with torch.no_grad():
             for start in range(0, len(texts), _BATCH):
@@ -116,6 +115,16 @@ class MiniLm:
                 mean = (hidden * mask).sum(1) / mask.sum(1)
                 rows.append(torch.nn.functional.normalize(mean, dim=1).numpy())
         return np.concatenate(rows) if rows else np.zeros((0, 384))
+
+
+@cache
+def _sentence_model(path: Path) -> tuple[Any, Any]:
+    from transformers import AutoModel, AutoTokenizer
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+    return tokenizer, AutoModel.from_pretrained(path, local_files_only=True).eval()
 
 
 def minilm_path() -> Path | None:
