@@ -62,10 +62,15 @@ class BoundRow:
         return {name: getattr(self, name) for name in names} | numbers
 
 
+def mean_level(report: Report) -> float:
+    """How often each limit of a mean may miss: the run's level, shared by all of them."""
+    return Bonferroni(report.facts.level, max(1, len(MEANS) * len(report.arms))).each
+
+
 def bound_rows(report: Report) -> list[BoundRow]:
     """Limits on the rate of violations and on mean spend, arm by arm."""
     rows = []
-    level = Bonferroni(report.facts.level, max(1, len(MEANS) * len(report.arms))).each
+    level = mean_level(report)
     for index, arm in enumerate(report.arms):
         outlines = report.of(arm)
         if not arm.is_baseline and outlines:

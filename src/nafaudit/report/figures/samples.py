@@ -12,6 +12,7 @@ from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.trajectory import Arm
+from nafaudit.report.bounds import mean_level
 from nafaudit.report.data import Report
 from nafaudit.report.figures.arms import (
     COLUMNS,
@@ -33,20 +34,19 @@ _LINES = (
     ("ebb-reff", "U_EBB, R_eff (proxy)", VERMILION, "s"),
 )
 _SIZES = 9
-# How often each limit of the figure may miss, by itself: widths are compared, nothing is claimed.
-_LEVEL = 0.05
 
 
 def bound_against_n(report: Report) -> Figure:
     """Upper limits of the mean spend of a prompt, from the first few prompts to all of them."""
     shown = [look for look in looks(report) if not look.arm.is_baseline]
     figure, places = panels(len(shown))
+    level = mean_level(report)
     for axes, look in zip(places, shown, strict=True):
         means = prompt_means(report, look.arm)
         high = report.facts.promised(look.arm.k)
         sizes = sizes_of(len(means))
         for name, label, colour, marker in _LINES:
-            limits = [_limit(name, means[:n], high) for n in sizes]
+            limits = [_limit(name, means[:n], high, level) for n in sizes]
             axes.plot(sizes, limits, color=colour, marker=marker, markersize=3.5, label=label)
         running = [float(means[:n].mean()) for n in sizes]
         axes.plot(sizes, running, color=BLACK, marker="", linewidth=1, label="mean")
@@ -66,7 +66,7 @@ def bound_against_n(report: Report) -> Figure:
         count_ticks(axes, sizes[-1])
     for first in places[::COLUMNS]:
         first.set_ylabel("mean spend, nats")
-    title = f"Upper limit of the mean spend against N, {1 - _LEVEL:.0%} each"
+    title = f"Upper limit of the mean spend against N, {1 - level:.2%} each"
     figure.suptitle(title + left_out(report), fontsize=10)
     legend(figure, places[0])
     return figure
@@ -95,7 +95,7 @@ def sizes_of(most: int) -> list[int]:
     return sorted({round(float(n)) for n in np.geomspace(2, most, _SIZES)})
 
 
-def _limit(name: str, means: NDArray[np.float64], high: float) -> float:
+def _limit(name: str, means: NDArray[np.float64], high: float, level: float) -> float:
     """The bound of some prompts; NaN where it does not apply."""
     top = high if high > 0 else math.inf
     prompts = None if name == "ebb-reff" else [str(i) for i in range(means.size)]
@@ -104,6 +104,6 @@ def _limit(name: str, means: NDArray[np.float64], high: float) -> float:
     if name == "ebb-reff" and not math.isfinite(top):
         top = max(1.0, float(values.max()))
     try:
-        return bound(name, Sample.of(values, top, prompts), _LEVEL).value
+        return bound(name, Sample.of(values, top, prompts), level).value
     except InputError:
         return math.nan
