@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from nafaudit.checks.check import mean
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY
@@ -25,7 +26,6 @@ from nafaudit.report.figures.arms import (
 )
 from nafaudit.report.figures.style import BLACK, BLUE, GREEN, GREY, PAPER, VERMILION
 from nafaudit.report.outline import lot_of
-from nafaudit.report.tables import known_values
 from nafaudit.stats import Sample, bound
 
 _LINES = (
@@ -66,7 +66,7 @@ def bound_against_n(report: Report) -> Figure:
         count_ticks(axes, sizes[-1])
     for first in places[::COLUMNS]:
         first.set_ylabel("mean spend, nats")
-    title = f"Upper limit of the mean spend against N, {1 - level:.2%} each"
+    title = f"Upper limit of the mean spend against N; each misses with chance {level:.2g}"
     figure.suptitle(title + left_out(report), fontsize=10)
     legend(figure, places[0])
     return figure
@@ -77,17 +77,29 @@ def lacks_prompts(report: Report) -> str:
     if not budgets(report):
         return "only baselines were run"
     counts = [prompt_means(report, arm).size for arm in budgets(report)]
-    return "" if min(counts) >= 2 else "a budget has fewer than 2 prompts with a known spend"
+    return (
+        ""
+        if min(counts) >= 2
+        else "a budget has fewer than 2 prompts, or a spend that is not known"
+    )
 
 
 def prompt_means(report: Report, arm: ArmResult, k: float | None = None) -> NDArray[np.float64]:
-    """Mean spend of each prompt, in an order drawn by lot that is the same for every budget."""
+    """Mean spend of each prompt, in an order drawn by lot that is the same for every budget.
+
+    One spend that is not known leaves none: the mean of the others is another mean.
+    """
+    budget = arm.k if k is None else k
+    high = report.facts.promised(budget)
+    top = high if math.isfinite(high) and high > 0 else math.inf
     groups: dict[str, list[float]] = {}
-    for one in report.by_arm.get(Arm(arm.mechanism, arm.k if k is None else k), []):
-        if math.isfinite(one.spend):
-            groups.setdefault(one.key.prompt, []).append(one.spend)
+    for one in report.by_arm.get(Arm(arm.mechanism, budget), []):
+        if not math.isfinite(one.spend):
+            return np.empty(0)
+        settled = report.facts.settled(one.spend, top)
+        groups.setdefault(one.key.prompt, []).append(settled)
     order = sorted(groups, key=lambda prompt: lot_of(prompt, 0))
-    return np.array([float(np.mean(known_values(groups[prompt]))) for prompt in order])
+    return np.array([mean(groups[prompt]) for prompt in order])
 
 
 def sizes_of(most: int) -> list[int]:
@@ -97,13 +109,11 @@ def sizes_of(most: int) -> list[int]:
 
 def _limit(name: str, means: NDArray[np.float64], high: float, level: float) -> float:
     """The bound of some prompts; NaN where it does not apply."""
-    top = high if high > 0 else math.inf
-    prompts = None if name == "ebb-reff" else [str(i) for i in range(means.size)]
-    # What the sums round up to must not make a kept budget an impossible one.
-    values = np.where((means > top) & (means <= top * (1 + 1e-6) + 1e-6), top, means)
-    if name == "ebb-reff" and not math.isfinite(top):
-        top = max(1.0, float(values.max()))
+    proxy = name == "ebb-reff"
+    # The proxy has no range of its own, and takes any; the others refuse what they need.
+    top = high if high > 0 else max(1.0, float(means.max())) if proxy else math.inf
+    prompts = None if proxy else [str(i) for i in range(means.size)]
     try:
-        return bound(name, Sample.of(values, top, prompts), level).value
+        return bound(name, Sample.of(means, top, prompts), level).value
     except InputError:
         return math.nan
