@@ -191,6 +191,24 @@ def test_the_generalisation_gap_with_and_without_the_invalid_row() -> None:
     assert math.isnan(generalisation_gap([], [0.5]).paper)
 
 
+def test_the_projection_of_the_flagged_rows() -> None:
+    spread = {row["id"]: float(row["range"]) for row in table("bernstein_blowup_eq")}
+    printed = {row["id"]: row for row in table("h2_heldout_k3")}
+    for row in table("minN_projection"):
+        held = printed[row["id"]]
+        mean, upper, r = float(held["mean_spend"]), float(held["U_EBB"]), spread[row["id"]]
+        # Mean, U_EBB and range give the variance; two inner spends give it back.
+        variance = (upper - mean - 0.75 * r * LOG) ** 2 * 2 / LOG
+        inner = math.sqrt(max(0.0, (3 * variance - r * r / 2) / 2))
+        spends = (mean - r / 2, mean - inner, mean + inner, mean + r / 2)
+        made = Row(Draws(row["id"], spends, (float(held["B_eff"]),) * 4), 600.0)
+        assert made.upper == pytest.approx(upper, abs=0.05)
+        assert made.projected(4) == pytest.approx(made.upper)
+        # Ranges are printed to a tenth: 3 R l / N moves by half of one.
+        assert made.projected(20) == pytest.approx(float(row["U_proj_N20"]), abs=0.6)
+        assert made.projected(20) < made.budget < made.upper
+
+
 def test_released_archive_rows_have_the_ratios_they_say() -> None:
     for row in table("repo_archive_top"):
         assert float(row["U_EBB"]) / float(row["B_eff"]) == pytest.approx(

@@ -100,12 +100,10 @@ def stress_pool(history: Sequence[Item], keep: int = STRESS_KEEP) -> list[Item]:
     return sorted(able, key=lambda item: -item.row.rho)[:keep]
 
 
-def without_families(items: Sequence[Item], failed: Iterable[str]) -> tuple[list[Item], list[Item]]:
-    """Items that stay and items that go: the failed, and all of their lineages."""
+def families_of(items: Iterable[Item], failed: Iterable[str]) -> set[str]:
+    """Lineages of the failed: all of their members are thrown out."""
     names = set(failed)
-    families = {item.lineage for item in items if item.candidate.id in names}
-    gone = [i for i in items if i.candidate.id in names or i.lineage in families]
-    return [item for item in items if item not in gone], gone
+    return {item.lineage for item in items if item.candidate.id in names}
 
 
 def validate(
@@ -133,11 +131,11 @@ def validate(
         done.append(Round(final, stress, failed))
         if not failed:
             break
-        families = {i.lineage for i in (*archive, *history) if i.candidate.id in set(failed)}
-        members = [i.candidate.id for i in (*archive, *history) if i.lineage in families]
-        archive, left = without_families(archive, members)
-        history, more = without_families(history, members)
-        gone |= {item.candidate.id: item for item in (*left, *more)}
+        families = families_of((*archive, *history), failed)
+        out = [item for item in (*archive, *history) if item.lineage in families]
+        gone |= {item.candidate.id: item for item in out}
+        archive = [item for item in archive if item.lineage not in families]
+        history = [item for item in history if item.lineage not in families]
     return Validation(tuple(done), tuple(gone.values()))
 
 

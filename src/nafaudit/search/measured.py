@@ -11,9 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
+from nafaudit.checks.check import mean
 from nafaudit.core.errors import InputError
+from nafaudit.core.finding import own_tolerance
 from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.stats import Moments, ebb
+from nafaudit.stats.moments import ebb_value, effective_range
 
 DELTA = 0.0033
 """The paper's level, the same for screening, final, held-out and stress pools."""
@@ -164,8 +169,17 @@ class Row:
     @property
     def overspent(self) -> int:
         """Trajectories that spent more than they had: what a violation really is."""
-        pairs = zip(self.draws.spends, self.draws.budgets, strict=True)
-        return sum(z > max(0.0, b) + 1e-6 * (1.0 + max(0.0, b)) for z, b in pairs)
+        limits = np.maximum(0.0, np.array(self.draws.budgets))
+        return int((np.array(self.draws.spends) > limits + own_tolerance(limits)).sum())
+
+    def projected(self, n: int) -> float:
+        """U_EBB with n trajectories of the same mean, variance and range: the paper's projection.
+
+        Optimistic: the range of more trajectories is larger, never smaller.
+        """
+        reach = effective_range(self.moments.spread, self.high)
+        mean, variance = self.moments.mean, self.moments.variance
+        return float(ebb_value(mean, variance, n, reach, self.delta))
 
 
 @dataclass(frozen=True)
@@ -192,8 +206,4 @@ def generalisation_gap(final: Sequence[float], heldout: Sequence[float]) -> Gap:
     passed = [rho for rho in final if not math.isnan(rho)]
     have = [rho for rho in heldout if not math.isnan(rho)]
     zeros = [0.0 if math.isnan(rho) else rho for rho in heldout]
-    return Gap(_mean(passed) - _mean(zeros), _mean(passed) - _mean(have), len(heldout) - len(have))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
+    return Gap(mean(passed) - mean(zeros), mean(passed) - mean(have), len(heldout) - len(have))

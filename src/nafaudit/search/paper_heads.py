@@ -128,7 +128,7 @@ def trained(make: Callable[[], nn.Module], task: Task, how: Training, seed: int)
 
 def _train(network: nn.Module, task: Task, how: Training) -> None:
     inputs = torch.tensor(task.inputs)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=how.rate)
+    optimiser = torch.optim.AdamW(network.parameters(), lr=how.rate, fused=True)
     validation = torch.tensor(task.validation if len(task.validation) else task.train)
     best, state, waited = float("inf"), copy.deepcopy(network.state_dict()), 0
     for _ in range(how.epochs):
