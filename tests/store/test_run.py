@@ -27,7 +27,7 @@ DESIGN = Design(
 
 
 def write(path: Path, *batches: list[Trajectory], design: Design = DESIGN) -> Run:
-    with open_for_writing(path, design, PROMPTS, {"tokens": ["a"]}) as writer:
+    with open_for_writing(path, design, PROMPTS, {"tokens": ["a"], "stops": [9]}) as writer:
         for batch in batches:
             writer.append(batch)
     return Run(path)
@@ -156,6 +156,34 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run directory"):
         Run(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b"\xff", b"7", b'{"a": 1}\n', None])
+@pytest.mark.parametrize("name", ["design.json", "prompts.jsonl", "vocabulary.json"])
+def test_a_damaged_file_is_named_and_is_no_fault_of_ours(
+    name: str, content: bytes | None, tmp_path: Path
+) -> None:
+    run = write(tmp_path, many(2))
+    (tmp_path / name).unlink()
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(StoreError, match=f"{name} is not what was written .*Restore it"):
+        _ = run.design, run.prompts(), run.stops, run.pieces
+
+
+@pytest.mark.parametrize("name", ["sessions.jsonl", "sources.jsonl", "faults.jsonl"])
+def test_a_damaged_line_is_named(name: str, tmp_path: Path) -> None:
+    run = write(tmp_path, many(2))
+    (tmp_path / name).write_bytes(b"[1]\n")
+    with pytest.raises(StoreError, match=f"{name} is not what was written"):
+        _ = run.sessions, run.sources(), run.faults()
+
+
+def test_records_of_another_layout_are_not_guessed_at(tmp_path: Path) -> None:
+    layout = {**DESIGN.identity.layout, "record": 99}
+    design = replace(DESIGN, identity=replace(DESIGN.identity, layout=layout))
+    with pytest.raises(StoreError, match=r"layout 99, and this nafaudit reads layout 1; use"):
+        _ = write(tmp_path, many(2), design=design).design
 
 
 def test_a_full_disk_loses_nothing_that_was_recorded(

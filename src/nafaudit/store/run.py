@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nafaudit.core.choices import DELTA
-from nafaudit.core.design import Design, Extent, differences
+from nafaudit.core.design import RECORD_VERSION, Design, Extent, differences
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.fault import Fault
 from nafaudit.core.trajectory import Key, Trajectory
@@ -42,6 +42,13 @@ from nafaudit.store.files import (
     write_whole,
 )
 from nafaudit.workload import Prompt, Source, TokenizedPrompt
+
+# What readers of a run look up in its design, its identity and its decoding.
+_DESIGN_KEYS = (
+    *("hash", "anchor", "extents"),
+    *("pair", "mechanism", "ledger", "workload", "seed", "protocol"),
+    "max_new_tokens",
+)
 
 
 class Place(NamedTuple):
@@ -63,28 +70,35 @@ class Run:
     @property
     def design(self) -> dict[str, Any]:
         """The design as recorded: hash, identity, anchor, extents."""
-        data: dict[str, Any] = json.loads((self.path / "design.json").read_text())
+        path = self.path / "design.json"
+        with _as_written(path):
+            data: dict[str, Any] = json.loads(path.read_bytes())
+            _check_design(path, data)
         return data
 
     @property
     def stops(self) -> frozenset[int]:
         """Token ids that end a row."""
-        return frozenset(self._vocabulary["stops"])
+        with _as_written(self.path / "vocabulary.json"):
+            return frozenset(map(int, self._vocabulary["stops"]))
 
     @property
     def pieces(self) -> list[bytes | None]:
         """What each token id stands for, to show text without a tokenizer."""
-        pieces = self._vocabulary.get("pieces", [])
-        return [None if piece is None else piece.encode("latin-1") for piece in pieces]
+        with _as_written(self.path / "vocabulary.json"):
+            pieces = self._vocabulary.get("pieces", [])
+            return [None if piece is None else piece.encode("latin-1") for piece in pieces]
 
     @property
     def vocabulary_size(self) -> int:
         """How many tokens there are; 0 if a log's reader did not know."""
-        return int(self._vocabulary.get("size", 0)) or len(self._vocabulary.get("pieces", []))
+        with _as_written(self.path / "vocabulary.json"):
+            return int(self._vocabulary.get("size", 0)) or len(self._vocabulary.get("pieces", []))
 
     @cached_property
     def _vocabulary(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((self.path / "vocabulary.json").read_text())
+        with _as_written(self.path / "vocabulary.json"):
+            data: dict[str, Any] = json.loads((self.path / "vocabulary.json").read_bytes())
         return data
 
     @property
@@ -121,35 +135,42 @@ class Run:
     def faults(self) -> list[Fault]:
         """What a black-box decoder did wrong, in the order in which it was seen."""
         found = []
-        for line in whole_lines(self.path / "faults.jsonl"):
-            data = json.loads(line)
-            key = data.pop("key")
-            found.append(Fault(**data, key=None if key is None else _key(*key)))
+        path = self.path / "faults.jsonl"
+        with _as_written(path):
+            for line in whole_lines(path):
+                data = json.loads(line)
+                key = data.pop("key")
+                found.append(Fault(**data, key=None if key is None else _key(*key)))
         return found
 
     def prompts(self) -> list[TokenizedPrompt]:
         """The workload."""
-        lines = (self.path / "prompts.jsonl").read_text(encoding="utf-8").split("\n")
-        rows = [json.loads(line) for line in lines if line]
-        return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
+        path = self.path / "prompts.jsonl"
+        with _as_written(path):
+            rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+            return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
     def sources(self) -> dict[str, Source]:
         """What each prompt was made of, by its id; empty if the run does not say."""
         path = self.path / "sources.jsonl"
         if not path.is_file():
             return {}
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-        return {row["id"]: Source(**row["source"]) for row in rows}
+        with _as_written(path):
+            rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+            return {row["id"]: Source(**row["source"]) for row in rows}
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
         """What every session that wrote ran on, the first one first."""
-        return [json.loads(line) for line in whole_lines(self.path / "sessions.jsonl")]
+        path = self.path / "sessions.jsonl"
+        with _as_written(path):
+            return [dict(json.loads(line)) for line in whole_lines(path)]
 
     @property
     def delta(self) -> float:
         """Level of all mean bounds together, as the last session asked for."""
-        return float((self.sessions or [{}])[-1].get("delta", DELTA))
+        with _as_written(self.path / "sessions.jsonl"):
+            return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
     def journal(self) -> list[dict[str, Any]]:
         """One entry per part: name, rows, SHA-256."""
@@ -260,6 +281,32 @@ def open_for_writing(
         }
         write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
         yield RunWriter(Run(path))
+
+
+@contextmanager
+def _as_written(path: Path) -> Iterator[None]:
+    """Turns whatever a damaged file raises into an error that names it: no fault of ours."""
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(
+            f"{path} is not what was written ({type(error).__name__}: {error}): it was damaged or "
+            "edited. Restore it, or start a new run with another --out."
+        ) from error
+
+
+def _check_design(path: Path, data: Mapping[str, Any]) -> None:
+    """Raises unless a design has what readers of a run rest on, in a layout that is known."""
+    identity = data["identity"]
+    version = identity["layout"]["record"]
+    if version != RECORD_VERSION:
+        raise StoreError(
+            f"{path}: its records have layout {version!r}, and this nafaudit reads layout "
+            f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
+        )
+    held = (*data, *identity, *identity["decoding"])
+    if missing := [name for name in _DESIGN_KEYS if name not in held]:
+        raise KeyError(missing[0])
 
 
 def _key(prompt: str, mechanism: str, k: str, trajectory: str) -> Key:
