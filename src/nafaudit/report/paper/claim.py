@@ -92,6 +92,9 @@ def allowed(printed: str, rule: str) -> Interval:
     return _RULES[rule](printed)
 
 
+# What the words in a status column say of U_EBB over its budget.
+PASS_MARKS = {"pass": Interval(0.0, 1.0), "fail": Interval(math.nextafter(1.0, 2.0), math.inf)}
+
 _RULES: dict[str, Callable[[str], Interval]] = {
     "rounded": rounded,
     "about": about,

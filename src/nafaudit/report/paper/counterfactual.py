@@ -94,7 +94,7 @@ def correction(paper: Paper) -> Grid:
         reach = implied_reach(row, old)
         pairs = [(stage1_u(row, r, old), stage1_u(row, r, new)) for r in (worst, reach)]
         cells = [f"{b.middle:.2f} ({b.middle - a.middle:+.2f})" for a, b in pairs]
-        verdicts = "/".join(_passes(b, paper.setting("T_max")) for _, b in pairs)
+        verdicts = "/".join(_passes(b, paper.budget(1)) for _, b in pairs)
         rows.append((row["class"], row["U_R"], cells[0], row["U_Reff"], cells[1], verdicts))
     return Grid(
         "correction",
@@ -108,7 +108,7 @@ def ranges(paper: Paper) -> Grid:
     """U_EBB under R and under R_eff, and the largest spend that R_eff gives away."""
     rows = []
     for row in paper.rows("stage1"):
-        budget = row.count("k") * paper.setting("T_max")
+        budget = paper.budget(row.count("k"))
         reach = implied_reach(row, paper.stage1_level())
         worst = stage1_u(row, interval(paper.worst_range), paper.stage1_level())
         saved = worst.middle - row.number("U_Reff").middle

@@ -37,7 +37,7 @@ def heldout(paper: Paper) -> Figure:
         shift = np.linspace(-0.6, 0.6, len(pairs))
         sizes = [row.count("N") + float(d) for (row, _), d in zip(pairs, shift, strict=True)]
         ratios = [ratio.middle for _, ratio in pairs]
-        label = f"k = {k} (K = {k * paper.setting('T_max'):.0f})"
+        label = f"k = {k} (K = {paper.budget(k):.0f})"
         axes.plot(sizes, ratios, linestyle="", marker=marker, color=colour, label=label)
     axes.axhline(1.0, color=GREY, linestyle="--", linewidth=1, marker="")
     axes.set(xlabel="realised N", ylabel=r"$\rho$ = U / B", xticks=[4, 20], ylim=(0, 1.6))
@@ -62,7 +62,7 @@ def spend(paper: Paper) -> Figure:
     names = [f"{row['id'].removeprefix('heldout_bookmia.')}  (N = {row['N']})" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
-    budget = 3 * paper.setting("T_max")
+    budget = paper.budget(3)
     axes.axvline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
     axes.set(
         xlabel="spend in nats: mean, and where every trajectory must lie", xlim=(0, 1.05 * budget)
@@ -98,7 +98,7 @@ def effective_range(paper: Paper) -> Figure:
     panels = figure.subplots(1, 3, sharey=True)
     for axes, k in zip(panels, (1, 3, 5), strict=True):
         _bars(axes, paper.rows("stage1", k=k))
-        budget = k * paper.setting("T_max")
+        budget = paper.budget(k)
         axes.set_title(f"k = {k}, K = {budget:.0f}" + ("" if budget < 260 else " (off scale)"))
         if budget < 260:
             axes.axhline(budget, color=GREY, linestyle="--", linewidth=1, marker="")

@@ -96,4 +96,4 @@ def largest_spend(row: Row, reach: Interval) -> Interval:
 
 def debt(paper: Paper, row: Row) -> Interval:
     """K - B_eff, the prefix debt of a prompt all of whose trajectories ran to the limit."""
-    return interval(row.count("k") * paper.setting("T_max")) - row.number("B")
+    return interval(paper.budget(row.count("k"))) - row.number("B")

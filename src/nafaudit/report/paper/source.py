@@ -84,6 +84,14 @@ class Paper:
         """A number of the set-up, which is exact."""
         return float(self.row("settings", name=name)["printed"])
 
+    def budget(self, k: int) -> float:
+        """K = k T, in nats."""
+        return k * self.setting("T_max")
+
+    def executions(self, label: str) -> float:
+        """The M that a class should have: its cap times the trajectories per prompt."""
+        return self.setting(f"cap_{label}") * self.setting("trajectories")
+
     @property
     def worst_range(self) -> float:
         """R = T ln|V|, which the first stage uses as its range."""

@@ -87,7 +87,7 @@ def debt_least_max(paper: Paper) -> Interval:
 @quantity
 def debt_least_max_share(paper: Paper) -> Interval:
     """The smallest class maximum of the debt in percent of K = 600."""
-    return debt_least_max(paper) / (3 * paper.setting("T_max")) * 100
+    return debt_least_max(paper) / paper.budget(3) * 100
 
 
 @released
@@ -106,7 +106,7 @@ def regime_a_distance(paper: Paper) -> Interval:
 @quantity
 def regime_a_share(paper: Paper) -> float:
     """Regime A's spend over K."""
-    return paper.setting("spend_regime_A") / (3 * paper.setting("T_max"))
+    return paper.setting("spend_regime_A") / paper.budget(3)
 
 
 @released

@@ -86,7 +86,7 @@ def largest_flagged_use(paper: Paper) -> Interval:
 def largest_flagged_spend_share(paper: Paper) -> Interval:
     """The largest spend over K that mean and range of the flagged rows allow."""
     spends = [largest_spend(row, reach_of(paper, row)).high for row in flagged(paper)]
-    return interval(max(spends) / (3 * paper.setting("T_max")))
+    return interval(max(spends) / paper.budget(3))
 
 
 @quantity

@@ -108,7 +108,7 @@ def largest_change_heldout(paper: Paper) -> Interval:
 @quantity
 def factor_of_K(paper: Paper) -> float:  # noqa: N802 - the paper's letter
     """K at k = 5 over K at k = 3."""
-    return (5 * paper.setting("T_max")) / (3 * paper.setting("T_max"))
+    return paper.budget(5) / paper.budget(3)
 
 
 @quantity
@@ -131,23 +131,25 @@ def largest_heldout_spend_share(paper: Paper) -> Interval:
     delta = paper.setting("delta_stage2")
     rows = [row for row, _ in valid(paper, "heldout", 3)]
     spends = [largest_spend(row, possible_reach(row, delta)).high for row in rows]
-    return interval(max(spends) / (3 * paper.setting("T_max")))
+    return interval(max(spends) / paper.budget(3))
+
+
+def _survivors_at_floor(paper: Paper, k: int) -> int:
+    slack, floor = paper.setting("survivor_slack"), paper.setting("floor")
+    pairs = valid(paper, "heldout", k)
+    return sum(row.count("N") == floor and ratio.high <= slack for row, ratio in pairs)
 
 
 @quantity
 def survivors_at_floor_k5(paper: Paper) -> float:
     """The number of held-out rows left at N = 4 at k = 5 that pass the survivor test."""
-    slack = paper.setting("survivor_slack")
-    pairs = valid(paper, "heldout", 5)
-    return sum(row.count("N") == 4 and ratio.high <= slack for row, ratio in pairs)
+    return _survivors_at_floor(paper, 5)
 
 
 @quantity
 def survivors_at_floor_k3(paper: Paper) -> float:
     """The number of valid held-out rows left at N = 4 at k = 3 that pass the survivor test."""
-    slack = paper.setting("survivor_slack")
-    pairs = valid(paper, "heldout", 3)
-    return sum(row.count("N") == 4 and ratio.high <= slack for row, ratio in pairs)
+    return _survivors_at_floor(paper, 3)
 
 
 @quantity

@@ -156,7 +156,7 @@ def rows_where_budget_remains(paper: Paper) -> float:
         for k in (3, 5):
             for row, _ in valid(paper, pool, k):
                 # The smallest remainder is at most K less the mean spend.
-                most = interval(k * paper.setting("T_max")) - row.number("mean")
+                most = interval(paper.budget(k)) - row.number("mean")
                 fitting += row.number("B").low <= most.high
     return fitting
 

@@ -77,7 +77,7 @@ def classes_out_of_step(paper: Paper) -> float:
 def largest_effective_share(paper: Paper) -> Interval:
     """The largest U_EBB (R_eff) / K at k = 3 and 5."""
     rows = paper.rows("stage1", k=3) + paper.rows("stage1", k=5)
-    return largest(r.number("U_Reff") / (r.count("k") * paper.setting("T_max")) for r in rows)
+    return largest(r.number("U_Reff") / paper.budget(r.count("k")) for r in rows)
 
 
 def _columns(paper: Paper, table: str) -> list[str]:

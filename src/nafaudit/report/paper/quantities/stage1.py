@@ -11,16 +11,12 @@ from nafaudit.report.paper.source import Paper, Row
 
 
 def _budget(paper: Paper, row: Row) -> float:
-    return row.count("k") * paper.setting("T_max")
+    return paper.budget(row.count("k"))
 
 
 def _reported(paper: Paper) -> list[Row]:
     """The rows of the two budgets that the corrected summary covers."""
     return paper.rows("stage1", k=3) + paper.rows("stage1", k=5)
-
-
-def _caps(paper: Paper) -> list[float]:
-    return [paper.setting(f"cap_{row['class']}") for row in paper.rows("debt")]
 
 
 @quantity
@@ -32,7 +28,7 @@ def classes(paper: Paper) -> float:
 @quantity
 def executions_one_budget(paper: Paper) -> float:
     """Class caps times trajectories per prompt, at one budget."""
-    return sum(_caps(paper)) * paper.setting("trajectories")
+    return sum(paper.executions(row["class"]) for row in paper.rows("debt"))
 
 
 @quantity
@@ -57,19 +53,19 @@ def fewest_per_class(paper: Paper) -> float:
 @quantity
 def budget_k1(paper: Paper) -> float:
     """K = k T at k = 1."""
-    return paper.setting("T_max")
+    return paper.budget(1)
 
 
 @quantity
 def budget_k3(paper: Paper) -> float:
     """K = k T at k = 3."""
-    return 3 * paper.setting("T_max")
+    return paper.budget(3)
 
 
 @quantity
 def budget_k5(paper: Paper) -> float:
     """K = k T at k = 5."""
-    return 5 * paper.setting("T_max")
+    return paper.budget(5)
 
 
 @quantity
@@ -277,7 +273,7 @@ def trajectory_slack_k3(paper: Paper) -> Interval:
     rows = paper.rows("stage1", k=3)
     reach = largest(implied_reach(row, paper.stage1_level()) for row in rows)
     # The largest spend is at least the range, because no spend is negative.
-    most = (interval(3 * paper.setting("T_max")) / reach).high
+    most = (interval(paper.budget(3)) / reach).high
     return Interval(min(1.0, most), most)
 
 

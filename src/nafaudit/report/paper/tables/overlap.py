@@ -11,7 +11,7 @@ def claims(paper: Paper) -> list[Claim]:
     """Cells with a released counterpart, and M."""
     found = [claim for row in paper.rows("overlap") for claim in _means(paper, row)]
     for row in paper.rows("debt"):
-        expected = paper.setting(f"cap_{row['class']}") * paper.setting("trajectories")
+        expected = paper.executions(row["class"])
         where = f"Table prefix-debt, {row['class']}, M"
         says = "class cap times trajectories per prompt"
         counted = (interval(row.count("M")), interval(expected))

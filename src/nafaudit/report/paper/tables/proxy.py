@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
-
-from nafaudit.report.paper.claim import Claim
+from nafaudit.report.paper.claim import PASS_MARKS, Claim
 from nafaudit.report.paper.formulas import (
     deterministic,
     implied_variance,
     possible_variance,
     projected,
 )
-from nafaudit.report.paper.interval import Interval, corners, interval
+from nafaudit.report.paper.interval import corners, interval
 from nafaudit.report.paper.source import Paper, Row
-
-_STATUS = {"pass": Interval(0.0, 1.0), "fail": Interval(math.nextafter(1.0, 2.0), math.inf)}
 
 
 def claims(paper: Paper) -> list[Claim]:
@@ -85,10 +81,10 @@ def _projection(paper: Paper, row: Row) -> list[Claim]:
     cells = (
         ("U_4", "U_EBB in Table h2-heldout-k3", row.number("U_4"), observed.number("U")),
         ("rho_4", "U_EBB / B_eff of Table h2-heldout-k3", row.number("rho_4"), before),
-        ("status_4", "U_EBB / B_eff of Table h2-heldout-k3", _STATUS[row["status_4"]], before),
+        ("status_4", "U_EBB / B_eff of Table h2-heldout-k3", PASS_MARKS[row["status_4"]], before),
         ("U_20", "U_EBB with mean, variance and range of N = 4", row.number("U_20"), upper),
         ("rho_20", "projected U_EBB / B_eff", row.number("rho_20"), ratio),
-        ("status_20", "projected U_EBB / B_eff", _STATUS[row["status_20"]], ratio),
+        ("status_20", "projected U_EBB / B_eff", PASS_MARKS[row["status_20"]], ratio),
     )
     return [
         Claim(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 
-from nafaudit.report.paper.claim import Claim
+from nafaudit.report.paper.claim import PASS_MARKS, Claim
 from nafaudit.report.paper.formulas import implied_reach, stage1_u
 from nafaudit.report.paper.interval import Interval, interval
 from nafaudit.report.paper.source import Paper, Row
-
-_PASS = {"pass": Interval(0.0, 1.0), "fail": Interval(math.nextafter(1.0, 2.0), math.inf)}
 
 
 def claims(paper: Paper) -> list[Claim]:
@@ -26,7 +24,7 @@ def _where(row: Row, column: str) -> str:
 
 
 def _count(paper: Paper, row: Row) -> Claim:
-    expected = paper.setting(f"cap_{row['class']}") * paper.setting("trajectories")
+    expected = paper.executions(row["class"])
     says = "class cap times trajectories per prompt"
     # A count is exact: one execution too few is one too few.
     return Claim(
@@ -50,7 +48,7 @@ def _bound(paper: Paper, row: Row) -> Claim:
 def _effective(paper: Paper, row: Row) -> Claim:
     """R_eff is not printed, so the cell is checked by the range that it implies."""
     spread = math.sqrt(row.number("var").low * (row.count("M") - 1) / row.count("M"))
-    budget = row.count("k") * paper.setting("T_max")
+    budget = paper.budget(row.count("k"))
     return Claim(
         "U_EBB (R_eff)",
         _where(row, "U_EBB (R_eff)"),
@@ -62,14 +60,14 @@ def _effective(paper: Paper, row: Row) -> Claim:
 
 
 def _marks(paper: Paper, row: Row) -> list[Claim]:
-    budget = row.count("k") * paper.setting("T_max")
+    budget = paper.budget(row.count("k"))
     return [
         Claim(
             "pass marks at k = 1",
             _where(row, f"pass ({name})"),
             row[f"pass_{column}"],
             f"U_EBB ({name}) / K",
-            _PASS[row[f"pass_{column}"]],
+            PASS_MARKS[row[f"pass_{column}"]],
             row.number(f"U_{column}") / budget,
         )
         for column, name in (("R", "R"), ("Reff", "R_eff"))

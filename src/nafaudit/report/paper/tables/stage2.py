@@ -46,7 +46,7 @@ def _bound(paper: Paper, row: Row) -> Claim:
         place(row, "U_EBB"),
         row["U"],
         "the largest spend that mean, U_EBB and N imply (possible: up to K)",
-        Interval(0.0, row.count("k") * paper.setting("T_max")),
+        Interval(0.0, paper.budget(row.count("k"))),
         largest_spend(row, reach),
     )
 
