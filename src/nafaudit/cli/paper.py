@@ -22,10 +22,19 @@ def paper(
     """Recompute the paper's tables, equations and figures from the numbers it prints.
 
     Needs no models. Agreeing means: inside what the rounding of the printed inputs allows.
+    The exit status is 0 whatever is found: the paper is not a decoder under audit.
 
     Example: nafaudit paper
     """
     import json
+
+    from nafaudit.core.errors import InputError
+
+    if as_json and (markdown or every):
+        given = "--markdown" if markdown else "--all"
+        raise InputError(f"--json has every cell and nothing else; leave out {given}.")
+    if markdown and every:
+        raise InputError("--markdown prints the page of docs/paper.md; leave out --all.")
 
     from nafaudit.report.paper.counterfactual import counterfactuals
     from nafaudit.report.paper.recompute import recompute

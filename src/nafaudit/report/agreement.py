@@ -10,9 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# Mean overlaps that differ by less than this from smallest to largest do not differ.
+LEAST_OVERLAP = 0.01
+
 
 def out_of_step(
-    spend: Mapping[str, float], overlap: Mapping[str, float], least: float = 0.0
+    spend: Mapping[str, float], overlap: Mapping[str, float], least: float = LEAST_OVERLAP
 ) -> dict[str, str]:
     """Classes whose spend and overlap contradict each other, with how.
 

@@ -80,6 +80,13 @@ def test_markdown_from_the_command_line() -> None:
     assert CliRunner().invoke(app, ["paper", "--markdown"]).stdout == page()
 
 
+@pytest.mark.parametrize("pair", [("--json", "--markdown"), ("--json", "--all")])
+def test_two_ways_to_print_are_refused(pair: tuple[str, str]) -> None:
+    shown = CliRunner().invoke(app, ["paper", *pair])
+    assert isinstance(shown.exception, InputError)
+    assert f"leave out {pair[1]}" in str(shown.exception)
+
+
 def test_figures_do_not_go_into_a_file(tmp_path: Path) -> None:
     taken = tmp_path / "file"
     taken.write_text("")

@@ -15,8 +15,6 @@ MIN_AUC = 0.8
 MIN_SEEDS = 2
 # The level of its per-prompt bounds.
 PROMPT_LEVEL = 0.0033
-# Ours: differences in mean overlap below this are no difference.
-LEAST_OVERLAP = 0.01
 
 TITLES = {
     1: "anchors matched in capability",

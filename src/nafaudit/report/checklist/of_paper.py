@@ -73,7 +73,10 @@ def _floor(paper: Paper) -> Item:
 
 def _widths(paper: Paper) -> Item:
     tables = _value(paper, "per_prompt_tables_with_width")
-    text = f"{tables:.0f} of 2 kinds of per-prompt tables print a width"
+    text = (
+        f"{tables:.0f} of 2 kinds of per-prompt tables print a width, though it follows from the "
+        "mean and U_EBB where both are printed"
+    )
     return judged(5, tables == 2, text, "print U_EBB less the mean beside each", tables)
 
 

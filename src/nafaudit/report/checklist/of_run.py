@@ -11,7 +11,6 @@ from nafaudit.report.agreement import out_of_step
 from nafaudit.report.checklist.anchors import anchors
 from nafaudit.report.checklist.items import (
     HIGH_RATIO,
-    LEAST_OVERLAP,
     MIN_AUC,
     MIN_EXECUTIONS,
     MIN_SEEDS,
@@ -101,7 +100,7 @@ def _agreement(rows: list[ClassRow]) -> Item:
         known = [row for row in cells if _known(row, metric)]
         spend = {row.label: row.mean for row in known}
         overlap = {row.label: row.copying.mean(metric) for row in known}
-        found = out_of_step(spend, overlap, least=LEAST_OVERLAP)
+        found = out_of_step(spend, overlap)
         odd += [f"{name(label)} at k = {k[1]:g} ({how})" for label, how in found.items()]
     if not compared:
         return not_applicable(

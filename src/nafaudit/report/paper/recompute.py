@@ -8,8 +8,9 @@ from functools import cached_property
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.report.paper.claim import Claim, Unchecked, Verdict, allowed
+from nafaudit.report.paper.interval import Interval, rounded
 from nafaudit.report.paper.quantities import QUANTITIES
-from nafaudit.report.paper.source import Paper, load
+from nafaudit.report.paper.source import Paper, Row, load
 from nafaudit.report.paper.tables import TABLES
 from nafaudit.report.paper.unchecked import unchecked
 
@@ -21,6 +22,8 @@ _LIMITS = {
     "at least": "at least {}",
     "below": "below {}",
 }
+# A limit that is broken, but by less than its own last digit: true if the limit is rounded too.
+_SLIGHT = ", which holds only once rounded to it"
 
 
 @dataclass(frozen=True)
@@ -79,19 +82,28 @@ def quoted(paper: Paper) -> list[Claim]:
         if name not in QUANTITIES:
             raise InputError(f"a quote names the quantity {name!r}{nearest(name, QUANTITIES)}")
         quantity = QUANTITIES[name]
+        limits, computed = allowed(row["printed"], row["rule"]), quantity(paper)
         found.append(
             Claim(
                 row["point"],
                 row["where"],
                 row["printed"],
                 quantity.says,
-                allowed(row["printed"], row["rule"]),
-                quantity(paper),
+                limits,
+                computed,
                 quantity.released,
-                row["reading"] or _LIMITS.get(row["rule"], "").format(row["printed"]),
+                row["reading"] or _reading(row, limits, computed),
             )
         )
     return found
+
+
+def _reading(row: Row, limits: Interval, computed: Interval) -> str:
+    """How a printed number was read; where a limit is broken, whether only by its rounding."""
+    reading = _LIMITS.get(row["rule"], "").format(row["printed"])
+    if row["rule"] not in ("at most", "at least") or limits.meets(computed):
+        return reading
+    return reading + (_SLIGHT if rounded(row["printed"]).meets(computed) else "")
 
 
 def merged(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:

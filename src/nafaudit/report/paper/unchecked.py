@@ -13,6 +13,7 @@ _TRAJECTORIES = "needs the spends of single trajectories; the released logs hold
 _TEXTS = "needs the generated texts and the references, which are not released"
 _PROMPTS = "needs the prompts and both models"
 _RANGE = "the exact value needs the observed range, which is not printed"
+_VARIANCE = "the exact value needs the variance, which is not printed in the second stage"
 
 
 def unchecked(paper: Paper) -> list[Unchecked]:
@@ -35,6 +36,7 @@ def _stage1(paper: Paper) -> Iterator[Unchecked]:
 def _stage2(paper: Paper) -> Iterator[Unchecked]:
     for row in paper.rows("stage2"):
         yield Unchecked(place(row, "mean spend"), row["mean"], _TRAJECTORIES)
+        yield Unchecked(place(row, "U_EBB, exact"), row["U"], _VARIANCE)
         if row["pool"] != "heldout":
             yield Unchecked(place(row, "N"), row["N"], _TRAJECTORIES)
 

@@ -26,6 +26,24 @@ def largest_flagged_k5(paper: Paper) -> Interval:
     return largest(_flagged_ratios_k5(paper))
 
 
+def _same_budget(paper: Paper) -> list[Interval]:
+    """U_EBB at k = 5 over B_eff at k = 3: another allocation, the same budget."""
+    pairs = zip(flagged(paper, 5), flagged(paper), strict=True)
+    return [new.number("U") / old.number("B") for new, old in pairs]
+
+
+@quantity
+def least_flagged_same_budget(paper: Paper) -> Interval:
+    """The smallest U_EBB at k = 5 over B_eff at k = 3 of a flagged prompt."""
+    return smallest(_same_budget(paper))
+
+
+@quantity
+def largest_flagged_same_budget(paper: Paper) -> Interval:
+    """The largest U_EBB at k = 5 over B_eff at k = 3 of a flagged prompt."""
+    return largest(_same_budget(paper))
+
+
 @quantity
 def largest_change_flagged(paper: Paper) -> Interval:
     """The largest relative change of mean spend of a flagged prompt from k = 3 to 5."""

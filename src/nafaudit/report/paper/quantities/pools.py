@@ -125,6 +125,22 @@ def strongest_final_is_a_seed(paper: Paper) -> float:
     return float(best[0]["id"].startswith("init_"))
 
 
+def _seeds_in_final(paper: Paper, k: int) -> int:
+    return sum(row["id"].startswith("init_") for row in paper.rows("stage2", pool="final", k=k))
+
+
+@quantity
+def seeds_in_final_k3(paper: Paper) -> float:
+    """The number of final rows at k = 3 that are seeds."""
+    return _seeds_in_final(paper, 3)
+
+
+@quantity
+def seeds_in_final_k5(paper: Paper) -> float:
+    """The number of final rows at k = 5 that are seeds."""
+    return _seeds_in_final(paper, 5)
+
+
 @quantity
 def change_of_final_mean(paper: Paper) -> Interval:
     """The average final ratio at k = 5 minus that at k = 3."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
-from nafaudit.report.paper.interval import Interval, average, interval, largest
+from nafaudit.report.paper.interval import Interval, average, interval, largest, smallest
 from nafaudit.report.paper.quantities.registry import quantity, released
 from nafaudit.report.paper.source import Paper, Row
 
@@ -241,3 +242,57 @@ def released_best_k3(paper: Paper) -> Interval:
 def released_best_k5(paper: Paper) -> Interval:
     """The released archive maximum at k = 5."""
     return _report(paper, 5, "best_rho")
+
+
+@quantity
+def raw_in_one_search(paper: Paper) -> float:
+    """The number of candidates proposed in one search."""
+    return sum(row.count("raw") for row in paper.rows("search", k=3))
+
+
+@quantity
+def decoded_in_both_searches(paper: Paper) -> float:
+    """The number of candidates that reached the decoder in both searches."""
+    return sum(row.count("medium") for row in paper.rows("search"))
+
+
+@quantity
+def surrogate_inputs(paper: Paper) -> Interval:
+    """The number of inputs of a model that reads all TF-IDF features, embeddings not counted."""
+    return Interval(paper.setting("tfidf_features"), math.inf)
+
+
+def _archived_seeds(paper: Paper, k: int) -> int:
+    """What the first surrogate was fitted to: the seeds that had entered the archive."""
+    return paper.row("released_generations", k=k, generation=1).count("surrogate_rows")
+
+
+@released
+def archived_seeds_k3(paper: Paper) -> float:
+    """The number of seeds in the archive when the k = 3 search began."""
+    return _archived_seeds(paper, 3)
+
+
+@released
+def archived_seeds_k5(paper: Paper) -> float:
+    """The number of seeds in the archive when the k = 5 search began."""
+    return _archived_seeds(paper, 5)
+
+
+@released
+def trajectories_of_seeds(paper: Paper) -> Interval:
+    """The fewest trajectories of an archived seed."""
+    rows = paper.rows("released_archive", source="init")
+    return smallest(interval(row.count("N")) for row in rows)
+
+
+@released
+def maximum_k3_is_quoted(paper: Paper) -> float:
+    """One if init_bookmia.01.22 is the strongest archived prompt at k = 3."""
+    return float(_strongest(paper, 3)["id"] == "init_bookmia.01.22")
+
+
+@released
+def maximum_k5_is_quoted(paper: Paper) -> float:
+    """One if g3_fallback_7 is the strongest archived prompt at k = 5."""
+    return float(_strongest(paper, 5)["id"] == "g3_fallback_7")

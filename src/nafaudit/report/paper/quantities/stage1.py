@@ -267,14 +267,30 @@ def mean_slack_k5(paper: Paper) -> Interval:
     return interval(1) / largest(_share(paper, 5))
 
 
+def _largest_spend_share(paper: Paper, k: int) -> Interval:
+    rows = paper.rows("stage1", k=k)
+    reach = largest(implied_reach(row, paper.stage1_level()) for row in rows)
+    # The largest spend is at least the range, because no spend is negative.
+    least = (reach / paper.budget(k)).low
+    return Interval(least, max(1.0, least))
+
+
+@quantity
+def largest_spend_share_k1(paper: Paper) -> Interval:
+    """The largest spend over K that the printed R_eff column implies, at k = 1."""
+    return _largest_spend_share(paper, 1)
+
+
+@quantity
+def largest_spend_share_k3(paper: Paper) -> Interval:
+    """The largest spend over K that the printed R_eff column implies, at k = 3."""
+    return _largest_spend_share(paper, 3)
+
+
 @quantity
 def trajectory_slack_k3(paper: Paper) -> Interval:
     """K over the largest spend that the printed R_eff column implies, at k = 3."""
-    rows = paper.rows("stage1", k=3)
-    reach = largest(implied_reach(row, paper.stage1_level()) for row in rows)
-    # The largest spend is at least the range, because no spend is negative.
-    most = (interval(paper.budget(3)) / reach).high
-    return Interval(min(1.0, most), most)
+    return interval(1) / _largest_spend_share(paper, 3)
 
 
 @quantity

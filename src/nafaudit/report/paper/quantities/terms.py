@@ -107,3 +107,16 @@ def projection_distance_of_bound(paper: Paper) -> Interval:
     """The largest relative distance of a projected U_EBB from the one attained at k = 5."""
     pairs = _attained(paper)
     return largest(magnitude(a.number("U_20") / b.number("U") - 1) for a, b in pairs)
+
+
+def _share_of_reduction(paper: Paper, row: Row) -> Interval:
+    """How much of a projected fall of U_EBB from N = 4 to 20 the deterministic term makes up."""
+    delta, reach = paper.setting("delta_stage2"), reach_of(paper, row)
+    fall = row.number("U") - projected(row, reach, 20, delta)
+    return (deterministic(reach, 4, delta) - deterministic(reach, 20, delta)) / fall
+
+
+@quantity
+def least_share_of_reduction(paper: Paper) -> Interval:
+    """The smallest share of the deterministic term in a projected fall of U_EBB."""
+    return smallest(_share_of_reduction(paper, row) for row in flagged(paper))
