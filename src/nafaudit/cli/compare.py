@@ -33,6 +33,7 @@ def compare(
     """
     import json
 
+    from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_runs
     from nafaudit.report import compare as comparing
     from nafaudit.store.files import make_directory, write_whole
@@ -48,8 +49,5 @@ def compare(
         files = [out / "compare.md", out / "compare.json"]
         write_whole(files[0], comparing.as_markdown(found).encode())
         write_whole(files[1], data.encode() + b"\n")
-    if as_json:
-        typer.echo(data)
-    else:
-        typer.echo("\n".join([comparing.as_text(found), *map(str, files)]))
+    echo(data if as_json else "\n".join([comparing.as_text(found), *map(str, files)]))
     raise typer.Exit(found.exit_status)

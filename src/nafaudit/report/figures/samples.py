@@ -19,6 +19,7 @@ from nafaudit.report.figures.arms import (
     COLUMNS,
     budgets,
     count_ticks,
+    finite,
     left_out,
     legend,
     looks,
@@ -45,8 +46,10 @@ def bound_against_n(report: Report) -> Figure:
         means = prompt_means(report, look.arm)
         high = report.facts.promised(look.arm.k)
         sizes = sizes_of(len(means))
+        ends = []
         for name, label, colour, marker in _LINES:
             limits = [_limit(name, means[:n], high, level) for n in sizes]
+            ends += finite(limits[-1:])
             axes.plot(sizes, limits, color=colour, marker=marker, markersize=3.5, label=label)
         running = [float(means[:n].mean()) for n in sizes]
         axes.plot(sizes, running, color=BLACK, marker="", linewidth=1, label="mean")
@@ -56,7 +59,8 @@ def bound_against_n(report: Report) -> Figure:
                          label="risky model alone")  # fmt: skip
         if math.isfinite(high):
             axes.axhline(high, color=GREY, linestyle=":", linewidth=1.4, marker="", label="K")
-            top = 1.25 * max(high, *running)
+            # Where each line ends is shown; where a small sample starts may be anywhere.
+            top = 1.25 * max(high, *running, *(min(end, 4 * high) for end in ends))
             axes.set_ylim(0, top)
             if risky.size and risky.mean() > top:
                 note = f"risky alone: {risky.mean():.0f} \u2191"
