@@ -26,6 +26,7 @@ from nafaudit.search.studies import SpendModel, benign_study, halved, paper_rati
 
 def test_utilisation_leaves_out_what_has_no_budget() -> None:
     assert utilisations(Draws("p", (1.0, 0.0, 3.0), (2.0, -1.0, 4.0))) == [0.5, 0.75]
+    assert utilisations(Draws("p", (math.nan, 1.0, 1.0), (2.0, math.inf, math.nan))) == []
 
 
 def test_the_intraclass_correlation_is_found_again() -> None:

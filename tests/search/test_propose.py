@@ -46,7 +46,10 @@ def test_a_prompt_is_taken_apart_and_keeps_its_instruction() -> None:
     assert pieces.header == "Complete the prefix:"
     assert len(pieces.sentences) == 3
     assert pieces.with_body(pieces.body) == PAGES[0]
-    assert names_of(PAGES[0]) == ["Tilda Moss", "Somewhere", "Otto"]
+    assert names_of(PAGES[0]) == ["Tilda Moss", "Otto"]
+    assert pieces_of(PAGES[1]).sentences[0] == "Mr. Quillby asked the court for a chair."
+    assert names_of("The Great Owl saw Every man. Every man ran.") == ["Great Owl", "Every"]
+    assert names_of("Nobody came. Nothing did.") == []
 
 
 @pytest.mark.parametrize("name", OPERATORS)
@@ -95,7 +98,7 @@ def test_ids_are_unique_parents_are_recorded_and_asking_again_changes_nothing(
     for child in asked:
         assert set(child.parents) <= known
         assert child.parents
-        assert child.text not in PAGES
+        assert canonical(child.text) not in {canonical(page) for page in PAGES}
     assert asked[:10] == proposer.ask(PARENTS, 1, 10)
     others = type(proposer)(**{**proposer.__dict__, "seed": 8}).ask(PARENTS, 1, 40)
     assert {c.text for c in others} != {c.text for c in asked[:40]}
@@ -129,6 +132,8 @@ def test_a_child_of_two_families_belongs_to_both() -> None:
     a, b = Candidate("a", "x", lineage="f"), Candidate("b", "y")
     assert lineage_of([a, b]) == "b+f"
     assert lineage_of([a, a]) == "f"
+    both = Candidate("c", "z", lineage=lineage_of([a, b]))
+    assert lineage_of([both, a]) == "b+f"
     with pytest.raises(InputError, match="another text"):
         check_unique([Candidate("a", "x"), Candidate("a", "y")])
 

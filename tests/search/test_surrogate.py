@@ -61,6 +61,15 @@ def test_one_that_knows_nothing_is_switched_off_and_says_why() -> None:
     assert "switched off" in finding.text
 
 
+@pytest.mark.parametrize("trust", [0.0, math.nan])
+def test_labels_that_are_all_noise_shut_the_gate(trust: float) -> None:
+    target = np.arange(120.0)
+    perfect = Predicted(target, np.ones(120), target - 1, target + 1)
+    found = judge(perfect, target, trust, 10)
+    assert found.reasons[0] == "the labels do not tell prompts from noise"
+    assert math.isnan(found.disattenuated)
+
+
 def test_too_little_evidence_shuts_the_gate_whatever_it_says() -> None:
     examples, trust = world(200, 10)
     predicted = cross_predict(examples)
@@ -159,7 +168,7 @@ def test_bad_examples_are_refused() -> None:
     with pytest.raises(InputError, match="at least 12"):
         fit(Examples(np.zeros((3, 2)), np.zeros((3, 1)), np.zeros(3)))
     with pytest.raises(InputError, match="reliability"):
-        judge(Predicted(*np.zeros((4, 3))), np.zeros(3), 0.0, 10)
+        judge(Predicted(*np.zeros((4, 3))), np.zeros(3), 1.5, 10)
     with pytest.raises(InputError, match="without"):
         log_mean([[]])
 

@@ -78,8 +78,8 @@ def candidate_id(seed: int, generation: int, operator: str, index: int, text: st
 
 def lineage_of(parents: Sequence[Candidate]) -> str:
     """The family of a child: its parents' families, each once; empty without parents."""
-    families = sorted({parent.lineage or parent.id for parent in parents})
-    return families[0] if len(families) == 1 else "+".join(families)
+    named = [parent.lineage or parent.id for parent in parents]
+    return "+".join(sorted({family for name in named for family in name.split("+")}))
 
 
 def check_unique(candidates: Iterable[Candidate]) -> None:

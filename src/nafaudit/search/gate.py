@@ -129,27 +129,30 @@ def judge(
     Args:
         predicted: By a surrogate that did not see these prompts.
         target: What they turned out to be.
-        reliability: Share of the targets' variance that is not label noise, in (0, 1].
+        reliability: Share of the targets' variance that is not label noise, in [0, 1]; labels
+            with none shut the gate, and so does NaN.
         trajectories: Mean number behind a target.
         limits: What is asked for.
         seed: Of the bootstrap over prompts.
         draws: Bootstrap draws.
     """
     limits = limits or Limits()
-    if not 0 < reliability <= 1:
-        raise InputError(f"reliability must be in (0, 1], got {reliability}.")
+    if reliability < 0 or reliability > 1:
+        raise InputError(f"reliability must be in [0, 1], got {reliability}.")
     if predicted.mean.size != target.size or not target.size:
         raise InputError(f"{predicted.mean.size} predictions for {target.size} targets.")
-    plain = spearman(predicted.mean, target)
+    plain, trusted = spearman(predicted.mean, target), reliability > 0
     inside = float(((predicted.low <= target) & (target <= predicted.high)).mean())
     found = {
         "auc": auc(predicted.mean, top_decile(target)),
         "spearman": plain,
-        "disattenuated": min(1.0, plain / math.sqrt(reliability)),
-        "lower": _lower(predicted.mean, target, reliability, seed, draws),
+        "disattenuated": min(1.0, plain / math.sqrt(reliability)) if trusted else math.nan,
+        "lower": _lower(predicted.mean, target, reliability, seed, draws) if trusted else math.nan,
         "coverage": inside,
     }
     reasons = _reasons(found, target.size, trajectories, limits)
+    if not trusted:
+        reasons.insert(0, "the labels do not tell prompts from noise")
     return Judgement(**found, prompts=target.size, reasons=tuple(reasons))
 
 

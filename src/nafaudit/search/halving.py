@@ -22,9 +22,12 @@ where a pool has too few repeats to show its own."""
 
 
 def utilisations(draws: Draws) -> list[float]:
-    """Z / B of each trajectory; one that ended before its debt was paid has none."""
+    """Z / B of each trajectory; one that ended before its debt was paid has none.
+
+    Nor has one whose spend is no number, or whose budget is not finite.
+    """
     pairs = zip(draws.spends, draws.budgets, strict=True)
-    return [spend / budget for spend, budget in pairs if budget > 0]
+    return [z / b for z, b in pairs if 0 < b < math.inf and math.isfinite(z)]
 
 
 def intraclass(groups: Sequence[Sequence[float]]) -> float:

@@ -99,10 +99,6 @@ def swap_entities(texts: Sequence[str], chance: random.Random) -> str | None:
     return re.sub(rf"\b(?:{pattern})\b", lambda match: renamed[match[0]], texts[0])
 
 
-def _verse(text: str) -> str:
-    return re.sub(r"([,;:.!?][\"')]*)\s+", r"\1\n", text)
-
-
 def _antique(text: str) -> str:
     return _WORD.sub(lambda match: _OLD_WORDS.get(match[0], match[0]), text)
 
@@ -111,18 +107,26 @@ def _script(text: str) -> str:
     return re.sub(r"\s*\"([^\"\n]+)\"\s*", r"\n- \1\n", text).strip()
 
 
-def _capitals(text: str) -> str:
-    first, stop, rest = text.partition(".")
-    return f"{first.upper()}{stop}{rest}"
+def _letter(text: str) -> str:
+    return f"Dear friend,\n{text}"
 
 
+def _diary(text: str) -> str:
+    return f"Day 1. {text}"
+
+
+def _quoted(text: str) -> str:
+    return f'And so the old man told it: "{text}'
+
+
+# Case and white space alone make no new prompt: the duplicate filter does not see them.
 STYLES: Mapping[str, Callable[[str], str]] = {
-    "verse": _verse, "antique": _antique, "script": _script, "capitals": _capitals,
+    "antique": _antique, "script": _script, "letter": _letter, "diary": _diary, "quoted": _quoted,
 }  # fmt: skip
 
 
 def style_shift(texts: Sequence[str], chance: random.Random) -> str | None:
-    """The same words in another manner: verse, old words, a script, a shouted opening."""
+    """The same words in another manner: old words, a script, a letter, a diary, a tale told."""
     pieces = pieces_of(texts[0])
     made = [style(pieces.body) for style in STYLES.values()]
     made = [body for body in made if body != pieces.body]

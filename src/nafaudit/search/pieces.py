@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_SENTENCE = re.compile(r"\S.*?(?:[.!?][\"')\]]*(?=\s)|(?=\n\s*\n)|$)", re.DOTALL)
+_TITLES = r"(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bSt)"
+_SENTENCE = re.compile(rf"\S.*?(?:{_TITLES}[.!?][\"')\]]*(?=\s)|(?=\n\s*\n)|$)", re.DOTALL)
 _NAME = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*\b")
 _CLAUSE = re.compile(r"(?:[,;:]|\b(?:and|but|because|when|that|until|then|so|which|who)\b)(?=\s)")
 # Capitalised at the start of a sentence, and hardly ever a name.
@@ -48,9 +49,26 @@ def pieces_of(text: str) -> Pieces:
 
 
 def names_of(text: str) -> list[str]:
-    """Capitalised words that look like names, in order of appearance, each once."""
-    found = (match[0] for match in _NAME.finditer(text))
-    return list(dict.fromkeys(name for name in found if not _NOT_NAMES.fullmatch(name.split()[0])))
+    """Capitalised words that look like names, in order of appearance, each once.
+
+    A single word that opens a sentence is a name only if it is written so elsewhere as well.
+    """
+    found = [(_bare(match[0]), _opens(text, match.start())) for match in _NAME.finditer(text)]
+    inside = {name for name, opens in found if not opens or " " in name}
+    return list(dict.fromkeys(name for name, _ in found if name and name in inside))
+
+
+def _bare(name: str) -> str:
+    """Without words such as "The" in front."""
+    words = name.split()
+    while words and _NOT_NAMES.fullmatch(words[0]):
+        words.pop(0)
+    return " ".join(words)
+
+
+def _opens(text: str, place: int) -> bool:
+    before = text[:place].rstrip(" \"'(")
+    return not before or before[-1] in ".!?:\n"
 
 
 def clause_ends(text: str) -> list[int]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.search.candidate import Candidate, Parent, candidate_id, lineage_of
+from nafaudit.search.filters import canonical
 from nafaudit.search.operators import OPERATORS, Operator
 
 # How often a child is tried again if it came out as one of its parents, or not at all.
@@ -46,7 +47,7 @@ def _child(
         family = _pick(parents, operator.arity, chance, blind=blind)
         texts = [parent.text for parent in family]
         text = operator.make(texts, chance)
-        if text and text.strip() and text not in texts:
+        if text and canonical(text) not in {"", *map(canonical, texts)}:
             return text, operator, family
     return None
 
