@@ -267,6 +267,11 @@ def test_a_prompt_that_does_not_fit_is_named_before_a_model_loads(
                 cwd=tmp_path).returncode == 3  # fmt: skip
 
 
+def test_an_option_for_logs_does_not_change_a_run_in_silence(finished: Path) -> None:
+    done = call("check", "r", "--max-new-tokens", "3", cwd=finished)
+    assert done.returncode == 2 and "r is a run" in done.stderr
+
+
 def test_records_are_checked_without_torch(finished: Path) -> None:
     code = [sys.executable, "-c", WITHOUT_TORCH]
     for arguments in (["check", "r"], ["check", "r", "--json"], ["mechanisms"], ["--help"]):

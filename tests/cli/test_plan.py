@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,31 @@ def test_without_models_it_still_counts_and_says_why_it_cannot_time(tmp_path: Pa
     assert "time: cannot be said: no tokenizer could be loaded from 'nowhere'" in text
     assert "too few for a verdict" in done.stdout
     assert "UNKNOWN, as no prompt has a reference" in done.stdout
+
+
+def test_drafts_are_not_timed_as_steps(settings: Settings) -> None:
+    made = plan(replace(settings, mechanism="best-of-n"), seconds=0.05)
+    assert made.seconds is None and "whole outputs" in made.untimed
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--mechanism", "anchord"], "did you mean 'anchored'?"),
+        (["--max-new-tokens", "9999"], "p.jsonl:1: prompt 'a' has"),
+        (["--dtype", "float8"], "unknown dtype 'float8'"),
+        (["--seconds", "nan"], "seconds must be at least 0"),
+        (["--seconds", "-1"], "seconds must be at least 0"),
+    ],
+)
+def test_what_a_run_would_refuse_is_no_plan(
+    options: list[str], said: str, tiny_pair_paths: Paths, tmp_path: Path
+) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    (tmp_path / "p.jsonl").write_text('{"id": "a", "text": "x"}')
+    pair = ["--safe", safe, "--risky", risky, "--prompts", "p.jsonl"]
+    done = call("plan", *pair, *options, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr
 
 
 def test_without_torch_it_plans_the_default_run(tmp_path: Path) -> None:

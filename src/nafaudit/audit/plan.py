@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nafaudit.audit.pairs import limit_of, workload_of
-from nafaudit.core.errors import NafauditError
+from nafaudit.core.errors import InputError, UnavailableError
 from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import Settings
@@ -122,7 +123,12 @@ def plan(settings: Settings, *, seconds: float = 3.0) -> Plan:
     Args:
         settings: What would be run; wrong prompts are an error here as there.
         seconds: How long to time decoding; 0 for not at all.
+
+    Raises:
+        InputError: What would be run cannot be; a model or device that is not here is no error.
     """
+    if not 0 <= seconds < math.inf:
+        raise InputError(f"seconds must be at least 0 (0: no timing), got {seconds}.")
     prompts = workload_of(settings).prompts
     limit = limit_of(settings)
     chosen = prompts[:limit] if limit else prompts
@@ -146,10 +152,11 @@ def _time(settings: Settings, seconds: float) -> tuple[Timing | None, str]:
     try:
         from nafaudit.audit.timing import time_decoding
 
-        return time_decoding(settings, seconds), ""
+        timing = time_decoding(settings, seconds)
+        return timing, "" if timing else "it draws whole outputs; run it on a few prompts"
     except ImportError as error:
         if error.name not in _MODEL_PACKAGES:
             raise
         return None, f"{error.name} is not installed (pip install 'nafaudit[models]')"
-    except NafauditError as error:
+    except UnavailableError as error:
         return None, str(error)

@@ -10,6 +10,7 @@ from nafaudit.audit.stage1 import Prepared, prepare
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.settings import Settings
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.workload import TokenizedPrompt
 
 _PROMPTS = 3
@@ -59,11 +60,16 @@ class _Watch:
             raise _Enough
 
 
-def time_decoding(settings: Settings, seconds: float) -> Timing:
-    """Loads the pair and decodes the run's first rows for some seconds; records nothing."""
+def time_decoding(settings: Settings, seconds: float) -> Timing | None:
+    """Loads the pair and decodes the run's first rows for some seconds; records nothing.
+
+    None for a mechanism that draws whole outputs: a step of one row says nothing about it.
+    """
     start = time.monotonic()
     ready = prepare(settings)
     loading = time.monotonic() - start
+    if isinstance(ready.mechanism, SequenceMechanism):
+        return None
     decoder = Decoder(
         ready.pair, ready.mechanism, settings.decoding, width=ready.width, batch=settings.batch
     )

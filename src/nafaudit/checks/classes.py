@@ -202,10 +202,12 @@ class Classes:
         if math.isfinite(worst.budget):
             text += f", K = {worst.budget:g}"
         numbers = {"classes": len(self.table.of(arm)), "mean": worst.mean, "K": worst.budget}
-        for name, found in (("U", worst.paper), ("U_eff", worst.paper_seen)):
-            if found is not None:
-                text += f"; {name} {found.value:.2f}"
-                numbers[name] = found.value
+        proxies = {"U": worst.paper, "U_eff": worst.paper_seen}
+        known = {name: found.value for name, found in proxies.items() if found is not None}
+        if known:
+            values = ", ".join(f"{name} {value:.2f}" for name, value in known.items())
+            text += f"; the paper's proxies, which are no bounds: {values}"
+            numbers |= known
         if worst.upper is not None:
             numbers |= {"upper": worst.upper.value, "upper_n": worst.upper.n}
             evidence = "" if worst.upper.evidence else ", which is no evidence"

@@ -48,15 +48,22 @@ def check(
     Example: nafaudit check
     """
     from nafaudit.cli.show import latest_run
-    from nafaudit.store.foreign import import_logs
+    from nafaudit.core.errors import InputError
+    from nafaudit.store.foreign import ImportOptions, import_logs
     from nafaudit.store.run import Run
 
     paths = run or [latest_run()]
-    if len(paths) == 1 and not paths[0].is_file():
-        raise typer.Exit(_judge(Run(paths[0]), str(paths[0]), as_json=as_json))
     options = options_of(
         schema, mechanism, k, max_new_tokens, stop, column, ledger, vocabulary_size
     )
+    if len(paths) == 1 and not paths[0].is_file():
+        found = Run(paths[0])
+        if options != ImportOptions():
+            raise InputError(
+                f"{paths[0]} is a run, which says itself what it is; only --json goes with it, "
+                "the other options are for logs."
+            )
+        raise typer.Exit(_judge(found, str(paths[0]), as_json=as_json))
     with tempfile.TemporaryDirectory(prefix="nafaudit-") as directory:
         imported = import_logs(paths, Path(directory) / "run", options)
         status = _judge(imported, " ".join(map(str, paths)), as_json=as_json)

@@ -18,6 +18,10 @@ class InputError(NafauditError, ValueError):
     exit_status = 2
 
 
+class UnavailableError(InputError):
+    """A checkpoint or device that is not here; what was asked may be right elsewhere."""
+
+
 class StoreError(NafauditError):
     """The run directory cannot be read or written as it must be; nothing recorded is lost."""
 

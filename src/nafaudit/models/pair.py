@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.errors import InputError, UnavailableError, nearest
 from nafaudit.core.text import token_bytes
 
 DTYPES = {
@@ -169,7 +169,7 @@ def load_tokenizer(path: str | Path) -> Any:
     try:
         return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
     except (OSError, ValueError) as error:
-        raise InputError(
+        raise UnavailableError(
             f"no tokenizer could be loaded from {str(path)!r} (there is "
             f"{'' if Path(path).is_dir() else 'no '}such a directory): {_first_line(error)} Give "
             "a directory with tokenizer.json, or the id of a model on the hub."
@@ -260,7 +260,7 @@ def load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) -> 
             output_loading_info=True,
         )
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise InputError(
+        raise UnavailableError(
             f"the {name} model could not be loaded from {str(path)!r}: {_first_line(error)} Give "
             "a directory with config.json and model.safetensors, or a hub id."
         ) from error
@@ -288,7 +288,7 @@ def check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise InputError(
+        raise UnavailableError(
             f"device {device!r} cannot be used here: {_first_line(error)} Try --device cpu."
         ) from error
 
@@ -302,7 +302,7 @@ def context_of(*paths: str | Path) -> int:
         try:
             config = AutoConfig.from_pretrained(str(path), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            raise InputError(
+            raise UnavailableError(
                 f"no model configuration could be loaded from {str(path)!r}: "
                 f"{_first_line(error)} Give a directory with config.json, or a hub id."
             ) from error
