@@ -144,5 +144,8 @@ def _bars(axes: Axes, rows: list[Row]) -> None:
     for place, row in zip(places, rows, strict=True):
         saved = row.number("U_R").middle - row.number("U_Reff").middle
         height = row.number("U_R").middle
-        axes.text(float(place), height + 4, f"-{saved:.0f}", ha="center", fontsize=7)
+        # The budget's line may pass behind the number.
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        text = f"-{saved:.0f}"
+        axes.text(float(place), height + 4, text, ha="center", fontsize=7, bbox=box)
     axes.set_xticks(places, [row["class"] for row in rows], rotation=40, ha="right")

@@ -38,13 +38,6 @@ def executions_two_budgets(paper: Paper) -> float:
 
 
 @quantity
-def fewest_per_prompt(paper: Paper) -> Interval:
-    """The smallest M per prompt of its class, k = 1 included."""
-    rows = paper.rows("stage1")
-    return smallest(interval(r.count("M") / paper.setting(f"cap_{r['class']}")) for r in rows)
-
-
-@quantity
 def fewest_per_class(paper: Paper) -> float:
     """The smallest M of any class."""
     return min(row.count("M") for row in _reported(paper))
