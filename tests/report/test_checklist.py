@@ -245,6 +245,8 @@ def test_a_log_with_totals_only_is_answered_as_far_as_it_goes(tmp_path: Path) ->
     lines = ["prompt_id,spend,k,length"] + [f"q{i % 3},{i / 10},1,50" for i in range(30)]
     log.write_text("\n".join(lines))
     imported = import_logs([log], tmp_path / "run", ImportOptions(max_new_tokens=50))
+    with pytest.raises(InputError, match="does not say its models"):
+        of_run(collect(imported), collect(imported))
     items = _by_number(of_run(collect(imported)))
     assert items[1].answer == items[3].answer == Answer.NOT_APPLICABLE
     assert items[2].answer == Answer.FAIL

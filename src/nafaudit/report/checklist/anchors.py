@@ -31,17 +31,7 @@ def anchors(report: Report, second: Report | None) -> Item:
 
 
 def _two_runs(report: Report, second: Report) -> Item:
-    ours, theirs = (r.run.design["identity"]["pair"] for r in (report, second))
-    if ours.get("risky") != theirs.get("risky") or ours.get("safe") == theirs.get("safe"):
-        raise InputError(
-            "--anchor needs a run with the same risky model and another safe model; "
-            f"{second.run.path} has "
-            + (
-                "the same safe model."
-                if ours.get("safe") == theirs.get("safe")
-                else "another pair."
-            )
-        )
+    _refuse_unless_comparable(report, second)
     first, other = _benign(report), _benign(second)
     worst: tuple[float, tuple[float, float], float] | None = None
     for k in sorted({key[1] for key in first} & {key[1] for key in other}):
@@ -52,6 +42,18 @@ def _two_runs(report: Report, second: Report) -> Item:
     if worst is None:
         return not_applicable(1, "the two runs share no benign prompt and budget", _RUN_TWO)
     return _compared(worst[1], f"k = {worst[2]:g}, the worst budget", "match the anchors better")
+
+
+def _refuse_unless_comparable(report: Report, second: Report) -> None:
+    need = "--anchor needs a run with the same risky model and another safe model"
+    ours, theirs = (r.run.design["identity"]["pair"] for r in (report, second))
+    for one, pair in ((report, ours), (second, theirs)):
+        if not {"safe", "risky"} <= set(pair):
+            raise InputError(f"{need}; {one.run.path} is a log that does not say its models.")
+    if ours["safe"] == theirs["safe"]:
+        raise InputError(f"{need}; {second.run.path} has the same safe model.")
+    if ours["risky"] != theirs["risky"]:
+        raise InputError(f"{need}; {second.run.path} has another pair.")
 
 
 def _compared(spends: tuple[float, float], where: str, todo: str) -> Item:
