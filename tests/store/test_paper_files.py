@@ -9,7 +9,8 @@ import pytest
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key, Logged, Trajectory
-from nafaudit.store.export import file_word
+from nafaudit.report.words import budget_name
+from nafaudit.store.export import export_run, file_word
 from nafaudit.store.foreign import import_logs
 from nafaudit.store.foreign.entry import no_steps
 from nafaudit.store.paper_files import write_paper_files
@@ -49,6 +50,18 @@ def test_any_run_has_the_papers_files(tmp_path: Path) -> None:
     first = json.loads(files[-1].read_text().splitlines()[0])
     assert first["metadata"]["seed"] is None
     assert first["source_record"] == {"id": "p0", "text": "x", "class": ODD, "reference": "y"}
+
+
+def test_budgets_that_round_alike_have_files_of_their_own(tmp_path: Path) -> None:
+    ks = (0.1234567, 0.1234568, 3.0)
+    records = [trajectory(Key("p0", "anchored", k, 0), [0.01]) for k in ks]
+    run = write(tmp_path / "run", records)
+    for files in (write_paper_files(run, tmp_path / "a"), export_run(run, tmp_path / "b")):
+        found = {path.name.split("_")[1]: path for path in files if path.suffix == ".jsonl"}
+        assert set(found) == {"k0.1234567", "k0.1234568", "k3"}
+        rows = [json.loads(path.read_text()) for path in found.values()]
+        assert sorted(row["metadata"]["k"] for row in rows) == sorted(ks)
+    assert len({budget_name(k) for k in ks}) == 3
 
 
 def test_a_log_without_a_vocabulary_has_no_range(tmp_path: Path) -> None:

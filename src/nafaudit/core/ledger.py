@@ -32,6 +32,12 @@ def as_budget(k: float) -> float:
     return float(k)
 
 
+def budget_word(k: float) -> str:
+    """A budget as the paper's file names write it; in full where that would be another budget."""
+    short = f"{k:g}"
+    return short if float(short) == k else repr(float(k))
+
+
 @dataclass(frozen=True)
 class Payment:
     """What one step cost.

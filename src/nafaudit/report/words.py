@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
+from nafaudit.core.ledger import budget_word
 from nafaudit.report.text import nats, percent
 from nafaudit.stats import zero_count_upper
 
@@ -41,7 +42,7 @@ class Said:
 
 def budget_name(k: float) -> str:
     """A budget in words a table has room for."""
-    return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {k:g}")
+    return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {budget_word(k)}")
 
 
 def said_of(arm: ArmResult, *, refuted: bool = False) -> tuple[Said, Said, Said]:

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core.ledger import ledger_of
+from nafaudit.core.ledger import budget_word, ledger_of
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import STEP_TYPES, Logged, Trajectory
 from nafaudit.store.files import whole_directory
@@ -48,7 +48,7 @@ def _write(run: Run, directory: Path) -> set[str]:
     for trajectory in run.trajectories():
         prompt = prompts.get(trajectory.key.prompt)
         label = prompt.prompt.label if prompt is not None else "prompt"
-        name = f"trajectories_k{as_paper(trajectory.key.k):g}_{file_word(label)}.jsonl"
+        name = f"trajectories_k{budget_word(as_paper(trajectory.key.k))}_{file_word(label)}.jsonl"
         names.add(name)
         row = as_row(trajectory, prompt, design, vocabulary)
         # Opened for each record: classes times budgets may be more files than may be open.

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.ledger import is_baseline
+from nafaudit.core.ledger import budget_word, is_baseline
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
 from nafaudit.store.export import file_word
@@ -92,7 +92,7 @@ def _write_budget(directory: Path, rows: PaperRows, k: float, run: Run) -> Spend
         )
     for label, found in classes.items():
         found.sort(key=lambda t: (places[t.key.prompt], t.key.trajectory))
-        path = directory / f"trajectories_k{k:g}_{file_word(label)}.jsonl"
+        path = directory / f"trajectories_k{budget_word(k)}_{file_word(label)}.jsonl"
         with path.open("w", encoding="utf-8") as stream:
             for trajectory in found:
                 stream.write(json.dumps(rows.line(trajectory)) + "\n")

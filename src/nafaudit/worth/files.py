@@ -12,6 +12,7 @@ from typing import Any
 
 from nafaudit import __version__
 from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import budget_word
 from nafaudit.report.result import as_number
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.passages import PASSAGES, write_passages
@@ -73,7 +74,9 @@ def _csv(certification: Certification) -> str:
     """One line per passage: its own numbers, then cap and queries under each budget."""
     stream = io.StringIO()
     names = [f.name for f in fields(PassageRow) if f.name not in ("caps", "queries")]
-    budgets = [f"{name}_k{k:g}" for name in ("cap", "queries") for k in certification.settings.k]
+    budgets = [
+        f"{name}_k{budget_word(k)}" for name in ("cap", "queries") for k in certification.settings.k
+    ]
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow([*names, *budgets])
     for row in certification.rows:
