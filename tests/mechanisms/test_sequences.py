@@ -138,9 +138,42 @@ class _Crash(BestOfN):
         raise KeyError("x")
 
 
+class _FreePlan(Plan):
+    cost = 0.0
+
+
+class _Cheat(BestOfN):
+    def plan(self, budget: float) -> Plan:
+        return _FreePlan(safe=9)
+
+
+class _Halves(BestOfN):
+    def plan(self, budget: float) -> Plan:
+        return Plan(safe=1.5)  # type: ignore[arg-type]
+
+
+class _Spoiler(BestOfN):
+    def choose(self, drafts: Drafts) -> Draft:
+        drafts.safe[0].safe[:] = 0.0
+        object.__setattr__(drafts.safe[0], "tokens", (1, 1, 1, 1))
+        return drafts.safe[0]
+
+
+def test_a_rule_cannot_change_what_is_recorded_of_its_choice() -> None:
+    class First(BestOfN):
+        def choose(self, drafts: Drafts) -> Draft:
+            return drafts.safe[0]
+
+    honest, _ = write(_Short(), First(), "theirs", PROMPT, 0.5, Stream(1))
+    spoiled, _ = write(_Short(), _Spoiler(), "theirs", PROMPT, 0.5, Stream(1))
+    assert spoiled.tokens == honest.tokens and spoiled.safe.tolist() == honest.safe.tolist()
+
+
 @pytest.mark.parametrize(
     ("rule", "text"),
     [
+        (_Cheat(), "theirs plans to spend 2.19722 nats of a budget of 1.5"),
+        (_Halves(), "theirs: plan raised TypeError"),
         (_Greedy(), "theirs plans to spend 2.19722 nats of a budget of 1.5"),
         (_Forger(), "theirs chose an output that is not among its drafts"),
         (_Crash(), "theirs: choose raised KeyError"),

@@ -25,6 +25,7 @@ References:
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -170,7 +171,7 @@ def write(
     """
     budget = k * world.decoding.max_new_tokens
     try:
-        plan = rule.plan(budget)
+        plan = _as_planned(rule.plan(budget))
         cost = plan.cost
     except Exception as error:  # whatever their code raises is theirs, and is named so
         raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
@@ -178,12 +179,29 @@ def write(
         raise LawError(f"{name} plans to spend {cost:.6g} nats of a budget of {budget:.6g}.")
     drafts = _draw(world, prompt, plan, stream)
     try:
-        chosen = rule.choose(drafts)
+        shown = _copies(drafts)
+        chosen = rule.choose(shown)
     except Exception as error:
         raise LawError(f"{name}: choose raised {type(error).__name__}: {error}") from error
-    if not any(chosen is draft for draft in (*drafts.safe, *drafts.risky)):
-        raise LawError(f"{name} chose an output that is not among its drafts.")
-    return chosen, cost
+    pairs = zip((*shown.safe, *shown.risky), (*drafts.safe, *drafts.risky), strict=True)
+    for theirs, ours in pairs:
+        if chosen is theirs:
+            return ours, cost
+    raise LawError(f"{name} chose an output that is not among its drafts.")
+
+
+def _as_planned(said: Plan) -> Plan:
+    """A plan of our own with their numbers: what it costs is not theirs to say."""
+    return Plan(operator.index(said.safe), operator.index(said.risky), float(said.cap))
+
+
+def _copies(drafts: Drafts) -> Drafts:
+    """What a rule may look at and spoil; the originals are what is recorded."""
+    safe, risky = (
+        tuple(Draft(draft.tokens, draft.safe.copy(), draft.risky.copy()) for draft in group)
+        for group in (drafts.safe, drafts.risky)
+    )
+    return Drafts(safe, risky)
 
 
 def _draw(world: World, prompt: tuple[int, ...], plan: Plan, stream: Stream) -> Drafts:
