@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -77,6 +78,70 @@ def test_after_a_death_it_is_started_again() -> None:
         with pytest.raises(DecoderError):
             session.ask(REQUESTS)
         assert session.ask(REQUESTS) == [1, 2]
+
+
+def test_an_answer_that_nobody_asked_for_is_no_answer() -> None:
+    """Two lines for one question: the second must not pass for that to the next."""
+    with _session(READY + f"for _ in sys.stdin:\n {ANSWER} {ANSWER}") as session:
+        session.start()
+        assert session.ask(REQUESTS) == [1, 2]
+        deadline = time.monotonic() + 20
+        while session._lines.empty() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with pytest.raises(DecoderError, match="nobody asked for") as caught:
+            session.ask(REQUESTS)
+        assert caught.value.name == "garbled"
+        assert session.ask(REQUESTS) == [1, 2]
+
+
+WORKER = """
+import io, os, sys
+from nafaudit.audit import worker
+
+class Forker:
+    def __init__(self, world): pass
+    def decode(self, requests):
+        if os.fork() == 0: time.sleep(0.2)
+        return []
+
+worker._built = lambda hello: ("decoder", Forker(None), Forker(None))
+worker.main()
+"""
+
+
+def test_a_forked_child_of_theirs_does_not_answer_too() -> None:
+    program = "import time" + WORKER
+    launch = Launch((sys.executable, "-c", program), {"decoder": "theirs"}, 20.0)
+    with Session(launch) as session:
+        session.start()
+        for _ in range(2):
+            assert session.ask([]) == []
+        assert session._process is not None and session._process.stdin is not None
+        session._process.stdin.close()
+        assert session._lines.get(timeout=20) is None
+
+
+def test_a_hanging_decoder_ends_with_a_killed_auditor(tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+    wait = f"open({str(asked)!r}, 'w').close(); time.sleep(600)"
+    hang = "import time" + WORKER.replace("if os.fork() == 0: time.sleep(0.2)", wait)
+    auditor = (
+        "import sys\nfrom nafaudit.audit.blackbox import Launch, Session\n"
+        f"s = Session(Launch((sys.executable, '-c', {hang!r}), {{'decoder': 'x'}}, 600.0))\n"
+        "s.start()\nprint(s._process.pid, flush=True)\ns.ask([])\n"
+    )
+    process = subprocess.Popen((sys.executable, "-c", auditor), stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    child = int(process.stdout.readline())
+    deadline = time.monotonic() + 30
+    while not asked.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    while _runs(child) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _runs(child)
 
 
 def test_its_children_end_with_it() -> None:

@@ -56,6 +56,8 @@ def _names(reading: Reading) -> list[str]:
         ({"tokens": [1, 9], "allowance": [math.inf, 1e300]}, [], [1, 9]),
         ({"tokens": [1, 9], "served": [1e300, -1e300]}, [], [1, 9]),
         ({"tokens": [1, 9], "debt": math.nan}, ["nan"], [1, 9]),
+        ({"tokens": [1, 9], "debt": 10**400}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "charge": [0, -(10**400)]}, ["shape"], [1, 9]),
         ({"tokens": [1, 9], "spend": [3.0]}, ["shape"], [1, 9]),
         ({"tokens": [1, 9], "law_shape": [2, 9]}, ["shape"], [1, 9]),
     ],
@@ -145,6 +147,30 @@ class _Objects:
 def test_what_their_code_raises_is_theirs(decoder: Any, name: str, text: str) -> None:
     said = answer(decoder, [vars(REQUEST)])["fault"]
     assert said["name"] == name and text in said["text"]
+
+
+class _Endless:
+    def decode(self, requests: Any) -> Any:
+        while True:
+            yield Output([1, 9])
+
+
+class _Imaginary:
+    def decode(self, requests: Any) -> Any:
+        return [Output([1, 9], charge=np.array([1j, 2j]))]  # type: ignore[arg-type]
+
+
+def test_an_answer_without_end_or_beyond_json_is_theirs_too() -> None:
+    assert len(answer(_Endless(), [vars(REQUEST)])["outputs"]) == 2
+    said = answer(_Imaginary(), [vars(REQUEST)])["fault"]
+    assert said["name"] == "shape" and "complex" in said["text"]
+
+
+def test_whoever_shows_a_law_claims_what_it_gives_the_token() -> None:
+    shown = plain(Output([1, 9], laws=np.full((2, 10), -math.log(10))))
+    record = _read(shown).trajectory
+    assert record is not None
+    assert record.steps.served.tolist() == pytest.approx([-math.log(10)] * 2)
 
 
 def test_arrays_of_any_kind_are_outputs() -> None:

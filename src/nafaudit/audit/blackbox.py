@@ -154,6 +154,7 @@ class Session:
     def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         process = self._process
         assert process is not None and process.stdin is not None
+        self._expect_silence()
         try:
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
@@ -175,6 +176,14 @@ class Session:
             pass
         self._kill()
         raise DecoderError("garbled", f"not a JSON object: {line[:80]!r}")
+
+    def _expect_silence(self) -> None:
+        """An answer that nobody asked for would pass for that to the next question."""
+        with contextlib.suppress(queue.Empty):
+            if (line := self._lines.get_nowait()) is not None:
+                self._kill()
+                raise DecoderError("garbled", f"a line that nobody asked for: {line[:80]!r}")
+            self._lines.put(None)
 
     def _said(self) -> str:
         """The end of what it wrote to standard error."""

@@ -50,6 +50,9 @@ def read_output(raw: Any, key: Key, request: Request, size: int, stops: frozense
         return Reading(None, tuple(faults))
     kept = _kept(tokens, key, request, stops, faults)
     columns = {name: _claim(raw, name, key, len(tokens), faults) for name in STEP_CLAIMS}
+    if raw.get("served") is None and len(raw.get("law_served", ())) == len(tokens):
+        # Whoever shows a law claims what it gives the token.
+        columns["served"] = raw["law_served"]
     _check_law(raw, columns["served"], key, (len(tokens), size), faults)
     with np.errstate(over="ignore"):
         steps = Steps(
@@ -157,4 +160,7 @@ def _check_law(
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    # An integer beyond every float is no number of nats.
+    if isinstance(value, int):
+        return not isinstance(value, bool) and value.bit_length() < 1024
+    return isinstance(value, float)

@@ -9,12 +9,16 @@ The lines: a hello that says what to build, answered by {"ready": ...} or {"faul
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,11 +30,13 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
 
+_PR_SET_PDEATHSIG = 1
 _OWN = str(Path(__file__).resolve().parents[1])
 
 
 def main() -> None:
     """Reads the hello, builds the decoder, answers until there is nothing left to read."""
+    _end_with_parent()
     asked, answers = _private_pipes()
     hello = json.loads(asked.readline())
     try:
@@ -39,8 +45,12 @@ def main() -> None:
         _say(answers, {"fault": {"name": "build", "text": str(error)}})
         return
     _say(answers, {"ready": {"source": source_hash(plugin), "kind": kind}})
+    born = os.getpid()
     for line in asked:
-        _say(answers, answer(decoder, json.loads(line)["requests"]))
+        said = answer(decoder, json.loads(line)["requests"])
+        if os.getpid() != born:  # a child that their code forked must not answer too
+            os._exit(0)
+        _say(answers, said)
 
 
 def _built(hello: dict[str, Any]) -> tuple[str, object, BlackBox]:
@@ -112,14 +122,17 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
     """What the decoder says to some requests, as plain data."""
     asked = [Request(tuple(r["prompt"]), r["k"], r["seed"], r["max_new_tokens"]) for r in requests]
     try:
-        outputs = list(decoder.decode(asked))
+        # One too many is enough to know; a generator may never end.
+        outputs = list(islice(decoder.decode(asked), len(asked) + 1))
     except LawError as error:  # a rule served what is not a law
         return {"fault": {"name": "law", "text": str(error)}}
     except (Exception, SystemExit) as error:  # whatever their code raises is theirs
         where = _their_line(error)
         return {"fault": {"name": "raised", "text": f"{type(error).__name__}: {error}{where}"}}
     try:
-        return {"outputs": [plain(output) for output in outputs]}
+        said = {"outputs": [plain(output) for output in outputs]}
+        json.dumps(said)
+        return said
     except Exception as error:  # an object of theirs may misbehave when it is looked at
         return {"fault": {"name": "shape", "text": f"{type(error).__name__}: {error}"}}
 
@@ -158,6 +171,13 @@ def _their_line(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)] or frames
     return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _end_with_parent() -> None:
+    """A hanging decoder whose auditor was killed would hang for ever; Linux can end it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _private_pipes() -> tuple[IO[str], IO[str]]:
