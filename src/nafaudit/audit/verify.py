@@ -26,7 +26,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, differences
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Finding, Kept
+from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.core.ledger import Banking, is_baseline, ledger_of
 from nafaudit.core.ledger import replay as ledger_replay
 from nafaudit.core.replayed import Replayed
@@ -104,6 +104,16 @@ def verify_run(
         done += len(group)
         report(done, len(keys))
     return verifier.result(time.monotonic() - start)
+
+
+def decides(run: Run, options: VerifyOptions) -> bool:
+    """True if the result may be kept: verdicts on a black box rest on a whole verification.
+
+    One that looks at less, or does not test the tokens, must not take the place of one that did.
+    """
+    boxed = bool(run.design["identity"].get("promise"))
+    less = options.scored is not None and options.scored < SCORED_FOREIGN
+    return not boxed or not (options.sample or less)
 
 
 @dataclass(frozen=True)
@@ -305,7 +315,7 @@ class _Verifier:
             return Verification(
                 [ArmFinding(None, finding)], {}, 0, self.recorded, 0, seconds, self.notes
             )
-        found = [ArmFinding(None, finding) for finding in self._comparison.findings()]
+        found = list(self._compared(self._comparison))
         for arm, tests in self._tests.items():
             found += [ArmFinding(arm, finding) for finding in tests.findings()]
         return Verification(
@@ -318,6 +328,14 @@ class _Verifier:
             self.notes,
             self._truth,
         )
+
+    def _compared(self, comparison: Comparison) -> Iterator[ArmFinding]:
+        """What holds of all records; what is refuted, arm by arm."""
+        for finding in comparison.findings():
+            if finding.verdict != Answer.FAILED:
+                yield ArmFinding(None, finding)
+        for arm in sorted(comparison.by_arm):
+            yield from (ArmFinding(arm, finding) for finding in comparison.failures(arm))
 
     def _ids(self, text: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """A log may know a prompt by its text alone."""

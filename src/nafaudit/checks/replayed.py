@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from nafaudit.checks.check import Worst
 from nafaudit.core.finding import Answer, Finding, Kept, Witness
 from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Trajectory
 
 Array = NDArray[np.float64]
 
@@ -102,17 +102,28 @@ def deviations(
         "allowance": _gap(steps.allowance, again.allowance) / size,
         "charge": _gap(steps.charge, again.charge) / charge,
         "theta": _gap(second.implied, again.charge) / charge,
-        "spend": _gap(np.cumsum(steps.charge), spent) / size,
+        "spend": _spend_gap(claimed, spent) / size,
         "token": second.shortfall,
         "end": np.array([_ends_wrongly(claimed, stops, limit)]),
     }
     if np.isnan(second.implied).all():
         found["theta"] = _gap(steps.theta, again.theta)
+    # A weight that no mixture has implies no charge; it is as wrong as one can be.
+    beyond = (steps.theta < -WEIGHT_SLACK) | (steps.theta > 1 + WEIGHT_SLACK)
+    found["theta"] = np.where(beyond, math.inf, found["theta"])
     for name in ("served", "safe", "risky"):
         again_logp = getattr(again, name).astype(np.float64)
         scale = 1 + np.where(np.isfinite(again_logp), np.abs(again_logp), 0.0)
         found[name] = _gap(getattr(steps, name), again_logp) / scale
     return found
+
+
+def _spend_gap(claimed: Trajectory, spent: Array) -> Array:
+    """Of the running sums; a total that is claimed, with or without steps, counts at the end."""
+    gap, logged = _gap(np.cumsum(claimed.steps.charge), spent), claimed.logged
+    if logged is not None and gap.size and logged.length == gap.size:
+        gap[-1] = np.fmax(gap[-1], _gap(logged.spend, spent[-1]))
+    return gap
 
 
 def _gap(one: object, other: object) -> Array:
@@ -169,6 +180,7 @@ class Comparison:
     seen: dict[str, _Largest] = field(
         default_factory=lambda: {name: _Largest() for name in QUANTITIES}
     )
+    by_arm: dict[Arm, dict[str, _Largest]] = field(default_factory=dict)
     trajectories: int = 0
     overspent: int = 0
     excess: Worst = field(default_factory=Worst)
@@ -177,11 +189,14 @@ class Comparison:
         """Compares one record with its replay."""
         self.trajectories += 1
         found = deviations(claimed, second, stops=self.stops, limit=self.limit)
+        new = {name: _Largest() for name in QUANTITIES}
+        here = self.by_arm.setdefault(claimed.key.arm, new)
         for name, values in found.items():
             # A record of ours that lacks a number is as wrong as one can be.
             missing = self.own and name in ("debt", "allowance", "charge", "safe", "spend")
             used = np.where(np.isnan(values), math.inf, values) if missing else values
-            self.seen[name].see(claimed.key, used, self.levels[name].fail)
+            for seen in (self.seen[name], here[name]):
+                seen.see(claimed.key, used, self.levels[name].fail)
         self._budget(claimed.key, second)
 
     def _budget(self, key: Key, second: Replayed) -> None:
@@ -219,10 +234,16 @@ class Comparison:
 
     def findings(self) -> list[Finding]:
         """One per quantity, and one on the budget as replayed."""
-        return [*(self._finding(name) for name in QUANTITIES), self._budget_finding()]
+        found = [self._finding(name, self.seen[name]) for name in QUANTITIES]
+        return [*found, self._budget_finding()]
 
-    def _finding(self, name: str) -> Finding:
-        seen, level = self.seen[name], self.levels[name]
+    def failures(self, arm: Arm) -> list[Finding]:
+        """What is refuted in one arm, each with its own first step there."""
+        found = [self._finding(name, seen) for name, seen in self.by_arm[arm].items()]
+        return [finding for finding in found if finding.verdict == Answer.FAILED]
+
+    def _finding(self, name: str, seen: _Largest) -> Finding:
+        level = self.levels[name]
         check, what = f"replay: {name}", QUANTITIES[name]
         if not seen.compared:
             return Finding(check, Answer.UNKNOWN, math.nan, f"{what}: nothing is claimed of it")

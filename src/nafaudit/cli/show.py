@@ -72,10 +72,12 @@ def show(
 
 
 def exit_status(arms: Sequence[ArmResult]) -> int:
-    """0 within, 1 violated or refuted, 3 inconclusive; baselines promise nothing."""
-    judged = [arm for arm in arms if not arm.is_baseline]
-    verdicts = {arm.kept for arm in judged}
-    if Kept.VIOLATED in verdicts or any(arm.invariant.refuted for arm in judged):
+    """0 within, 1 violated or refuted, 3 inconclusive; baselines promise no budget.
+
+    A black box that is refuted at k = 0 or inf did not serve the model that it was asked for.
+    """
+    verdicts = {arm.kept for arm in arms if not arm.is_baseline}
+    if Kept.VIOLATED in verdicts or any(arm.invariant.refuted for arm in arms):
         return 1
     return 0 if verdicts == {Kept.WITHIN} else 3
 

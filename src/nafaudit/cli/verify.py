@@ -64,7 +64,7 @@ def verify(
 
     import torch
 
-    from nafaudit.audit.verify import VerifyOptions, verify_run
+    from nafaudit.audit.verify import VerifyOptions, decides, verify_run
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
     from nafaudit.report.verification import verification_json, verification_text
@@ -89,13 +89,16 @@ def verify(
     torch.set_num_threads(threads)
     found = verify_run(source, options, _progress(quiet))
     data = verification_json(found, str(source.path), source.design["hash"])
-    if found.truth:
-        data["replayed_sha256"] = write_truth(source, found.truth)
-    path = write_verification(source, data)
+    path = None
+    if decides(source, options):
+        if found.truth:
+            data["replayed_sha256"] = write_truth(source, found.truth)
+        path = str(write_verification(source, data))
     if as_json:
-        typer.echo(json.dumps(data | {"file": str(path)}, indent=2))
+        typer.echo(json.dumps(data | {"file": path}, indent=2))
     else:
-        typer.echo(f"{verification_text(found)}\nresult: {path}")
+        kept = path or "not kept, as verdicts on a black box rest on a whole one"
+        typer.echo(f"{verification_text(found)}\nresult: {kept}")
     raise typer.Exit(found.exit_status)
 
 

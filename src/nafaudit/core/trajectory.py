@@ -24,6 +24,8 @@ STEP_TYPES: dict[str, type[np.generic]] = {
 }
 
 
+# A claimed weight may miss 0 or 1 by rounding; beyond this it is no weight.
+WEIGHT_SLACK = 1e-3
 LOGGED_FIELDS = ("spend", "budget", "length", "granted", "cumulative")
 
 

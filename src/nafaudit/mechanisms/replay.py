@@ -26,7 +26,14 @@ from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment, is_baseline
 from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
+from nafaudit.core.trajectory import (
+    STEP_TYPES,
+    WEIGHT_SLACK,
+    Key,
+    Steps,
+    Trajectory,
+    theta_as_recorded,
+)
 from nafaudit.mechanisms.doors import World
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.shadow import (
@@ -210,9 +217,10 @@ class Replayer:
         if claimed is None or not self.independent:
             return [math.nan] * len(safe)
         wanted = np.asarray(claimed[first : first + len(safe)], np.float64)
-        theta = torch.from_numpy(wanted.copy()).to(safe.device)
+        given = torch.from_numpy(wanted.copy()).to(safe.device)
+        theta = given.clamp(0, 1)
         charge = ShadowAnchored().charge_at(safe, risky, theta, costs)
-        valid = (theta >= 0) & (theta <= 1)  # NaN is not
+        valid = (given - theta).abs() <= WEIGHT_SLACK  # NaN is not
         implied: list[float] = torch.where(valid, charge, math.nan).tolist()
         return implied
 

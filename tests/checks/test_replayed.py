@@ -1,0 +1,90 @@
+"""Claims of a black box that only a comparison with the replay can refute."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nafaudit.audit.outputs import read_output
+from nafaudit.audit.worker import plain
+from nafaudit.checks.replayed import Comparison, levels
+from nafaudit.core.trajectory import Key
+from nafaudit.mechanisms.doors import Output, Request
+from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.mechanisms.replay import replay_in
+from tests.mechanisms.tables import TableWorld
+
+WORLD = TableWorld(debt=0)
+PROMPT = (0, 3)
+
+
+def _sound(k: float, seed: int = 1) -> Output:
+    return AnchoredDecoder(WORLD).decode([Request(PROMPT, k, seed, 6)])[0]
+
+
+def _comparison(*said: tuple[float, Output]) -> Comparison:
+    """What is found in these outputs, one trajectory each."""
+    found = Comparison(levels({}, foreign=True), WORLD.stops, 6, own=False)
+    for number, (k, output) in enumerate(said):
+        key = Key("p", "theirs", k, number)
+        reading = read_output(plain(output), key, Request(PROMPT, k, 1, 6), WORLD.size, WORLD.stops)
+        assert reading.trajectory is not None and not reading.faults
+        theta = reading.trajectory.steps.theta
+        promise = mechanism("anchored", WORLD.debt)
+        second, _ = replay_in(WORLD, promise, key, PROMPT, output.tokens, theta.tolist())
+        found.see(reading.trajectory, second)
+    return found
+
+
+def _failed(found: Comparison) -> set[str]:
+    return {f.check for f in found.findings() if f.verdict == "FAILED"}
+
+
+def _lies(output: Output) -> dict[str, Output]:
+    tokens, steps = output.tokens, len(output.tokens)
+    uniform = np.full((steps, WORLD.size), -math.log(WORLD.size))
+    return {
+        "replay: spend": Output(tokens, spend=(output.spend or 0.0) / 3),
+        "replay: served": Output(tokens, laws=uniform),
+        "replay: theta": Output(tokens, theta=[1.7] * steps),
+    }
+
+
+@pytest.mark.parametrize("check", ["replay: spend", "replay: served", "replay: theta"])
+def test_a_lone_lie_is_refuted(check: str) -> None:
+    output = _sound(0.4)
+    assert (output.spend or 0.0) > 0.1
+    assert _failed(_comparison((0.4, output))) == set()
+    assert _failed(_comparison((0.4, _lies(output)[check]))) == {check}
+
+
+@pytest.mark.parametrize("theta", [-0.2, math.inf, -math.inf])
+def test_no_mixture_has_such_a_weight(theta: float) -> None:
+    output = _sound(0.4)
+    claims: Any = [theta] * len(output.tokens)
+    assert _failed(_comparison((0.4, replace(output, theta=claims)))) == {"replay: theta"}
+
+
+def test_a_weight_may_miss_an_end_by_rounding() -> None:
+    output = _sound(math.inf)
+    claims = [value + 2e-7 for value in output.theta or ()]
+    assert _failed(_comparison((math.inf, replace(output, theta=claims)))) == set()
+
+
+def test_a_lie_is_named_in_every_arm_that_has_it() -> None:
+    lies = [(k, _lies(_sound(k))["replay: theta"]) for k in (0.3, 0.6)]
+    found = _comparison(lies[0], (0.4, _sound(0.4)), lies[1])
+    named = {
+        arm.k: [(f.check, f.witness and f.witness.key.k) for f in found.failures(arm)]
+        for arm in found.by_arm
+    }
+    assert named == {
+        0.3: [("replay: theta", 0.3)],
+        0.4: [],
+        0.6: [("replay: theta", 0.6)],
+    }
