@@ -114,6 +114,17 @@ def test_ids_are_unique_over_classes(design: Path) -> None:
         corpus(design)
 
 
+def test_one_key_in_two_spellings_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text("max_new_tokens = 3\nmax-new-tokens = 4\n")
+    with pytest.raises(InputError, match=r"max-new-tokens and max_new_tokens are one key"):
+        load_settings(tmp_path / "d.toml", {})
+
+
+def test_a_design_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text("\ufeffmax-new-tokens = 3\n", encoding="utf-8")
+    assert load_settings(tmp_path / "d.toml", {}).max_new_tokens == 3
+
+
 def test_an_empty_file_is_named(design: Path) -> None:
     (design.parent / "plain.jsonl").write_text("\n \n")
     with pytest.raises(InputError, match=r"plain\.jsonl: no prompt in it"):

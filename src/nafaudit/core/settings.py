@@ -124,7 +124,7 @@ def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(
             f"{path}: {error.strerror}; give a TOML file with the names of nafaudit run's options."
@@ -132,6 +132,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a TOML file: {error}.") from error
     named = {key.replace("-", "_"): value for key, value in data.items()}
+    for key in data:
+        if "-" in key and key.replace("-", "_") in data:
+            raise InputError(
+                f"{path}: {key} and {key.replace('-', '_')} are one key; give it once."
+            )
     refuse_after_solve(named)
     if isinstance(named.get("classes"), dict):
         # `classes = [...]` chooses classes, `[classes.NAME]` says what they are.
