@@ -70,6 +70,10 @@ def run(
         str | None,
         typer.Option(help="Where the paper's text and code differ: code or text. Default: code."),
     ] = None,
+    baselines: Annotated[
+        bool | None,
+        typer.Option(help="Run each model alone too; only the paper goes without. Default: yes."),
+    ] = None,
     delta: Annotated[
         float | None,
         typer.Option(

@@ -17,6 +17,7 @@ from nafaudit.core.choices import PROTOCOL_DEFAULTS, ProtocolChoice, WorkloadCho
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
 from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import as_budget
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,8 @@ class Settings(WorkloadChoice, ProtocolChoice):
         decoder: A black box that is audited in the place of our engine.
         decoder_python: Interpreter that runs it; ours if empty.
         decoder_timeout: Seconds that its answer to a batch may take.
-        k: Budgets in nats per token; both baselines are always added.
+        k: Budgets in nats per token.
+        baselines: False leaves out both baselines, which the paper does not have.
         trajectories: Executions per prompt and budget.
         max_new_tokens: Length limit T.
         temperature: On both models, before the solve.
@@ -55,6 +57,7 @@ class Settings(WorkloadChoice, ProtocolChoice):
     decoder_python: str | None = None
     decoder_timeout: float = 300.0
     k: tuple[float, ...] = (0.25, 1.0, 10.0)
+    baselines: bool = True
     trajectories: int = 2
     max_new_tokens: int = 200
     temperature: float = 1.0
@@ -85,6 +88,11 @@ class Settings(WorkloadChoice, ProtocolChoice):
             )
         if self.decoder_python is not None and self.decoder is None:
             raise InputError("decoder-python runs a decoder: name it with --decoder.")
+        if not self.baselines and self.protocol != "paper":
+            raise InputError(
+                "no-baselines is for --protocol paper, which has none: without the two models alone "
+                "nobody can tell what a budget changed."
+            )
         with_baselines(list(self.k))
         _ = self.decoding, self.debt_rule
 
@@ -101,7 +109,8 @@ class Settings(WorkloadChoice, ProtocolChoice):
     @property
     def budgets(self) -> tuple[float, ...]:
         """Budgets with both baselines, from the smallest up."""
-        return with_baselines(list(self.k))
+        every = with_baselines(list(self.k))
+        return every if self.baselines else tuple(k for k in every if k in map(as_budget, self.k))
 
 
 def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings:
