@@ -90,8 +90,8 @@ class Settings(WorkloadChoice, ProtocolChoice):
             raise InputError("decoder-python runs a decoder: name it with --decoder.")
         if not self.baselines and self.protocol != "paper":
             raise InputError(
-                "no-baselines is for --protocol paper, which has none: without the two models alone "
-                "nobody can tell what a budget changed."
+                "no-baselines is for --protocol paper, which has none: without the two models "
+                "alone nobody can tell what a budget changed."
             )
         with_baselines(list(self.k))
         _ = self.decoding, self.debt_rule
