@@ -115,7 +115,7 @@ class Prepared:
 def prepare(settings: Settings) -> Prepared:
     """Reads the prompts and loads the models; whatever is wrong is said before a model loads."""
     workload = workload_of(settings)
-    mechanism = _mechanism(settings)
+    mechanism = mechanism_of(settings)
     safe, risky = checkpoints_of(settings)
     # The paper says that prompts are split by the risky model's tokenizer; its code does not.
     tokenizer = load_tokenizer(risky if settings.variant == "text" else safe)
@@ -129,7 +129,7 @@ def prepare(settings: Settings) -> Prepared:
         risky,
         dtype=settings.dtype,
         device=settings.device,
-        stop_ids=_stop_ids(settings, tokenizer),
+        stop_ids=stop_ids_of(settings, tokenizer),
     )
     limit = limit_of(settings)
     chosen = tokenized[:limit] if limit else tokenized
@@ -168,16 +168,11 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
-    vocabulary = {
-        # Bytes, written as Latin-1: a token may be half a character.
-        "pieces": [p if p is None else p.decode("latin-1") for p in pair.vocabulary.pieces],
-        "special": sorted(pair.vocabulary.special),
-        "stops": sorted(pair.vocabulary.stops),
-    }
+    vocabulary = vocabulary_table(pair)
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
     seen = probe(pair, mechanism, settings.decoding, width=width, batch=settings.batch)
     with open_for_writing(path, design, tokenized, vocabulary, ready.workload.sources) as writer:
-        writer.note_session(_session(settings, asdict(seen), checkpoints_of(settings)))
+        writer.note_session(session_facts(settings, asdict(seen), checkpoints_of(settings)))
         record_passages(path, pair, settings.decoding, protected_prompts(chosen))
         recorded = writer.run.keys()
         requests = _plan(design, chosen, recorded)
@@ -187,7 +182,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         reporter = _Reporter(report, running, resumed, total + resumed, settings.max_new_tokens)
         if isinstance(source, _Engine) and isinstance(source.decoder, Decoder):
             source.decoder.watch = reporter.step
-        _record(source.decode(requests, writer.note_fault), writer, reporter)
+        record_parts(source.decode(requests, writer.note_fault), writer, reporter.see)
     if settings.decoder is not None:
         _verify(writer.run, settings)
     return Outcome(writer.run, seen.batch_free)
@@ -203,7 +198,8 @@ def _verify(run: Run, settings: Settings) -> None:
     write_verification(run, data)
 
 
-def _mechanism(settings: Settings) -> Mechanism:
+def mechanism_of(settings: Settings) -> Mechanism:
+    """What is audited, as the settings name it."""
     mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
     if not isinstance(mechanism, SequenceMechanism):
         return mechanism
@@ -213,6 +209,16 @@ def _mechanism(settings: Settings) -> Mechanism:
             "have; leave out --mechanism, or name a step-level one."
         )
     return mechanism.of_length(settings.max_new_tokens)
+
+
+def vocabulary_table(pair: Pair) -> dict[str, Any]:
+    """What token ids stand for, as a run keeps it."""
+    return {
+        # Bytes, written as Latin-1: a token may be half a character.
+        "pieces": [p if p is None else p.decode("latin-1") for p in pair.vocabulary.pieces],
+        "special": sorted(pair.vocabulary.special),
+        "stops": sorted(pair.vocabulary.stops),
+    }
 
 
 class _Source(Protocol):
@@ -260,7 +266,7 @@ def _source(
     return BlackBoxDecoder(session, name, settings.max_new_tokens, settings.batch)
 
 
-def _stop_ids(settings: Settings, tokenizer: Any) -> list[int] | None:
+def stop_ids_of(settings: Settings, tokenizer: Any) -> list[int] | None:
     """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
     if settings.protocol != "paper" or tokenizer.eos_token_id is None:
         return None
@@ -354,7 +360,9 @@ class _Reporter:
         )
 
 
-def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Reporter) -> None:
+def record_parts(
+    trajectories: Iterator[Trajectory], writer: RunWriter, see: Callable[[Trajectory], None]
+) -> None:
     """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
     buffer: list[Trajectory] = []
     start = since = time.monotonic()
@@ -374,7 +382,7 @@ def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Re
     try:
         for trajectory in trajectories:
             buffer.append(trajectory)
-            reporter.see(trajectory)
+            see(trajectory)
             if len(buffer) >= _PART_ROWS or is_old():
                 close_part()
     except StoreError:
@@ -385,9 +393,10 @@ def _record(trajectories: Iterator[Trajectory], writer: RunWriter, reporter: _Re
     close_part()
 
 
-def _session(
+def session_facts(
     settings: Settings, probe: dict[str, Any], checkpoints: tuple[str, str]
 ) -> dict[str, Any]:
+    """What a session ran on."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "nafaudit": __version__,

@@ -22,6 +22,7 @@ from nafaudit.cli import (
     plan,
     report,
     run,
+    search,
     verify,
 )
 from nafaudit.core.errors import NafauditError
@@ -47,6 +48,7 @@ def _root(
 
 
 app.command("run")(run.run)
+app.command("search")(search.search)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)

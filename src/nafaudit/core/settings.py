@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
 from nafaudit.core.choices import PROTOCOL_DEFAULTS, ProtocolChoice, WorkloadChoice
 from nafaudit.core.debt import DebtRule
@@ -113,6 +113,9 @@ class Settings(WorkloadChoice, ProtocolChoice):
         return every if self.baselines else tuple(k for k in every if k in map(as_budget, self.k))
 
 
+Kind = TypeVar("Kind", bound=Settings)
+
+
 def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings:
     """Merges defaults, a design file and the command line, in this order.
 
@@ -120,18 +123,23 @@ def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings
         design: A TOML file with the names of `Settings`, or None.
         overrides: Values from the command line; None means not given.
     """
+    return load_settings_of(Settings, design, overrides)
+
+
+def load_settings_of(kind: type[Kind], design: Path | None, overrides: Mapping[str, Any]) -> Kind:
+    """The same for a command that can be told more: `kind` adds its own names."""
     given: dict[str, Any] = {}
     if design is not None:
-        given |= _read_toml(design)
+        given |= _read_toml(design, kind)
     given |= {name: value for name, value in overrides.items() if value is not None}
     # The published decoder has a debt of its own; held to another, it would seem to overspend.
     if given.get("decoder") == "anchoreddecode":
         given.setdefault("debt", "official")
     # An unknown protocol has no defaults; Settings says what is wrong with it.
-    return Settings(**PROTOCOL_DEFAULTS.get(given.get("protocol", "sound"), {}) | given)
+    return kind(**PROTOCOL_DEFAULTS.get(given.get("protocol", "sound"), {}) | given)
 
 
-def _read_toml(path: Path) -> dict[str, Any]:
+def _read_toml(path: Path, kind: type[Settings]) -> dict[str, Any]:
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
@@ -150,7 +158,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     if isinstance(named.get("classes"), dict):
         # `classes = [...]` chooses classes, `[classes.NAME]` says what they are.
         named["corpus"] = named.pop("classes")
-    hints = get_type_hints(Settings)
+    hints = get_type_hints(kind)
     reject_unknown(named, tuple(hints), str(path))
     return {key: _convert(path, key, value, hints[key]) for key, value in named.items()}
 
@@ -171,6 +179,12 @@ def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
         return value
     names = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
     raise InputError(f"{path}: {key} must be {names}, got {value!r}.")
+
+
+def _operators(path: Path, value: Any) -> tuple[str, ...]:
+    if isinstance(value, list) and all(isinstance(name, str) for name in value):
+        return tuple(value)
+    raise InputError(f"{path}: operators must be a list of names, got {value!r}.")
 
 
 def _class_names(path: Path, value: Any) -> tuple[str, ...]:
@@ -203,5 +217,6 @@ def _corpus(path: Path, value: Any) -> dict[str, dict[str, Any]]:
 _TABLES: dict[str, Callable[[Path, Any], Any]] = {
     "classes": _class_names,
     "cap": _caps,
+    "operators": _operators,
     "corpus": _corpus,
 }

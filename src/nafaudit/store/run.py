@@ -147,7 +147,9 @@ class Run:
         """The workload."""
         path = self.path / "prompts.jsonl"
         with _as_written(path):
-            rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
+            # A search appends prompts, so that a kill may leave a torn last line.
+            lines = path.read_bytes().split(b"\n")[:-1]
+            rows = [json.loads(line) for line in lines if line]
             return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
     def sources(self) -> dict[str, Source]:
@@ -198,7 +200,7 @@ class RunWriter:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl"):
+        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl", "prompts.jsonl"):
             cut_torn_tail(run.path / name)
         entries = read_journal(run.path / "journal.jsonl")
         # Parts renamed but never journalled keep their names; they are not read.
@@ -219,6 +221,27 @@ class RunWriter:
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         append_line(self.run.path / "journal.jsonl", json.dumps(entry))
+
+    def widen(self, extent: Extent, prompts: Sequence[TokenizedPrompt]) -> None:
+        """Adds prompts that nobody knew at the start, and what is asked of them.
+
+        Raises:
+            StoreError: A prompt of this id is there, and is another one.
+        """
+        known = {item.prompt.id: item for item in self.run.prompts()}
+        for item in prompts:
+            if known.get(item.prompt.id, item) != item:
+                raise StoreError(
+                    f"{self.run.path} already has another prompt {item.prompt.id!r}; its records "
+                    "cannot be told apart. Start a new run with another --out."
+                )
+        new = [item for item in prompts if item.prompt.id not in known]
+        if new:
+            append_line(self.run.path / "prompts.jsonl", _prompt_lines(new).rstrip("\n"))
+        data, added = self.run.design, _extent_json(extent)
+        if added not in data["extents"]:
+            data["extents"].append(added)
+            _write_design(self.run.path, data)
 
     def note_fault(self, fault: Fault) -> None:
         """Records what a black-box decoder did wrong."""
@@ -267,9 +290,7 @@ def open_for_writing(
                 )
             extents = recorded["extents"] + [e for e in extents if e not in recorded["extents"]]
         else:
-            rows = [{"prompt": asdict(p.prompt), "tokens": list(p.tokens)} for p in prompts]
-            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            write_whole(path / "prompts.jsonl", lines.encode())
+            write_whole(path / "prompts.jsonl", _prompt_lines(prompts).encode())
             if sources:
                 write_whole(path / "sources.jsonl", _source_lines(sources))
             write_whole(path / "vocabulary.json", json.dumps(vocabulary).encode())
@@ -279,7 +300,7 @@ def open_for_writing(
             "identity": identity,
             "extents": extents,
         }
-        write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
+        _write_design(path, data)
         yield RunWriter(Run(path))
 
 
@@ -330,6 +351,15 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             ) from error
         entries.append(entry)
     return entries
+
+
+def _prompt_lines(prompts: Sequence[TokenizedPrompt]) -> str:
+    rows = [{"prompt": asdict(p.prompt), "tokens": list(p.tokens)} for p in prompts]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _write_design(path: Path, data: Mapping[str, Any]) -> None:
+    write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
 
 
 def _source_lines(sources: Mapping[str, Source]) -> bytes:

@@ -1,0 +1,158 @@
+"""A search on a terminal: what was tried, what was confirmed, and whether searching paid."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+
+from nafaudit.cli.numbers import nats, percent
+from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
+from nafaudit.search.confirm import Comparison, Finalist, Interval
+from nafaudit.search.explore import STRATEGIES, Explored
+from nafaudit.search.result import archive_maxima, only_search
+from nafaudit.search.run import Found
+
+EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
+_SHOWN = 64
+
+
+def search_text(found: Found) -> str:
+    """The whole answer, at most 80 columns wide."""
+    console = Console(width=80, highlight=False, color_system=None)
+    with console.capture() as captured:
+        for table in (_generations(only_search(found)), _finalists(found)):
+            console.print(table)
+            console.print()
+        for line in _lines(found):
+            console.print(line, markup=False)
+    return captured.get().rstrip()
+
+
+def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for column in words:
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, no_wrap=True, justify="right")
+    return table
+
+
+def _generations(explored: Sequence[Explored]) -> Table:
+    """Counts like the paper's tables; `best` is not confirmed."""
+    columns = ("raw", "dedup", "length", "screened", "medium", "survivors", "topped up", "best")
+    table = _table(("seed", "gen"), columns)
+    for one in explored:
+        for row in one.generations:
+            counts = (row.raw, row.dedup, row.length_ok, row.screened, row.medium)
+            late = (row.survivors, row.topped_up)
+            cells = [str(count) for count in (*counts, *late)]
+            table.add_row(str(one.seed), str(row.generation), *cells, percent(row.best))
+    return table
+
+
+def _finalists(found: Found) -> Table:
+    """Finalists of the search, then the controls', all on fresh draws."""
+    numbers = ("chosen at", "n", "use", "95 % limits", "worst", "spend", "risky", "over")
+    table = _table(("who", "seed"), numbers)
+    for one in (*found.finalists, *found.controls):
+        table.add_row(
+            one.strategy,
+            str(one.seed),
+            percent(one.promised),
+            str(one.fresh),
+            percent(one.use.mean),
+            _limits(one.use),
+            percent(one.worst),
+            nats(one.spend),
+            nats(one.risky),
+            str(one.violations),
+        )
+    return table
+
+
+def _limits(found: Interval) -> str:
+    return f"{percent(found.low)} - {percent(found.high)}" if found.known else "-"
+
+
+def _lines(found: Found) -> list[str]:
+    settings, held = found.settings, found.heldout
+    lines = [
+        "best: shrunk mean utilisation on the draws that prompts were chosen by; chosen\n"
+        "at: the same of a finalist; all else is on fresh draws. Limits are anytime-valid\n"
+        f"and corrected for all {found.looked} prompts looked at. spend, risky: mean nats, and\n"
+        "of the risky model alone; over: trajectories above their budget",
+        *(f"finalist, seed {one.seed}: {_shown(one)}" for one in found.finalists),
+        _trajectories(found),
+        *(_comparison(one) for one in found.comparisons),
+        _spread(found),
+        f"held out: {held.prompts} prompts that no search saw use {percent(held.use.mean)} "
+        f"({_limits(held.use)});\nthe finalists' difference to them: {_points(held.gap)}",
+    ]
+    if found.pools.dropped:
+        lines.append(
+            f"left out: {found.pools.dropped} prompts of the workload, copies or not of "
+            f"{settings.shortest} to {settings.longest} tokens"
+        )
+    return [*lines, *_verdict(found), f"search directory: {found.path}"]
+
+
+def _shown(one: Finalist) -> str:
+    text = " ".join(one.candidate.text.split())
+    cut = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+    return f"{one.candidate.operator}, generation {one.candidate.generation}\n  {cut!r}"
+
+
+def _trajectories(found: Found) -> str:
+    """Controls are fair only at equal trajectories, so these are said."""
+    used = {
+        who: sum(one.trajectories for one in found.explored if one.strategy == who)
+        for who in STRATEGIES
+    }
+    return "trajectories explored: " + ", ".join(f"{who} {n}" for who, n in used.items())
+
+
+def _comparison(one: Comparison) -> str:
+    words = {
+        "beats": f"the search beats {one.control}",
+        "loses": f"the search LOSES to {one.control}",
+        "not told apart": f"not shown that the search beats {one.control}",
+    }[one.answer]
+    return f"{words}: {_points(one.difference)} ({_points(one.low)} to {_points(one.high)})"
+
+
+def _points(value: float) -> str:
+    """A difference of shares, in percentage points."""
+    if math.isnan(value):
+        return "unknown"
+    return f"{100 * value:+.1f} points" if math.isfinite(value) else f"{value:+}"
+
+
+def _spread(found: Found) -> str:
+    parts = [
+        f"{who} {', '.join(percent(value) for value in archive_maxima(found, who))}"
+        for who in STRATEGIES
+    ]
+    return "best of each search seed, confirmed:\n  " + "; ".join(parts)
+
+
+def _verdict(found: Found) -> list[str]:
+    name = f"budget k = {found.settings.budget:g}"
+    if found.outcome == Kept.VIOLATED:
+        lines = [
+            f"{name}: VIOLATED: {found.violating} of {found.looked} prompts looked at have a "
+            "trajectory\nabove its budget"
+        ]
+        return lines + [f"counterexample: nafaudit verify {path}" for path in found.counterexamples]
+    if found.outcome == Kept.INCONCLUSIVE:
+        return [
+            f"{name}: INCONCLUSIVE: nothing exceeds its budget, but a finalist needs\n"
+            f"{MIN_TRAJECTORIES} fresh trajectories; raise --fresh"
+        ]
+    rate = max(one.rate for one in found.finalists)
+    return [
+        f"{name}: WITHIN: 0 of {found.trajectories} trajectories exceed their budget; "
+        f"for each\nfinalist the true rate is below {percent(rate)}"
+    ]

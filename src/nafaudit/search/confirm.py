@@ -1,0 +1,235 @@
+"""What fresh draws say about prompts that were chosen on others: the honest half of a search.
+
+A prompt is chosen for its numbers, so these numbers flatter it. Everything here rests on draws of
+another purpose, made after the choice. Intervals of single prompts share one level over everything
+that was ever looked at; whether a search beats its controls is asked on the first finalist of
+each, which was named before its fresh draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, judge_kept
+from nafaudit.search.book import Measured, utilisations_of
+from nafaudit.search.candidate import Candidate
+from nafaudit.stats import Bonferroni, Sample, anytime_rate, bound
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and two anytime-valid limits; NaN where nothing was measured."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def known(self) -> bool:
+        """True if something was measured."""
+        return not math.isnan(self.mean)
+
+
+NOTHING = Interval(math.nan, math.nan, math.nan)
+
+
+def interval(values: Sequence[float], level: float) -> Interval:
+    """Mean of values in [0, 1] with betting limits, each missed with chance at most `level`.
+
+    Values of several prompts may stand together: the limits then hold for the mean of the
+    prompts' means at this n, because a bet's expected product is at most that of equal means
+    (the arithmetic mean is at least the geometric one). A value above 1 (a violation) leaves no
+    upper limit.
+    """
+    if not values:
+        return NOTHING
+    sample = Sample(np.array(values), 1.0)
+    low = bound("betting-lower", sample, level)
+    high = bound("betting", sample, level).value if max(values) <= 1 else math.inf
+    return Interval(low.point, low.value, high)
+
+
+@dataclass(frozen=True)
+class Finalist:
+    """A chosen prompt, confirmed.
+
+    Attributes:
+        strategy: Who found it.
+        seed: In which search.
+        rank: Its place there, from 1.
+        candidate: The prompt.
+        promised: Shrunk mean utilisation on the draws it was chosen by.
+        draws: How many these were.
+        fresh: Fresh trajectories.
+        unspent: Of them without a ratio, because they ended in debt.
+        use: Mean utilisation on fresh draws, with limits corrected for everything looked at.
+        worst: Largest utilisation among them; NaN if none.
+        violations: Fresh trajectories above their budget.
+        rate: Upper limit of their rate, likewise corrected.
+        spend: Mean spend, in nats.
+        risky: Mean spend of the risky model alone on the same draws; NaN if it was not run.
+    """
+
+    strategy: str
+    seed: int
+    rank: int
+    candidate: Candidate
+    promised: float
+    draws: int
+    fresh: int
+    unspent: int
+    use: Interval
+    worst: float
+    violations: int
+    rate: float
+    spend: float
+    risky: float
+
+
+def confirmed(
+    who: tuple[str, int, int],
+    candidate: Candidate,
+    promised: tuple[float, int],
+    rows: Sequence[Measured],
+    alone: Sequence[Measured],
+    level: Bonferroni,
+) -> Finalist:
+    """Judges a finalist by its fresh trajectories.
+
+    Args:
+        who: Strategy, search seed and rank.
+        candidate: The prompt.
+        promised: What it was chosen by, and on how many trajectories.
+        rows: Fresh trajectories under the budget.
+        alone: The same draws under the risky model alone.
+        level: Shared by everything that was looked at.
+    """
+    strategy, seed, rank = who
+    values = utilisations_of(rows)
+    bad = sum(row.violated for row in rows)
+    return Finalist(
+        strategy=strategy,
+        seed=seed,
+        rank=rank,
+        candidate=candidate,
+        promised=promised[0],
+        draws=promised[1],
+        fresh=len(rows),
+        unspent=len(rows) - len(values),
+        # Two limits of the mean and one of the rate.
+        use=interval(values, level.each / 3),
+        worst=max(values, default=math.nan),
+        violations=bad,
+        rate=anytime_rate(bad, len(rows), level.each / 3),
+        spend=_mean([row.spend for row in rows]),
+        risky=_mean([row.spend for row in alone]),
+    )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Does the search beat a control?
+
+    Attributes:
+        control: Which.
+        search: Utilisation of the search's first finalists, over all search seeds.
+        other: The same of the control's.
+        low: Lower limit of the difference.
+        high: Upper limit.
+    """
+
+    control: str
+    search: Interval
+    other: Interval
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """Search minus control."""
+        return self.search.mean - self.other.mean
+
+    @property
+    def answer(self) -> str:
+        """Said in one word; a difference that 0 may explain is no difference."""
+        if self.low > 0:
+            return "beats"
+        return "loses" if self.high < 0 else "not told apart"
+
+
+def compare(
+    controls: Mapping[str, Sequence[float]], search: Sequence[float], delta: float
+) -> list[Comparison]:
+    """Compares first finalists, all limits together at level delta.
+
+    Args:
+        controls: Fresh utilisations of each control's first finalists.
+        search: The same of the search.
+        delta: How often any of the statements may be wrong.
+    """
+    level = Bonferroni(delta, 2 * (1 + len(controls))).each
+    mine = interval(search, level)
+    found = []
+    for name, values in controls.items():
+        theirs = interval(values, level)
+        low, high = mine.low - theirs.high, mine.high - theirs.low
+        found.append(Comparison(name, mine, theirs, low, high))
+    return found
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The pool that no search saw; prompts are the units.
+
+    Attributes:
+        prompts: How many.
+        trajectories: Of all of them.
+        use: Mean over prompts of mean utilisation.
+        highest: Largest prompt mean; NaN if none.
+        gap: Mean of the search's finalists minus that of this pool.
+    """
+
+    prompts: int
+    trajectories: int
+    use: Interval
+    highest: float
+    gap: float
+
+
+def held_out(
+    groups: Sequence[Sequence[Measured]], finalists: Sequence[Finalist], delta: float
+) -> HeldOut:
+    """Judges the held-out pool by its prompts' means."""
+    values = [utilisations_of(rows) for rows in groups]
+    means = [_mean(found) for found in values if found]
+    use = interval(means, delta / 2)
+    found = _mean([one.use.mean for one in finalists if one.use.known])
+    return HeldOut(
+        len(groups),
+        sum(map(len, groups)),
+        use,
+        max(means, default=math.nan),
+        found - use.mean,
+    )
+
+
+def outcome_of(explored: Sequence[Measured], fresh: Sequence[Measured], least: int) -> Kept:
+    """The three-valued outcome of everything that was drawn.
+
+    Args:
+        explored: Trajectories that prompts were chosen by.
+        fresh: Trajectories that they were confirmed with.
+        least: Fewest fresh trajectories of any finalist; 0 without finalists.
+    """
+    everything = [*explored, *fresh]
+    bad = sum(row.violated for row in everything)
+    lacking = int(least < MIN_TRAJECTORIES)
+    return judge_kept(len(everything), bad, lacking)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

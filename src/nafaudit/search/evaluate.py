@@ -1,0 +1,269 @@
+"""Spends a search's trajectories: candidates in, ordinary records of an ordinary run out.
+
+It adds nothing to the engine of stage 1 but prompts that nobody knew when the run began.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nafaudit.audit.pairs import checkpoints_of, workload_of
+from nafaudit.audit.stage1 import (
+    mechanism_of,
+    record_parts,
+    session_facts,
+    stop_ids_of,
+    vocabulary_table,
+)
+from nafaudit.checks.check import Facts
+from nafaudit.core.design import Design, Extent, Identity
+from nafaudit.core.errors import InputError
+from nafaudit.core.streams import row_stream
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.probe import probe
+from nafaudit.engine.sequences import SequenceDecoder
+from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.mechanisms.registry import SequenceMechanism
+from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
+from nafaudit.search.book import Book, measure
+from nafaudit.search.candidate import Candidate
+from nafaudit.search.settings import SearchSettings
+from nafaudit.store.run import RunWriter, open_for_writing
+from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
+
+_WIDTH_STEP = 64
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Trajectories that are wanted: of each candidate the first so many, under each budget."""
+
+    candidates: tuple[Candidate, ...]
+    trajectories: int
+    budgets: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Told:
+    """Where a search is.
+
+    Attributes:
+        stage: What it is doing, in words.
+        done: Trajectories of this stage that are recorded.
+        total: All of this stage.
+        tokens: Written in this session.
+        seconds: Since this session began to decode.
+        worst: Largest utilisation so far; -inf before the first.
+    """
+
+    stage: str
+    done: int
+    total: int
+    tokens: int
+    seconds: float
+    worst: float
+
+
+class Words:
+    """The pair's tokenizer, read before any model: lengths and token ids of any text."""
+
+    def __init__(self, settings: SearchSettings) -> None:
+        self.checkpoints = checkpoints_of(settings)
+        self._tokenizer = load_tokenizer(self.checkpoints[0])
+        self._known: dict[str, tuple[int, ...]] = {}
+        context = context_of(*self.checkpoints)
+        needed = settings.longest + settings.max_new_tokens
+        if needed > context:
+            raise InputError(
+                f"prompts of {settings.longest} tokens and {settings.max_new_tokens} new ones do "
+                f"not fit the pair's context of {context}; lower --longest or --max-new-tokens."
+            )
+        self.width = min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
+        self.stops = stop_ids_of(settings, self._tokenizer)
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Token ids of a text."""
+        if text not in self._known:
+            self._known[text] = tuple(self._tokenizer(text)["input_ids"])
+        return self._known[text]
+
+    def count(self, text: str) -> int:
+        """How many they are."""
+        return len(self.ids(text))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What a search decodes with, loaded once.
+
+    Attributes:
+        settings: What was asked for.
+        words: Tokenizer.
+        pair: The models.
+        mechanism: What is searched.
+        decoder: The engine.
+        identity: Of the run that a search records; another purpose gives fresh draws.
+        probe: What the machine was seen to do.
+        batch_free: True if records do not depend on their batch.
+    """
+
+    settings: SearchSettings
+    words: Words
+    pair: Pair
+    mechanism: Mechanism
+    decoder: Decoder | SequenceDecoder
+    identity: Identity
+    probe: Mapping[str, Any]
+    batch_free: bool
+
+    @property
+    def facts(self) -> Facts:
+        """What a verdict on a trajectory needs."""
+        return Facts(self.mechanism.ledger, max_new_tokens=self.settings.max_new_tokens)
+
+    def tokenized(
+        self, candidates: Sequence[Candidate], references: Mapping[str, str]
+    ) -> list[TokenizedPrompt]:
+        """Candidates as the prompts of a run."""
+        return [
+            TokenizedPrompt(
+                Prompt(one.id, one.text, one.label, references.get(one.id, "")),
+                self.words.ids(one.text),
+            )
+            for one in candidates
+        ]
+
+
+def seeds_of(settings: SearchSettings) -> list[Prompt]:
+    """The workload that a search starts from; reads no model."""
+    prompts = workload_of(settings).prompts
+    return prompts[: settings.limit] if settings.limit else prompts
+
+
+def load_bench(settings: SearchSettings, words: Words, prompts: Sequence[Prompt]) -> Bench:
+    """Loads the models; everything that can be wrong with the settings was said before."""
+    mechanism = mechanism_of(settings)
+    torch.set_num_threads(settings.threads)
+    pair = load_pair(
+        *words.checkpoints, dtype=settings.dtype, device=settings.device, stop_ids=words.stops
+    )
+    shape = {"width": words.width, "batch": settings.batch}
+    decoder: Decoder | SequenceDecoder
+    if isinstance(mechanism, SequenceMechanism):
+        decoder = SequenceDecoder(pair, mechanism, settings.decoding, **shape)
+    else:
+        decoder = Decoder(pair, mechanism, settings.decoding, **shape)
+    identity = Identity(
+        pair=pair.fingerprint,
+        mechanism=mechanism.name,
+        ledger=mechanism.ledger.spec,
+        decoding=settings.decoding,
+        workload=workload_hash([TokenizedPrompt(p, words.ids(p.text)) for p in prompts]),
+        width=words.width,
+        seed=settings.seed,
+        purpose="search",
+    )
+    seen = probe(pair, mechanism, settings.decoding, **shape)
+    return Bench(settings, words, pair, mechanism, decoder, identity, asdict(seen), seen.batch_free)
+
+
+class Recorder:
+    """One run directory of a search: what is missing of an ask is decoded and recorded."""
+
+    def __init__(self, bench: Bench, identity: Identity, writer: RunWriter) -> None:
+        self._bench = bench
+        self._writer = writer
+        self._facts = bench.facts
+        self.identity = identity
+        self.book = Book()
+        self.worst = float("-inf")
+        self.tokens = 0
+        self._start = time.monotonic()
+        for trajectory in writer.run.trajectories():
+            self._see(trajectory)
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self._writer.run.path
+
+    def fill(
+        self,
+        asks: Sequence[Ask],
+        references: Mapping[str, str],
+        stage: str,
+        tell: Callable[[Told], None],
+    ) -> None:
+        """Records what is asked for and not yet there; when it returns, all is on disk.
+
+        Args:
+            asks: What is wanted.
+            references: Text that outputs are compared with, by candidate id.
+            stage: For the progress line.
+            tell: Called as trajectories end.
+        """
+        requests: list[PromptRequest] = []
+        for ask in asks:
+            items = self._bench.tokenized(ask.candidates, references)
+            ids = tuple(item.prompt.id for item in items)
+            self._writer.widen(Extent(ask.budgets, ask.trajectories, ids), items)
+            requests += [self._request(item, ask) for item in items]
+        total, done = sum(len(request.rows) for request in requests), 0
+
+        def see(trajectory: Trajectory) -> None:
+            nonlocal done
+            self._see(trajectory)
+            done += 1
+            self.tokens += len(trajectory)
+            seconds = time.monotonic() - self._start
+            tell(Told(stage, done, total, self.tokens, seconds, self.worst))
+
+        if total:
+            record_parts(self._bench.decoder.decode(requests), self._writer, see)
+
+    def _see(self, trajectory: Trajectory) -> None:
+        row = measure(trajectory, self._facts.of_budget(trajectory.key.k))
+        self.book.add(row)
+        if trajectory.key.k == self._bench.settings.budget and row.utilisation > self.worst:
+            self.worst = row.utilisation
+
+    def _request(self, item: TokenizedPrompt, ask: Ask) -> PromptRequest:
+        identity, name = self.identity, item.prompt.id
+        rows = tuple(
+            RowRequest(k, index, row_stream("sound", identity.seed, identity.purpose, name, index))
+            for index in range(ask.trajectories)
+            for k in ask.budgets
+            if not self.book.has(Key(name, identity.mechanism, k, index))
+        )
+        return PromptRequest(name, item.tokens, rows)
+
+
+@contextmanager
+def open_recorder(
+    bench: Bench, path: Path, purpose: str, first: Ask, references: Mapping[str, str]
+) -> Iterator[Recorder]:
+    """Creates or resumes a run directory of a search.
+
+    Args:
+        bench: Models and settings.
+        path: The directory.
+        purpose: What its draws are for.
+        first: What is asked for first.
+        references: Text that outputs are compared with, by candidate id.
+    """
+    identity = replace(bench.identity, purpose=purpose)
+    items = bench.tokenized(first.candidates, references)
+    extent = Extent(first.budgets, first.trajectories, tuple(item.prompt.id for item in items))
+    vocabulary = vocabulary_table(bench.pair)
+    with open_for_writing(path, Design(identity, extent), items, vocabulary) as writer:
+        facts = session_facts(bench.settings, dict(bench.probe), bench.words.checkpoints)
+        writer.note_session(facts)
+        yield Recorder(bench, identity, writer)

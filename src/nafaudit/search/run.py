@@ -1,0 +1,291 @@
+"""Stage 2, in order: divide the workload, explore, name finalists, confirm them on fresh draws.
+
+Every decision is a function of the records, so the same command resumes a search that was killed
+and ends where an uninterrupted one ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from nafaudit.audit.stage1 import mechanism_of
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Kept
+from nafaudit.search.book import Book, UnrecordedError, utilisations_of
+from nafaudit.search.bundle import MOST, Violation, violations_of, write_bundle
+from nafaudit.search.candidate import Candidate
+from nafaudit.search.confirm import (
+    Comparison,
+    Finalist,
+    HeldOut,
+    compare,
+    confirmed,
+    held_out,
+    outcome_of,
+)
+from nafaudit.search.evaluate import (
+    Ask,
+    Bench,
+    Recorder,
+    Told,
+    Words,
+    load_bench,
+    open_recorder,
+    seeds_of,
+)
+from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Pools, divide, explore, start_of
+from nafaudit.search.halving import halving_plan
+from nafaudit.search.settings import SearchSettings
+from nafaudit.stats import Bonferroni
+
+Tell = Callable[[Told], None]
+INF = float("inf")
+
+
+@dataclass(frozen=True)
+class Found:
+    """A finished search.
+
+    Attributes:
+        path: Its run directory; fresh draws are in `confirm` there.
+        settings: What was asked for.
+        pools: How the workload was divided.
+        explored: What each search and each control did.
+        finalists: Of the searches, confirmed.
+        controls: First finalists of the controls, confirmed.
+        comparisons: Search against each control.
+        heldout: The pool that nobody saw.
+        looked: Prompts that were given a trajectory: what corrections count.
+        trajectories: All that were judged, fresh ones included.
+        violating: Prompts with a trajectory above its budget.
+        outcome: The three-valued answer.
+        counterexamples: Directories of replayable bundles.
+        batch_free: True if records do not depend on their batch on this machine.
+    """
+
+    path: Path
+    settings: SearchSettings
+    pools: Pools
+    explored: tuple[Explored, ...]
+    finalists: tuple[Finalist, ...]
+    controls: tuple[Finalist, ...]
+    comparisons: tuple[Comparison, ...]
+    heldout: HeldOut
+    looked: int
+    trajectories: int
+    violating: int
+    outcome: Kept
+    counterexamples: tuple[Path, ...]
+    batch_free: bool
+
+
+def run_search(settings: SearchSettings, tell: Tell) -> Found:
+    """Runs, or resumes, the search that the settings describe.
+
+    Args:
+        settings: What to search; checked before any model loads.
+        tell: Called as trajectories end.
+    """
+    mechanism_of(settings)  # a wrong name is said before a model loads
+    prompts = seeds_of(settings)
+    words = Words(settings)
+    seeds = [Candidate(p.id, p.text, p.label) for p in prompts]
+    pools = divide(seeds, settings, words.count)
+    if len(pools.usable) < 2 or not pools.heldout:
+        raise InputError(
+            f"a search needs at least 3 different prompts of {settings.shortest} to "
+            f"{settings.longest} tokens, the workload has "
+            f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
+        )
+    bench = load_bench(settings, words, prompts)
+    references = {p.text: p.reference for p in prompts if p.reference}
+    return _Search(bench, pools, references, tell).run()
+
+
+class _Search:
+    """What the stages of a search share."""
+
+    def __init__(
+        self, bench: Bench, pools: Pools, references: Mapping[str, str], tell: Tell
+    ) -> None:
+        self.bench, self.settings, self.pools = bench, bench.settings, pools
+        self._by_text = references
+        self._tell = tell
+        self.catalogue: dict[str, Candidate] = {one.id: one for one in pools.heldout}
+        out = self.settings.out
+        self.path = Path(out) if out else Path("runs") / f"search-{bench.identity.hash[:10]}"
+
+    def run(self) -> Found:
+        """Explores, confirms, and says what was found."""
+        with open_recorder(
+            self.bench, self.path, "search", self._first(), self._references()
+        ) as recorder:
+            explored = self._explore(recorder)
+            asks, chosen = self._finals(explored)
+            place = self.path / "confirm"
+            with open_recorder(self.bench, place, "confirm", asks[0], self._references()) as fresh:
+                fresh.fill(asks, self._references(), "confirming", self._tell)
+                return self._found(explored, chosen, recorder, fresh)
+
+    def _first(self) -> Ask:
+        """What every search asks for at its start."""
+        size = min(self.settings.pool, len(self.pools.usable))
+        starts = [start_of(self.pools, seed, size)[0] for seed in self.settings.search_seeds]
+        self.catalogue |= {one.id: one for start in starts for one in start}
+        keep = min(self.settings.survivors, size)
+        each = halving_plan(size, self.settings.draws, keep)[0].each
+        return Ask(tuple(one for start in starts for one in start), each, self.settings.k)
+
+    def _explore(self, recorder: Recorder) -> tuple[Explored, ...]:
+        """Asks all searches in turn, records what they lack, until none lacks anything."""
+        done: dict[tuple[int, str], Explored] = {}
+        everyone = [(seed, who) for seed in self.settings.search_seeds for who in STRATEGIES]
+        rounds = 0
+        while len(done) < len(everyone):
+            wanted: dict[str, int] = {}
+            for seed, who in everyone:
+                if (seed, who) in done:
+                    continue
+                try:
+                    done[seed, who] = self._one(who, seed, recorder.book)
+                except UnrecordedError as gap:
+                    wanted |= gap.wanted
+            rounds += 1
+            if wanted:
+                stage = f"exploring, round {rounds}"
+                recorder.fill(self._asks(wanted), self._references(), stage, self._tell)
+        return tuple(done[one] for one in everyone)
+
+    def _one(self, who: str, seed: int, book: Book) -> Explored:
+        count = self.bench.words.count
+        return explore(who, seed, self.pools, self.settings, count, book, self.catalogue)
+
+    def _asks(self, wanted: Mapping[str, int]) -> list[Ask]:
+        """Prompts that need equally many trajectories, together."""
+        counts = sorted(set(wanted.values()))
+        return [
+            Ask(
+                tuple(self.catalogue[one] for one, n in wanted.items() if n == count),
+                count,
+                self.settings.k,
+            )
+            for count in counts
+        ]
+
+    def _references(self) -> dict[str, str]:
+        """A child of one parent is compared with what its parent is compared with."""
+        found: dict[str, str] = {}
+        for one in self.catalogue.values():
+            origin = one
+            while len(origin.parents) == 1 and origin.parents[0] in self.catalogue:
+                origin = self.catalogue[origin.parents[0]]
+            if origin.text in self._by_text:
+                found[one.id] = self._by_text[origin.text]
+        return found
+
+    def _finals(self, explored: Sequence[Explored]) -> tuple[list[Ask], list[_Chosen]]:
+        """Who is confirmed, chosen before a fresh draw: what to run, and what was promised."""
+        chosen = [
+            _Chosen(one, rank, parent.candidate, parent.score)
+            for one in explored
+            for rank, parent in enumerate(one.ranking[: self._places(one.strategy)], start=1)
+        ]
+        mine = _unique(one.candidate for one in chosen if one.explored.strategy == SEARCH)
+        others = _unique(one.candidate for one in chosen if one.explored.strategy != SEARCH)
+        others = tuple(one for one in others if one not in mine)
+        k, fresh = self.settings.budget, self.settings.fresh
+        asks = [Ask(mine, fresh, (0.0, k, INF))]
+        if others:
+            asks.append(Ask(others, fresh, (k,)))
+        asks.append(Ask(self.pools.heldout, self.settings.heldout_draws, (k,)))
+        return asks, chosen
+
+    def _places(self, strategy: str) -> int:
+        return self.settings.finalists if strategy == SEARCH else 1
+
+    def _found(
+        self,
+        explored: tuple[Explored, ...],
+        chosen: Sequence[_Chosen],
+        recorder: Recorder,
+        fresh: Recorder,
+    ) -> Found:
+        settings, k = self.settings, self.settings.budget
+        looked = {name for one in explored for name in one.draws} | {
+            one.id for one in self.pools.heldout
+        }
+        level = Bonferroni(settings.delta, len(looked))
+        judged = [one.judged(fresh.book, settings, level) for one in chosen]
+        finalists = tuple(one for one in judged if one.strategy == SEARCH)
+        controls = tuple(one for one in judged if one.strategy != SEARCH)
+        groups = [fresh.book.rows(one.id, k, settings.heldout_draws) for one in self.pools.heldout]
+        rows = recorder.book.all(k), fresh.book.all(k)
+        bad = [
+            violation
+            for one, found in zip((recorder, fresh), rows, strict=True)
+            for violation in violations_of(one.path, one.identity, found)
+        ]
+        return Found(
+            path=self.path,
+            settings=settings,
+            pools=self.pools,
+            explored=explored,
+            finalists=finalists,
+            controls=controls,
+            comparisons=tuple(self._compared(judged, fresh.book)),
+            heldout=held_out(groups, finalists, settings.delta),
+            looked=len(looked),
+            trajectories=sum(map(len, rows)),
+            violating=len({violation.worst.key.prompt for violation in bad}),
+            outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
+            counterexamples=self._bundles(bad),
+            batch_free=self.bench.batch_free,
+        )
+
+    def _compared(self, judged: Sequence[Finalist], book: Book) -> list[Comparison]:
+        """First finalists of every search seed, search against each control."""
+        values: dict[str, list[float]] = {who: [] for who in STRATEGIES}
+        for one in judged:
+            if one.rank == 1:
+                rows = book.rows(one.candidate.id, self.settings.budget, self.settings.fresh)
+                values[one.strategy] += utilisations_of(rows)
+        controls = {who: values[who] for who in STRATEGIES if who != SEARCH}
+        return compare(controls, values[SEARCH], self.settings.delta)
+
+    def _bundles(self, bad: Sequence[Violation]) -> tuple[Path, ...]:
+        """One per prompt, of the run in which it exceeds its budget most."""
+        worst: dict[str, Violation] = {}
+        for one in sorted(bad, key=lambda one: (-one.worst.excess, one.worst.key)):
+            worst.setdefault(one.worst.key.prompt, one)
+        into = self.path / "counterexamples"
+        return tuple(
+            write_bundle(into, one, self.catalogue.get(name))
+            for name, one in list(worst.items())[:MOST]
+        )
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A finalist before it is confirmed."""
+
+    explored: Explored
+    rank: int
+    candidate: Candidate
+    promised: float
+
+    def judged(self, book: Book, settings: SearchSettings, level: Bonferroni) -> Finalist:
+        name = self.candidate.id
+        return confirmed(
+            (self.explored.strategy, self.explored.seed, self.rank),
+            self.candidate,
+            (self.promised, self.explored.draws[name]),
+            book.rows(name, settings.budget, settings.fresh),
+            book.rows(name, INF, settings.fresh),
+            level,
+        )
+
+
+def _unique(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+    return tuple(dict.fromkeys(candidates))
