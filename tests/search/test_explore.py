@@ -110,12 +110,12 @@ def test_search_and_controls_have_equal_trajectories_and_one_start() -> None:
 
 
 def test_feedback_pays_where_there_is_something_to_find() -> None:
-    # No chance here: draws are functions of ids. Six search seeds, the truth is known.
+    # No chance here: draws are functions of ids. Four search seeds, the truth is known.
     def best(strategy: str, seed: int) -> float:
         return truth(search(strategy, seed).ranking[0].candidate.text)
 
-    wins = [best(SEARCH, s) - max(best(RANDOM, s), best(SEEDS, s)) for s in range(6)]
-    assert sum(gain > 0 for gain in wins) >= 4
+    wins = [best(SEARCH, s) - max(best(RANDOM, s), best(SEEDS, s)) for s in range(4)]
+    assert sum(gain > 0 for gain in wins) >= 3
     assert sum(wins) / len(wins) > 0.05
 
 

@@ -1,6 +1,6 @@
 """Stage 2: the search for prompts that drive spend to the budget.
 
-The parts are small and know no file and no model: numbers in, decisions out.
+The parts that decide are small and know no file and no model: numbers in, decisions out.
 
 * `candidate`: the nouns. A proposer is asked, and told through the parents it is given.
 * `propose`, `operators`: which prompts to try next; two controls that a search must beat.
@@ -13,6 +13,10 @@ The parts are small and know no file and no model: numbers in, decisions out.
   steer.
 * `paper_surrogate`, `paper_heads`: the paper's surrogate, which saturates; the only torch here.
 * `studies`: what both do where the truth is known.
+
+What runs them on a pair: `settings`, `book` (what is recorded), `explore` (one search as a function of
+it), `evaluate` (models and run directories), `confirm` (fresh draws), `bundle` (counterexamples),
+`run` (all in order), `result`.
 """
 
 from nafaudit.search.candidate import Candidate, Parent, Proposer

@@ -25,6 +25,7 @@ from nafaudit.search.confirm import (
     held_out,
     outcome_of,
 )
+from nafaudit.search.embeddings import sklearn
 from nafaudit.search.evaluate import (
     Ask,
     Bench,
@@ -88,7 +89,9 @@ def run_search(settings: SearchSettings, tell: Tell) -> Found:
         settings: What to search; checked before any model loads.
         tell: Called as trajectories end.
     """
-    mechanism_of(settings)  # a wrong name is said before a model loads
+    # A wrong name and a missing package are said before a model loads.
+    mechanism_of(settings)
+    sklearn("feature_extraction.text")
     prompts = seeds_of(settings)
     words = Words(settings)
     seeds = [Candidate(p.id, p.text, p.label) for p in prompts]

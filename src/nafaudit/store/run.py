@@ -147,9 +147,7 @@ class Run:
         """The workload."""
         path = self.path / "prompts.jsonl"
         with _as_written(path):
-            # A search appends prompts, so that a kill may leave a torn last line.
-            lines = path.read_bytes().split(b"\n")[:-1]
-            rows = [json.loads(line) for line in lines if line]
+            rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
             return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
     def sources(self) -> dict[str, Source]:
@@ -200,7 +198,7 @@ class RunWriter:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl", "prompts.jsonl"):
+        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl"):
             cut_torn_tail(run.path / name)
         entries = read_journal(run.path / "journal.jsonl")
         # Parts renamed but never journalled keep their names; they are not read.
@@ -235,9 +233,10 @@ class RunWriter:
                     f"{self.run.path} already has another prompt {item.prompt.id!r}; its records "
                     "cannot be told apart. Start a new run with another --out."
                 )
-        new = [item for item in prompts if item.prompt.id not in known]
+        new = {item.prompt.id: item for item in prompts if item.prompt.id not in known}
         if new:
-            append_line(self.run.path / "prompts.jsonl", _prompt_lines(new).rstrip("\n"))
+            path = self.run.path / "prompts.jsonl"
+            write_whole(path, path.read_bytes() + _prompt_lines(list(new.values())).encode())
         data, added = self.run.design, _extent_json(extent)
         if added not in data["extents"]:
             data["extents"].append(added)
