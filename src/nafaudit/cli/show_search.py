@@ -120,7 +120,8 @@ def _comparison(one: Comparison) -> str:
         "loses": f"the search LOSES to {one.control}",
         "not told apart": f"not shown that the search beats {one.control}",
     }[one.answer]
-    return f"{words}: {_points(one.difference)} ({_points(one.low)} to {_points(one.high)})"
+    limits = f"{_points(one.low)} to {_points(one.high)}"
+    return f"{words}:\n  {_points(one.difference)} (limits {limits})"
 
 
 def _points(value: float) -> str:

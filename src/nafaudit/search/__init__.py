@@ -14,9 +14,9 @@ The parts that decide are small and know no file and no model: numbers in, decis
 * `paper_surrogate`, `paper_heads`: the paper's surrogate, which saturates; the only torch here.
 * `studies`: what both do where the truth is known.
 
-What runs them on a pair: `settings`, `book` (what is recorded), `explore` (one search as a function of
-it), `evaluate` (models and run directories), `confirm` (fresh draws), `bundle` (counterexamples),
-`run` (all in order), `result`.
+What runs them on a pair: `settings`, `book` (what is recorded), `explore` (one search as a function
+of it), `evaluate` (models and run directories), `confirm` (fresh draws), `bundle`
+(counterexamples), `run` (all in order), `result`.
 """
 
 from nafaudit.search.candidate import Candidate, Parent, Proposer
