@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -133,6 +134,29 @@ def test_serving_too_much_is_a_violation(run: Path, tmp_path: Path) -> None:
     assert found["witness"]["prompt"] == key.prompt
 
 
+def test_a_removed_trajectory_is_missed(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "less")
+    journal = tmp_path / "less" / "journal.jsonl"
+    journal.write_text("\n".join(journal.read_text().splitlines()[:-1]) + "\n")
+    notes = verify_run(Run(tmp_path / "less"), VerifyOptions(scored=0, sample=1)).notes
+    assert any("of the 40 trajectories that were asked for are not recorded" in n for n in notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new"),
+    [("prompts.jsonl", "The baker", "The maker"), ("design.json", '"seed": 0', '"seed": 1')],
+)
+def test_an_edited_design_or_prompt_is_refused(
+    run: Path, tmp_path: Path, name: str, old: str, new: str
+) -> None:
+    shutil.copytree(run, tmp_path / "edited")
+    path = tmp_path / "edited" / name
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(StoreError, match=f"{name} is not what was written"):
+        verify_run(Run(tmp_path / "edited"), VerifyOptions())
+
+
 def test_a_cut_output_is_found(run: Path, tmp_path: Path) -> None:
     key = some_key(run)
 
@@ -183,6 +207,8 @@ def test_other_weights_are_refused(run: Path, tmp_path: Path, tiny_pair_paths: P
     shutil.copytree(run, copy)
     design = json.loads((copy / "design.json").read_text())
     design["identity"]["pair"]["risky"] = "0" * 64
+    text = json.dumps(design["identity"], sort_keys=True, separators=(",", ":"))
+    design["hash"] = hashlib.sha256(text.encode()).hexdigest()
     (copy / "design.json").write_text(json.dumps(design))
     with pytest.raises(InputError, match="weights changed"):
         verify_run(Run(copy), VerifyOptions())

@@ -18,6 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from nafaudit.audit.pairs import PAIRS, named_pair
+from nafaudit.audit.unaltered import missing, require_unaltered
 from nafaudit.checks.replayed import Comparison, Levels, deviations, levels
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import ALPHA, Scores
@@ -93,6 +94,7 @@ def verify_run(
         options: How much, and where the models are.
         report: Called with the trajectories done and to do.
     """
+    require_unaltered(run)
     promise = _promise(run, options)
     pair = _load(run, promise, options)
     start = time.monotonic()
@@ -267,7 +269,7 @@ class _Verifier:
         self.pair = pair
         self.promise = promise
         self.recorded = len(run.keys())
-        self.notes = list(promise.notes)
+        self.notes = [*promise.notes, *missing(run, self.recorded)]
         self.tokens = 0
         self._identity = run.design["identity"]
         self._prompts = {p.prompt.id: self._ids(p.prompt.text, p.tokens) for p in run.prompts()}

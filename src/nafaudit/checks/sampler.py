@@ -44,6 +44,8 @@ ALPHA = 1e-3
 BINS = 20
 # Bets of the shared-noise test; |z z'| <= 3, so a bet below 1/3 cannot lose everything.
 _BETS = np.array([0.05, 0.15, 0.3])
+# Share of an e-process's stake that is on single trajectories.
+_ALONE = 0.2
 # A sum of fewer steps is not near its limiting law; a bin that expects fewer tokens neither.
 MIN_STEPS = 30
 _MIN_EXPECTED = 10.0
@@ -105,11 +107,20 @@ def _with_count(contrast: Array) -> Array:
 def likelihood_p(ratios: Array) -> Array:
     """1 over the largest value of the running e-process, trajectory by trajectory.
 
+    Most of the stake is on one alternative throughout: the product over trajectories. A share of
+    it is spread evenly over the trajectories, each a bet of its own, for a fault of very few of
+    them, which the product over all the sound ones would drown. Both are test martingales.
+
     Args:
         ratios: Sums of log q / p [..., trajectories, alternatives].
     """
-    paths = np.cumsum(ratios, axis=-2)
-    mixed = logsumexp(paths, axis=-1) - np.log(ratios.shape[-1])
+    count, bets = ratios.shape[-2:]
+    product = logsumexp(np.cumsum(ratios, axis=-2), axis=-1) - np.log(bets)
+    alone = np.logaddexp.accumulate(logsumexp(ratios, axis=-1) - np.log(bets), axis=-1)
+    with np.errstate(divide="ignore"):  # nothing is left to bet after the last one
+        unplayed = np.log(np.arange(count - 1, -1, -1.0))
+    single = np.logaddexp(alone, unplayed) - np.log(count)
+    mixed = np.logaddexp(product + np.log1p(-_ALONE), single + np.log(_ALONE))
     return np.asarray(np.exp(-np.maximum(mixed.max(axis=-1), 0.0)))
 
 
