@@ -200,6 +200,7 @@ def test_a_reader_hands_out_each_value_once() -> None:
         ({"heldout": 0}, "heldout must be at least 1"),
         ({"operators": ("splise",)}, "splice"),
         ({"protocol": "paper"}, "sound"),
+        ({"trajectories": 5}, "--draws"),
         ({"decoder": "a:B"}, "engine"),
         ({"shortest": 30, "longest": 20}, "window"),
     ],

@@ -80,6 +80,11 @@ class SearchSettings(Settings):
                 f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
                 "search each in its own run, for example --k 1."
             )
+        if self.trajectories != Settings.trajectories:
+            raise InputError(
+                f"a search shares its trajectories out itself, got trajectories = "
+                f"{self.trajectories}; set --draws (of a generation) and --fresh (of a finalist)."
+            )
         if self.protocol != "sound":
             raise InputError(
                 f"a search has the protocol sound, got {self.protocol!r}; leave it out."
