@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,8 @@ from unittest import mock
 
 import pytest
 
+from nafaudit.audit.unaltered import require_unaltered
+from nafaudit.core.errors import StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.search.result import search_json, write_result
@@ -116,6 +119,15 @@ def test_its_directories_are_ordinary_runs(place: Path, whole: dict[str, Any]) -
         assert call("check", part, "--json", cwd=place).returncode == 0
     done = call("verify", "whole/confirm", "--sample", 6, "--sampler", 0, "--quiet", cwd=place)
     assert done.returncode == 0, done.stdout
+
+
+def test_an_edited_candidate_is_refused(place: Path, whole: dict[str, Any]) -> None:
+    shutil.copytree(place / "whole" / "confirm", place / "edited")
+    path = place / "edited" / "prompts.jsonl"
+    path.write_text(path.read_text().replace('"label": "a"', '"label": "b"', 1))
+    with pytest.raises(StoreError, match=r"prompts\.jsonl is not what was written"):
+        require_unaltered(Run(place / "edited"))
+    require_unaltered(Run(place / "whole"))
 
 
 def fork_and_kill(settings: SearchSettings, moment: int) -> int:

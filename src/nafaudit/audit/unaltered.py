@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from nafaudit.core.errors import StoreError
 from nafaudit.store.run import Run
-from nafaudit.workload import workload_hash
+from nafaudit.workload import TokenizedPrompt, workload_hash
 
 
 def require_unaltered(run: Run) -> None:
@@ -21,8 +23,21 @@ def require_unaltered(run: Run) -> None:
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     if hashlib.sha256(text.encode()).hexdigest() != design["hash"]:
         raise _edited(run, "design.json")
-    if workload_hash(run.prompts()) != identity["workload"]:
+    if not _same_prompts(run.prompts(), design):
         raise _edited(run, "prompts.jsonl")
+
+
+def _same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) -> bool:
+    """A run's prompts are vouched for by its identity; a search's, which grow, by its extents."""
+    grown = [extent for extent in design["extents"] if "workload" in extent]
+    if not grown:
+        return workload_hash(prompts) == str(design["identity"]["workload"])
+    by_id = {item.prompt.id: item for item in prompts}
+    return all(
+        by_id.keys() >= set(extent["prompts"])
+        and workload_hash([by_id[name] for name in extent["prompts"]]) == extent["workload"]
+        for extent in grown
+    )
 
 
 def missing(run: Run, recorded: int) -> list[str]:

@@ -41,7 +41,7 @@ from nafaudit.store.files import (
     whole_lines,
     write_whole,
 )
-from nafaudit.workload import Prompt, Source, TokenizedPrompt
+from nafaudit.workload import Prompt, Source, TokenizedPrompt, workload_hash
 
 # What readers of a run look up in its design, its identity and its decoding.
 _DESIGN_KEYS = (
@@ -237,7 +237,8 @@ class RunWriter:
         if new:
             path = self.run.path / "prompts.jsonl"
             write_whole(path, path.read_bytes() + _prompt_lines(list(new.values())).encode())
-        data, added = self.run.design, _extent_json(extent)
+        # The identity cannot vouch for prompts that came later; each extent does for its own.
+        data, added = self.run.design, _extent_json(extent) | {"workload": workload_hash(prompts)}
         if added not in data["extents"]:
             data["extents"].append(added)
             _write_design(self.run.path, data)
