@@ -160,6 +160,21 @@ class _Imaginary:
         return [Output([1, 9], charge=np.array([1j, 2j]))]  # type: ignore[arg-type]
 
 
+class _MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [_MuteError(), ValueError("one\n" + "x" * 5000)])
+def test_a_message_is_one_short_line_whatever_it_is(error: Exception) -> None:
+    class Raises:
+        def decode(self, requests: Any) -> Any:
+            raise error
+
+    said = answer(Raises(), [vars(REQUEST)])["fault"]
+    assert said["name"] == "raised" and len(said["text"]) < 500 and "\n" not in said["text"]
+
+
 def test_an_answer_without_end_or_beyond_json_is_theirs_too() -> None:
     assert len(answer(_Endless(), [vars(REQUEST)])["outputs"]) == 2
     said = answer(_Imaginary(), [vars(REQUEST)])["fault"]

@@ -18,6 +18,7 @@ from nafaudit.mechanisms.protocols import Served
 from tests.mechanisms.test_shadow import random_laws
 
 Sampler = Callable[[Served, Tensor, Tensor], Tensor]
+STOPS = (7, 11)
 FIELDS = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")
 
 
@@ -42,7 +43,8 @@ class World:
         law = served.law if sampler is None else sampler(served, safe, risky)
         noise = torch.from_numpy(self.draw.gumbel(size=tuple(law.shape)))
         token = (law + noise).argmax(dim=-1).numpy()
-        flat = step_scores(served.law, safe, risky, served.theta, token, self.draw.random(rows))
+        own = self.draw.random(rows)
+        flat = step_scores(served.law, safe, risky, served.theta, token, own, STOPS)
         shape = (audits, n, steps)
         parts = {f: getattr(flat, f) for f in FIELDS}
         return Scores(**{f: x.reshape(*shape, *x.shape[1:]) for f, x in parts.items()})
@@ -68,6 +70,12 @@ def partly_greedy(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
     return law.scatter(-1, best, (0.7 * served.law.gather(-1, best).exp() + 0.3).log())
 
 
+def eager_to_stop(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
+    law = served.law.clone()
+    law[:, list(STOPS)] += 1.5
+    return law.log_softmax(-1)
+
+
 def arithmetic(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
     weight = served.theta.unsqueeze(-1)
     return ((1 - weight) * safe.exp() + weight * risky.exp()).log()
@@ -88,7 +96,8 @@ def test_every_alternative_is_a_fair_bet() -> None:
     tilts = np.zeros((6, 4))
     for token in range(30):
         every = np.full(6, token)
-        scores = step_scores(served.law, safe, risky, served.theta, every, np.full(6, 0.5))
+        half = np.full(6, 0.5)
+        scores = step_scores(served.law, safe, risky, served.theta, every, half, STOPS)
         mass = np.exp(served.law[:, token].numpy())
         means += np.where(mass[:, None] > 0, mass[:, None] * np.exp(scores.ratios), 0)
         tilts += np.where(mass[:, None] > 0, mass[:, None] * np.exp(scores.tilts), 0)
@@ -136,6 +145,7 @@ def test_the_level_holds_far_out(sharp: float) -> None:
         (tempered(1.3), "surprisal", 20),
         (top_p(0.9), "likelihood", 20),
         (partly_greedy, "likelihood", 20),
+        (eager_to_stop, "likelihood", 20),
         (arithmetic, "likelihood", 120),
     ],
 )

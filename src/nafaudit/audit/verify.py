@@ -397,7 +397,8 @@ class _Verifier:
         # Numbers of the auditor's own: another purpose, so other draws than the run's.
         stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
         own = uniforms(words(stream, 0, len(tokens)))[part]
-        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own)
+        stops = self.pair.vocabulary.stops
+        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own, stops)
         self._blocks.setdefault(key, []).append(scores)
 
 

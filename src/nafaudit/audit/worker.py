@@ -31,6 +31,7 @@ from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Reques
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
 
 _PR_SET_PDEATHSIG = 1
+_LONGEST = 400
 _OWN = str(Path(__file__).resolve().parents[1])
 
 
@@ -127,8 +128,8 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
     except LawError as error:  # a rule served what is not a law
         return {"fault": {"name": "law", "text": str(error)}}
     except (Exception, SystemExit) as error:  # whatever their code raises is theirs
-        where = _their_line(error)
-        return {"fault": {"name": "raised", "text": f"{type(error).__name__}: {error}{where}"}}
+        text = f"{type(error).__name__}: {_message(error)}{_their_line(error)}"
+        return {"fault": {"name": "raised", "text": text}}
     try:
         said = {"outputs": [plain(output) for output in outputs]}
         json.dumps(said)
@@ -165,6 +166,15 @@ def _listed(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float):
         return value
     raise TypeError(f"a {type(value).__name__} is neither a number nor a list of them")
+
+
+def _message(error: BaseException) -> str:
+    """What an exception says, on one line; saying it is their code too."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        return "its message cannot be read"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
 
 
 def _their_line(error: BaseException) -> str:

@@ -11,7 +11,7 @@ stake and not all of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,12 +43,14 @@ class Step:
         safe: Log-law of the safe model.
         risky: Log-law of the risky model.
         theta: Weight of the risky law; NaN for rules without one.
+        stops: Ids that end an output; none if they are not known.
     """
 
     law: Tensor
     safe: Tensor
     risky: Tensor
     theta: Tensor
+    stops: Tensor
 
     @cached_property
     def mass(self) -> Tensor:
@@ -167,6 +169,16 @@ def _uniform(step: Step, token: Tensor) -> Tensor:
     return -torch.log(allowed.to(step.law.dtype)) - _at(step.law, token)
 
 
+def _stopping(factor: float) -> Alternative:
+    def ratio(step: Step, token: Tensor) -> Tensor:
+        # Only the stop tokens' mass is moved, by this factor; the rest keeps its proportions.
+        ending = step.mass[:, step.stops].sum(dim=-1)
+        stopped = torch.isin(token.squeeze(-1), step.stops)
+        return math.log(factor) * stopped.to(ending.dtype) - torch.log1p((factor - 1) * ending)
+
+    return ratio
+
+
 ALTERNATIVES: dict[str, Alternative] = {
     "safe": _safe,
     "risky": _risky,
@@ -188,6 +200,8 @@ ALTERNATIVES: dict[str, Alternative] = {
     "5 % greedy": _partly(0.05, _greedy),
     "30 % greedy": _partly(0.3, _greedy),
     "5 % uniform": _partly(0.05, _uniform),
+    "3 x stop": _stopping(3.0),
+    "stop / 3": _stopping(1 / 3),
 }
 # Weights of the gain in the laws that bet on L - Z; -1 would be the safe law itself.
 TILTS = (-0.4, -0.1, 0.1, 0.4)
@@ -200,6 +214,7 @@ def step_scores(
     theta: Tensor,
     token: NDArray[np.integer],
     uniform: NDArray[np.float64],
+    stops: Collection[int] = (),
 ) -> Scores:
     """Scores a block of steps, one row each.
 
@@ -210,11 +225,13 @@ def step_scores(
         theta: Weights [steps]; NaN for rules without one.
         token: The tokens that were written [steps].
         uniform: The auditor's own uniform numbers [steps], for the PIT.
+        stops: Ids that end an output; without them nothing is bet on these.
     """
     drawn = torch.from_numpy(np.array(token, np.int64)).to(law.device).unsqueeze(-1)
     logp = _at(law, drawn)
     kind = torch.float64 if law.shape[-1] <= _DOUBLE_UPTO else torch.float32
-    step = Step(law.to(kind), safe.to(kind), risky.to(kind), theta.to(kind))
+    ends = torch.tensor(sorted(stops), dtype=torch.long, device=law.device)
+    step = Step(law.to(kind), safe.to(kind), risky.to(kind), theta.to(kind), ends)
     ratios = [_kept(alternative(step, drawn)) for alternative in ALTERNATIVES.values()]
     tilts = [_kept(_tilted(step, step.gain, weight, drawn)) for weight in TILTS]
     surprise = torch.where(step.mass > 0, -step.law, 0.0)

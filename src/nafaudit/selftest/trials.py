@@ -201,7 +201,8 @@ def _replay(trials: Trials, bench: Bench) -> None:
         stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
         own = uniforms(words(stream, 0, len(tokens)))
         part = slice(first, first + len(safe))
-        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own[part])
+        drawn = (tokens[part], own[part], bench.stops)
+        scores = step_scores(served.law, safe, risky, served.theta, *drawn)
         blocks.setdefault(key, []).append(scores)
 
     written = [
