@@ -16,17 +16,18 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.run import Run
 
-Edit = Callable[[Trajectory], Trajectory]
+Edit = Callable[[Trajectory], Trajectory | None]
 
 
 def forge(source: Path, target: Path, key: Key, edit: Edit) -> Path:
-    """Copies a run and rewrites one trajectory of it."""
+    """Copies a run and rewrites one trajectory of it; leaves it out if the edit gives None."""
     shutil.copytree(source, target)
     journal = []
     for entry in Run(target).journal():
         path = target / "parts" / entry["part"]
         records = list(parts.decode(path.read_bytes()))
-        content = parts.encode([edit(t) if t.key == key else t for t in records])
+        edited = [edit(t) if t.key == key else t for t in records]
+        content = parts.encode([t for t in edited if t is not None])
         path.write_bytes(content)
         journal.append(entry | {"sha256": hashlib.sha256(content).hexdigest()})
     lines = "".join(json.dumps(entry) + "\n" for entry in journal)

@@ -135,11 +135,9 @@ def test_serving_too_much_is_a_violation(run: Path, tmp_path: Path) -> None:
 
 
 def test_a_removed_trajectory_is_missed(run: Path, tmp_path: Path) -> None:
-    shutil.copytree(run, tmp_path / "less")
-    journal = tmp_path / "less" / "journal.jsonl"
-    journal.write_text("\n".join(journal.read_text().splitlines()[:-1]) + "\n")
-    notes = verify_run(Run(tmp_path / "less"), VerifyOptions(scored=0, sample=1)).notes
-    assert any("of the 40 trajectories that were asked for are not recorded" in n for n in notes)
+    less = forge(run, tmp_path / "less", some_key(run), lambda _: None)
+    notes = verify_run(Run(less), VerifyOptions(scored=0, sample=1)).notes
+    assert "1 of the 40 trajectories that were asked for are not recorded" in notes
 
 
 @pytest.mark.parametrize(
