@@ -7,7 +7,15 @@ import pytest
 from scipy import stats
 
 from nafaudit.checks import sampler
-from nafaudit.checks.sampler import BINS, SHARES, contrast_p, likelihood_p, pit_p, repeats
+from nafaudit.checks.sampler import (
+    BINS,
+    SHARES,
+    contrast_p,
+    likelihood_p,
+    pit_p,
+    repeats,
+    some_outputs_p,
+)
 
 
 def test_the_level_is_spent_once() -> None:
@@ -16,28 +24,27 @@ def test_the_level_is_spent_once() -> None:
 
 def test_an_e_process_is_judged_by_its_largest_mean() -> None:
     steps = np.log([[2.0, 1.0], [3.0, 0.1], [0.01, 1.0]])
-    # After two of three trajectories: the products, and each alone, the third not yet played.
-    largest = 0.8 * (6 + 0.1) / 2 + 0.2 * (1.5 + 1.55 + 1) / 3
-    assert likelihood_p(steps) == pytest.approx(1 / largest)
+    assert likelihood_p(steps) == pytest.approx(1 / ((6 + 0.1) / 2))
     assert likelihood_p(-np.abs(steps)) == 1.0
 
 
 def test_one_faulty_trajectory_of_many_is_not_drowned_by_the_sound_ones() -> None:
     sound = np.full((60, 2), -3.0)
-    assert likelihood_p(sound) == 1.0
+    assert some_outputs_p(sound) == 1.0
     for at in (0, 30, 59):
         faulty = sound.copy()
         faulty[at, 1] = 30.0
-        assert likelihood_p(faulty) < 1e-9
+        assert some_outputs_p(faulty) < 1e-9
 
 
 def test_an_e_process_keeps_its_level() -> None:
     """Gaussian steps against shifted means; Ville's bound is 0.05 of 4,000 audits of 20."""
     draw = np.random.default_rng(3)
     x, shifts = draw.normal(size=(4000, 20, 1)), np.array([-1.0, 0.3, 2.0])
-    alarms = int((likelihood_p(x * shifts - shifts**2 / 2) <= 0.05).sum())
-    # Flakiness budget: none, the seed is fixed; above 250 with probability 3e-4 at most.
-    assert 0 < alarms <= 250
+    for process in (likelihood_p, some_outputs_p):
+        alarms = int((process(x * shifts - shifts**2 / 2) <= 0.05).sum())
+        # Flakiness budget: none, the seed is fixed; above 250 with probability 3e-4 at most.
+        assert 0 < alarms <= 250
 
 
 def test_contrasts_have_the_tails_of_skewed_sums() -> None:
@@ -83,3 +90,32 @@ def test_shared_noise_is_seen_and_independence_is_not() -> None:
     assert (sampler.shared_noise_p(free) <= 0.05).sum() <= 40
     common = draw.random((50, 1, 30)) + draw.normal(0, 0.05, (50, 12, 30))
     assert (sampler.shared_noise_p(np.clip(common, 0, 1)) <= 1e-4).all()
+
+
+def test_bets_on_some_steps_and_some_outputs_are_fair() -> None:
+    draw = np.random.default_rng(11)
+    # Log-ratios of a fair bet: normal with mean -s^2 / 2, so that exp has mean 1.
+    ratios = draw.normal(-0.18, 0.6, (2000, 8, 12, 3))
+    # Flakiness budget: none, the seed is fixed; 2000 audits at level 0.05 give at most 100 alarms
+    # in the mean, and more than 150 with probability 1e-6.
+    assert (sampler.some_steps_p(ratios.sum(axis=1)) <= 0.05).sum() <= 150
+    assert (sampler.some_outputs_p(ratios.sum(axis=2)) <= 0.05).sum() <= 150
+
+
+def test_a_bet_on_some_steps_is_the_mean_over_stretches() -> None:
+    # Three steps, one alternative: stretches of 1, 2 and 4 steps, each length a third.
+    places = np.log([[1.0], [8.0], [0.5]])
+    by_length = [(1 + 8 + 0.5) / 3, (8 + 0.5) / 2, 4.0]
+    assert sampler.some_steps_p(places) == pytest.approx(1 / np.mean(by_length))
+    # Sixteen nats at one step of forty are seen although every other step speaks against it.
+    places = np.full((40, 5), -9.0)
+    places[7, 2] = 16.0
+    assert sampler.some_steps_p(places) < 1e-3
+    assert sampler.some_steps_p(np.minimum(places, 0.0)) == 1.0
+
+
+def test_one_output_of_many_is_enough() -> None:
+    ratios = np.full((60, 4), -30.0)
+    ratios[50] = 20.0
+    assert likelihood_p(ratios) == 1.0  # the others hide it
+    assert sampler.some_outputs_p(ratios) < 1e-4

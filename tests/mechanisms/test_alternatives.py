@@ -12,13 +12,12 @@ from nafaudit.checks.sampled import SamplerTests
 from nafaudit.checks.sampler import SHARES, Scores, alarms, p_values
 from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores
+from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Served
 from tests.mechanisms.test_shadow import random_laws
 
 Sampler = Callable[[Served, Tensor, Tensor], Tensor]
-STOPS = (7, 11)
 FIELDS = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")
 
 
@@ -44,7 +43,7 @@ class World:
         noise = torch.from_numpy(self.draw.gumbel(size=tuple(law.shape)))
         token = (law + noise).argmax(dim=-1).numpy()
         own = self.draw.random(rows)
-        flat = step_scores(served.law, safe, risky, served.theta, token, own, STOPS)
+        flat = step_scores(served.law, safe, risky, served.theta, token, own)
         shape = (audits, n, steps)
         parts = {f: getattr(flat, f) for f in FIELDS}
         return Scores(**{f: x.reshape(*shape, *x.shape[1:]) for f, x in parts.items()})
@@ -70,12 +69,6 @@ def partly_greedy(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
     return law.scatter(-1, best, (0.7 * served.law.gather(-1, best).exp() + 0.3).log())
 
 
-def eager_to_stop(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
-    law = served.law.clone()
-    law[:, list(STOPS)] += 1.5
-    return law.log_softmax(-1)
-
-
 def arithmetic(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
     weight = served.theta.unsqueeze(-1)
     return ((1 - weight) * safe.exp() + weight * risky.exp()).log()
@@ -96,8 +89,11 @@ def test_every_alternative_is_a_fair_bet() -> None:
     tilts = np.zeros((6, 4))
     for token in range(30):
         every = np.full(6, token)
-        half = np.full(6, 0.5)
-        scores = step_scores(served.law, safe, risky, served.theta, every, half, STOPS)
+        # Six outputs that differ in their last token: what is known before it is the same.
+        texts = [np.array([3, 7, 3, 9, 7, token]) for _ in range(6)]
+        each = [token_sets(served.law[i : i + 1], (7, 9, 3), texts[i], 5, {1, 4}) for i in range(6)]
+        sets = {name: torch.cat([one[name] for one in each]) for name in each[0]}
+        scores = step_scores(served.law, safe, risky, served.theta, every, np.full(6, 0.5), sets)
         mass = np.exp(served.law[:, token].numpy())
         means += np.where(mass[:, None] > 0, mass[:, None] * np.exp(scores.ratios), 0)
         tilts += np.where(mass[:, None] > 0, mass[:, None] * np.exp(scores.tilts), 0)
@@ -145,7 +141,6 @@ def test_the_level_holds_far_out(sharp: float) -> None:
         (tempered(1.3), "surprisal", 20),
         (top_p(0.9), "likelihood", 20),
         (partly_greedy, "likelihood", 20),
-        (eager_to_stop, "likelihood", 20),
         (arithmetic, "likelihood", 120),
     ],
 )
@@ -182,3 +177,14 @@ def test_findings_name_the_test_the_level_and_a_step() -> None:
     assert copied.witness.key.trajectory == 18
     empty = SamplerTests(list(ALTERNATIVES)).findings()
     assert {f.verdict for f in empty} == {Answer.UNKNOWN}
+
+
+def test_sets_of_tokens_are_those_before_the_draw() -> None:
+    law = torch.tensor([[0.1, 0.2, 0.3, 0.4]] * 3, dtype=torch.float64).log()
+    found = token_sets(law, (3, 1), np.array([3, 1, 0]), 0, {0})
+    # Before the three draws the text is 31, 313, 3131.
+    assert np.allclose(found["seen"], [[0.6, 1], [0.6, 1], [0.6, 0]])
+    assert np.allclose(found["pair"], [[0.0, 0], [0.2, 1], [0.4, 0]])
+    assert np.allclose(found["stop"], [[0.1, 0], [0.1, 0], [0.1, 1]])
+    later = token_sets(law[1:], (3, 1), np.array([3, 1, 0]), 1, {0})
+    assert all(torch.equal(later[name], found[name][1:]) for name in found)

@@ -35,7 +35,7 @@ from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Written, replay_written
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores
+from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import recorded_mechanism
@@ -398,7 +398,8 @@ class _Verifier:
         stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
         own = uniforms(words(stream, 0, len(tokens)))[part]
         stops = self.pair.vocabulary.stops
-        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own, stops)
+        sets = token_sets(served.law, self._written[key].prompt, tokens, first, stops)
+        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own, sets)
         self._blocks.setdefault(key, []).append(scores)
 
 

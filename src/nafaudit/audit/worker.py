@@ -162,6 +162,8 @@ def _listed(value: Any) -> Any:
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple):
+        if all(type(entry) in (int, float) for entry in value):
+            return list(value)
         return [_listed(entry) for entry in value]
     if value is None or isinstance(value, bool | int | float):
         return value

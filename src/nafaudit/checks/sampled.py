@@ -24,6 +24,8 @@ from nafaudit.core.trajectory import Key
 
 _MEANING = {
     "likelihood": "another law explains the tokens better than the replayed one",
+    "some-steps": "another law explains the tokens of some steps better than the replayed one",
+    "some-outputs": "another law explains some of the outputs better than the replayed one",
     "surprisal": "tokens are more or less likely than draws from the replayed law",
     "rank-pit": "ranks of the tokens are not those of draws from the replayed law",
     "gain": "L - Z is not what draws from the replayed law give",
@@ -103,9 +105,13 @@ def _where(name: str, keys: list[Key], scores: Scores, repeat: Repeat) -> Witnes
     """The step that weighs most in a test that fired."""
     if name == "repeats":
         return Witness(keys[repeat.second], 0)
-    if name in ("likelihood", "gain-cgf"):
-        table = scores.ratios if name == "likelihood" else scores.tilts
-        weight = table[..., int(np.argmax(table.sum(axis=(0, 1))))]
+    if name == "some-steps":
+        row, step = np.unravel_index(int(np.argmax(_peak(scores.ratios))), scores.pit.shape)
+        return Witness(keys[int(row)], int(step))
+    if name in ("likelihood", "some-outputs", "gain-cgf"):
+        table = scores.tilts if name == "gain-cgf" else scores.ratios
+        total = table.sum(axis=1).max(axis=0) if name == "some-outputs" else table.sum(axis=(0, 1))
+        weight = table[..., int(np.argmax(total))]
     elif name in ("surprisal", "gain"):
         values = (scores.surprisal if name == "surprisal" else scores.gain)[..., 0]
         weight = values * np.sign(values.sum())
@@ -113,6 +119,14 @@ def _where(name: str, keys: list[Key], scores: Scores, repeat: Repeat) -> Witnes
         weight = np.abs(np.nan_to_num(scores.pit, nan=0.5) - 0.5)
     row, step = np.unravel_index(int(np.argmax(weight)), weight.shape)
     return Witness(keys[int(row)], int(step))
+
+
+def _peak(ratios: Array) -> Array:
+    """The bets of the step and alternative that weigh most over all outputs; -inf elsewhere."""
+    step, best = np.unravel_index(int(np.argmax(ratios.sum(axis=0))), ratios.shape[1:])
+    found = np.full(ratios.shape[:2], -np.inf)
+    found[:, step] = ratios[:, step, best]
+    return found
 
 
 def _padded(each: Sequence[Scores]) -> Scores:

@@ -6,6 +6,8 @@ a few numbers (`Scores`), each of known law if the token was drawn from the repl
 
 - ratios: log q(y) / p(y) for a family of alternatives q. Their products are test martingales
   (Ville: the running mean over alternatives reaches 1/alpha with probability at most alpha);
+  The same bets are also placed on one stretch of steps of every trajectory, and on a few whole
+  trajectories, for samplers that are sound elsewhere;
 - surprisal and gain (log p / p_safe), clipped and centred, with exact variance and skewness;
 - the rank-PIT, which is uniform.
 
@@ -32,11 +34,13 @@ Array = NDArray[np.float64]
 
 # How the level of a battery is split; the shares add up to 1.
 SHARES: Mapping[str, float] = {
-    "likelihood": 0.30,
+    "likelihood": 0.25,
+    "some-steps": 0.05,
+    "some-outputs": 0.05,
     "surprisal": 0.25,
-    "rank-pit": 0.10,
+    "rank-pit": 0.08,
     "gain": 0.10,
-    "gain-cgf": 0.10,
+    "gain-cgf": 0.07,
     "repeats": 0.10,
     "shared-noise": 0.05,
 }
@@ -44,8 +48,8 @@ ALPHA = 1e-3
 BINS = 20
 # Bets of the shared-noise test; |z z'| <= 3, so a bet below 1/3 cannot lose everything.
 _BETS = np.array([0.05, 0.15, 0.3])
-# Share of an e-process's stake that is on single trajectories.
-_ALONE = 0.2
+# Shares of outputs that the bet on a few of them thinks are drawn otherwise.
+_SOME = np.array([0.01, 0.05, 0.2])
 # A sum of fewer steps is not near its limiting law; a bin that expects fewer tokens neither.
 MIN_STEPS = 30
 _MIN_EXPECTED = 10.0
@@ -80,6 +84,7 @@ class Scores:
         counts = np.stack([(bins == b).sum(axis=-1) for b in range(BINS)], axis=-1)
         return Sums(
             self.ratios.sum(axis=-2),
+            self.ratios.sum(axis=-3),
             self.tilts.sum(axis=-2),
             _with_count(self.surprisal),
             _with_count(self.gain),
@@ -89,9 +94,13 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """`Scores`, added up over the steps of each trajectory; [..., trajectories, numbers]."""
+    """`Scores`, added up over the steps of each trajectory; [..., trajectories, numbers].
+
+    But for `places`: ratios added up over trajectories, step by step; [..., steps, numbers].
+    """
 
     ratios: Array
+    places: Array
     tilts: Array
     surprisal: Array
     gain: Array
@@ -107,20 +116,57 @@ def _with_count(contrast: Array) -> Array:
 def likelihood_p(ratios: Array) -> Array:
     """1 over the largest value of the running e-process, trajectory by trajectory.
 
-    Most of the stake is on one alternative throughout: the product over trajectories. A share of
-    it is spread evenly over the trajectories, each a bet of its own, for a fault of very few of
-    them, which the product over all the sound ones would drown. Both are test martingales.
+    Args:
+        ratios: Sums of log q / p [..., trajectories, alternatives].
+    """
+    paths = np.cumsum(ratios, axis=-2)
+    mixed = logsumexp(paths, axis=-1) - np.log(ratios.shape[-1])
+    return np.asarray(np.exp(-np.maximum(mixed.max(axis=-1), 0.0)))
+
+
+def some_steps_p(places: Array) -> Array:
+    """1 over the mean bet that one stretch of steps, the same in all outputs, is drawn otherwise.
+
+    Stretches are the dyadic ones: halves, quarters, ... down to single steps. Each length gets an
+    equal part of the stake, and within it each stretch and each alternative.
+
+    Args:
+        places: Sums of log q / p over trajectories [..., steps, alternatives].
+    """
+    bets = []
+    while True:
+        bets.append(logsumexp(places, axis=(-2, -1)) - np.log(places.shape[-1] * _steps(places)))
+        if _steps(places) == 1:
+            break
+        places = _halved(places)
+    mixed = logsumexp(np.stack(bets), axis=0) - np.log(len(bets))
+    return np.asarray(np.exp(-np.maximum(mixed, 0.0)))
+
+
+def _steps(places: Array) -> int:
+    return int(places.shape[-2])
+
+
+def _halved(places: Array) -> Array:
+    """Neighbouring stretches, joined two by two; one may be left over."""
+    even, odd = places[..., 0::2, :], places[..., 1::2, :]
+    joined = even.copy()
+    joined[..., : _steps(odd), :] += odd
+    return np.asarray(joined)
+
+
+def some_outputs_p(ratios: Array) -> Array:
+    """1 over the largest value of a running bet that a few outputs are drawn otherwise.
+
+    Each trajectory is a bet of its own: one share of it on the mean over the alternatives, the
+    rest kept. So an output that is drawn from elsewhere counts however many are not.
 
     Args:
         ratios: Sums of log q / p [..., trajectories, alternatives].
     """
-    count, bets = ratios.shape[-2:]
-    product = logsumexp(np.cumsum(ratios, axis=-2), axis=-1) - np.log(bets)
-    alone = np.logaddexp.accumulate(logsumexp(ratios, axis=-1) - np.log(bets), axis=-1)
-    with np.errstate(divide="ignore"):  # nothing is left to bet after the last one
-        unplayed = np.log(np.arange(count - 1, -1, -1.0))
-    single = np.logaddexp(alone, unplayed) - np.log(count)
-    mixed = np.logaddexp(product + np.log1p(-_ALONE), single + np.log(_ALONE))
+    each = logsumexp(ratios, axis=-1) - np.log(ratios.shape[-1])
+    paths = np.logaddexp(np.log1p(-_SOME), np.log(_SOME) + each[..., None]).cumsum(axis=-2)
+    mixed = logsumexp(paths, axis=-1) - np.log(_SOME.size)
     return np.asarray(np.exp(-np.maximum(mixed.max(axis=-1), 0.0)))
 
 
@@ -248,6 +294,8 @@ def p_values(sums: Sums, pit: Array) -> dict[str, Array]:
     """
     return {
         "likelihood": likelihood_p(sums.ratios),
+        "some-steps": some_steps_p(sums.places),
+        "some-outputs": some_outputs_p(sums.ratios),
         "surprisal": contrast_p(sums.surprisal),
         "rank-pit": pit_p(sums.counts),
         "gain": contrast_p(sums.gain),

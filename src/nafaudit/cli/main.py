@@ -23,6 +23,7 @@ from nafaudit.cli import (
     report,
     run,
     search,
+    selftest,
     verify,
 )
 from nafaudit.core.errors import NafauditError
@@ -58,6 +59,7 @@ app.command("plan")(plan.plan)
 app.command("import")(import_.import_)
 app.command("export")(export.export)
 app.command("conform")(conform.conform)
+app.command("selftest")(selftest.selftest)
 app.command("mechanisms")(mechanisms.mechanisms)
 app.command("paper")(paper.paper)
 app.command("checklist")(checklist.checklist)

@@ -4,14 +4,18 @@ Each alternative is a law q made from the served law p, the two models' laws and
 before the token is seen; `step_scores` turns a block of replayed steps into the numbers that
 `nafaudit.checks.sampler` adds up. A new alternative is an entry of `ALTERNATIVES`.
 
+Some alternatives favour or avoid a set of tokens that is known before the draw: those that the
+text has already, those that would repeat a pair, and stop tokens (`token_sets`).
+
 Every q is mixed with a little of p, so that one token which q forbids costs a bet most of its
 stake and not all of it.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -34,6 +38,60 @@ _SHARPEST = 0.99
 _DOUBLE_UPTO = 1024
 
 
+# By name of the set: its mass in the served law, and 1 if the drawn token is in it [steps, 2].
+TokenSets = Mapping[str, Tensor]
+SET_NAMES = ("stop", "seen", "pair")
+
+
+def token_sets(
+    law: Tensor,
+    prompt: Sequence[int],
+    written: NDArray[np.integer],
+    first: int,
+    stops: Collection[int],
+) -> TokenSets:
+    """Tokens that are special at consecutive steps of one output, known before the draw.
+
+    Stop tokens; tokens that prompt and output have already; tokens that would repeat a pair.
+
+    Args:
+        law: Served log-laws [steps, vocabulary].
+        prompt: Token ids of the prompt.
+        written: All token ids of the output.
+        first: Number of the first step.
+        stops: Ids that end an output.
+    """
+    last = first + len(law)
+    text = np.concatenate([np.asarray(prompt, np.int64), np.asarray(written[:last], np.int64)])
+    at = np.arange(first, last) + len(prompt)
+    ids, place, which = np.unique(text, return_index=True, return_inverse=True)
+    values = law.cpu().numpy()
+    seen = np.where(place[None, :] < at[:, None], np.exp(values[:, ids]), 0.0).sum(axis=-1)
+    ending = np.array(sorted(stops), np.int64)
+    found = {
+        "stop": [np.exp(values[:, ending]).sum(axis=-1), np.isin(text[at], ending)],
+        "seen": [seen, place[which[at]] < at],
+        "pair": _repeated_pairs(values, text.tolist(), at[0]),
+    }
+    return {name: torch.from_numpy(np.stack(x, axis=-1)).to(law) for name, x in found.items()}
+
+
+def _repeated_pairs(
+    values: NDArray[np.floating], text: Sequence[int], begin: int
+) -> list[NDArray[np.float64]]:
+    """Mass of the tokens that followed the last one before, and whether one of them was drawn."""
+    after: dict[int, set[int]] = {}
+    for one, other in itertools.pairwise(text[:begin]):
+        after.setdefault(one, set()).add(other)
+    rows = []
+    for row, token in enumerate(text[begin:]):
+        known = after.setdefault(text[begin + row - 1], set())
+        mass = math.fsum(math.exp(values[row, one]) for one in known)
+        rows.append((mass, float(token in known)))
+        known.add(token)
+    return list(np.array(rows, np.float64).T)
+
+
 @dataclass(frozen=True, eq=False)
 class Step:
     """A block of steps, before any token is looked at; one row each.
@@ -43,14 +101,14 @@ class Step:
         safe: Log-law of the safe model.
         risky: Log-law of the risky model.
         theta: Weight of the risky law; NaN for rules without one.
-        stops: Ids that end an output; none if they are not known.
+        sets: Tokens that are in a set known before the draw; None if nobody looked.
     """
 
     law: Tensor
     safe: Tensor
     risky: Tensor
     theta: Tensor
-    stops: Tensor
+    sets: TokenSets | None = None
 
     @cached_property
     def mass(self) -> Tensor:
@@ -128,6 +186,17 @@ def _top_p(share: float) -> Alternative:
     return ratio
 
 
+def _above(floor: float) -> Alternative:
+    def ratio(step: Step, token: Tensor) -> Tensor:
+        # A law without any token above the floor stays as it is.
+        kept = torch.where(step.mass >= floor, step.mass, 0.0).sum(dim=-1)
+        inside = _at(step.mass, token) >= floor
+        cut = torch.where(inside, -torch.log(kept), -math.inf)
+        return torch.where(kept > 0, cut, 0.0)
+
+    return ratio
+
+
 def _reweighted(shift: float) -> Alternative:
     def ratio(step: Step, token: Tensor) -> Tensor:
         theta = torch.nan_to_num(step.theta, nan=0.0)
@@ -142,6 +211,18 @@ def _arithmetic(step: Step, token: Tensor) -> Tensor:
     mixed = (1 - weight) * torch.exp(_at(step.safe, token))
     mixed += weight * torch.exp(_at(step.risky, token))
     return torch.log(mixed) - _at(step.law, token)
+
+
+def _favours(name: str, weight: float) -> Alternative:
+    """Q ~ p exp(weight) on a set of tokens, p elsewhere."""
+
+    def ratio(step: Step, token: Tensor) -> Tensor:
+        if step.sets is None:
+            return torch.zeros(len(token), dtype=step.law.dtype, device=step.law.device)
+        mass, hit = step.sets[name].to(step.law).unbind(-1)
+        return weight * hit - torch.log1p(mass.clamp(0, 1) * math.expm1(weight))
+
+    return ratio
 
 
 def _partly(share: float, other: Alternative) -> Alternative:
@@ -169,16 +250,6 @@ def _uniform(step: Step, token: Tensor) -> Tensor:
     return -torch.log(allowed.to(step.law.dtype)) - _at(step.law, token)
 
 
-def _stopping(factor: float) -> Alternative:
-    def ratio(step: Step, token: Tensor) -> Tensor:
-        # Only the stop tokens' mass is moved, by this factor; the rest keeps its proportions.
-        ending = step.mass[:, step.stops].sum(dim=-1)
-        stopped = torch.isin(token.squeeze(-1), step.stops)
-        return math.log(factor) * stopped.to(ending.dtype) - torch.log1p((factor - 1) * ending)
-
-    return ratio
-
-
 ALTERNATIVES: dict[str, Alternative] = {
     "safe": _safe,
     "risky": _risky,
@@ -191,8 +262,13 @@ ALTERNATIVES: dict[str, Alternative] = {
     "temperature 1.3": _tempered(1.3),
     "top 10": _top_k(10),
     "top 50": _top_k(50),
+    "top 200": _top_k(200),
+    "top 80 %": _top_p(0.8),
     "top 90 %": _top_p(0.9),
     "top 95 %": _top_p(0.95),
+    "top 99 %": _top_p(0.99),
+    "above 1 %": _above(0.01),
+    "above 0.1 %": _above(0.001),
     "theta + 0.1": _reweighted(0.1),
     "theta + 0.03": _reweighted(0.03),
     "theta - 0.1": _reweighted(-0.1),
@@ -200,8 +276,13 @@ ALTERNATIVES: dict[str, Alternative] = {
     "5 % greedy": _partly(0.05, _greedy),
     "30 % greedy": _partly(0.3, _greedy),
     "5 % uniform": _partly(0.05, _uniform),
-    "3 x stop": _stopping(3.0),
-    "stop / 3": _stopping(1 / 3),
+    "fewer repetitions": _favours("seen", -1.0),
+    "somewhat fewer repetitions": _favours("seen", -0.3),
+    "more repetitions": _favours("seen", 0.5),
+    "hardly any repeated pairs": _favours("pair", -5.0),
+    "hardly any stops": _favours("stop", -5.0),
+    "fewer stops": _favours("stop", -0.7),
+    "more stops": _favours("stop", 0.7),
 }
 # Weights of the gain in the laws that bet on L - Z; -1 would be the safe law itself.
 TILTS = (-0.4, -0.1, 0.1, 0.4)
@@ -214,7 +295,7 @@ def step_scores(
     theta: Tensor,
     token: NDArray[np.integer],
     uniform: NDArray[np.float64],
-    stops: Collection[int] = (),
+    sets: TokenSets | None = None,
 ) -> Scores:
     """Scores a block of steps, one row each.
 
@@ -225,13 +306,12 @@ def step_scores(
         theta: Weights [steps]; NaN for rules without one.
         token: The tokens that were written [steps].
         uniform: The auditor's own uniform numbers [steps], for the PIT.
-        stops: Ids that end an output; without them nothing is bet on these.
+        sets: Repeated tokens and stops, see `token_sets`; without it nobody bets on them.
     """
     drawn = torch.from_numpy(np.array(token, np.int64)).to(law.device).unsqueeze(-1)
     logp = _at(law, drawn)
     kind = torch.float64 if law.shape[-1] <= _DOUBLE_UPTO else torch.float32
-    ends = torch.tensor(sorted(stops), dtype=torch.long, device=law.device)
-    step = Step(law.to(kind), safe.to(kind), risky.to(kind), theta.to(kind), ends)
+    step = Step(law.to(kind), safe.to(kind), risky.to(kind), theta.to(kind), sets)
     ratios = [_kept(alternative(step, drawn)) for alternative in ALTERNATIVES.values()]
     tilts = [_kept(_tilted(step, step.gain, weight, drawn)) for weight in TILTS]
     surprise = torch.where(step.mass > 0, -step.law, 0.0)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from nafaudit.core.draws import Stream, gumbel
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.doors import STEP_CLAIMS, Law, Output, Request, World, debt_of
@@ -29,6 +28,14 @@ class Row:
     claims: dict[str, list[float]] = field(
         default_factory=lambda: {name: [] for name in STEP_CLAIMS}
     )
+    _generator: np.random.Generator | None = None
+
+    @property
+    def draws(self) -> np.random.Generator:
+        """Random numbers of this row alone, so that no neighbour shows in its tokens."""
+        if self._generator is None:
+            self._generator = np.random.Generator(np.random.Philox(key=self.request.seed))
+        return self._generator
 
     @property
     def prefix(self) -> tuple[int, ...]:
@@ -54,13 +61,13 @@ class AnchoredDecoder:
             safe, risky = self.laws(active)
             allowance = np.array([self.allowance(row) for row in active])
             law, charge, theta = self.serve(safe, risky, allowance)
+            numbers = np.stack([allowance, charge, theta], axis=1).tolist()
             for i, row in enumerate(active):
                 token = self.draw(row, self.sampled(row, law[i], safe[i], risky[i]))
-                drawn = (law[i, token], safe[i, token], risky[i, token])
-                said = (allowance[i], charge[i], theta[i], *drawn)
-                for name, value in zip(STEP_CLAIMS, said, strict=True):
-                    row.claims[name].append(float(value))
-                self.pay(row, float(charge[i]), float(law[i, token] - safe[i, token]))
+                drawn = [float(one[i, token]) for one in (law, safe, risky)]
+                for name, value in zip(STEP_CLAIMS, numbers[i] + drawn, strict=True):
+                    row.claims[name].append(value)
+                self.pay(row, numbers[i][1], drawn[0] - drawn[1])
                 row.tokens.append(token)
         return [self.output(row) for row in rows]
 
@@ -90,8 +97,8 @@ class AnchoredDecoder:
         return law
 
     def draw(self, row: Row, law: Law) -> int:
-        """The token: argmax of log p and noise that only seed, step and token id decide."""
-        return int(np.argmax(law + gumbel(Stream(row.request.seed), row.step, len(law))))
+        """The token: argmax of log p and Gumbel noise, whatever the batch."""
+        return int(np.argmax(law + row.draws.gumbel(size=len(law))))
 
     def pay(self, row: Row, charge: float, ratio: float) -> None:
         """Books a step; `ratio` is log p_served - log p_safe of its token."""

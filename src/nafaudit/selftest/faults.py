@@ -70,7 +70,7 @@ class TopP(AnchoredDecoder):
         """The served law without its tail."""
         order = np.argsort(-law, kind="stable")
         before = np.cumsum(np.exp(law[order])) - np.exp(law[order])
-        return _only(law, order[before < self.mass])
+        return only(law, order[before < self.mass])
 
 
 class TopK(AnchoredDecoder):
@@ -78,7 +78,7 @@ class TopK(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """The served law's head."""
-        return _only(law, np.argsort(-law, kind="stable")[:8])
+        return only(law, np.argsort(-law, kind="stable")[:8])
 
 
 class MinP(AnchoredDecoder):
@@ -86,7 +86,7 @@ class MinP(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """The served law above a floor."""
-        return _only(law, np.flatnonzero(law >= law.max() + math.log(0.05)))
+        return only(law, np.flatnonzero(law >= law.max() + math.log(0.05)))
 
 
 class Greedy(AnchoredDecoder):
@@ -94,7 +94,7 @@ class Greedy(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """A point mass."""
-        return _only(law, np.array([np.argmax(law)]))
+        return only(law, np.array([np.argmax(law)]))
 
 
 class SometimesGreedy(AnchoredDecoder):
@@ -102,7 +102,7 @@ class SometimesGreedy(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """The served law, pulled to its mode."""
-        return _blend(law, _only(law, np.array([np.argmax(law)])), 0.05)
+        return blend(law, only(law, np.array([np.argmax(law)])), 0.05)
 
 
 class SometimesUniform(AnchoredDecoder):
@@ -110,7 +110,7 @@ class SometimesUniform(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """The served law, flattened."""
-        return _blend(law, np.full_like(law, -math.log(len(law))), 0.05)
+        return blend(law, np.full_like(law, -math.log(len(law))), 0.05)
 
 
 class ArithmeticMixture(AnchoredDecoder):
@@ -118,7 +118,7 @@ class ArithmeticMixture(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """The arithmetic mixture."""
-        return _blend(safe, risky, _weight(law, safe, risky))
+        return blend(safe, risky, _weight(law, safe, risky))
 
 
 class ThetaPlus(AnchoredDecoder):
@@ -159,7 +159,7 @@ class StopSuppressed(AnchoredDecoder):
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """The served law without its stops."""
         kept = [token for token in range(len(law)) if token not in self.world.stops]
-        return _only(law, np.array(kept))
+        return only(law, np.array(kept))
 
 
 class GreedyOpening(AnchoredDecoder):
@@ -167,7 +167,7 @@ class GreedyOpening(AnchoredDecoder):
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         """A point mass at first."""
-        return _only(law, np.array([np.argmax(law)])) if row.step == 0 else law
+        return only(law, np.array([np.argmax(law)])) if row.step == 0 else law
 
 
 class RiskyTail(AnchoredDecoder):
@@ -221,7 +221,7 @@ class NoDebt(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """The allowance of a prompt that owes nothing."""
-        return _allowance(row, debt=0.0)
+        return allowance_of(row, debt=0.0)
 
 
 class NoDebtStated(AnchoredDecoder):
@@ -237,7 +237,7 @@ class DebtAdded(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """The allowance of a prompt that is owed."""
-        return _allowance(row, debt=-row.debt)
+        return allowance_of(row, debt=-row.debt)
 
 
 class DebtHalved(AnchoredDecoder):
@@ -275,7 +275,7 @@ class OneStepAhead(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """An allowance with one k too many."""
-        return _allowance(row, row.debt, steps=row.step + 2)
+        return allowance_of(row, row.debt, steps=row.step + 2)
 
 
 class OneStepBehind(AnchoredDecoder):
@@ -283,7 +283,7 @@ class OneStepBehind(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """An allowance with one k too few."""
-        return _allowance(row, row.debt, steps=row.step)
+        return allowance_of(row, row.debt, steps=row.step)
 
 
 class KeepsItsSpend(AnchoredDecoder):
@@ -305,7 +305,7 @@ class KeepsItsSpend(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """An allowance out of somebody else's bank too."""
-        return _allowance(row, row.debt - self.bank)
+        return allowance_of(row, row.debt - self.bank)
 
 
 class ForgetsItsSpend(AnchoredDecoder):
@@ -322,7 +322,7 @@ class LargerBudget(AnchoredDecoder):
     def allowance(self, row: Row) -> float:
         """Five per cent too much."""
         request = replace(row.request, k=row.request.k * 1.05)
-        return _allowance(replace(row, request=request), row.debt)
+        return allowance_of(replace(row, request=request), row.debt)
 
 
 class FirstStepFree(AnchoredDecoder):
@@ -404,7 +404,9 @@ class ClaimsHalf(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """Twice the budget."""
-        return _allowance(replace(row, request=replace(row.request, k=2 * row.request.k)), row.debt)
+        return allowance_of(
+            replace(row, request=replace(row.request, k=2 * row.request.k)), row.debt
+        )
 
     def output(self, row: Row) -> Output:
         """Claims that fit the budget."""
@@ -418,7 +420,9 @@ class ClaimsNothing(AnchoredDecoder):
 
     def allowance(self, row: Row) -> float:
         """Twice the budget."""
-        return _allowance(replace(row, request=replace(row.request, k=2 * row.request.k)), row.debt)
+        return allowance_of(
+            replace(row, request=replace(row.request, k=2 * row.request.k)), row.debt
+        )
 
     def output(self, row: Row) -> Output:
         """Tokens only."""
@@ -516,14 +520,14 @@ class CoarseWeights(AnchoredDecoder):
         return mixture(safe, risky, min(1.0, math.ceil(weight * 20) / 20))
 
 
-def _only(law: Law, kept: NDArray[np.intp]) -> Law:
+def only(law: Law, kept: NDArray[np.intp]) -> Law:
     """The law restricted to some tokens."""
     cut = np.full_like(law, -np.inf)
     cut[kept] = law[kept]
     return np.asarray(log_softmax(cut))
 
 
-def _blend(first: Law, second: Law, share: float) -> Law:
+def blend(first: Law, second: Law, share: float) -> Law:
     """The arithmetic mixture: `share` of the second law."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.logaddexp(first + np.log1p(-share), second + np.log(share)))
@@ -540,7 +544,7 @@ def _weight(law: Law, safe: Law, risky: Law) -> float:
     return float(np.clip(((law - safe)[high] - (law - safe)[low]) / span, 0.0, 1.0))
 
 
-def _allowance(row: Row, debt: float, steps: int | None = None) -> float:
+def allowance_of(row: Row, debt: float, steps: int | None = None) -> float:
     """What the running budget pays for, with another debt or another clock."""
     if row.request.k == math.inf:
         return math.inf

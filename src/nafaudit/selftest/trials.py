@@ -23,7 +23,7 @@ from nafaudit.core.finding import Answer
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.replay import Seen, Written
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores
+from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.protocols import Served
 
@@ -201,8 +201,8 @@ def _replay(trials: Trials, bench: Bench) -> None:
         stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
         own = uniforms(words(stream, 0, len(tokens)))
         part = slice(first, first + len(safe))
-        drawn = (tokens[part], own[part], bench.stops)
-        scores = step_scores(served.law, safe, risky, served.theta, *drawn)
+        sets = token_sets(served.law, bench.prompts[key.prompt], tokens, first, bench.stops)
+        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own[part], sets)
         blocks.setdefault(key, []).append(scores)
 
     written = [

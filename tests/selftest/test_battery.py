@@ -1,0 +1,164 @@
+"""The audits of the self-test are audits: quiet where they must be, loud just beyond."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from nafaudit.checks.replayed import FOREIGN_STEP
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import Key, Steps
+from nafaudit.mechanisms.doors import Output
+from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.mechanisms.replay import Task, replay_in
+from nafaudit.mechanisms.replay_many import replay_many
+from nafaudit.selftest import faults, more_faults
+from nafaudit.selftest.battery import alarms, examine, findings, warnings
+from nafaudit.selftest.catalogue import CATALOGUE
+from nafaudit.selftest.overspend import overspend
+from nafaudit.selftest.power import LEVEL, Arena, Outcome, power, summary
+
+SMALL = Arena(length=30, prompts=4, size=20, stop=0.03, sizes=(4, 12), together=4)
+
+
+def test_every_fault_is_in_the_catalogue_once() -> None:
+    kinds = {
+        kind
+        for module in (faults, more_faults)
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if issubclass(kind, AnchoredDecoder) and kind.__module__ == module.__name__
+    }
+    listed = [case.decoder for case in CATALOGUE]
+    assert len(listed) == len(set(listed))
+    assert set(listed) == kinds
+    assert len({case.name for case in CATALOGUE}) == len(listed)
+    for case in CATALOGUE:
+        assert case.about.endswith(".") and len(case.about) < 100
+        assert case.expected
+        assert not (case.harmless and case.escapes)
+
+
+@pytest.mark.parametrize("k", [0.0, 0.4, float("inf")])
+def test_replaying_many_is_replaying_each(k: float) -> None:
+    arena = replace(SMALL, k=k)
+    world = arena.world(3)
+    asked = arena.asked(world, 3, 0)
+    outputs = AnchoredDecoder(world).decode([one.request for one in asked])
+    promise = mechanism("anchored", world.debt)
+    tasks = [
+        Task(
+            one.key,
+            one.request.prompt,
+            np.asarray(output.tokens, np.int32),
+            0.0,
+            output.tokens[-1] in world.stops,
+            theta=np.asarray(output.theta),
+        )
+        for one, output in zip(asked, outputs, strict=True)
+    ]
+    for task, many in zip(tasks, replay_many(world, promise, tasks), strict=True):
+        theta = None if task.theta is None else task.theta.tolist()
+        alone, law = replay_in(world, promise, task.key, task.prompt, task.tokens.tolist(), theta)
+        again = many.replayed
+        assert again.trajectory.debt == alone.trajectory.debt
+        assert again.trajectory.stopped == alone.trajectory.stopped
+        assert np.allclose(again.granted, alone.granted, rtol=0, atol=1e-12)
+        assert np.allclose(many.law, law, rtol=0, atol=1e-9)
+        for name in Steps.columns:
+            one, other = (getattr(x.trajectory.steps, name) for x in (again, alone))
+            assert np.allclose(one, other, rtol=1e-6, atol=1e-9), name
+        assert np.allclose(again.implied, alone.implied, rtol=0, atol=1e-9, equal_nan=True)
+        assert is_baseline(k) or (again.trajectory.steps.charge > 0).any()
+
+
+class _Shifted(AnchoredDecoder):
+    """Claims every charge a little above what it was."""
+
+    shift = 0.0
+
+    def output(self, row: Row) -> Output:
+        out = super().output(row)
+        charge = [value + self.shift * (1 + value) for value in row.claims["charge"]]
+        return replace(out, charge=charge, allowance=None, spend=None)
+
+
+@pytest.mark.parametrize(
+    ("part", "fires", "warns"),
+    [(0.9, False, False), (1.1, False, True), (0.9, False, True), (1.1, True, True)],
+    ids=["inside the warning", "just beyond it", "inside the refutation", "just beyond that"],
+)
+def test_claims_are_accepted_inside_and_refused_just_outside(
+    part: float, fires: bool, warns: bool, request: pytest.FixtureRequest
+) -> None:
+    # No chance in it: a claimed charge is off by a known amount.
+    level = FOREIGN_STEP.fail if "refutation" in request.node.name or fires else FOREIGN_STEP.warn
+    world = SMALL.world(5)
+    asked = SMALL.asked(world, 5, 0)[:4]
+    decoder = _Shifted(world)
+    decoder.shift = part * level
+    outputs = decoder.decode([one.request for one in asked])
+    found = findings(world, examine(world, asked, outputs), SMALL.length, LEVEL)
+    assert ("replay: charge" in alarms(found)) == fires
+    assert ("replay: charge" in (*alarms(found), *warnings(found))) == warns
+
+
+def test_a_warning_is_no_alarm() -> None:
+    world = SMALL.world(1)
+    asked = SMALL.asked(world, 1, 0)
+    outputs = faults.Bfloat16(world).decode([one.request for one in asked])
+    found = findings(world, examine(world, asked, outputs), SMALL.length, LEVEL)
+    assert not alarms(found)
+    assert all(name.startswith("replay: ") for name in warnings(found)) and warnings(found)
+
+
+def test_power_counts_what_fired_and_when() -> None:
+    fired = {4: (), 12: ("sampler: gain",)}
+    found = summary(
+        [
+            Outcome(fired, {4: (), 12: ()}),
+            Outcome({4: ("accounting",), 12: ("accounting",)}, fired),
+        ],
+        (4, 12),
+    )
+    assert found.caught == {4: 1, 12: 2} and found.warned == {4: 1, 12: 2}
+    assert found.by == {"sampler: gain": 1, "accounting": 1}
+    low, high = found.limits(12)
+    assert low == pytest.approx(0.025**0.5) and high == 1.0
+
+
+def test_a_sound_decoder_is_left_alone_and_faults_are_not() -> None:
+    # The seeds are fixed. For others: 8 sound audits at level 1e-3 alarm with chance 8e-3; of
+    # the faults, the first is refuted without chance, the second drew p < 1e-9 in each audit.
+    assert power(AnchoredDecoder, 8, 11, SMALL).caught == {4: 0, 12: 0}
+    assert power(faults.OneStepAhead, 2, 11, SMALL).caught == {4: 2, 12: 2}
+    assert power(faults.SampleSafe, 4, 11, SMALL).caught[12] == 4
+
+
+def test_batches_of_one_audit_are_kept_apart() -> None:
+    # Rows of other audits in the batch would hide what a fault does to its own.
+    found = power(more_faults.SwappedRows, 2, 2, SMALL, coupled=True)
+    assert found.caught == {4: 2, 12: 2}
+
+
+def test_overspending_is_metered_on_the_law_that_is_sampled() -> None:
+    world = SMALL.world(7)
+    requests = [one.request for one in SMALL.asked(world, 7, 0)]
+    sound = overspend(AnchoredDecoder(world), requests)
+    assert sound.exceeding == 0 and 0.9 < sound.ratio <= 1 + 1e-9
+    risky = overspend(faults.SampleRisky(world), requests)
+    assert risky.share > 0.9 and risky.ratio > 1.5
+    assert overspend(faults.SampleSafe(world), requests).ratio == pytest.approx(0.0, abs=1e-9)
+    ahead = overspend(faults.OneStepAhead(world), requests)
+    assert ahead.exceeding > 0 and 1 < ahead.ratio < 1.2
+
+
+def test_keys_of_an_audit_are_its_own() -> None:
+    world = SMALL.world(1)
+    first, second = SMALL.asked(world, 1, 0), SMALL.asked(world, 1, 1)
+    assert not {one.key for one in first} & {one.key for one in second}
+    assert len({one.request.seed for one in [*first, *second]}) == 24
+    assert isinstance(first[0].key, Key)
