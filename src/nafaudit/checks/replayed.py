@@ -106,10 +106,6 @@ def deviations(
         "token": second.shortfall,
         "end": np.array([_ends_wrongly(claimed, stops, limit)]),
     }
-    if claimed.logged is not None and spent.size:
-        # A total that is claimed without its steps is a claim too.
-        total = _gap([claimed.logged.spend], spent[-1:]) / size[-1:]
-        found["spend"][-1:] = np.fmax(found["spend"][-1:], total)
     if np.isnan(second.implied).all():
         found["theta"] = _gap(steps.theta, again.theta)
     # A weight that no mixture has implies no charge; it is as wrong as one can be.
