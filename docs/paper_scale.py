@@ -34,7 +34,7 @@ INTRODUCTION = """# The paper's Stage 1 at full size, on the lab pair
 900 prompts in the paper's six classes, 10 executions each, at three budgets: 27,000 executions of
 up to 200 tokens. On one busy core of two it took 52 minutes of processor time, in two sessions: the
 first one was stopped while it still ran the baselines as well, so that the records hold both
-baselines of the first prompts too. They are in no table below.
+baselines of the first prompts too. They are in no table below; the first figure has the risky one.
 
 Every number is *ours / the paper's*. Models, text and vocabulary differ, so the two need not agree;
 the forms do. What carries over is the shape: what the range R does to U_EBB, and that the
