@@ -66,7 +66,7 @@ def test_our_records_come_back_bit_for_bit(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "export").iterdir()) == [
         "trajectories_k-1_fiction.jsonl",
         "trajectories_k0.1_fiction.jsonl",
-        f"trajectories_k0.333333_{file_word('a/b class')}.jsonl",
+        f"trajectories_k{1 / 3}_{file_word('a/b class')}.jsonl",
         f"trajectories_k0_{file_word('a/b class')}.jsonl",
         "trajectories_k1_fiction.jsonl",
         "trajectories_k1_prompt.jsonl",
