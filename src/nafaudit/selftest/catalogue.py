@@ -60,12 +60,7 @@ CATALOGUE: tuple[Case, ...] = (
     _sampler(f.SampleRisky, "", "likelihood"),
     _sampler(f.SampleSafe, "", "likelihood"),
     _sampler(f.Tempered, "", "surprisal", "likelihood"),
-    _sampler(
-        f.SlightlyTempered,
-        "outputs of these worlds are short: about nine audits in ten show it after 60",
-        "surprisal",
-        "likelihood",
-    ),
+    _sampler(f.SlightlyTempered, "", "surprisal", "likelihood"),
     _sampler(f.Heated, "", "surprisal", "likelihood"),
     _sampler(f.TopP, "", "likelihood"),
     _sampler(f.TopK, "", "likelihood"),
@@ -74,11 +69,7 @@ CATALOGUE: tuple[Case, ...] = (
     _sampler(m.EpsilonCut, "", "likelihood"),
     _sampler(m.Typical, "", "likelihood"),
     _sampler(f.Greedy, "", "likelihood"),
-    _sampler(
-        f.SometimesGreedy,
-        "outputs of these worlds are short: about nine audits in ten show it after 60",
-        "likelihood",
-    ),
+    _sampler(f.SometimesGreedy, "", "likelihood"),
     _sampler(f.SometimesUniform, "", "likelihood", "surprisal"),
     _sampler(f.ArithmeticMixture, "", "likelihood"),
     _sampler(f.ThetaPlus, "", "gain", "likelihood"),
@@ -116,7 +107,7 @@ CATALOGUE: tuple[Case, ...] = (
     # The randomness.
     Case(f.NoiseReused, (f"{SAMPLER}repeats", f"{SAMPLER}shared-noise"), coupled=True),
     Case(f.NoiseRepeatsEachStep, (f"{SAMPLER}likelihood", f"{SAMPLER}rank-pit")),
-    Case(f.SeedPairs, (f"{SAMPLER}repeats",), coupled=True),
+    Case(f.FewSeeds, (f"{SAMPLER}repeats",), coupled=True),
     Case(m.BatchNoise, (f"{SAMPLER}repeats", f"{SAMPLER}shared-noise"), coupled=True),
     # The budget.
     Case(f.NoDebt, (ACCOUNTS, f"{REPLAY}allowance")),
@@ -137,7 +128,7 @@ CATALOGUE: tuple[Case, ...] = (
     Case(m.NoBank, (ACCOUNTS, f"{REPLAY}allowance")),
     Case(m.PooledBudget, (ACCOUNTS, f"{REPLAY}allowance"), coupled=True),
     # The charge, and what is said of it.
-    Case(f.ReverseDivergence, (f"{REPLAY}charge", f"{REPLAY}spend")),
+    Case(f.ReverseDivergence, (f"{REPLAY}theta", f"{REPLAY}charge")),
     Case(f.ChargesTheDraw, ("invariant", f"{REPLAY}charge")),
     Case(f.ChargesHalf, (f"{REPLAY}charge", f"{REPLAY}spend")),
     Case(f.UnitMixedUp, (f"{REPLAY}charge", f"{REPLAY}spend")),
