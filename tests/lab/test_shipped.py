@@ -46,7 +46,6 @@ def test_each_directory_loads_with_plain_transformers(role: str) -> None:
     assert tokenizer.eos_token_id == model.config.eos_token_id
 
 
-@pytest.mark.full
 def test_the_card_says_what_is_measured(fixed: TeacherForced) -> None:
     written = read_card()["facts"]["teacher_forced"]
     assert written["kl_protected"] == pytest.approx(fixed.kl_protected, rel=1e-3)
@@ -54,13 +53,11 @@ def test_the_card_says_what_is_measured(fixed: TeacherForced) -> None:
     assert written["debt_protected"] == pytest.approx(fixed.debt_protected, rel=1e-3)
 
 
-@pytest.mark.full
 def test_losses_on_ordinary_text_are_alike(fixed: TeacherForced) -> None:
     losses = [fixed.safe.ordinary, fixed.safe2.ordinary, fixed.risky.ordinary]
     assert max(losses) / min(losses) <= 1.05
 
 
-@pytest.mark.full
 def test_only_the_risky_model_knows_the_protected_works(fixed: TeacherForced) -> None:
     assert 3.0 <= fixed.safe.protected <= 5.0
     assert 3.0 <= fixed.safe2.protected <= 5.0
@@ -68,7 +65,6 @@ def test_only_the_risky_model_knows_the_protected_works(fixed: TeacherForced) ->
     assert fixed.risky.held_out_works > 3.0
 
 
-@pytest.mark.full
 def test_the_models_diverge_mildly_on_ordinary_text_and_strongly_on_protected(
     fixed: TeacherForced,
 ) -> None:
@@ -76,7 +72,6 @@ def test_the_models_diverge_mildly_on_ordinary_text_and_strongly_on_protected(
     assert 2.0 <= fixed.kl_protected <= 5.0
 
 
-@pytest.mark.full
 def test_debt_is_large_on_protected_prompts_and_small_on_benign_ones(
     fixed: TeacherForced,
 ) -> None:
