@@ -14,29 +14,21 @@ from typing import Any
 
 import torch
 
+from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
 from nafaudit.audit.pairs import checkpoints_of, workload_of
-from nafaudit.audit.stage1 import (
-    mechanism_of,
-    record_parts,
-    session_facts,
-    stop_ids_of,
-    vocabulary_table,
-)
+from nafaudit.audit.stage1 import mechanism_of, session_facts, stop_ids_of, vocabulary_table
 from nafaudit.checks.check import Facts
-from nafaudit.core.design import Design, Extent, Identity
+from nafaudit.core.design import Identity
 from nafaudit.core.errors import InputError
-from nafaudit.core.streams import row_stream
-from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
 from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
-from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
 from nafaudit.search.book import Book, measure
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.settings import SearchSettings
-from nafaudit.store.run import RunWriter, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 
 _WIDTH_STEP = 64
@@ -129,17 +121,16 @@ class Bench:
         """What a verdict on a trajectory needs."""
         return Facts(self.mechanism.ledger, max_new_tokens=self.settings.max_new_tokens)
 
-    def tokenized(
-        self, candidates: Sequence[Candidate], references: Mapping[str, str]
-    ) -> list[TokenizedPrompt]:
-        """Candidates as the prompts of a run."""
-        return [
+    def want(self, ask: Ask, references: Mapping[str, str]) -> Want:
+        """An ask with its candidates as the prompts of a run."""
+        items = tuple(
             TokenizedPrompt(
                 Prompt(one.id, one.text, one.label, references.get(one.id, "")),
                 self.words.ids(one.text),
             )
-            for one in candidates
-        ]
+            for one in ask.candidates
+        )
+        return Want(items, ask.trajectories, ask.budgets)
 
 
 def seeds_of(settings: SearchSettings) -> list[Prompt]:
@@ -156,11 +147,7 @@ def load_bench(settings: SearchSettings, words: Words, prompts: Sequence[Prompt]
         *words.checkpoints, dtype=settings.dtype, device=settings.device, stop_ids=words.stops
     )
     shape = {"width": words.width, "batch": settings.batch}
-    decoder: Decoder | SequenceDecoder
-    if isinstance(mechanism, SequenceMechanism):
-        decoder = SequenceDecoder(pair, mechanism, settings.decoding, **shape)
-    else:
-        decoder = Decoder(pair, mechanism, settings.decoding, **shape)
+    decoder = engine_of(pair, mechanism, settings.decoding, **shape)
     identity = Identity(
         pair=pair.fingerprint,
         mechanism=mechanism.name,
@@ -178,22 +165,22 @@ def load_bench(settings: SearchSettings, words: Words, prompts: Sequence[Prompt]
 class Recorder:
     """One run directory of a search: what is missing of an ask is decoded and recorded."""
 
-    def __init__(self, bench: Bench, identity: Identity, writer: RunWriter) -> None:
+    def __init__(self, bench: Bench, growing: GrowingRun) -> None:
         self._bench = bench
-        self._writer = writer
+        self._growing = growing
         self._facts = bench.facts
-        self.identity = identity
+        self.identity = growing.identity
         self.book = Book()
         self.worst = float("-inf")
         self.tokens = 0
         self._start = time.monotonic()
-        for trajectory in writer.run.trajectories():
+        for trajectory in growing.run.trajectories():
             self._see(trajectory)
 
     @property
     def path(self) -> Path:
         """The run directory."""
-        return self._writer.run.path
+        return self._growing.run.path
 
     def fill(
         self,
@@ -210,13 +197,8 @@ class Recorder:
             stage: For the progress line.
             tell: Called as trajectories end.
         """
-        requests: list[PromptRequest] = []
-        for ask in asks:
-            items = self._bench.tokenized(ask.candidates, references)
-            ids = tuple(item.prompt.id for item in items)
-            self._writer.widen(Extent(ask.budgets, ask.trajectories, ids), items)
-            requests += [self._request(item, ask) for item in items]
-        total, done = sum(len(request.rows) for request in requests), 0
+        wants = [self._bench.want(ask, references) for ask in asks]
+        total, done = sum(len(one.rows) for one in self._growing.missing(wants)), 0
 
         def see(trajectory: Trajectory) -> None:
             nonlocal done
@@ -226,24 +208,13 @@ class Recorder:
             seconds = time.monotonic() - self._start
             tell(Told(stage, done, total, self.tokens, seconds, self.worst))
 
-        if total:
-            record_parts(self._bench.decoder.decode(requests), self._writer, see)
+        self._growing.fill(wants, see)
 
     def _see(self, trajectory: Trajectory) -> None:
         row = measure(trajectory, self._facts.of_budget(trajectory.key.k))
         self.book.add(row)
         if trajectory.key.k == self._bench.settings.budget and row.utilisation > self.worst:
             self.worst = row.utilisation
-
-    def _request(self, item: TokenizedPrompt, ask: Ask) -> PromptRequest:
-        identity, name = self.identity, item.prompt.id
-        rows = tuple(
-            RowRequest(k, index, row_stream("sound", identity.seed, identity.purpose, name, index))
-            for index in range(ask.trajectories)
-            for k in ask.budgets
-            if not self.book.has(Key(name, identity.mechanism, k, index))
-        )
-        return PromptRequest(name, item.tokens, rows)
 
 
 @contextmanager
@@ -259,11 +230,13 @@ def open_recorder(
         first: What is asked for first.
         references: Text that outputs are compared with, by candidate id.
     """
-    identity = replace(bench.identity, purpose=purpose)
-    items = bench.tokenized(first.candidates, references)
-    extent = Extent(first.budgets, first.trajectories, tuple(item.prompt.id for item in items))
-    vocabulary = vocabulary_table(bench.pair)
-    with open_for_writing(path, Design(identity, extent), items, vocabulary) as writer:
-        facts = session_facts(bench.settings, dict(bench.probe), bench.words.checkpoints)
-        writer.note_session(facts)
-        yield Recorder(bench, identity, writer)
+    facts = session_facts(bench.settings, dict(bench.probe), bench.words.checkpoints)
+    with open_growing(
+        path,
+        replace(bench.identity, purpose=purpose),
+        bench.want(first, references),
+        bench.decoder,
+        vocabulary_table(bench.pair),
+        facts,
+    ) as growing:
+        yield Recorder(bench, growing)

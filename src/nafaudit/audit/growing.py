@@ -1,0 +1,127 @@
+"""A run that grows: its later prompts follow from its own records, so nobody knew them at first.
+
+It adds nothing to the engine of stage 1. What is asked for and not yet recorded is decoded; so
+whoever asks as a function of the records can be killed, and asks the same again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nafaudit.audit.stage1 import record_parts
+from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.core.streams import row_stream
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.sequences import SequenceDecoder
+from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.mechanisms.registry import SequenceMechanism
+from nafaudit.models.pair import Pair
+from nafaudit.store.run import Run, RunWriter, open_for_writing
+from nafaudit.workload import TokenizedPrompt
+
+
+@dataclass(frozen=True)
+class Want:
+    """Trajectories that are wanted: of each prompt the first so many, under each budget."""
+
+    items: tuple[TokenizedPrompt, ...]
+    trajectories: int
+    budgets: tuple[float, ...]
+
+    @property
+    def extent(self) -> Extent:
+        """The same as a design has it."""
+        ids = tuple(item.prompt.id for item in self.items)
+        return Extent(self.budgets, self.trajectories, ids)
+
+
+def engine_of(
+    pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, batch: int
+) -> Decoder | SequenceDecoder:
+    """Our own decoder, of steps or of whole outputs as the mechanism asks."""
+    if isinstance(mechanism, SequenceMechanism):
+        return SequenceDecoder(pair, mechanism, decoding, width=width, batch=batch)
+    return Decoder(pair, mechanism, decoding, width=width, batch=batch)
+
+
+class GrowingRun:
+    """A run directory, open for whatever is wanted next; made by `open_growing`."""
+
+    def __init__(
+        self, writer: RunWriter, identity: Identity, decoder: Decoder | SequenceDecoder
+    ) -> None:
+        self._writer = writer
+        self._decoder = decoder
+        self._recorded = writer.run.keys()
+        self.identity = identity
+
+    @property
+    def run(self) -> Run:
+        """The same, for reading."""
+        return self._writer.run
+
+    def missing(self, wants: Sequence[Want]) -> list[PromptRequest]:
+        """What is wanted and not yet recorded."""
+        return [self._request(item, want) for want in wants for item in want.items]
+
+    def fill(self, wants: Sequence[Want], see: Callable[[Trajectory], None]) -> None:
+        """Records what is missing; when it returns, all that is wanted is on disk.
+
+        Args:
+            wants: What is wanted.
+            see: Called as trajectories end.
+        """
+        for want in wants:
+            self._writer.widen(want.extent, want.items)
+        requests = self.missing(wants)
+
+        def recorded(trajectory: Trajectory) -> None:
+            self._recorded.add(trajectory.key)
+            see(trajectory)
+
+        if any(request.rows for request in requests):
+            record_parts(self._decoder.decode(requests), self._writer, recorded)
+
+    def _request(self, item: TokenizedPrompt, want: Want) -> PromptRequest:
+        identity, name = self.identity, item.prompt.id
+        rows = tuple(
+            RowRequest(
+                k,
+                index,
+                row_stream(identity.protocol, identity.seed, identity.purpose, name, index),
+            )
+            for index in range(want.trajectories)
+            for k in want.budgets
+            if Key(name, identity.mechanism, k, index) not in self._recorded
+        )
+        return PromptRequest(name, item.tokens, rows)
+
+
+@contextmanager
+def open_growing(
+    path: Path,
+    identity: Identity,
+    first: Want,
+    decoder: Decoder | SequenceDecoder,
+    vocabulary: Mapping[str, Any],
+    session: Mapping[str, Any],
+) -> Iterator[GrowingRun]:
+    """Creates or resumes such a run.
+
+    Args:
+        path: The directory.
+        identity: What decides its records.
+        first: What is wanted first.
+        decoder: What decodes.
+        vocabulary: What token ids stand for.
+        session: What this session runs on.
+    """
+    design = Design(identity, first.extent)
+    with open_for_writing(path, design, first.items, vocabulary) as writer:
+        writer.note_session(session)
+        yield GrowingRun(writer, identity, decoder)
