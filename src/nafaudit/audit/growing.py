@@ -27,11 +27,19 @@ from nafaudit.workload import TokenizedPrompt
 
 @dataclass(frozen=True)
 class Want:
-    """Trajectories that are wanted: of each prompt the first so many, under each budget."""
+    """Trajectories that are wanted of each prompt, under each budget.
+
+    Attributes:
+        items: Of which prompts.
+        trajectories: How many, those of earlier wants included.
+        budgets: Under which budgets.
+        numbers: Which ones; the first so many if empty.
+    """
 
     items: tuple[TokenizedPrompt, ...]
     trajectories: int
     budgets: tuple[float, ...]
+    numbers: tuple[int, ...] = ()
 
     @property
     def extent(self) -> Extent:
@@ -95,7 +103,7 @@ class GrowingRun:
                 index,
                 row_stream(identity.protocol, identity.seed, identity.purpose, name, index),
             )
-            for index in range(want.trajectories)
+            for index in want.numbers or range(want.trajectories)
             for k in want.budgets
             if Key(name, identity.mechanism, k, index) not in self._recorded
         )

@@ -96,6 +96,11 @@ class Settings(WorkloadChoice, ProtocolChoice):
         with_baselines(list(self.k))
         _ = self.decoding, self.debt_rule
 
+    @classmethod
+    def defaults_of(cls, protocol: str) -> dict[str, Any]:
+        """What a protocol sets unless the user does."""
+        return PROTOCOL_DEFAULTS.get(protocol, {})
+
     @property
     def decoding(self) -> Decoding:
         """Warps and length limit."""
@@ -136,7 +141,7 @@ def load_settings_of(kind: type[Kind], design: Path | None, overrides: Mapping[s
     if given.get("decoder") == "anchoreddecode":
         given.setdefault("debt", "official")
     # An unknown protocol has no defaults; Settings says what is wrong with it.
-    return kind(**PROTOCOL_DEFAULTS.get(given.get("protocol", "sound"), {}) | given)
+    return kind(**kind.defaults_of(given.get("protocol", "sound")) | given)
 
 
 def _read_toml(path: Path, kind: type[Settings]) -> dict[str, Any]:

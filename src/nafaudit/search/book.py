@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nafaudit.checks.check import Facts
 from nafaudit.checks.invariant import Invariant
@@ -26,6 +26,8 @@ class Measured:
         utilisation: Spend over the budget at its own end; NaN if there was none to spend.
         excess: By how many nats it exceeds its budget at its worst step; 0 if it is within.
         step: That step; 0 if it is within.
+        granted: B at its own end, negative if it was still in debt; NaN if it is not known.
+        debt: Prefix debt of its prompt.
     """
 
     key: Key
@@ -33,6 +35,8 @@ class Measured:
     utilisation: float
     excess: float = 0.0
     step: int = 0
+    granted: float = math.nan
+    debt: float = math.nan
 
     @property
     def violated(self) -> bool:
@@ -46,12 +50,15 @@ def measure(trajectory: Trajectory, facts: Facts) -> Measured:
     judge.see(trajectory)
     budget = facts.budget(trajectory)
     ratio = trajectory.spend / budget if 0 < budget < math.inf else math.nan
+    steps = facts.granted(trajectory)
+    granted = float(steps[-1]) if steps is not None and len(steps) else math.nan
+    row = Measured(trajectory.key, trajectory.spend, ratio, granted=granted, debt=trajectory.debt)
     if not judge.violations:
         # Sums of rounded numbers may pass 1 by the tolerance of the verdict.
-        return Measured(trajectory.key, trajectory.spend, min(ratio, 1.0))
+        return replace(row, utilisation=min(ratio, 1.0))
     worst = judge.worst
     step = worst.witness.step if worst.witness is not None else 0
-    return Measured(trajectory.key, trajectory.spend, ratio, worst.value, step)
+    return replace(row, excess=worst.value, step=step)
 
 
 class UnrecordedError(Exception):
@@ -80,6 +87,10 @@ class Book:
         """The first `count` trajectories of a prompt; fewer if they are not all recorded."""
         have = self._rows.get((prompt, k), {})
         return [have[i] for i in range(count) if i in have]
+
+    def get(self, prompt: str, k: float, number: int) -> Measured:
+        """One trajectory that is recorded."""
+        return self._rows[prompt, k][number]
 
     def all(self, k: float) -> list[Measured]:
         """Every trajectory of a budget, in the order of their keys."""

@@ -18,7 +18,7 @@ from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
 from nafaudit.audit.pairs import checkpoints_of, workload_of
 from nafaudit.audit.stage1 import mechanism_of, session_facts, stop_ids_of, vocabulary_table
 from nafaudit.checks.check import Facts
-from nafaudit.core.design import Identity
+from nafaudit.core.design import AuditProtocol, Identity
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.decode import Decoder
@@ -26,9 +26,9 @@ from nafaudit.engine.probe import probe
 from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
+from nafaudit.search.basics import SearchBasics
 from nafaudit.search.book import Book, measure
 from nafaudit.search.candidate import Candidate
-from nafaudit.search.settings import SearchSettings
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 
 _WIDTH_STEP = 64
@@ -36,11 +36,19 @@ _WIDTH_STEP = 64
 
 @dataclass(frozen=True)
 class Ask:
-    """Trajectories that are wanted: of each candidate the first so many, under each budget."""
+    """Trajectories that are wanted of each candidate, under each budget.
+
+    Attributes:
+        candidates: Of whom.
+        trajectories: How many, those of earlier asks included.
+        budgets: Under which budgets.
+        numbers: Which ones; the first so many if empty.
+    """
 
     candidates: tuple[Candidate, ...]
     trajectories: int
     budgets: tuple[float, ...]
+    numbers: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,9 +75,10 @@ class Told:
 class Words:
     """The pair's tokenizer, read before any model: lengths and token ids of any text."""
 
-    def __init__(self, settings: SearchSettings) -> None:
+    def __init__(self, settings: SearchBasics) -> None:
         self.checkpoints = checkpoints_of(settings)
-        self._tokenizer = load_tokenizer(self.checkpoints[0])
+        # The paper says that prompts are split by the risky model's tokenizer; its code does not.
+        self._tokenizer = load_tokenizer(self.checkpoints[settings.variant == "text"])
         self._known: dict[str, tuple[int, ...]] = {}
         context = context_of(*self.checkpoints)
         needed = settings.longest + settings.max_new_tokens
@@ -107,7 +116,7 @@ class Bench:
         batch_free: True if records do not depend on their batch.
     """
 
-    settings: SearchSettings
+    settings: SearchBasics
     words: Words
     pair: Pair
     mechanism: Mechanism
@@ -130,16 +139,16 @@ class Bench:
             )
             for one in ask.candidates
         )
-        return Want(items, ask.trajectories, ask.budgets)
+        return Want(items, ask.trajectories, ask.budgets, ask.numbers)
 
 
-def seeds_of(settings: SearchSettings) -> list[Prompt]:
+def seeds_of(settings: SearchBasics) -> list[Prompt]:
     """The workload that a search starts from; reads no model."""
     prompts = workload_of(settings).prompts
     return prompts[: settings.limit] if settings.limit else prompts
 
 
-def load_bench(settings: SearchSettings, words: Words, prompts: Sequence[Prompt]) -> Bench:
+def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) -> Bench:
     """Loads the models; everything that can be wrong with the settings was said before."""
     mechanism = mechanism_of(settings)
     torch.set_num_threads(settings.threads)
@@ -157,6 +166,7 @@ def load_bench(settings: SearchSettings, words: Words, prompts: Sequence[Prompt]
         width=words.width,
         seed=settings.seed,
         purpose="search",
+        protocol="paper" if settings.protocol == "paper" else "sound",
     )
     seen = probe(pair, mechanism, settings.decoding, **shape)
     return Bench(settings, words, pair, mechanism, decoder, identity, asdict(seen), seen.batch_free)
@@ -219,7 +229,12 @@ class Recorder:
 
 @contextmanager
 def open_recorder(
-    bench: Bench, path: Path, purpose: str, first: Ask, references: Mapping[str, str]
+    bench: Bench,
+    path: Path,
+    purpose: str,
+    first: Ask,
+    references: Mapping[str, str],
+    protocol: AuditProtocol | None = None,
 ) -> Iterator[Recorder]:
     """Creates or resumes a run directory of a search.
 
@@ -229,11 +244,13 @@ def open_recorder(
         purpose: What its draws are for.
         first: What is asked for first.
         references: Text that outputs are compared with, by candidate id.
+        protocol: Whose draws they are; the settings' own if None.
     """
+    draws = protocol or bench.identity.protocol
     facts = session_facts(bench.settings, dict(bench.probe), bench.words.checkpoints)
     with open_growing(
         path,
-        replace(bench.identity, purpose=purpose),
+        replace(bench.identity, purpose=purpose, protocol=draws),
         bench.want(first, references),
         bench.decoder,
         vocabulary_table(bench.pair),

@@ -104,16 +104,21 @@ def run_search(settings: SearchSettings, tell: Tell) -> Found:
         )
     bench = load_bench(settings, words, prompts)
     references = {p.text: p.reference for p in prompts if p.reference}
-    return _Search(bench, pools, references, tell).run()
+    return _Search(settings, bench, pools, references, tell).run()
 
 
 class _Search:
     """What the stages of a search share."""
 
     def __init__(
-        self, bench: Bench, pools: Pools, references: Mapping[str, str], tell: Tell
+        self,
+        settings: SearchSettings,
+        bench: Bench,
+        pools: Pools,
+        references: Mapping[str, str],
+        tell: Tell,
     ) -> None:
-        self.bench, self.settings, self.pools = bench, bench.settings, pools
+        self.bench, self.settings, self.pools = bench, settings, pools
         self._by_text = references
         self._tell = tell
         self.catalogue: dict[str, Candidate] = {one.id: one for one in pools.heldout}

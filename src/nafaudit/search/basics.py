@@ -1,0 +1,54 @@
+"""What every search can be told, whichever protocol it follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.settings import Settings
+from nafaudit.search.filters import LengthWindow
+from nafaudit.search.operators import OPERATORS
+from nafaudit.search.propose import chosen
+
+
+@dataclass(frozen=True)
+class SearchBasics(Settings):
+    """Settings that both protocols share; the names of `nafaudit run` mean the same here.
+
+    Attributes:
+        k: The one budget that is searched, in nats per token.
+        shortest: Fewest tokens of a proposed prompt.
+        longest: Most tokens of a proposed prompt.
+        operators: Ways to make new prompts.
+    """
+
+    k: tuple[float, ...] = (1.0,)
+    shortest: int = 20
+    longest: int = 250
+    operators: tuple[str, ...] = tuple(OPERATORS)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.window
+        chosen(self.operators)
+        if len(self.k) != 1 or is_baseline(self.k[0]):
+            raise InputError(
+                f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
+                "search each in its own run, for example --k 1."
+            )
+        if self.decoder is not None:
+            raise InputError(
+                f"a search decodes with our own engine, got decoder = {self.decoder!r}; audit a "
+                "black box with nafaudit run --decoder."
+            )
+
+    @property
+    def budget(self) -> float:
+        """The budget that is searched."""
+        return self.k[0]
+
+    @property
+    def window(self) -> LengthWindow:
+        """Allowed lengths of a prompt."""
+        return LengthWindow(self.shortest, self.longest)
