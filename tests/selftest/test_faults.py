@@ -1,29 +1,23 @@
 from __future__ import annotations
 
-import inspect
-
 import numpy as np
 import pytest
 
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
-from nafaudit.selftest import faults
+from nafaudit.selftest.catalogue import CATALOGUE
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 
-FAULTS = [
-    kind
-    for _, kind in inspect.getmembers(faults, inspect.isclass)
-    if issubclass(kind, AnchoredDecoder) and kind is not AnchoredDecoder
-]
+FAULTS = [case.decoder for case in CATALOGUE]
 
 
 @pytest.mark.parametrize("kind", FAULTS, ids=lambda kind: kind.__name__)
 def test_a_fault_is_a_decoder_that_differs_from_the_sound_one(kind: type[AnchoredDecoder]) -> None:
-    world = toy_world(1, size=20, contexts=31)
+    world = toy_world(1, size=20, contexts=37)
     requests = [
-        Request(prompt, 0.3, 16 * i + j, 40)
+        Request(prompt, 0.3, 40 * i + j, 40)
         for i, prompt in enumerate(toy_prompts(world, 1, 4))
-        for j in range(4)
+        for j in range(6)
     ]
     sound, faulty = AnchoredDecoder(world).decode(requests), kind(world).decode(requests)
     assert len(faulty) == len(requests)
