@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -111,7 +112,7 @@ def test_references_of_ordinary_classes_are_not_protected() -> None:
 @pytest.mark.full
 def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -> None:
     """24 protected references, 200 tokens: K = 50 and 200 say something, K = 2000 does not."""
-    from nafaudit.audit.passages import record_passages
+    from nafaudit.audit.passages import record_passages, score_passages
     from nafaudit.checks import Facts
     from nafaudit.checks.worth import WorthCheck
     from nafaudit.core.design import Decoding
@@ -124,7 +125,8 @@ def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -
         TokenizedPrompt(p, tuple(pair.tokenizer(p.text)["input_ids"]))
         for p in lab_workload().prompts[:48]
     ]
-    record_passages(tmp_path, pair, Decoding(), protected_prompts(prompts))
+    score = partial(score_passages, pair, Decoding())
+    record_passages(tmp_path, score, Decoding(), protected_prompts(prompts))
     facts = Facts(Banking(), max_new_tokens=200, passages=read_passages_file(tmp_path / PASSAGES))
     words = {k: WorthCheck(facts, k) for k in (0.25, 1.0, 10.0)}
     assert [(check.verdict, check.share) for check in words.values()] == [

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nafaudit.audit.stage1 import Progress
+from nafaudit.audit.recording import Progress
 from nafaudit.cli.progress import ProgressLine, describe, duration
 
 HALF_WAY = Progress(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nafaudit.audit.stage1 import record_parts
+from nafaudit.audit.recording import record_parts
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key, Trajectory

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ CONTEXT = "the prompt as the run gives it; a space if neither it nor the referen
 
 
 def record_passages(
-    path: Path, pair: Pair, decoding: Decoding, prompts: Sequence[TokenizedPrompt]
+    path: Path,
+    score: Callable[[Sequence[TokenizedPrompt]], list[ScoredPassage]],
+    decoding: Decoding,
+    prompts: Sequence[TokenizedPrompt],
 ) -> None:
     """Writes the surprisals of the prompts' references, as far as an output can reach.
 
@@ -25,21 +28,30 @@ def record_passages(
 
     Args:
         path: Run directory.
-        pair: Whose safe model is asked.
-        decoding: Warps of the law that charges are against, and the length limit T.
+        score: Asks the safe model.
+        decoding: Warps of the law that charges are against.
         prompts: Those with a protected reference.
     """
     recorded = read_passages_file(path / PASSAGES)
     known = {p.id: p for p in recorded.passages} if recorded else {}
-    scorer = Scorer(pair.safe, pair.vocabulary, decoding, context=pair.context)
-    fresh = [
-        _score(scorer, pair, item, decoding.max_new_tokens)
-        for item in prompts
-        if item.prompt.id not in known
-    ]
-    if added := [passage for passage in fresh if passage is not None]:
+    if added := score([item for item in prompts if item.prompt.id not in known]):
         passages = (*known.values(), *added)
         write_passages(path / PASSAGES, PassageScores(CONTEXT, decoding.anchor, passages))
+
+
+def score_passages(
+    pair: Pair, decoding: Decoding, prompts: Sequence[TokenizedPrompt]
+) -> list[ScoredPassage]:
+    """The surprisals themselves; a reference without tokens has none.
+
+    Args:
+        pair: Whose safe model is asked.
+        decoding: Warps of the law that charges are against, and the length limit T.
+        prompts: Those with a protected reference.
+    """
+    scorer = Scorer(pair.safe, pair.vocabulary, decoding, context=pair.context)
+    scored = (_score(scorer, pair, item, decoding.max_new_tokens) for item in prompts)
+    return [passage for passage in scored if passage is not None]
 
 
 def _score(scorer: Scorer, pair: Pair, item: TokenizedPrompt, longest: int) -> ScoredPassage | None:

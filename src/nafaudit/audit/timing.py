@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nafaudit.audit.stage1 import Prepared, prepare
+from nafaudit.audit.prepare import Asked, load, read
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.settings import Settings
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
@@ -66,24 +66,25 @@ def time_decoding(settings: Settings, seconds: float) -> Timing | None:
     None for a mechanism that draws whole outputs: a step of one row says nothing about it.
     """
     start = time.monotonic()
-    ready = prepare(settings)
+    asked = read(settings)
+    pair = load(asked.order)
     loading = time.monotonic() - start
-    if isinstance(ready.mechanism, SequenceMechanism):
+    if isinstance(asked.mechanism, SequenceMechanism):
         return None
     decoder = Decoder(
-        ready.pair, ready.mechanism, settings.decoding, width=ready.width, batch=settings.batch
+        pair, asked.mechanism, settings.decoding, width=asked.width, batch=settings.batch
     )
-    per_prompt = _reading(decoder, ready.chosen)
+    per_prompt = _reading(decoder, asked.chosen)
     watch = _Watch(seconds)
     decoder.watch = watch.step
     start = time.monotonic()
     try:
-        for _ in decoder.decode(_requests(ready, settings)):
+        for _ in decoder.decode(_requests(asked, settings)):
             pass
     except _Enough:
         pass
     if not watch.tokens:  # every row ended at its first token
-        watch.tokens, watch.seconds = len(ready.chosen), time.monotonic() - start
+        watch.tokens, watch.seconds = len(asked.chosen), time.monotonic() - start
     rate = watch.tokens / max(watch.seconds, 1e-6)
     return Timing(loading, per_prompt, rate, watch.tokens, watch.seconds)
 
@@ -99,7 +100,7 @@ def _reading(decoder: Decoder, prompts: Sequence[TokenizedPrompt]) -> float:
     return (time.monotonic() - start) / _PROMPTS
 
 
-def _requests(ready: Prepared, settings: Settings) -> list[PromptRequest]:
+def _requests(asked: Asked, settings: Settings) -> list[PromptRequest]:
     """As many of the run's first prompts as fill a batch, with draws of their own."""
     rows = len(settings.budgets) * settings.trajectories
     return [
@@ -112,5 +113,5 @@ def _requests(ready: Prepared, settings: Settings) -> list[PromptRequest]:
                 for k in settings.budgets
             ),
         )
-        for item in ready.chosen[: -(-settings.batch // rows)]
+        for item in asked.chosen[: -(-settings.batch // rows)]
     ]

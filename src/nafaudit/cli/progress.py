@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from nafaudit.audit.stage1 import Progress
+    from nafaudit.audit.recording import Progress
 
 _WIDTH = 79
 

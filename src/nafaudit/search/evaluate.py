@@ -16,7 +16,8 @@ import torch
 
 from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
 from nafaudit.audit.pairs import checkpoints_of, workload_of
-from nafaudit.audit.stage1 import mechanism_of, session_facts, stop_ids_of, vocabulary_table
+from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table
+from nafaudit.audit.recording import session_facts
 from nafaudit.checks.check import Facts
 from nafaudit.core.design import AuditProtocol, Identity
 from nafaudit.core.errors import InputError
@@ -247,7 +248,7 @@ def open_recorder(
         protocol: Whose draws they are; the settings' own if None.
     """
     draws = protocol or bench.identity.protocol
-    facts = session_facts(bench.settings, dict(bench.probe), bench.words.checkpoints)
+    facts = session_facts(bench.settings, bench.words.checkpoints) | {"probe": bench.probe}
     with open_growing(
         path,
         replace(bench.identity, purpose=purpose, protocol=draws),

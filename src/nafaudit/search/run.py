@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nafaudit.audit.stage1 import mechanism_of
+from nafaudit.audit.prepare import mechanism_of
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.search.book import Book, UnrecordedError, utilisations_of

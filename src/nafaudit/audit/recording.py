@@ -1,0 +1,169 @@
+"""Writes trajectories as they end, counts them for whoever watches, says what a session ran on."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from nafaudit import __version__
+from nafaudit.checks.utilisation import Utilisation
+from nafaudit.core.errors import StoreError
+from nafaudit.core.settings import Settings
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.store.files import interrupts_deferred
+from nafaudit.store.run import RunWriter
+
+# A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
+# runs close parts often, long ones do not drown in files.
+_PART_ROWS = 256
+_PART_SECONDS = (2.0, 30.0)
+_PART_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is.
+
+    Attributes:
+        done: Trajectories that are finished, those of earlier sessions included.
+        total: All that are asked for.
+        resumed: Those of earlier sessions.
+        under_way: What is written of unfinished ones, in trajectories of full length.
+        tokens: Written in this session, unfinished trajectories included.
+        seconds: Since this session began to decode.
+        worst_utilisation: Largest spend over budget of this session; -inf before the first.
+    """
+
+    done: int
+    total: int
+    resumed: int
+    under_way: float
+    tokens: int
+    seconds: float
+    worst_utilisation: float
+
+
+class Reporter:
+    """Keeps the running numbers of a progress line."""
+
+    def __init__(
+        self,
+        report: Callable[[Progress], None],
+        utilisation: Utilisation,
+        resumed: int,
+        total: int,
+        longest: int,
+    ) -> None:
+        self._report = report
+        self._longest = longest
+        self._resumed = resumed
+        self._total = total
+        self._done = resumed
+        self._stepped = 0
+        self._finished = 0
+        self._utilisation = utilisation
+        self._start = time.monotonic()
+        self._tell()
+
+    def step(self, rows: int) -> None:
+        """Every active row has written one token."""
+        self._stepped += rows
+        self._tell()
+
+    def see(self, trajectory: Trajectory) -> None:
+        """A trajectory has ended."""
+        self._done += 1
+        self._finished += len(trajectory)
+        self._utilisation.see(trajectory)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._report(
+            Progress(
+                self._done,
+                self._total,
+                self._resumed,
+                # Somebody's decoder does not tell its steps.
+                max(0, self._stepped - self._finished) / self._longest,
+                max(self._stepped, self._finished),
+                time.monotonic() - self._start,
+                self._utilisation.worst.value,
+            )
+        )
+
+
+def record_parts(
+    trajectories: Iterator[Trajectory], writer: RunWriter, see: Callable[[Trajectory], None]
+) -> None:
+    """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
+    buffer: list[Trajectory] = []
+    start = since = time.monotonic()
+
+    def is_old() -> bool:
+        now = time.monotonic()
+        least, most = _PART_SECONDS
+        return now - since > min(most, max(least, _PART_SHARE * (now - start)))
+
+    def close_part() -> None:
+        nonlocal since
+        with interrupts_deferred():
+            writer.append(buffer)
+            buffer.clear()
+        since = time.monotonic()
+
+    try:
+        for trajectory in trajectories:
+            buffer.append(trajectory)
+            see(trajectory)
+            if len(buffer) >= _PART_ROWS or is_old():
+                close_part()
+    except StoreError:
+        raise
+    except BaseException:
+        close_part()
+        raise
+    close_part()
+
+
+def session_facts(settings: Settings, checkpoints: tuple[str, str]) -> dict[str, Any]:
+    """What a session ran on."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "nafaudit": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "machine": platform.machine(),
+        "processor": processor(),
+        "cores": os.cpu_count(),
+        "device": settings.device,
+        "threads": settings.threads,
+        "batch": settings.batch,
+        "pair": settings.pair if settings.safe is None else None,
+        "safe": settings.safe,
+        "risky": settings.risky,
+        "prefix_n": settings.debt_rule.n,
+        "variant": settings.variant,
+        "delta": settings.delta,
+        # Where `nafaudit verify` looks first; what it finds there must have the design's hashes.
+        "checkpoints": [
+            str(Path(path).resolve()) if Path(path).is_dir() else path for path in checkpoints
+        ],
+    }
+
+
+def processor() -> str:
+    """The CPU's own name: bit-identity is promised for one kind of CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()

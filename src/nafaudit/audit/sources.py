@@ -1,0 +1,150 @@
+"""Where a run's trajectories come from: our engine in this process, or somebody's decoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+from nafaudit.audit.blackbox import Session
+from nafaudit.audit.decoder import BlackBoxDecoder
+from nafaudit.audit.growing import engine_of
+from nafaudit.audit.passages import score_passages
+from nafaudit.audit.prepare import Order, vocabulary_table
+from nafaudit.core.fault import Fault
+from nafaudit.core.passage import ScoredPassage
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.probe import probe
+from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.models.pair import Pair
+from nafaudit.workload import TokenizedPrompt
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a source was seen to do before a run.
+
+    Attributes:
+        batch_free: True if records do not depend on their batch.
+        facts: For the session's line.
+        remarks: For the user.
+    """
+
+    batch_free: bool
+    facts: dict[str, Any]
+    remarks: tuple[str, ...] = ()
+
+
+class Source(Protocol):
+    """Decodes what a run asks for, wherever that is."""
+
+    @property
+    def name(self) -> str:
+        """Under which its records are kept."""
+        ...
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        """What identifies its pair in a design."""
+        ...
+
+    def vocabulary(self) -> dict[str, Any]:
+        """What token ids stand for, as a run keeps it."""
+        ...
+
+    def look(self) -> Seen:
+        """Probes the machine."""
+        ...
+
+    def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
+        """Surprisals of the prompts' references under the safe model."""
+        ...
+
+    def decode(
+        self,
+        requests: Sequence[PromptRequest],
+        note: Callable[[Fault], None],
+        step: Callable[[int], None],
+    ) -> Iterator[Trajectory]:
+        """Yields trajectories as they end.
+
+        Args:
+            requests: What is wanted.
+            note: Told what went wrong on the way.
+            step: Told after each step how many rows have written a token, if the source knows.
+        """
+        ...
+
+
+class _Loaded:
+    """What every source in this process has: a pair, and a probe of it."""
+
+    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair) -> None:
+        self.order, self.mechanism, self.pair = order, mechanism, pair
+
+    @property
+    def fingerprint(self) -> Mapping[str, Any]:
+        return self.pair.fingerprint
+
+    def vocabulary(self) -> dict[str, Any]:
+        return vocabulary_table(self.pair)
+
+    def look(self) -> Seen:
+        settings = self.order.settings
+        shape = {"width": self.order.width, "batch": settings.batch}
+        seen = probe(self.pair, self.mechanism, settings.decoding, **shape)
+        return Seen(seen.batch_free, {"probe": asdict(seen)})
+
+    def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
+        return score_passages(self.pair, self.order.settings.decoding, prompts)
+
+
+class Engine(_Loaded):
+    """Our own decoder, whose faults are ours."""
+
+    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair) -> None:
+        super().__init__(order, mechanism, pair)
+        settings = order.settings
+        shape = {"width": order.width, "batch": settings.batch}
+        self._decoder = engine_of(pair, mechanism, settings.decoding, **shape)
+
+    @property
+    def name(self) -> str:
+        """The mechanism's own name."""
+        return self.mechanism.name
+
+    def decode(
+        self,
+        requests: Iterable[PromptRequest],
+        note: Callable[[Fault], None] = lambda fault: None,
+        step: Callable[[int], None] = lambda rows: None,
+    ) -> Iterator[Trajectory]:
+        """Yields trajectories in the order in which they end."""
+        if isinstance(self._decoder, Decoder):
+            self._decoder.watch = step
+        return self._decoder.decode(requests)
+
+
+class Boxed(_Loaded):
+    """Somebody's decoder; what it does wrong is noted, and the pair is for checking it."""
+
+    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair, session: Session) -> None:
+        super().__init__(order, mechanism, pair)
+        settings = order.settings
+        name = f"{settings.decoder}@{session.start()['source']}"
+        self._box = BlackBoxDecoder(session, name, settings.max_new_tokens, settings.batch)
+
+    @property
+    def name(self) -> str:
+        """What the decoder is called, and the hash of its source."""
+        return self._box.name
+
+    def decode(
+        self,
+        requests: Iterable[PromptRequest],
+        note: Callable[[Fault], None],
+        step: Callable[[int], None],
+    ) -> Iterator[Trajectory]:
+        """Yields what is left of its outputs once they are read as records."""
+        return self._box.decode(requests, note)
