@@ -89,6 +89,26 @@ def search(
         list[str] | None,
         typer.Option(metavar="NAME,...", help="Ways to make prompts. Default: all."),
     ] = None,
+    proposer: Annotated[
+        str | None,
+        typer.Option(
+            help="Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with "
+            "--proposer-url. Default: local."
+        ),
+    ] = None,
+    proposer_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
+            "NAFAUDIT_API_KEY in the environment."
+        ),
+    ] = None,
+    proposer_attempts: Annotated[
+        int | None, typer.Option(help="Most attempts at each question to it. Default: 4.")
+    ] = None,
+    proposer_timeout: Annotated[
+        float | None, typer.Option(help="Seconds that an answer may take. Default: 120.")
+    ] = None,
     delta: Annotated[
         float | None, typer.Option(help="Level of all limits together. Default: 0.05.")
     ] = None,
@@ -177,7 +197,7 @@ def search(
 
 
 def _describe(told: Told) -> str:
-    parts = [f"{told.stage}: {told.done}/{told.total} trajectories"]
+    parts = [f"{told.stage}: {told.done}/{told.total} {told.unit}"]
     if told.seconds > 0:
         parts.append(f"{told.tokens / told.seconds:.0f} tokens/s")
     if told.worst >= 0:

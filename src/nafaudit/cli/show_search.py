@@ -85,6 +85,7 @@ def _lines(found: Found) -> list[str]:
         f"and corrected for all {found.looked} prompts looked at. spend, risky: mean nats, and\n"
         "of the risky model alone; over: trajectories above their budget",
         *(f"finalist, seed {one.seed}: {_shown(one)}" for one in found.finalists),
+        *_proposer(found),
         _trajectories(found),
         *(_comparison(one) for one in found.comparisons),
         _spread(found),
@@ -103,6 +104,19 @@ def _shown(one: Finalist) -> str:
     text = " ".join(one.candidate.text.split())
     cut = text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
     return f"{one.candidate.operator}, generation {one.candidate.generation}\n  {cut!r}"
+
+
+def _proposer(found: Found) -> list[str]:
+    """What became of a model's answers; nothing for the local operators, which give none."""
+    said = found.proposer
+    if "asked" not in said:
+        return []
+    bad = [f"{count} {name}" for name, count in said["outcomes"].items() if count]
+    return [
+        f"proposer {said['name']}: {said['by_model']} of {said['asked']} prompts by the model, "
+        f"{said['filled']}\nfilled by the local operators; {said['attempts']} attempts at "
+        f"{said['calls']} calls: {', '.join(bad) or 'none'}"
+    ]
 
 
 def _trajectories(found: Found) -> str:

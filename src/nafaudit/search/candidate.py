@@ -52,6 +52,8 @@ class Proposer(Protocol):
 
     What a proposer returns may depend only on its own frozen settings and on what it is given
     here, so that a search that was killed asks the same question again and gets the same answer.
+    A model's answers are not like that; they are written down before they are used, and read back
+    (`instruct`).
     """
 
     @property

@@ -63,6 +63,7 @@ class Told:
         tokens: Written in this session.
         seconds: Since this session began to decode.
         worst: Largest utilisation so far; -inf before the first.
+        unit: What `done` and `total` count, if no trajectories.
     """
 
     stage: str
@@ -71,6 +72,7 @@ class Told:
     tokens: int
     seconds: float
     worst: float
+    unit: str = "trajectories"
 
 
 class Words:

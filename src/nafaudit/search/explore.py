@@ -138,6 +138,7 @@ def explore(
     tokens: Callable[[str], int],
     book: Book,
     catalogue: dict[str, Candidate] | None = None,
+    proposer: Proposer | None = None,
 ) -> Explored:
     """Goes through all generations of a search.
 
@@ -149,12 +150,15 @@ def explore(
         tokens: Counts the tokens of a text.
         book: What is recorded.
         catalogue: Gets every candidate that was tried, by its id.
+        proposer: Who suggests in the search itself; the local operators if left out.
 
     Raises:
         UnrecordedError: The book does not reach to the end.
     """
     start, rest = start_of(pools, seed, settings.pool)
-    proposer, count = _proposer(strategy, seed, start, rest, settings)
+    control, count = _proposer(strategy, seed, start, rest, settings)
+    if strategy != SEARCH or proposer is None:
+        proposer = control
     avoid = [one.text for one in pools.heldout]
     trail = _Trail(settings, Reader(book, settings.budget), catalogue)
     trail.draw(0, Admission(start))

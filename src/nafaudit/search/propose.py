@@ -16,7 +16,7 @@ from nafaudit.search.operators import OPERATORS, Operator
 TRIES = 8
 
 
-def _chance(*parts: str | int) -> random.Random:
+def chance_of(*parts: str | int) -> random.Random:
     """A source of chance that follows from its name alone, on every machine."""
     return random.Random("nafaudit search " + " ".join(map(str, parts)))
 
@@ -94,7 +94,7 @@ class LocalProposer:
             raise InputError("a local proposer needs parents, got none; start it from seeds.")
         operators, made = chosen(self.operators), []
         for index in range(count):
-            chance = _chance(self.seed, generation, index)
+            chance = chance_of(self.seed, generation, index)
             child = _child(parents, operators, chance, blind=self.blind)
             if child is not None:
                 made.append(_candidate(self.seed, generation, index, *child))
@@ -162,5 +162,5 @@ class SeedsProposer:
         """The next `count` of the pool, if every generation asks for as many; then none."""
         del parents
         order = list(self.pool)
-        _chance(self.seed, "seeds").shuffle(order)
+        chance_of(self.seed, "seeds").shuffle(order)
         return order[(generation - 1) * count : generation * count]

@@ -39,6 +39,7 @@ def search_json(found: Found) -> dict[str, Any]:
             "highest": as_number(held.highest),
             "gap": as_number(held.gap),
         },
+        "proposer": dict(found.proposer),
         "counterexamples": [str(path) for path in found.counterexamples],
     }
 

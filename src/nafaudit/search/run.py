@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nafaudit.audit.prepare import mechanism_of
 from nafaudit.core.errors import InputError
@@ -38,6 +39,8 @@ from nafaudit.search.evaluate import (
 )
 from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Pools, divide, explore, start_of
 from nafaudit.search.halving import halving_plan
+from nafaudit.search.instruct.chat import Chat
+from nafaudit.search.instruct.choose import Proposers, chat_of
 from nafaudit.search.settings import SearchSettings
 from nafaudit.stats import Bonferroni
 
@@ -64,6 +67,7 @@ class Found:
         outcome: The three-valued answer.
         counterexamples: Directories of replayable bundles.
         batch_free: True if records do not depend on their batch on this machine.
+        proposer: Who suggested, and what became of its answers; plain data.
     """
 
     path: Path
@@ -80,6 +84,7 @@ class Found:
     outcome: Kept
     counterexamples: tuple[Path, ...]
     batch_free: bool
+    proposer: Mapping[str, Any]
 
 
 def run_search(settings: SearchSettings, tell: Tell) -> Found:
@@ -102,9 +107,10 @@ def run_search(settings: SearchSettings, tell: Tell) -> Found:
             f"{settings.longest} tokens, the workload has "
             f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
         )
+    chat = chat_of(settings)
     bench = load_bench(settings, words, prompts)
     references = {p.text: p.reference for p in prompts if p.reference}
-    return _Search(settings, bench, pools, references, tell).run()
+    return _Search(settings, bench, pools, references, tell, chat).run()
 
 
 class _Search:
@@ -117,10 +123,12 @@ class _Search:
         pools: Pools,
         references: Mapping[str, str],
         tell: Tell,
+        chat: Chat | None = None,
     ) -> None:
         self.bench, self.settings, self.pools = bench, settings, pools
         self._by_text = references
         self._tell = tell
+        self._chat = chat
         self.catalogue: dict[str, Candidate] = {one.id: one for one in pools.heldout}
         out = self.settings.out
         self.path = Path(out) if out else Path("runs") / f"search-{bench.identity.hash[:10]}"
@@ -130,6 +138,7 @@ class _Search:
         with open_recorder(
             self.bench, self.path, "search", self._first(), self._references()
         ) as recorder:
+            self._proposers = Proposers(self.settings, self._chat, self.path, self._tell_of_call)
             explored = self._explore(recorder)
             asks, chosen = self._finals(explored)
             place = self.path / "confirm"
@@ -167,8 +176,12 @@ class _Search:
         return tuple(done[one] for one in everyone)
 
     def _one(self, who: str, seed: int, book: Book) -> Explored:
-        count = self.bench.words.count
-        return explore(who, seed, self.pools, self.settings, count, book, self.catalogue)
+        count, proposer = self.bench.words.count, self._proposers.of(seed)
+        return explore(who, seed, self.pools, self.settings, count, book, self.catalogue, proposer)
+
+    def _tell_of_call(self, seed: int, call: int, calls: int) -> None:
+        stage = f"asking {self.settings.proposer}, search seed {seed}"
+        self._tell(Told(stage, call, calls, 0, 0.0, -INF, unit="calls"))
 
     def _asks(self, wanted: Mapping[str, int]) -> list[Ask]:
         """Prompts that need equally many trajectories, together."""
@@ -250,6 +263,7 @@ class _Search:
             outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
             counterexamples=self._bundles(bad),
             batch_free=self.bench.batch_free,
+            proposer=self._proposers.to_json(),
         )
 
     def _compared(self, judged: Sequence[Finalist], book: Book) -> list[Comparison]:

@@ -1,0 +1,246 @@
+"""A server that speaks OpenAI's chat completions, such as a local vLLM: asked over plain HTTP.
+
+The key comes from the environment and goes into one header. It is in no message, no record and no
+representation of an object; if a server sends it back, it is taken out of what the server said.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.report.text import visible
+from nafaudit.search.instruct.chat import ANSWERED, Answer, Request
+from nafaudit.search.instruct.schema import ANSWER
+
+KEY = "NAFAUDIT_API_KEY"
+LARGEST = 4_000_000
+"""Bytes of an answer."""
+PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds after a first failure, doubled after each further one, up to the second."""
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+# How JSON is asked for, from the strictest on; a server that has no such form is asked for less.
+_FORMS: tuple[Mapping[str, Any], ...] = (
+    {
+        "type": "json_schema",
+        "json_schema": {"name": "prompts", "strict": True, "schema": ANSWER},
+    },
+    {"type": "json_object"},
+    {},
+)
+
+
+def key_of(environment: Mapping[str, str] = os.environ) -> str:
+    """The key, or nothing.
+
+    Raises:
+        InputError: It cannot be sent in a header; its value is not shown.
+    """
+    key = environment.get(KEY, "").strip()
+    if any(not "!" <= char <= "~" or char in '"\\' for char in key):
+        raise InputError(
+            f"{KEY} must be printable characters without spaces, quotes and backslashes; its value "
+            "is not shown here. Set it again, or unset it for a server without keys."
+        )
+    return key
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the key to whoever it names."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        """Follows none."""
+
+
+class Endpoint:
+    """One model of one server.
+
+    Args:
+        model: As the server calls it.
+        url: Up to and without /chat/completions.
+        key: Sent as a bearer token; none if empty.
+        timeout: Seconds that an answer may take, from the first byte sent to the last one read.
+        sleep: Waits between attempts.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        url: str,
+        key: str = "",
+        timeout: float = 120.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._model, self._url, self._timeout, self._sleep = model, url, timeout, sleep
+        # In a function, so that no representation of this object has it.
+        self._key: Callable[[], str] = lambda: key
+        self._form = 0
+        self._length, self._nucleus = "max_tokens", True
+        self._failures, self._rest_until = 0, 0.0
+        # Loopback never goes through a proxy that the environment names.
+        proxies: dict[str, str] | None = {} if urlsplit(url).hostname in _LOOPBACK else None
+        self._open = urllib.request.build_opener(
+            _NoRedirect, urllib.request.ProxyHandler(proxies)
+        ).open
+
+    @property
+    def name(self) -> str:
+        """How reports call it; not where it is, which may change between sessions."""
+        return f"openai:{self._model}"
+
+    def check(self) -> None:
+        """Asks which models there are; a server without such a list is taken at its word."""
+        try:
+            status, body, _ = self._send("/models", None)
+        except (OSError, http.client.HTTPException) as error:
+            raise UnavailableError(
+                f"no answer from the proposer's server at {self._url}: {self._clean(error)}. Start "
+                "it, or correct --proposer-url; the same command resumes a search."
+            ) from None
+        if status in (401, 403):
+            raise self._refused(status, body)
+        names = _model_names(body) if status == 200 else []
+        if names and self._model not in names:
+            known = ", ".join(map(self._clean, names[:8]))
+            raise UnavailableError(
+                f"the server at {self._url} has no model {self._model!r}"
+                f"{nearest(self._model, names)} It has: {known}."
+            )
+
+    def say(self, request: Request) -> Answer:
+        """Asks once, after whatever pause earlier failures call for.
+
+        Raises:
+            UnavailableError: The server says no for good: key, model or address are wrong.
+        """
+        if (pause := self._rest_until - time.monotonic()) > 0:
+            self._sleep(pause)
+        while True:
+            try:
+                status, body, headers = self._send("/chat/completions", self._body(request))
+            except TimeoutError:
+                return self._failed("timeout")
+            except (OSError, http.client.HTTPException) as error:
+                slow = isinstance(getattr(error, "reason", None), TimeoutError)
+                return self._failed("timeout" if slow else "broken")
+            if status not in (400, 422) or not self._weaken(self._detail(body)):
+                break
+        if status == 429:
+            return self._failed("busy", headers.get("Retry-After"))
+        if status >= 500 or status in (408, 409, 425):
+            return self._failed("fault", headers.get("Retry-After"))
+        if status != 200:
+            raise self._refused(status, body)
+        answer = _answer_of(body, self._without_key)
+        if answer is None:
+            return self._failed("broken")
+        self._failures = 0
+        return answer
+
+    def _body(self, request: Request) -> bytes:
+        data: dict[str, Any] = {
+            "model": self._model,
+            "messages": request.messages,
+            "temperature": request.temperature,
+            self._length: request.tokens,
+        }
+        if self._nucleus:
+            data["top_p"] = request.top_p
+        if form := _FORMS[self._form]:
+            data["response_format"] = form
+        return json.dumps(data).encode()
+
+    def _weaken(self, detail: str) -> bool:
+        """Leaves out what a server cannot do, by what its error names; False if nothing is left."""
+        if self._length == "max_tokens" and "max_completion_tokens" in detail:
+            self._length = "max_completion_tokens"
+        elif self._nucleus and "top_p" in detail:
+            self._nucleus = False
+        elif self._form < len(_FORMS) - 1:
+            self._form += 1
+        else:
+            return False
+        return True
+
+    def _send(self, path: str, body: bytes | None) -> tuple[int, bytes, Mapping[str, str]]:
+        """One exchange, within the timeout as a whole and with a bounded answer."""
+        headers = {"Content-Type": "application/json", "User-Agent": "nafaudit"}
+        if self._key():
+            headers["Authorization"] = f"Bearer {self._key()}"
+        request = urllib.request.Request(self._url + path, body, headers)
+        end = time.monotonic() + self._timeout
+        try:
+            response = self._open(request, timeout=self._timeout)
+        except urllib.error.HTTPError as error:
+            response = error
+        with response:
+            parts: list[bytes] = []
+            while chunk := response.read1(65536):
+                parts.append(chunk)
+                if time.monotonic() > end:
+                    raise TimeoutError
+                if sum(map(len, parts)) > LARGEST:
+                    raise http.client.HTTPException(f"an answer of more than {LARGEST} bytes")
+        return response.status, b"".join(parts), response.headers
+
+    def _failed(self, status: str, wait: str | None = None) -> Answer:
+        pause = min(LONGEST_PAUSE, PAUSE * 2**self._failures)
+        if wait is not None and wait.strip().isdecimal():
+            pause = min(2 * LONGEST_PAUSE, float(wait))
+        self._failures += 1
+        self._rest_until = time.monotonic() + pause
+        return Answer(status)
+
+    def _refused(self, status: int, body: bytes) -> UnavailableError:
+        remedy = f"Set {KEY} in the environment" if status in (401, 403) else "Correct --proposer"
+        if status in (401, 403) and self._key():
+            remedy = f"Correct {KEY} in the environment"
+        return UnavailableError(
+            f"the server at {self._url} does not answer for {self._model!r}: HTTP {status} "
+            f"{self._detail(body)!r}. {remedy} or --proposer-url; the same command resumes."
+        )
+
+    def _detail(self, body: bytes) -> str:
+        """What a server says of an error, shortened."""
+        text = body.decode(errors="replace")
+        try:
+            error = json.loads(text)["error"]
+            text = str(error["message"] if isinstance(error, dict) else error)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        return self._clean(" ".join(text.split()))[:300]
+
+    def _clean(self, said: object) -> str:
+        """What a server said, without the key and without characters that cannot be seen."""
+        return visible(self._without_key(str(said)))
+
+    def _without_key(self, text: str) -> str:
+        return text.replace(self._key(), "[key]") if self._key() else text
+
+
+def _model_names(body: bytes) -> list[str]:
+    try:
+        return [str(one["id"]) for one in json.loads(body)["data"]]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _answer_of(body: bytes, clean: Callable[[str], str]) -> Answer | None:
+    """The first choice of an answer; None if it has another form."""
+    try:
+        choice = json.loads(body)["choices"][0]
+        message = choice["message"]
+        parts = [message.get("content"), choice.get("finish_reason"), message.get("refusal")]
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+        return None
+    if not all(part is None or isinstance(part, str) for part in parts):
+        return None
+    return Answer(ANSWERED, *(clean(part or "") for part in parts))

@@ -1,0 +1,160 @@
+"""What an answer is worth: prompts, a refusal, a torn end, or nonsense. No model, no file."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from nafaudit.search.filters import canonical
+from nafaudit.search.instruct.chat import ANSWERED, FAILURES, Answer
+from nafaudit.search.instruct.schema import ANSWER, ROW, fits
+
+COMPLETE, SHORT, TRUNCATED, REFUSED, INVALID = (
+    "complete", "short", "truncated", "refused", "invalid",
+)  # fmt: skip
+OUTCOMES = (COMPLETE, SHORT, TRUNCATED, REFUSED, INVALID, *FAILURES)
+"""All that was asked for; fewer; cut off by a limit of length; refused; not the JSON asked for."""
+
+LEAST_WORDS = 8
+MOST_CHARACTERS = 20_000
+# Where a refusal says so: at its start. A story may well contain these words later.
+_START = 160
+_REFUSAL = re.compile(
+    r"\b(i (can ?not|can['\u2019]t|won['\u2019]t|am unable|am not able|must decline)|"
+    r"i['\u2019]m (sorry|unable|not able)|sorry, but i|as an ai\b|unable to (help|assist|comply))",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A prompt as a model wrote it, with the numbers of the parents that it names."""
+
+    text: str
+    parents: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """An answer, judged.
+
+    Attributes:
+        outcome: One of `OUTCOMES`.
+        rows: Prompts that can be used, at most as many as were asked for.
+        unfit: Entries that cannot: of another form, too short, refused, or there already.
+    """
+
+    outcome: str
+    rows: tuple[Row, ...] = ()
+    unfit: int = 0
+
+
+def read(answer: Answer, wanted: int, have: Collection[str] = ()) -> Reading:
+    """Judges an answer by the schema.
+
+    Entries before a torn end are whole and count.
+
+    Args:
+        answer: What came back.
+        wanted: How many prompts were asked for.
+        have: Texts that earlier attempts gave, in canonical form.
+    """
+    if answer.status != ANSWERED:
+        return Reading(answer.status)
+    if answer.refusal or answer.finish == "content_filter":
+        return Reading(REFUSED)
+    # What a model thought before its answer is no part of it.
+    text = answer.text.rpartition("</think>")[2]
+    entries, torn = _entries(text)
+    if entries is None:
+        if torn or answer.finish == "length":
+            return Reading(TRUNCATED)
+        return Reading(REFUSED if _refuses(text) else INVALID)
+    rows = _usable(entries, have)
+    unfit, rows = len(entries) - len(rows), rows[:wanted]
+    return Reading(_outcome(answer, entries, len(rows), wanted, torn), tuple(rows), unfit)
+
+
+def _outcome(answer: Answer, entries: list[Any], found: int, wanted: int, torn: bool) -> str:
+    if found >= wanted:
+        return COMPLETE
+    if torn or answer.finish == "length":
+        return TRUNCATED
+    texts = [entry["text"] for entry in entries if fits(entry, ROW)]
+    return REFUSED if texts and all(map(_refuses, texts)) else SHORT
+
+
+def _usable(entries: list[Any], have: Collection[str]) -> list[Row]:
+    seen, rows = set(have), []
+    for entry in entries:
+        if not fits(entry, ROW) or not _fit(entry["text"]):
+            continue
+        plain = canonical(entry["text"])
+        if plain not in seen:
+            seen.add(plain)
+            rows.append(Row(entry["text"].strip(), tuple(entry["parents"])))
+    return rows
+
+
+def _fit(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    words = len(text.split())
+    return words >= LEAST_WORDS and len(text) <= MOST_CHARACTERS and not _refuses(text)
+
+
+def _refuses(text: str) -> bool:
+    return _REFUSAL.search(text.strip()[:_START]) is not None
+
+
+def _entries(text: str) -> tuple[list[Any] | None, bool]:
+    """The list of candidates, or None; and whether the text breaks off before its end."""
+    start = text.find("{")
+    if start < 0:
+        return None, False
+    body = text[start:]
+    try:
+        found, _ = json.JSONDecoder().raw_decode(body)
+    except ValueError:
+        return (_whole_entries(body), True) if _unclosed(body) else (None, False)
+    except RecursionError:
+        return None, False
+    # Single entries are judged one by one: a bad one does not spoil the others.
+    whole = fits(found, ANSWER | {"properties": {"candidates": {"type": "array"}}})
+    return (found["candidates"], False) if whole else (None, False)
+
+
+def _whole_entries(body: str) -> list[Any] | None:
+    """Entries before a torn end; None if not even the list begins."""
+    opening = re.match(r'\{\s*"candidates"\s*:\s*\[', body)
+    if opening is None:
+        return None
+    found: list[Any] = []
+    place, decoder = opening.end(), json.JSONDecoder()
+    while True:
+        place += len(body[place:]) - len(body[place:].lstrip(" \t\r\n,"))
+        try:
+            entry, place = decoder.raw_decode(body, place)
+        except (ValueError, RecursionError):
+            return found
+        found.append(entry)
+
+
+def _unclosed(body: str) -> bool:
+    """True if a text ends within a string, an object or a list."""
+    depth, quoted, escaped = 0, False, False
+    for char in body:
+        if escaped:
+            escaped = False
+        elif quoted:
+            escaped, quoted = char == "\\", char != '"'
+        elif char == '"':
+            quoted = True
+        else:
+            depth += (char in "{[") - (char in "}]")
+    return quoted or depth > 0
