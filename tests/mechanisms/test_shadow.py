@@ -12,7 +12,8 @@ from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.core.ledger import Banking, Payment
 from nafaudit.mechanisms import twin
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt, shadow_rule
+from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt
+from nafaudit.mechanisms.shadows import shadow_rule
 
 
 def random_laws(seed: int, rows: int = 12, size: int = 9, holes: float = 0.0) -> torch.Tensor:

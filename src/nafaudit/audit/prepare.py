@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import checkpoints_of, limit_of, workload_of
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
@@ -77,6 +78,7 @@ def read(settings: Settings) -> Asked:
     limit = limit_of(settings)
     order = Order(settings, (safe, risky), None if stops is None else tuple(stops), width)
     chosen = tokenized[:limit] if limit else tokenized
+    mechanism = mechanism.of(material_of(tokenizer, tokenized))
     return Asked(workload, tokenized, chosen, mechanism, order)
 
 

@@ -81,6 +81,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
             seed=settings.seed,
             protocol="paper" if settings.protocol == "paper" else "sound",
             promise=mechanism.name if settings.decoder else "",
+            currency=mechanism.currency,
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )

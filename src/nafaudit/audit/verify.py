@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import PAIRS, named_pair
 from nafaudit.audit.unaltered import missing, require_unaltered
 from nafaudit.checks.replayed import Comparison, Levels, deviations, levels
@@ -28,7 +29,7 @@ from nafaudit.core.design import Decoding, differences
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
-from nafaudit.core.ledger import Banking, is_baseline, ledger_of
+from nafaudit.core.ledger import Banking, Bucket, is_baseline, ledger_of
 from nafaudit.core.ledger import replay as ledger_replay
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.streams import row_stream
@@ -39,7 +40,7 @@ from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_se
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import recorded_mechanism
-from nafaudit.mechanisms.shadow import shadow_rule
+from nafaudit.mechanisms.shadows import shadow_rule
 from nafaudit.models.pair import Pair, load_pair, weights_hash
 from nafaudit.store.run import Run
 
@@ -97,6 +98,8 @@ def verify_run(
     require_unaltered(run)
     promise = _promise(run, options)
     pair = _load(run, promise, options)
+    ready = promise.mechanism.of(material_of(pair.tokenizer, run.prompts()))
+    promise = replace(promise, mechanism=ready)
     start = time.monotonic()
     keys = _choose(run, options.sample)
     verifier = _Verifier(run, pair, promise, keys, options)
@@ -158,7 +161,7 @@ def _promise(run: Run, options: VerifyOptions) -> _Promise:
             f"{mechanism.name} has no second implementation here: its own rule was asked "
             "again, on recomputed laws and allowances"
         )
-    if not isinstance(mechanism.ledger, Banking):
+    if not isinstance(mechanism.ledger, Banking | Bucket):
         notes.append(f"allowances by the ledger's own code ({identity['ledger']})")
     return _Promise(mechanism, decoding, not boxed, False, decoding.max_new_tokens, tuple(notes))
 

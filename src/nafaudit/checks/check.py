@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.choices import DELTA
+from nafaudit.core.currency import KL, Currency, currency_of
 from nafaudit.core.fault import Fault
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
-from nafaudit.core.ledger import Banking, Ledger, is_baseline
+from nafaudit.core.ledger import Banking, Ledger, is_baseline, most_granted
 from nafaudit.core.passage import PassageScores
 from nafaudit.core.sums import total
 from nafaudit.core.text import detokenize
@@ -44,6 +45,7 @@ class Facts:
         claimed: True if the numbers are a black box's claims that nobody recomputed.
         verified: What a verification of a black box found, if there was one.
         level: How often any of the bounds of class means may miss, all together.
+        currency: What charges are counted in.
     """
 
     ledger: Ledger | None
@@ -59,6 +61,7 @@ class Facts:
     claimed: bool = False
     verified: Mapping[str, Any] | None = None
     level: float = DELTA
+    currency: Currency = field(default_factory=lambda: currency_of(KL))
 
     @cached_property
     def prepared(self) -> PreparedReferences:
@@ -76,8 +79,10 @@ class Facts:
         return detokenize(trajectory.steps.token, self.pieces)
 
     def of_budget(self, k: float) -> Facts:
-        """The facts of one arm: a baseline of ours banks, whatever ledger is audited."""
-        return replace(self, ledger=Banking()) if is_baseline(k) else self
+        """The facts of one arm: a baseline of ours banks KL, whatever is audited."""
+        if not is_baseline(k):
+            return self
+        return replace(self, ledger=Banking(), currency=currency_of(KL))
 
     @property
     def edge(self) -> float:
@@ -127,8 +132,7 @@ class Facts:
                 limits = np.fmin(limits, self.ledger.accrued(key.k, debt, trajectory.steps.token))
             for length in (self.max_new_tokens, _length(trajectory)):
                 if length:
-                    unwritten = np.zeros(length, np.int32)
-                    limits = np.fmin(limits, self.ledger.accrued(key.k, debt, unwritten)[-1])
+                    limits = np.fmin(limits, most_granted(self.ledger, key.k, debt, length))
         return np.asarray(np.maximum(limits, 0.0))
 
     def promised(self, k: float) -> float:
@@ -136,10 +140,9 @@ class Facts:
 
         kT for the banking ledger. NaN if T or the ledger is not known.
         """
-        if self.ledger is None or not self.max_new_tokens:
+        if self.ledger is None or not self.max_new_tokens or not self.currency.promised:
             return math.nan
-        unwritten = np.zeros(self.max_new_tokens, np.int32)
-        return float(self.ledger.accrued(k, 0.0, unwritten)[-1])
+        return most_granted(self.ledger, k, 0.0, self.max_new_tokens)
 
     def limited(self, trajectory: Trajectory) -> bool:
         """True if the ceiling is the budget itself, not only something it cannot exceed."""

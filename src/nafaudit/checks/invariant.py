@@ -31,6 +31,7 @@ class Invariant:
             contradicted by the log's own totals.
         lost: How many outputs a decoder failed to deliver.
         refuted: What a replay refutes of a black box, so that its spend is not known.
+        beyond: How many cost more than k per token although nothing was promised.
         prompts: Ids of the prompts seen.
     """
 
@@ -40,6 +41,7 @@ class Invariant:
     unjudged: int = 0
     lost: int = 0
     refuted: str = ""
+    beyond: int = 0
     prompts: set[str] = field(default_factory=set)
     worst: Worst = field(default_factory=Worst)
 
@@ -57,16 +59,20 @@ class Invariant:
             if logged is not None and logged.cumulative.size == len(trajectory):
                 prefix = np.fmax(prefix, _excess(logged.cumulative, ceiling))
             endless = np.isposinf(steps.allowance) & np.isfinite(key.k)
-            usable &= not (np.isnan(step) | (steps.charge < 0) | endless).any()
+            negative = (steps.charge < 0) & (not facts.currency.signed)
+            usable &= not (np.isnan(step) | negative | endless).any()
             slack = facts.tolerance(ceiling if facts.foreign else steps.allowance)
             over = (step > facts.tolerance(steps.allowance)) | (prefix > slack)
             # fmax: a NaN in the sums must not cover an excess of a step.
             excess = np.fmax(step, prefix)
         else:
             excess = _excess(np.array([trajectory.spend]), ceiling)
-            usable &= not np.isnan(excess).any() and trajectory.spend >= 0
+            usable &= not np.isnan(excess).any()
+            usable &= trajectory.spend >= 0 or facts.currency.signed
             over = excess > facts.tolerance(ceiling)
-        if over.any():
+        if not facts.currency.promised:
+            self.beyond += bool(over.any())
+        elif over.any():
             self.violations += 1
             at = int(np.argmax(np.where(over, excess, -np.inf)))
             self.worst.offer(float(excess[at]), key, at)
@@ -77,7 +83,7 @@ class Invariant:
     def verdict(self) -> Kept:
         """The first verdict."""
         # Claims can convict a black box; they cannot acquit it.
-        doubtful = self.facts.claimed or self.refuted
+        doubtful = self.facts.claimed or self.refuted or not self.facts.currency.promised
         unjudged = self.trajectories if doubtful else self.unjudged
         return judge_kept(self.trajectories, self.violations, unjudged + self.lost)
 
@@ -92,6 +98,12 @@ class Invariant:
             return Finding("invariant", self.verdict, self.violations, text, self.worst.witness)
         if not n:
             return Finding("invariant", self.verdict, 0, "no trajectory recorded")
+        if not self.facts.currency.promised:
+            text = (
+                f"the mechanism promises no budget, so none can be kept; {self.beyond} of {n} "
+                "trajectories cost more KL than k per token"
+            )
+            return Finding("invariant", self.verdict, self.beyond, text)
         text = (
             f"0 of {n} trajectories exceed their budget: true rate below "
             f"{zero_count_upper(n):.2%} at 95 % (of prompts: below "

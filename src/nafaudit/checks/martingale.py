@@ -47,6 +47,8 @@ class Martingale:
 
     def see(self, trajectory: Trajectory) -> None:
         """Takes L - Z of one trajectory."""
+        if not self.facts.currency.is_kl:
+            return
         ratios = log_ratios(trajectory)
         value = math.nan if ratios is None else total(ratios) - trajectory.spend
         if ratios is None or not math.isfinite(value):
@@ -66,6 +68,9 @@ class Martingale:
             text = "a token was drawn that its own law forbids, or that the safe law forbids "
             text += "at a finite charge"
             return Finding("martingale", Answer.SUSPECT, math.inf, text, self.impossible.witness)
+        if not self.facts.currency.is_kl:
+            reason = f"charges are no KL but {self.facts.currency.words}"
+            return Finding("martingale", Answer.UNKNOWN, math.nan, reason)
         groups = [self.values[prompt] for prompt in sorted(self.values)]
         n = len(self.implied)
         left_out = f"; {self.missing} trajectories have no finite L and Z" if self.missing else ""

@@ -95,8 +95,8 @@ def deviations(
     """
     steps, again = claimed.steps, second.trajectory.steps
     spent = np.cumsum(again.charge)
-    size = 1 + np.where(np.isfinite(spent), spent, 0.0)
-    charge = 1 + np.where(np.isfinite(again.charge), again.charge, 0.0)
+    size = 1 + np.where(np.isfinite(spent), np.abs(spent), 0.0)
+    charge = 1 + np.where(np.isfinite(again.charge), np.abs(again.charge), 0.0)
     found = {
         "debt": _gap([claimed.debt], [second.trajectory.debt]) / (1 + second.trajectory.debt),
         "allowance": _gap(steps.allowance, again.allowance) / size,

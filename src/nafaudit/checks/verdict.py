@@ -26,6 +26,7 @@ from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.worth import WorthCheck
+from nafaudit.core.currency import KL, currency_of
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.core.ledger import is_baseline, ledger_of
@@ -198,7 +199,7 @@ def facts_of(run: Run) -> Facts:
     boxed = "promise" in identity
     prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
     return Facts(
-        ledger=ledger_of(identity["ledger"]),
+        ledger=ledger_of(identity["ledger"], pieces),
         # A black box's numbers are claims, like those of a log.
         foreign=identity["protocol"] == "imported" or boxed,
         max_new_tokens=identity["decoding"]["max_new_tokens"],
@@ -212,6 +213,7 @@ def facts_of(run: Run) -> Facts:
         claimed=boxed and read_truth(run).keys() != run.keys(),
         verified=_verified(run) if boxed else None,
         level=run.delta,
+        currency=currency_of(identity.get("currency", KL)),
     )
 
 

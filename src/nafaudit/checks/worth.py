@@ -94,6 +94,8 @@ class WorthCheck:
         """What is lacking for a verdict, in words; empty if nothing is."""
         if not self.surprisals:
             return "no protected passages are recorded"
+        if not self.facts.currency.promised:
+            return "the mechanism promises no budget"
         if math.isnan(self.promised):
             return "K is not known, as the record has no length limit or another ledger"
         return ""

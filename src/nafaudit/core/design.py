@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from nafaudit.core import draws
+from nafaudit.core.currency import KL
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget
 
@@ -123,6 +124,7 @@ class Identity:
         purpose: What the draws are for; another purpose gives fresh draws.
         protocol: Which audit; it decides the key of every draw.
         promise: What a black-box decoder is held to; empty for a mechanism of our engine.
+        currency: What a charge is counted in (`nafaudit.core.currency`).
         layout: Versions of whatever decides a recorded bit.
     """
 
@@ -136,6 +138,7 @@ class Identity:
     purpose: str = "audit"
     protocol: AuditProtocol = "sound"
     promise: str = ""
+    currency: str = KL
     layout: Mapping[str, int] = field(
         default_factory=lambda: {
             "draws": draws.LAYOUT,
@@ -150,6 +153,8 @@ class Identity:
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
         if not self.promise:
             del data["promise"]  # so that runs of our own engine keep their hash
+        if self.currency == KL:
+            del data["currency"]  # the same for runs that charge KL
         return data
 
     @property

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Protocol
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,15 +161,106 @@ class Whole:
         return np.full(tokens.size, k * self.length - debt)
 
 
+@dataclass
+class _BucketAccount:
+    bucket: Bucket
+    k: float
+    held: float
+
+    def allowance(self) -> float:
+        return max(0.0, self.held)
+
+    def pay(self, payment: Payment) -> None:
+        earned = self.bucket.earned(self.k, payment.token)
+        self.held = min(self.held - payment.charge + earned, self.bucket.cap)
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A token bucket: bank <- min(bank + refill, cap), k_t = max(0, bank), then the charge is paid.
+
+    Without a cap and a start this is `Banking`. With a cap, any W steps cost at most
+    cap + (W-1) k. What a character earns is there once it is written, so the first token of a
+    bucket that is refilled by characters has the start alone.
+
+    Attributes:
+        cap: Most that can be banked, in nats.
+        bank: What is there at the start, before the debt is taken off.
+        refill: What earns k nats: a `token` or a `character`.
+        characters: How many characters each token id is; needed to refill by them.
+    """
+
+    cap: float = math.inf
+    bank: float = 0.0
+    refill: Literal["token", "character"] = "token"
+    characters: tuple[int, ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def spec(self) -> str:
+        """Name and options."""
+        return f"bucket:cap={self.cap!r},bank={self.bank!r},refill={self.refill}"
+
+    def of_pieces(self, pieces: Sequence[bytes | None]) -> Bucket:
+        """The same, knowing how long each token is."""
+        return replace(self, characters=tuple(map(characters, pieces)))
+
+    def earned(self, k: float, token: int) -> float:
+        """What a step earns by writing a token; for the next step's allowance."""
+        return k if self.refill == "token" else k * self.characters[token]
+
+    def open(self, k: float, debt: float) -> Account:
+        """Opens an account that holds the start, less the debt."""
+        first = k if self.refill == "token" else 0.0
+        return _BucketAccount(self, k, min(self.bank - debt + first, self.cap))
+
+    def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The most that can have been spent up to each step; what is owed, while it is."""
+        account = self.open(k, debt)
+        assert isinstance(account, _BucketAccount)
+        spent, most = 0.0, np.empty(tokens.size)
+        for step, token in enumerate(tokens.tolist()):
+            most[step] = spent + account.held
+            spent += (charge := account.allowance())
+            account.pay(Payment(charge, charge, token))
+        return most
+
+    def most(self, k: float, debt: float, length: int) -> float:
+        """The same of any output of so many tokens: of the longest ones, if characters earn."""
+        longest = int(np.argmax(self.characters)) if self.characters else 0
+        return float(self.accrued(k, debt, np.full(length, longest, np.int32))[-1])
+
+
+def characters(piece: bytes | None) -> int:
+    """How many characters begin in a token: its bytes that continue none (UTF-8)."""
+    return sum(byte & 0xC0 != 0x80 for byte in piece or b"")
+
+
 LEDGERS: dict[str, Ledger] = {"banking": Banking()}
 
 
-def ledger_of(spec: str) -> Ledger | None:
-    """Returns the ledger that a design names, or None for one from outside the package."""
-    name, _, length = spec.partition(":")
-    if name == "whole" and length.isdecimal():
-        return Whole(int(length))
+def ledger_of(spec: str, pieces: Sequence[bytes | None] = ()) -> Ledger | None:
+    """Returns the ledger that a design names, or None for one from outside the package.
+
+    Args:
+        spec: As recorded.
+        pieces: What each token id stands for; a ledger that counts characters needs it.
+    """
+    name, _, rest = spec.partition(":")
+    if name == "whole" and rest.isdecimal():
+        return Whole(int(rest))
+    if found := re.fullmatch(r"bucket:cap=([^,]+),bank=([^,]+),refill=(token|character)", spec):
+        bucket = Bucket(float(found[1]), float(found[2]), found[3])  # type: ignore[arg-type]
+        if bucket.refill == "token":
+            return bucket
+        return bucket.of_pieces(pieces) if pieces else None
     return LEDGERS.get(spec)
+
+
+def most_granted(ledger: Ledger, k: float, debt: float, length: int) -> float:
+    """The most that any output of so many tokens can be granted."""
+    if isinstance(ledger, Bucket):
+        return ledger.most(k, debt, length)
+    return float(ledger.accrued(k, debt, np.zeros(length, np.int32))[-1])
 
 
 def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.float64]:

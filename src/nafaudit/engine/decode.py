@@ -26,7 +26,7 @@ from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_a
 from nafaudit.engine.rows import Prefilled, RowModel
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
-from nafaudit.mechanisms.protocols import Mechanism, Rule
+from nafaudit.mechanisms.protocols import Mechanism, Rule, booked
 from nafaudit.models.pair import Pair
 
 # Laws are padded to a multiple of this many lanes, so that a row starts at the same offset
@@ -266,7 +266,8 @@ class Decoder:
                     f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
                     f"that is not one at step {row.step}: charge {charge}, log p {logp[0]}."
                 )
-            row.write(_Step(int(chosen), limit, charge, theta_as_recorded(theta), *logp))
+            paid = booked(rule, charge, logp[0] - logp[1])
+            row.write(_Step(int(chosen), limit, paid, theta_as_recorded(theta), *logp))
 
     def _leave(self, rows: list[_Row], slot: int) -> None:
         """Takes a finished row out; the last row takes its slot."""

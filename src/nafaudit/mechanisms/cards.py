@@ -1,40 +1,179 @@
-"""What a reader needs to know of each mechanism, as data; no torch."""
+"""What a reader needs to know of each mechanism, as data; no torch.
+
+A card says what is promised in a form that the tests compute with: of which divergence, how much,
+and whether some pair of models reaches it.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a mechanism's specification, `NAME:option=value`.
+
+    Attributes:
+        name: As it is written.
+        kind: `number` (nats or an order), `count`, `word` (one of `words`) or `file`.
+        default: What holds if it is not given; None if it must be.
+        text: What it decides.
+        least: Smallest number allowed.
+        words: Words allowed.
+    """
+
+    name: str
+    kind: Literal["number", "count", "word", "file"]
+    default: float | int | str | None
+    text: str
+    least: float = 0.0
+    words: tuple[str, ...] = ()
+
+    @property
+    def allowed(self) -> str:
+        """What may be given, in words."""
+        if self.kind == "word":
+            return " or ".join(self.words)
+        if self.kind == "file":
+            return "a file"
+        what = "a whole number" if self.kind == "count" else "a number"
+        return f"{what} of at least {self.least:g}"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a kept budget says, for every prompt.
+
+    Attributes:
+        divergence: Of the output's law from the safe model's: `kl`, `renyi`, `max` (the largest
+            log-ratio of any output), or `none`.
+        bound: How much of it there can be, in nats.
+        tight: True if some pair of models reaches the bound.
+        words: The same for people.
+    """
+
+    divergence: Literal["kl", "renyi", "max", "none"]
+    bound: str
+    tight: bool
+    words: str
 
 
 @dataclass(frozen=True)
 class Card:
-    """One registered mechanism."""
+    """One registered mechanism.
+
+    Attributes:
+        name: Under which `--mechanism` knows it.
+        formula: What it serves.
+        currency: What a step, or an output, is charged.
+        promise: What a kept budget says.
+        reference: Where it is described.
+        options: What may follow its name; the first may be given without its own name.
+    """
 
     name: str
     formula: str
-    guarantee: str
+    currency: str
+    promise: Guarantee
     reference: str
+    options: tuple[Option, ...] = ()
 
+    @property
+    def guarantee(self) -> str:
+        """The promise in words."""
+        return self.promise.words
+
+
+_LEDGER = (
+    Option("cap", "number", math.inf, "most nats that can be banked"),
+    Option("bank", "number", 0.0, "nats in the bank at the start"),
+    Option("refill", "word", "token", "what earns k nats", words=("token", "character")),
+)
+_BUDGET = "max(0, K - debt), K = kT + bank"
 
 CARDS = (
     Card(
         name="anchored",
         formula="p_theta ~ p_safe^(1-theta) p_risky^theta, largest theta with "
         "KL(p_theta||p_safe) <= max(0, (t+1)k - spent - debt)",
-        guarantee="KL(law of the output || safe model's) <= max(0, kT - debt)",
+        currency="KL of the step",
+        promise=Guarantee(
+            "kl",
+            _BUDGET,
+            True,
+            "KL(law of the output || safe model's) <= max(0, kT - debt). With cap: any W steps "
+            "cost at most cap + (W-1)k. With bank: kT + bank - debt. With refill=character: k "
+            "times the characters written before the last token",
+        ),
         reference="He et al., Anchored Decoding",
+        options=_LEDGER,
+    ),
+    Card(
+        name="renyi",
+        formula="p_theta as above, largest theta with D_alpha(p_theta||p_safe) = "
+        "[psi(alpha theta) - alpha psi(theta)]/(alpha-1) <= allowance, psi(u) = "
+        "log sum p_safe^(1-u) p_risky^u; alpha = 1 is anchored, alpha = inf the largest log-ratio",
+        currency="Rényi divergence of order alpha of the step",
+        promise=Guarantee(
+            "renyi",
+            _BUDGET,
+            True,
+            "D_alpha(law of the output || safe model's) <= max(0, kT - debt), so p(E) <= "
+            "(e^K p_safe(E))^((alpha-1)/alpha) for every event E",
+        ),
+        reference="van Erven and Harremoes (2014); Feldman and Zrnic (2021) for composition",
+        options=(
+            Option("alpha", "number", None, "order: 1, or from 1.01 to inf", least=1.0),
+            *_LEDGER,
+        ),
+    ),
+    Card(
+        name="pathwise",
+        formula="p_theta as above, largest theta with theta max(l) - psi(theta) <= allowance, "
+        "l = log p_risky/p_safe; the ledger is paid log p_theta(y)/p_safe(y) of the drawn token, "
+        "which gives back where it is negative",
+        currency="realised log-ratio of the drawn token",
+        promise=Guarantee(
+            "max",
+            _BUDGET,
+            True,
+            "log q(y) - log p_safe(y) <= max(0, kT - debt) for every output y, so q(E) <= "
+            "e^K p_safe(E)",
+        ),
+        reference="Vyas, Kakade, Barak (2023) for the largest log-ratio; paid as realised",
+        options=_LEDGER,
     ),
     Card(
         name="best-of-n",
         formula="n = floor(e^(kT)) drafts of the safe model (64 at most); the one that the risky "
         "model finds likeliest",
-        guarantee="log q(y) - log p_safe(y) <= log n <= kT for every output y",
+        currency="log n for the whole output",
+        promise=Guarantee(
+            "max",
+            "log n <= kT",
+            True,
+            "log q(y) - log p_safe(y) <= log n <= kT for every output y",
+        ),
         reference="Beirami et al. (2024), best-of-n alignment policy",
     ),
     Card(
         name="cp-k",
         formula="the first of 8 risky drafts with log p_risky(y)/p_safe(y) <= cap, else a safe "
         "one; cap = log(e^(kT) - 1) - log 8",
-        guarantee="log q(y) - log p_safe(y) <= log(1 + 8 e^cap) = kT for every output y",
+        currency="log(1 + 8 e^cap) for the whole output",
+        promise=Guarantee(
+            "max",
+            "kT",
+            True,
+            "log q(y) - log p_safe(y) <= log(1 + 8 e^cap) = kT for every output y",
+        ),
         reference="Vyas, Kakade, Barak (2023), CP-k",
     ),
 )
+
+
+def card(name: str) -> Card:
+    """The card of a registered mechanism."""
+    return next(one for one in CARDS if one.name == name)

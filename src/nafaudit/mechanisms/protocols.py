@@ -6,12 +6,13 @@ A new mechanism is a class with `serve`; a new budget is a `Ledger` and its `Acc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
+from nafaudit.core.currency import KL, REALISED
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.ledger import Ledger
 
@@ -35,8 +36,9 @@ class Rule(Protocol):
     """Two next-token laws and an allowance in, the served law and its charge out.
 
     A rule that charges in anything but nats of KL to the safe law says so in an attribute
-    `currency`; without it, the charge of a rule from outside is recomputed as that KL, so that
-    nobody can pay less by saying so.
+    `currency` (`nafaudit.core.currency`); without it, the charge of a rule from outside is
+    recomputed as that KL, so that nobody can pay less by saying so. With `realised`, a step is
+    booked at the log p_served - log p_safe of the token that was drawn, whatever the rule says.
     """
 
     def serve(
@@ -54,10 +56,59 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
+class Material:
+    """What a mechanism may need of a run beyond its two laws; known once a tokenizer is.
+
+    Attributes:
+        pieces: What each token id stands for.
+        split: Text in, token ids out, without special ones.
+        passages: The run's protected passages.
+    """
+
+    pieces: Sequence[bytes | None]
+    split: Callable[[str], tuple[int, ...]]
+    passages: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Mechanism:
-    """A rule, its ledger and its debt, under the name that records carry."""
+    """A rule, its ledger and its debt, under the name that records carry.
+
+    Attributes:
+        name: With everything that decides its laws.
+        rule: What is served.
+        ledger: What may be spent.
+        debt: What a prompt owes.
+        needs: Makes the mechanism of a run's material, if it cannot do without.
+    """
 
     name: str
     rule: Rule
     ledger: Ledger
     debt: DebtRule
+    needs: Callable[[Material], Mechanism] | None = None
+
+    def of(self, material: Material) -> Mechanism:
+        """The mechanism, ready to serve."""
+        return self if self.needs is None else self.needs(material)
+
+    @property
+    def currency(self) -> str:
+        """What its charges are counted in."""
+        return currency(self.rule)
+
+
+def currency(rule: Rule) -> str:
+    """What a rule's charges are counted in."""
+    return str(getattr(rule, "currency", KL))
+
+
+def booked(rule: Rule, charge: float, ratio: float) -> float:
+    """What a step is charged, once its token is drawn.
+
+    Args:
+        rule: Whose step.
+        charge: What the rule says its law costs.
+        ratio: log p_served - log p_safe of the token.
+    """
+    return ratio if currency(rule) == REALISED else charge

@@ -4,34 +4,62 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.errors import InputError, LawError, nearest
-from nafaudit.core.ledger import Banking, Whole
+from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.ledger import Banking, Bucket, Whole
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import kl
+from nafaudit.mechanisms.orders import Pathwise, Renyi
 from nafaudit.mechanisms.plugins import build, source_hash
-from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
+from nafaudit.mechanisms.protocols import Mechanism, Rule, Served, currency
 from nafaudit.mechanisms.sequences import RULES, SequenceRule
+from nafaudit.mechanisms.spec import Spec, parse, unknown
 
 
-def _anchored(debt: DebtRule) -> Mechanism:
-    name = f"anchored:debt={debt.definition},n={debt.n}"
-    return Mechanism(name, Anchored(), Banking(), debt)
+def _mixing(rule: Rule, spec: Spec, debt: DebtRule) -> Mechanism:
+    """A rule on whichever ledger its options ask for."""
+    name = f"{spec.name}:debt={debt.definition},n={debt.n}"
+    refill: Any = spec.word("refill")
+    bucket = Bucket(spec.number("cap"), spec.number("bank"), refill)
+    if bucket == Bucket():
+        return Mechanism(name, rule, Banking(), debt)
+    made = Mechanism(name, rule, bucket, debt)
+    if refill == "token":
+        return made
+    return replace(made, needs=lambda run: replace(made, ledger=bucket.of_pieces(run.pieces)))
 
 
-BUILDERS: dict[str, Callable[[DebtRule], Mechanism]] = {"anchored": _anchored}
+def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
+    alpha = spec.number("alpha")
+    if 1 < alpha < _LEAST_ORDER:
+        raise InputError(
+            f"mechanism {spec.name!r}: alpha must be 1 or at least {_LEAST_ORDER} (inf is the "
+            f"largest log-ratio), got {alpha:g}: closer to 1 the divergence drowns in rounding."
+        )
+    return _mixing(Renyi(alpha), spec, debt)
+
+
+# An order closer to 1 divides rounding by alpha - 1.
+_LEAST_ORDER = 1.01
+
+BUILDERS: dict[str, Callable[[Spec, DebtRule], Mechanism]] = {
+    "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt),
+    "renyi": _renyi,
+    "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt),
+}
 
 
 @dataclass(frozen=True)
 class SequenceMechanism(Mechanism):
     """A mechanism that chooses whole outputs; its step-level rule is for the baselines only."""
 
-    sequence: SequenceRule
+    sequence: SequenceRule = field(kw_only=True)
 
     def of_length(self, length: int) -> SequenceMechanism:
         """The same with the budget of outputs of at most so many tokens."""
@@ -40,29 +68,26 @@ class SequenceMechanism(Mechanism):
 
 def _chooses(name: str, rule: SequenceRule) -> SequenceMechanism:
     # A prefix debt belongs to a budget that accrues step by step.
-    return SequenceMechanism(name, Anchored(), Whole(0), DebtRule(0), rule)
+    return SequenceMechanism(name, Anchored(), Whole(0), DebtRule(0), sequence=rule)
 
 
 def mechanism(spec: str, debt: DebtRule) -> Mechanism:
     """Returns the mechanism that a specification names.
 
     Args:
-        spec: A registered name, or `package.module:Class` of a class that is built without
-            arguments and has `serve` (a rule; it runs on the banking ledger), or has
-            `rule`, `ledger` and `debt` (a whole mechanism), or has `plan` and `choose` (a
-            sequence-level rule, see `nafaudit.mechanisms.sequences`).
+        spec: A registered name with its options (`nafaudit.mechanisms.spec`), or
+            `package.module:Class` of a class that is built without arguments and has `serve` (a
+            rule; it runs on the banking ledger), or has `rule`, `ledger` and `debt` (a whole
+            mechanism), or has `plan` and `choose` (a sequence-level rule, see
+            `nafaudit.mechanisms.sequences`).
         debt: The prefix debt, for whatever does not bring its own.
     """
-    if spec in BUILDERS:
-        return BUILDERS[spec](debt)
-    if spec in RULES:
-        return _chooses(spec, RULES[spec]())
-    known = (*BUILDERS, *RULES)
-    if ":" not in spec:
-        raise InputError(
-            f"unknown mechanism {spec!r}{nearest(spec, known)} Known: {', '.join(known)}; "
-            "your own is package.module:Class or file.py:Class."
-        )
+    if (known := parse(spec)) is not None:
+        if known.card.name in BUILDERS:
+            return BUILDERS[known.card.name](known, debt)
+        return _chooses(known.name, RULES[known.card.name]())
+    if ":" not in spec or "=" in spec:
+        raise unknown(spec)
     plugin = build(spec)
     if all(callable(getattr(plugin, part, None)) for part in ("plan", "choose")):
         return _chooses(f"{spec}@{source_hash(plugin)}", plugin)
@@ -98,10 +123,16 @@ def recorded_mechanism(name: str) -> Mechanism:
         )
     spec, definition, n = found.groups()
     made = mechanism(spec, DebtRule(int(n), definition))  # type: ignore[arg-type]
+    if (needs := made.needs) is None:
+        return _as_recorded(made, name)
+    return replace(made, needs=lambda material: _as_recorded(needs(material), name))
+
+
+def _as_recorded(made: Mechanism, name: str) -> Mechanism:
     if made.name != name:
         raise InputError(
-            f"the run was made by {name!r}; here {spec!r} is {made.name!r}. Restore the source "
-            "that the run was made with."
+            f"the run was made by {name!r}; here it is {made.name!r}. Restore the source, or the "
+            "file, that the run was made with."
         )
     return made
 
@@ -141,6 +172,11 @@ class Guarded:
         if torch.isnan(charge).any():
             raise LawError(f"{self.name}: a charge is NaN.")
         return Served(served.law, charge, _honest_theta(served, safe, risky))
+
+    @property
+    def currency(self) -> str:
+        """What is charged."""
+        return currency(self.rule)
 
 
 def _honest_theta(served: Served, safe: Tensor, risky: Tensor) -> Tensor:

@@ -35,14 +35,10 @@ from nafaudit.core.trajectory import (
     theta_as_recorded,
 )
 from nafaudit.mechanisms.doors import World
-from nafaudit.mechanisms.protocols import Mechanism, Served
-from nafaudit.mechanisms.shadow import (
-    ShadowAnchored,
-    divergence,
-    shadow_account,
-    shadow_debt,
-    shadow_rule,
-)
+from nafaudit.mechanisms.protocols import Mechanism, Served, booked
+from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt
+from nafaudit.mechanisms.shadow_orders import ShadowOrder
+from nafaudit.mechanisms.shadows import Mixing, shadow_rule
 
 # Laws are worked on in pieces of this many numbers, to stay in a processor's cache.
 _PIECE = 1 << 16
@@ -149,7 +145,8 @@ class Replayer:
         )
 
     def _feed(self, safe: Tensor, risky: Tensor) -> list[Served]:
-        costs = divergence(risky, safe)
+        pricing = self._rule if isinstance(self._rule, Mixing) else ShadowAnchored()
+        costs = pricing.cost(safe, risky)
         served: list[Served] = []
         start = 0
         while start < len(safe):
@@ -167,7 +164,7 @@ class Replayer:
 
     def _serve(self, safe: Tensor, risky: Tensor, costs: Tensor, allowed: list[float]) -> Served:
         allowance = torch.tensor(allowed, dtype=torch.float64, device=safe.device)
-        if isinstance(self._rule, ShadowAnchored):
+        if isinstance(self._rule, Mixing):
             return self._rule.serve_at_cost(safe, risky, allowance, costs)
         return self._rule.serve(self._prefixes(len(allowed)), safe, risky, allowance)
 
@@ -190,9 +187,7 @@ class Replayer:
     def _book(self, block: Served, guessed: list[float], safe: Tensor, risky: Tensor) -> int:
         """Pays for the steps whose allowance was guessed right; returns how many."""
         first, task = self.step, self.task
-        tokens = torch.from_numpy(task.tokens[first : first + len(guessed)].astype(np.int64))
-        at = tokens.to(safe.device).unsqueeze(-1)
-        drawn = [law.gather(-1, at).squeeze(-1) for law in (block.law, safe, risky)]
+        drawn = [self._at_tokens(first, law) for law in (block.law, safe, risky)]
         rows = torch.stack([block.charge, block.theta, *drawn], dim=1).tolist()
         columns = self._columns
         for step, (charge, theta, served, anchor, other) in enumerate(rows):
@@ -202,27 +197,38 @@ class Replayer:
                 break
             if math.isnan(charge) or math.isnan(served):
                 raise LawError(f"replaying {tuple(task.key)}: step {first + step} has no law.")
+            paid = booked(self._rule, charge, served - anchor)
             columns.allowance.append(allowance)
-            columns.charge.append(charge)
+            columns.charge.append(paid)
             columns.theta.append(theta if math.isnan(theta) else theta_as_recorded(theta))
             columns.served.append(served)
             columns.safe.append(anchor)
             columns.risky.append(other)
             token = int(task.tokens[first + step])
-            self._account.pay(Payment(charge, served - anchor, token))
+            self._account.pay(Payment(paid, served - anchor, token))
         return len(rows)
 
     def _implied(self, safe: Tensor, risky: Tensor, costs: Tensor) -> list[float]:
         claimed, first = self.task.theta, len(self._columns.implied)
-        if claimed is None or not self.independent:
+        if claimed is None or not isinstance(self._rule, Mixing):
             return [math.nan] * len(safe)
         wanted = np.asarray(claimed[first : first + len(safe)], np.float64)
         given = torch.from_numpy(wanted.copy()).to(safe.device)
         theta = given.clamp(0, 1)
-        charge = ShadowAnchored().charge_at(safe, risky, theta, costs)
+        if isinstance(self._rule, ShadowOrder) and self._rule.realised:
+            law = self._rule.law_at(safe, risky, theta.nan_to_num(0.0))
+            charge = self._at_tokens(first, law) - self._at_tokens(first, safe)
+        else:
+            charge = self._rule.charge_at(safe, risky, theta, costs)
         valid = (given - theta).abs() <= WEIGHT_SLACK  # NaN is not
         implied: list[float] = torch.where(valid, charge, math.nan).tolist()
         return implied
+
+    def _at_tokens(self, first: int, law: Tensor) -> Tensor:
+        """Log-probabilities of the tokens from a step on."""
+        tokens = self.task.tokens[first : first + len(law)].astype(np.int64)
+        at = torch.from_numpy(tokens).to(law.device).unsqueeze(-1)
+        return law.gather(-1, at).squeeze(-1)
 
     def _draw(self, law: Tensor) -> None:
         columns, stream = self._columns, self.task.stream

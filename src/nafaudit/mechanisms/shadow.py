@@ -20,9 +20,8 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.ledger import Account, Banking, Ledger, Payment
-from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Rule, Served
+from nafaudit.core.ledger import Account, Banking, Bucket, Ledger, Payment
+from nafaudit.mechanisms.protocols import Served
 
 _NEG_INF = -math.inf
 # An allowance below this counts as none: that is part of the promise, not of the solver.
@@ -53,6 +52,10 @@ class ShadowAnchored:
     ) -> Served:
         """What a sound decoder serves; the same answer as `Anchored`, by another way."""
         return self.serve_at_cost(safe, risky, allowance, divergence(risky, safe))
+
+    def cost(self, safe: Tensor, risky: Tensor) -> Tensor:
+        """What the risky law itself costs."""
+        return divergence(risky, safe)
 
     def serve_at_cost(self, safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
         """The same, for whoever has the divergence of the risky law already."""
@@ -177,18 +180,44 @@ class _ShadowBank:
         return math.fsum(self.charges)
 
 
+@dataclass
+class _ShadowBucket:
+    """A token bucket by its closed form.
+
+    With X = what was earned less what was paid, bank_t = X_t + min(start - debt, cap - max X_s),
+    the maximum over steps s up to t.
+    """
+
+    bucket: Bucket
+    k: float
+    start: float
+    flow: float = 0.0
+    peak: float = -math.inf
+
+    def __post_init__(self) -> None:
+        self._earn(self.k if self.bucket.refill == "token" else 0.0)
+
+    def allowance(self) -> float:
+        return max(0.0, self.flow + min(self.start, self.bucket.cap - self.peak))
+
+    def pay(self, payment: Payment) -> None:
+        earned = self.k
+        if self.bucket.refill == "character":
+            earned *= self.bucket.characters[payment.token]
+        self._earn(earned - payment.charge)
+
+    def _earn(self, nats: float) -> None:
+        self.flow += nats
+        self.peak = max(self.peak, self.flow)
+
+
 def shadow_account(ledger: Ledger, k: float, debt: float) -> Account:
     """An account that shares no code with the decoder's, if the ledger is one of ours."""
-    return _ShadowBank(k, debt, []) if isinstance(ledger, Banking) else ledger.open(k, debt)
-
-
-def shadow_rule(rule: Rule) -> tuple[Rule, bool]:
-    """A rule that recomputes another, and whether it is independent of it.
-
-    A rule from outside has no second implementation: it is asked again, with recomputed laws and
-    allowances, and what it serves is charged by our own divergence.
-    """
-    return (ShadowAnchored(), True) if type(rule) is Anchored else (rule, False)
+    if isinstance(ledger, Banking):
+        return _ShadowBank(k, debt, [])
+    if isinstance(ledger, Bucket):
+        return _ShadowBucket(ledger, k, ledger.bank - debt)
+    return ledger.open(k, debt)
 
 
 def shadow_debt(gains: Sequence[float], rule: DebtRule) -> float:

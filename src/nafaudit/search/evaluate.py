@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
+from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import checkpoints_of, workload_of
 from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table
 from nafaudit.audit.recording import session_facts
@@ -158,6 +159,8 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
     pair = load_pair(
         *words.checkpoints, dtype=settings.dtype, device=settings.device, stop_ids=words.stops
     )
+    tokenized = [TokenizedPrompt(p, words.ids(p.text)) for p in prompts]
+    mechanism = mechanism.of(material_of(pair.tokenizer, tokenized))
     shape = {"width": words.width, "batch": settings.batch}
     decoder = engine_of(pair, mechanism, settings.decoding, **shape)
     identity = Identity(
@@ -165,11 +168,12 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
         mechanism=mechanism.name,
         ledger=mechanism.ledger.spec,
         decoding=settings.decoding,
-        workload=workload_hash([TokenizedPrompt(p, words.ids(p.text)) for p in prompts]),
+        workload=workload_hash(tokenized),
         width=words.width,
         seed=settings.seed,
         purpose="search",
         protocol="paper" if settings.protocol == "paper" else "sound",
+        currency=mechanism.currency,
     )
     seen = probe(pair, mechanism, settings.decoding, **shape)
     return Bench(settings, words, pair, mechanism, decoder, identity, asdict(seen), seen.batch_free)

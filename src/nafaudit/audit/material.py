@@ -1,0 +1,20 @@
+"""What a mechanism may need of a run beyond two laws: the vocabulary and the protected passages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from nafaudit.mechanisms.protocols import Material
+from nafaudit.models.pair import read_vocabulary
+from nafaudit.workload import TokenizedPrompt, protected_prompts
+
+
+def material_of(tokenizer: Any, prompts: Iterable[TokenizedPrompt]) -> Material:
+    """The material of a run, the same from its workload as from its records; needs no model."""
+
+    def split(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    passages = [item.prompt.reference for item in protected_prompts(prompts)]
+    return Material(read_vocabulary(tokenizer, (), ()).pieces, split, passages)
