@@ -46,7 +46,7 @@ def report(
     written, files = write_report(source, redact=redact, figures=figures)
     names = [str(path) for path in files]
     if as_json:
-        data = plain(written, str(source.path)) | {"files": names}
+        data = plain(written, str(source.path), redact=redact) | {"files": names}
         echo(json.dumps(data, indent=1))
     else:
         echo("\n".join(names))

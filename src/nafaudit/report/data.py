@@ -17,6 +17,7 @@ from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, judge, trut
 from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.report.outline import Outline, Outliner
 from nafaudit.store.run import Run
+from nafaudit.store.searched import read_search
 from nafaudit.store.verification import read_verification
 from nafaudit.workload import Prompt
 
@@ -33,6 +34,7 @@ class Report:
         prompts: The workload by id.
         classes: What each class of prompts spends under each budget.
         verification: What a replay from the models found; None if there was none.
+        search: What a search found, as RUN/search.json has it; None if there was none.
     """
 
     run: Run
@@ -42,6 +44,7 @@ class Report:
     prompts: dict[str, Prompt]
     classes: ClassTable
     verification: dict[str, Any] | None = None
+    search: dict[str, Any] | None = None
 
     def of(self, arm: ArmResult) -> list[Outline]:
         """The outlines of one arm."""
@@ -70,5 +73,12 @@ def collect(run: Run) -> Report:
     outlines = sorted(outliner.outlines, key=lambda one: one.key)
     prompts = {p.prompt.id: p.prompt for p in run.prompts()}
     return Report(
-        run, facts, arms, tuple(outlines), prompts, classes_of(arms), read_verification(run)
+        run,
+        facts,
+        arms,
+        tuple(outlines),
+        prompts,
+        classes_of(arms),
+        read_verification(run),
+        read_search(run),
     )

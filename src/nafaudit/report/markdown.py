@@ -11,6 +11,7 @@ from nafaudit.report.charts import arm_name
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, decided
 from nafaudit.report.replayed import refuted, replay_section
+from nafaudit.report.searched import search_view
 from nafaudit.report.tables import prompt_rows
 from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.report.words import said_of
@@ -39,6 +40,7 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
                 for said in said_of(arm, refuted=refuted(report.verification))
             ]
             lines.append("")
+    lines += _search(plain)
     lines += ["## Numbers", "", *_numbers(report, plain), "", "## Worst prompts", ""]
     lines += [*_worst(report), "", "## Findings", ""]
     lines += [
@@ -61,6 +63,26 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     lines += ["", "## Again", ""]
     lines += [f"- `{command}`: {meaning}" for command, meaning in COMMANDS]
     return "\n".join(lines) + "\n"
+
+
+def _search(plain: Mapping[str, Any]) -> list[str]:
+    """What a search found; nothing if there was none."""
+    if "search" not in plain:
+        return []
+    view = search_view(plain["search"])
+    lines = ["## Search", "", f"**{plain_text(view.word)}**: {plain_text(view.text)}", ""]
+    lines += [f"- {plain_text(remark)}" for remark in view.remarks]
+    lines += [f"- counterexample: nafaudit verify {plain_text(path)}" for path in view.bundles]
+    for one in view.tables:
+        lines += ["", f"### {plain_text(one.title)}", ""]
+        heads = [plain_text(head) for head, _ in one.heads]
+        lines += table(heads, ([plain_text(cell.text) for cell in row] for row in one.rows))
+        lines += ["", plain_text(one.note)] if one.note else []
+    lines += ["", "### The finalists", ""] if view.prompts else []
+    for prompt in view.prompts:
+        words = f": \u201c{plain_text(prompt.text)}\u201d" if prompt.text else ""
+        lines.append(f"- {prompt.title}, {plain_text(prompt.descent)}{words}")
+    return [*lines, ""]
 
 
 def _figure(figure: Mapping[str, Any]) -> str:

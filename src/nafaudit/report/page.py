@@ -44,7 +44,9 @@ def _render(report: Report, plain: dict[str, Any], redact: bool, room: int) -> s
     chosen = choose(report, room)
     data = payload(report, chosen, redact=redact)
     shown = {one.key: index for index, one in enumerate(chosen)}
-    css, js = _asset("page.css"), _script()
+    searched = report.search is not None
+    css = _asset("page.css") + (_asset("search.css") if searched else "")
+    js = _script(searched=searched)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -79,5 +81,6 @@ def _asset(name: str) -> str:
 
 
 @cache
-def _script() -> str:
-    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in _SCRIPTS) + "\n})();\n"
+def _script(*, searched: bool) -> str:
+    names = (*_SCRIPTS, "search.js") if searched else _SCRIPTS
+    return '"use strict";\n(() => {\n' + "\n".join(map(_asset, names)) + "\n})();\n"

@@ -14,6 +14,7 @@ from nafaudit.report.classes import CLASS_COLUMNS, CLASS_PATHS, class_row
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.records import Table, as_json, encode, read_chosen
+from nafaudit.report.searched import progress_of
 from nafaudit.report.tables import PromptRow, largest, prompt_rows
 from nafaudit.report.text import SNIPPET, cut, cut_front, name, visible
 
@@ -68,7 +69,21 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
         "pieces": pieces.strings if pieces else [],
         "parts": parts.strings,
         "mostCharge": _most_charge(view),
+        **({} if report.search is None else {"search": _progress(report.search)}),
     }
+
+
+def _progress(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How a search went: after every generation what it had cost, and the best so far."""
+    return [
+        {
+            "who": name(one.strategy),
+            "seed": one.seed,
+            "points": [[p.generation, p.spent, as_json(p.best, 4)] for p in one.points],
+            "use": [as_json(value, 4) for value in (one.confirmed, one.low, one.high)],
+        }
+        for one in progress_of(found)
+    ]
 
 
 def _numbered(names: Sequence[str]) -> dict[str, int]:

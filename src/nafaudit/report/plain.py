@@ -10,6 +10,7 @@ from nafaudit.report.checklist import item_rows, of_run
 from nafaudit.report.data import Report
 from nafaudit.report.replayed import refuted, replay_json
 from nafaudit.report.result import as_number, result_json
+from nafaudit.report.searched import search_json
 from nafaudit.report.tables import PromptRow, prompt_rows
 from nafaudit.report.words import said_of, summary
 
@@ -19,13 +20,15 @@ def run_name(report: Report) -> str:
     return f"run-{report.run.design['hash'][:10]}"
 
 
-def plain(report: Report, run: str | None = None) -> dict[str, Any]:
+def plain(report: Report, run: str | None = None, *, redact: bool = False) -> dict[str, Any]:
     """Every verdict, finding and table of a run; strict JSON.
 
     Args:
         report: What to write down.
         run: What to call the run; a name made of the design's hash if left out.
+        redact: Leave out the text of prompts, which only a search has here.
     """
+    searched = report.search
     result = result_json(report.run, report.arms, run or run_name(report))
     return result | {
         "summary": summary(report.arms, refuted=refuted(report.verification)),
@@ -47,6 +50,8 @@ def plain(report: Report, run: str | None = None) -> dict[str, Any]:
         "checklist": item_rows(of_run(report)),
         "verification": replay_json(report),
         "decided": report.run.design,
+        # A run without a search does not speak of one.
+        **({} if searched is None else {"search": search_json(searched, redact=redact)}),
     }
 
 

@@ -18,6 +18,7 @@ from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
 from nafaudit.report.payload import ROWS
 from nafaudit.report.replayed import basis, refuted, replay_section
+from nafaudit.report.searched import search_view
 from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.report.words import said_of
 
@@ -102,6 +103,7 @@ def sections(
         "sessions": [visible(json.dumps(s, sort_keys=True)) for s in report.run.sessions],
         "parts": journal[:_PARTS_LISTED],
         "parts_left": max(0, len(journal) - _PARTS_LISTED),
+        "search": search_view(plain["search"]) if "search" in plain else None,
     }
 
 

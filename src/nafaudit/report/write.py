@@ -26,7 +26,7 @@ def write_report(
         figures: Draw figures/*.svg and *.pdf too, which takes some seconds.
     """
     report = collect(run)
-    data = plain(report)
+    data = plain(report, redact=redact)
     directory = run.path / "report"
     make_directory(directory)
     drawn: list[Path] = []

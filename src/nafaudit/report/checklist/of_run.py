@@ -11,15 +11,14 @@ from nafaudit.report.agreement import out_of_step
 from nafaudit.report.checklist.anchors import anchors
 from nafaudit.report.checklist.items import (
     HIGH_RATIO,
-    MIN_AUC,
     MIN_EXECUTIONS,
-    MIN_SEEDS,
     MIN_TRAJECTORIES,
     Item,
     judged,
     not_applicable,
 )
 from nafaudit.report.checklist.ratios import Ratio, ratios
+from nafaudit.report.checklist.search import seeds, surrogate
 from nafaudit.report.data import Report
 from nafaudit.report.text import name
 
@@ -41,16 +40,8 @@ def of_run(report: Report, second: Report | None = None) -> list[Item]:
         _agreement(rows),
         _floor(prompts),
         _widths(prompts),
-        not_applicable(
-            6,
-            "no prompt search was run, so there is no surrogate",
-            f"nafaudit search; its surrogate needs an AUC of at least {MIN_AUC} on held-out rows",
-        ),
-        not_applicable(
-            7,
-            "no prompt search was run, so no archive maximum can vary",
-            f"nafaudit search with at least {MIN_SEEDS} different --seed",
-        ),
+        surrogate(report.search),
+        seeds(report.search),
     ]
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from nafaudit.report.data import Report
-from nafaudit.report.figures import classes, heldout, samples, spread
+from nafaudit.report.figures import classes, heldout, samples, search, spread
 from nafaudit.report.figures.style import save, style
 
 
@@ -71,11 +71,17 @@ FIGURES = (
 )  # fmt: skip
 """The paper's four, then ours."""
 
+SEARCH_FIGURES = (
+    RunFigure("search-progress", "best utilisation of a search by trajectories spent",
+              search.progress, search.lacks_search),
+)  # fmt: skip
+"""Of runs that hold a search; others do not speak of them."""
+
 
 def draw_figures(report: Report, directory: Path) -> list[Drawn]:
     """Writes every figure that the run can have as SVG and PDF; says of the others why not."""
     found = []
-    for figure in FIGURES:
+    for figure in FIGURES if report.search is None else FIGURES + SEARCH_FIGURES:
         if lacks := figure.lacks(report):
             found.append(Drawn(figure.name, figure.caption, lacks=f"not in this run: {lacks}"))
             continue
