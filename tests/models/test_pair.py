@@ -15,7 +15,8 @@ from nafaudit.core.errors import InputError
 from nafaudit.engine.probe import probe
 from nafaudit.lab.tiny import build_checkpoint, build_tokenizer
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.models.pair import context_of, load_pair
+from nafaudit.models.checkpoints import context_of
+from nafaudit.models.pair import load_pair
 
 Paths = Callable[[str], tuple[Path, Path]]
 

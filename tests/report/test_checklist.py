@@ -194,14 +194,14 @@ def test_a_second_anchor_must_be_one(tmp_path: Path) -> None:
 
 
 def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
-    from nafaudit.models.pair import weights_hash
+    from nafaudit.models.checkpoints import weights_hash
 
     second = checkpoints_of(Settings(pair="lab-safe2"))
     safe, risky = checkpoints_of(Settings())
     assert second[1] == risky
     assert Path(second[0]).is_dir()
     hashes = json.loads((Path(safe).parent / "card.json").read_text())["sha256"]
-    pair = {"safe": weights_hash(safe, None), "risky": weights_hash(risky, None)}
+    pair = {"safe": weights_hash(safe), "risky": weights_hash(risky)}
     assert pair == {role: _fingerprint(hashes, role) for role in pair}
     run = _with_anchor(_run(tmp_path / "r", {"p": [1.0]}), tmp_path / "lab", **pair)
     item = _by_number(of_run(collect(run)))[1]

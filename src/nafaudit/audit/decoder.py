@@ -45,6 +45,8 @@ def launch_of(settings: Settings, pair: Pair, checkpoints: tuple[str, str], widt
         "checkpoints": list(checkpoints),
         "dtype": settings.dtype,
         "device": settings.device,
+        "remote_code": list(settings.remote_code),
+        "pickle": settings.allow_pickle_weights,
         "threads": settings.threads,
         "decoding": asdict(settings.decoding),
         "debt": asdict(settings.debt_rule),

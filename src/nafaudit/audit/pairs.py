@@ -81,6 +81,11 @@ def _lab_second_anchor() -> tuple[str, str]:
     return str(WEIGHTS / "safe2"), str(WEIGHTS / "risky")
 
 
+def _on_hub(risky: str) -> Callable[[], tuple[str, str]]:
+    """A pair that Transformers fetches; its safe model is trained on licensed text only."""
+    return lambda: ("jacquelinehe/tinycomma-1.8b-llama3-tokenizer", risky)
+
+
 def _lab_workload() -> Workload:
     from nafaudit.lab.prompts import lab_workload
 
@@ -105,6 +110,22 @@ PAIRS = {
     # The same risky model and prompts: what changes hangs on the choice of the anchor.
     "lab-safe2": NamedPair(
         _lab_second_anchor, _lab_workload, limit=48, passages=_lab_passages, paper=_lab_paper
+    ),
+    # The paper's pair and that of the mechanism's authors. Neither's data may be shipped: prompts
+    # are the lab's, in the paper's six classes, unless --data names the paper's own files.
+    "paper": NamedPair(
+        _on_hub("meta-llama/Llama-3.1-8B-Instruct"),
+        _lab_workload,
+        limit=48,
+        passages=_lab_passages,
+        paper=_lab_paper,
+    ),
+    "authors": NamedPair(
+        _on_hub("meta-llama/Llama-3.1-70B"),
+        _lab_workload,
+        limit=48,
+        passages=_lab_passages,
+        paper=_lab_paper,
     ),
 }
 

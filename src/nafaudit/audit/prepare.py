@@ -15,7 +15,9 @@ from nafaudit.core.settings import Settings
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
-from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
+from nafaudit.models.checkpoints import check_device, check_dtype, context_of
+from nafaudit.models.pair import Pair, load_pair
+from nafaudit.models.wording import Wording, wording
 from nafaudit.workload import TokenizedPrompt, Workload
 
 # Positions per row are rounded up, so that the cache has an even shape.
@@ -49,6 +51,7 @@ class Asked:
         chosen: Those that a limit leaves.
         mechanism: What is audited.
         order: What decodes it.
+        chat: What a design records of the chat template.
     """
 
     workload: Workload
@@ -56,6 +59,7 @@ class Asked:
     chosen: list[TokenizedPrompt]
     mechanism: Mechanism
     order: Order
+    chat: str
 
     @property
     def width(self) -> int:
@@ -67,19 +71,20 @@ def read(settings: Settings) -> Asked:
     """Reads the prompts; whatever is wrong is said here, before a model loads."""
     workload = workload_of(settings)
     mechanism = mechanism_of(settings)
+    check_dtype(settings.dtype)
+    check_device(settings.device)
     safe, risky = checkpoints_of(settings)
-    # The paper says that prompts are split by the risky model's tokenizer; its code does not.
-    tokenizer = load_tokenizer(risky if settings.variant == "text" else safe)
-    tokenized = [
-        TokenizedPrompt(p, tuple(tokenizer(p.text)["input_ids"])) for p in workload.prompts
-    ]
-    width = _width(workload, tokenized, settings.max_new_tokens, context_of(safe, risky))
+    words = wording_of(settings, safe, risky)
+    tokenizer = words.tokenizer
+    tokenized = [TokenizedPrompt(p, words.ids(p.text)) for p in workload.prompts]
+    context = context_of(safe, risky, trust=settings.trust)
+    width = _width(workload, tokenized, settings.max_new_tokens, context)
     stops = stop_ids_of(settings, tokenizer)
     limit = limit_of(settings)
     order = Order(settings, (safe, risky), None if stops is None else tuple(stops), width)
     chosen = tokenized[:limit] if limit else tokenized
     mechanism = mechanism.of(material_of(tokenizer, tokenized))
-    return Asked(workload, tokenized, chosen, mechanism, order)
+    return Asked(workload, tokenized, chosen, mechanism, order, words.chat)
 
 
 def load(order: Order) -> Pair:
@@ -87,7 +92,23 @@ def load(order: Order) -> Pair:
     settings = order.settings
     torch.set_num_threads(settings.threads)
     return load_pair(
-        *order.checkpoints, dtype=settings.dtype, device=settings.device, stop_ids=order.stops
+        *order.checkpoints,
+        dtype=settings.dtype,
+        device=settings.device,
+        stop_ids=order.stops,
+        trust=settings.trust,
+    )
+
+
+def wording_of(settings: Settings, safe: str, risky: str) -> Wording:
+    """How prompts become token ids."""
+    return wording(
+        safe,
+        risky,
+        chat=settings.chat_template,
+        # The paper says that prompts are split by the risky model's tokenizer; its code does not.
+        by_risky=settings.variant == "text",
+        trust=settings.trust,
     )
 
 

@@ -82,6 +82,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
             protocol="paper" if settings.protocol == "paper" else "sound",
             promise=mechanism.name if settings.decoder else "",
             currency=mechanism.currency,
+            chat=asked.chat,
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
@@ -114,7 +115,9 @@ def _source(asked: Asked, stack: ExitStack) -> Source:
 def _verify(run: Run, settings: Settings) -> None:
     """Recomputes everything a black box claims: the verdicts rest on that."""
     safe, risky = checkpoints_of(settings)
-    found = verify_run(run, VerifyOptions(safe=safe, risky=risky, device=settings.device))
+    found = verify_run(
+        run, VerifyOptions(safe=safe, risky=risky, device=settings.device, trust=settings.trust)
+    )
     data = verification_json(found, str(run.path), run.design["hash"])
     if found.truth:
         data["replayed_sha256"] = write_truth(run, found.truth)

@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from nafaudit.checks.replayed import Comparison, Levels, deviations, levels
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import ALPHA, Scores
 from nafaudit.checks.verification import ArmFinding, Verification
+from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, differences
 from nafaudit.core.draws import sound_stream, uniforms, words
@@ -34,6 +36,7 @@ from nafaudit.core.ledger import replay as ledger_replay
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.core.trust import Trust
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
@@ -41,7 +44,8 @@ from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import recorded_mechanism
 from nafaudit.mechanisms.shadows import shadow_rule
-from nafaudit.models.pair import Pair, load_pair, weights_hash
+from nafaudit.models.checkpoints import repository, weights_hash
+from nafaudit.models.pair import Pair, load_pair
 from nafaudit.store.run import Run
 
 # Records held in memory at once, with what their replay needs.
@@ -65,6 +69,7 @@ class VerifyOptions:
         safe: Safe checkpoint, with `risky`.
         risky: Risky checkpoint.
         device: Torch device.
+        trust: What the checkpoints are permitted.
         debt: The debt that an imported log's decoder promised.
         decoding: Warps of an imported log's decoder.
     """
@@ -75,6 +80,7 @@ class VerifyOptions:
     safe: str | None = None
     risky: str | None = None
     device: str = "cpu"
+    trust: Trust = trusts.NONE
     debt: DebtRule = field(default_factory=DebtRule)
     decoding: Decoding = field(default_factory=Decoding)
 
@@ -200,13 +206,14 @@ def _load(run: Run, promise: _Promise, options: VerifyOptions) -> Pair:
     safe, risky = _locate(run, options)
     if promise.imported:
         stops = run.stops or None
-        return load_pair(safe, risky, device=options.device, stop_ids=stops)
+        return load_pair(safe, risky, device=options.device, stop_ids=stops, trust=options.trust)
     pair = load_pair(
         safe,
         risky,
         dtype=recorded["dtype"],
         device=options.device,
         stop_ids=recorded["stop_ids"],
+        trust=options.trust,
     )
     if found := differences(dict(pair.fingerprint), recorded):
         raise InputError(
@@ -226,8 +233,8 @@ def _locate(run: Run, options: VerifyOptions) -> tuple[str, str]:
     recorded = run.design["identity"]["pair"]
     said = [tuple(s["checkpoints"]) for s in run.sessions if s.get("checkpoints")]
     for safe, risky in [*reversed(said), *(pair.locate() for pair in PAIRS.values())]:
-        if all(_is(path, recorded[role]) for path, role in ((safe, "safe"), (risky, "risky"))):
-            return safe, risky
+        if _is(safe, recorded["safe"]) and _is(risky, recorded["risky"]):
+            return _pinned(safe, recorded["safe"]), _pinned(risky, recorded["risky"])
     places = f" (last at {' and '.join(said[-1])})" if said else ""
     raise InputError(
         f"the models of {run.path}{places} are not there, or their weights changed: no checkpoint "
@@ -236,13 +243,18 @@ def _locate(run: Run, options: VerifyOptions) -> tuple[str, str]:
 
 
 def _is(path: str, recorded: str) -> bool:
-    """True if a checkpoint has the recorded hash; a hub id is compared once it is loaded."""
+    """True if a checkpoint has the recorded hash; asks no hub."""
     if recorded.startswith("hub:"):
-        return recorded.startswith(f"hub:{path}@")
+        return recorded.startswith(f"hub:{repository(path)}@")
     try:
-        return weights_hash(path, None) == recorded
-    except (InputError, OSError, AttributeError):
+        return Path(path).is_dir() and weights_hash(path) == recorded
+    except OSError:
         return False
+
+
+def _pinned(path: str, recorded: str) -> str:
+    """A hub id at the recorded commit, whatever its branches did since."""
+    return recorded.removeprefix("hub:") if recorded.startswith("hub:") else path
 
 
 def _choose(run: Run, sample: int) -> set[Key]:

@@ -27,6 +27,7 @@ import numpy as np
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.trust import Trust
 from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
 
@@ -110,6 +111,7 @@ def _load(hello: dict[str, Any]) -> World:
             dtype=hello["dtype"],
             device=hello["device"],
             stop_ids=hello["stops"],
+            trust=Trust(tuple(hello["remote_code"]), hello["pickle"]),
         ),
         Decoding(**hello["decoding"]),
         DebtRule(**hello["debt"]),

@@ -41,6 +41,8 @@ def certify(
     threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision of the forward pass.")] = "float32",
+    remote_code: options.RemoteCode = None,
+    allow_pickle_weights: options.PickleWeights = None,
     out: Annotated[
         Path | None, typer.Option(help="Directory. Default: certificates/<hash>.")
     ] = None,
@@ -77,6 +79,7 @@ def certify(
         threads=threads,
         device=device,
         dtype=dtype,
+        trust=options.trust(remote_code, allow_pickle_weights),
     )
     checkpoint = safe or named_pair(pair).locate()[0]
     progress = _Progress(quiet)

@@ -1,10 +1,38 @@
-"""Options that hold several values, read the same way by every command."""
+"""Options that several commands have, declared and read in one way."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
+
+import typer
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.trust import Trust
+
+ChatTemplate = Annotated[
+    bool | None,
+    typer.Option(
+        "--chat-template", help="Put prompts into the model's chat template. Default: no."
+    ),
+]
+RemoteCode = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="OWNER/NAME@COMMIT", help="Let this repository's own code run. Default: none."
+    ),
+]
+PickleWeights = Annotated[
+    bool | None,
+    typer.Option(
+        "--allow-pickle-weights", help="Read weights that are not safetensors. Default: no."
+    ),
+]
+
+
+def trust(remote_code: Sequence[str] | None, pickle: bool | None) -> Trust:
+    """What checkpoints are permitted."""
+    return Trust(names(remote_code) or (), bool(pickle))
 
 
 def budgets(values: Sequence[str] | None) -> tuple[float, ...] | None:

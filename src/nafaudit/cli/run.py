@@ -107,6 +107,9 @@ def run(
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
     ] = None,
+    chat_template: options.ChatTemplate = None,
+    remote_code: options.RemoteCode = None,
+    allow_pickle_weights: options.PickleWeights = None,
     out: Annotated[
         str | None, typer.Option(help="Run directory. Default: runs/run-<design hash>.")
     ] = None,
@@ -133,7 +136,12 @@ def run(
     refuse_after_solve({name: given[name] for name in refused if given[name] is not None})
     own = ("design", "quiet", "as_json", *refused)
     overrides = {name: value for name, value in given.items() if name not in own}
-    lists = {"k": options.budgets(k), "classes": options.names(classes), "cap": options.caps(cap)}
+    lists = {
+        "k": options.budgets(k),
+        "classes": options.names(classes),
+        "cap": options.caps(cap),
+        "remote_code": options.names(remote_code),
+    }
     settings = load_settings(design, overrides | lists)
 
     from nafaudit.audit.stage1 import run_stage1

@@ -137,6 +137,9 @@ def search(
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
     ] = None,
+    chat_template: options.ChatTemplate = None,
+    remote_code: options.RemoteCode = None,
+    allow_pickle_weights: options.PickleWeights = None,
     out: Annotated[
         str | None, typer.Option(help="Run directory. Default: runs/search-<design hash>.")
     ] = None,
@@ -160,6 +163,7 @@ def search(
         "classes": options.names(classes),
         "cap": options.caps(cap),
         "operators": options.names(operators),
+        "remote_code": options.names(remote_code),
     }
     settings = load_settings_of(SearchSettings, design, overrides | lists)
 

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 
 def verify(
     run: Annotated[
@@ -27,6 +29,8 @@ def verify(
     risky: Annotated[str | None, typer.Option(help="Risky checkpoint, if it moved.")] = None,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
+    remote_code: options.RemoteCode = None,
+    allow_pickle_weights: options.PickleWeights = None,
     debt: Annotated[
         str | None, typer.Option(help="Of an imported log: positives or official.")
     ] = None,
@@ -71,13 +75,14 @@ def verify(
     from nafaudit.store.truth import write_truth
     from nafaudit.store.verification import write_verification
 
-    options = VerifyOptions(
+    asked = VerifyOptions(
         sample=sample,
         scored=sampler,
         pair=pair,
         safe=safe,
         risky=risky,
         device=device,
+        trust=options.trust(remote_code, allow_pickle_weights),
         debt=DebtRule(5 if prefix_n is None else prefix_n, debt or "positives"),  # type: ignore[arg-type]
         decoding=Decoding(
             temperature=1.0 if temperature is None else temperature,
@@ -87,10 +92,10 @@ def verify(
     if threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}.")
     torch.set_num_threads(threads)
-    found = verify_run(source, options, _progress(quiet))
+    found = verify_run(source, asked, _progress(quiet))
     data = verification_json(found, str(source.path), source.design["hash"])
     path = None
-    if decides(source, options):
+    if decides(source, asked):
         if found.truth:
             data["replayed_sha256"] = write_truth(source, found.truth)
         path = str(write_verification(source, data))

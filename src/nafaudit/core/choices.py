@@ -20,6 +20,12 @@ PROTOCOL_DEFAULTS: dict[str, dict[str, Any]] = {
 }
 """What a protocol sets unless the user does. T = 200, temperature 1, prefix-n 5 are both's."""
 
+PAIR_DEFAULTS: dict[str, dict[str, Any]] = {
+    "paper": {"dtype": "bfloat16", "device": "cuda"},
+    "authors": {"dtype": "bfloat16", "device": "auto"},
+}
+"""What a pair that needs a GPU sets unless the user does."""
+
 
 @dataclass(frozen=True)
 class WorkloadChoice:

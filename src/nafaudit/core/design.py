@@ -125,6 +125,7 @@ class Identity:
         protocol: Which audit; it decides the key of every draw.
         promise: What a black-box decoder is held to; empty for a mechanism of our engine.
         currency: What a charge is counted in (`nafaudit.core.currency`).
+        chat: Hash of the chat template that prompts were put into; empty for none.
         layout: Versions of whatever decides a recorded bit.
     """
 
@@ -139,6 +140,7 @@ class Identity:
     protocol: AuditProtocol = "sound"
     promise: str = ""
     currency: str = KL
+    chat: str = ""
     layout: Mapping[str, int] = field(
         default_factory=lambda: {
             "draws": draws.LAYOUT,
@@ -151,8 +153,9 @@ class Identity:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, equal for equal identities."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
-        if not self.promise:
-            del data["promise"]  # so that runs of our own engine keep their hash
+        for name in ("promise", "chat"):
+            if not data[name]:
+                del data[name]  # so that runs without one keep their hash
         if self.currency == KL:
             del data["currency"]  # the same for runs that charge KL
         return data

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from nafaudit.core.choices import PROTOCOL_DEFAULTS, ProtocolChoice, WorkloadChoice
+from nafaudit.core.choices import PAIR_DEFAULTS, PROTOCOL_DEFAULTS, ProtocolChoice, WorkloadChoice
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget
+from nafaudit.core.trust import Trust
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class Settings(WorkloadChoice, ProtocolChoice):
         threads: Torch threads; results are independent of the batch with 1.
         device: Torch device.
         dtype: Precision of the forward passes.
+        chat_template: True puts prompts into the model's chat template.
+        remote_code: Hub repositories whose own code may run, each `owner/name@commit`.
+        allow_pickle_weights: True reads weights that are not safetensors.
         out: Run directory; named after the design if empty.
     """
 
@@ -70,6 +74,9 @@ class Settings(WorkloadChoice, ProtocolChoice):
     threads: int = 1
     device: str = "cpu"
     dtype: str = "float32"
+    chat_template: bool = False
+    remote_code: tuple[str, ...] = ()
+    allow_pickle_weights: bool = False
     out: str | None = None
 
     def __post_init__(self) -> None:
@@ -94,7 +101,7 @@ class Settings(WorkloadChoice, ProtocolChoice):
                 "alone nobody can tell what a budget changed."
             )
         with_baselines(list(self.k))
-        _ = self.decoding, self.debt_rule
+        _ = self.decoding, self.debt_rule, self.trust
 
     @classmethod
     def defaults_of(cls, protocol: str) -> dict[str, Any]:
@@ -110,6 +117,11 @@ class Settings(WorkloadChoice, ProtocolChoice):
     def debt_rule(self) -> DebtRule:
         """The prefix debt."""
         return DebtRule(self.prefix_n if self.prefix_debt else 0, self.debt)  # type: ignore[arg-type]
+
+    @property
+    def trust(self) -> Trust:
+        """What checkpoints are permitted."""
+        return Trust(self.remote_code, self.allow_pickle_weights)
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -140,8 +152,9 @@ def load_settings_of(kind: type[Kind], design: Path | None, overrides: Mapping[s
     # The published decoder has a debt of its own; held to another, it would seem to overspend.
     if given.get("decoder") == "anchoreddecode":
         given.setdefault("debt", "official")
-    # An unknown protocol has no defaults; Settings says what is wrong with it.
-    return kind(**kind.defaults_of(given.get("protocol", "sound")) | given)
+    # An unknown protocol or pair has no defaults; what is wrong with it is said later.
+    of_pair = {} if "safe" in given else PAIR_DEFAULTS.get(given.get("pair", "lab"), {})
+    return kind(**kind.defaults_of(given.get("protocol", "sound")) | of_pair | given)
 
 
 def _read_toml(path: Path, kind: type[Settings]) -> dict[str, Any]:
@@ -186,10 +199,13 @@ def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
     raise InputError(f"{path}: {key} must be {names}, got {value!r}.")
 
 
-def _operators(path: Path, value: Any) -> tuple[str, ...]:
-    if isinstance(value, list) and all(isinstance(name, str) for name in value):
-        return tuple(value)
-    raise InputError(f"{path}: operators must be a list of names, got {value!r}.")
+def _names(key: str) -> Callable[[Path, Any], tuple[str, ...]]:
+    def read(path: Path, value: Any) -> tuple[str, ...]:
+        if isinstance(value, list) and all(isinstance(name, str) for name in value):
+            return tuple(value)
+        raise InputError(f"{path}: {key} must be a list of names, got {value!r}.")
+
+    return read
 
 
 def _class_names(path: Path, value: Any) -> tuple[str, ...]:
@@ -222,6 +238,7 @@ def _corpus(path: Path, value: Any) -> dict[str, dict[str, Any]]:
 _TABLES: dict[str, Callable[[Path, Any], Any]] = {
     "classes": _class_names,
     "cap": _caps,
-    "operators": _operators,
+    "operators": _names("operators"),
+    "remote_code": _names("remote_code"),
     "corpus": _corpus,
 }

@@ -7,17 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nafaudit.models.pair import (
-    Vocabulary,
-    check_device,
-    check_rows,
-    context_of,
-    load_model,
-    load_tokenizer,
-    read_vocabulary,
-    torch_dtype,
-    weights_hash,
-)
+from nafaudit.core import trust as trusts
+from nafaudit.core.trust import Trust
+from nafaudit.models.checkpoints import context_of, load_model, load_tokenizer, weights_hash
+from nafaudit.models.pair import Vocabulary, check_rows, read_vocabulary
 
 
 @dataclass(frozen=True)
@@ -39,27 +32,29 @@ class Anchor:
     fingerprint: Mapping[str, Any]
 
 
-def load_anchor(path: str | Path, *, dtype: str = "float32", device: str = "cpu") -> Anchor:
+def load_anchor(
+    path: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    trust: Trust = trusts.NONE,
+) -> Anchor:
     """Loads one checkpoint.
-
-    Only safetensors weights are read and no remote code runs.
 
     Raises:
         InputError: The checkpoint is missing or cannot score every token.
     """
-    precision = torch_dtype(dtype)
-    check_device(device)
-    tokenizer = load_tokenizer(path)
-    model = load_model("safe", path, precision, device)
+    tokenizer = load_tokenizer(path, trust)
+    model = load_model("safe", path, dtype=dtype, device=device, trust=trust)
     vocabulary = read_vocabulary(tokenizer, [model])
     check_rows("safe", model, vocabulary)
     return Anchor(
         model=model,
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        context=context_of(path),
+        context=context_of(path, trust=trust),
         fingerprint={
-            "safe": weights_hash(path, model),
+            "safe": weights_hash(path, trust),
             "vocabulary": vocabulary.hash,
             "dtype": dtype,
         },

@@ -10,17 +10,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.core import trust as trusts
+from nafaudit.core.errors import InputError
 from nafaudit.core.text import token_bytes
-
-DTYPES = {
-    "float32": torch.float32,
-    "bfloat16": torch.bfloat16,
-    "float16": torch.float16,
-    "float64": torch.float64,
-}
+from nafaudit.core.trust import Trust
+from nafaudit.models.checkpoints import (
+    check_device,
+    check_dtype,
+    context_in,
+    load_model,
+    load_tokenizer,
+    weights_hash,
+)
 
 
 @dataclass(frozen=True)
@@ -79,15 +80,6 @@ class Pair:
     fingerprint: Mapping[str, Any]
 
 
-def torch_dtype(name: str) -> torch.dtype:
-    """Returns the torch dtype of a name given by a user."""
-    if name not in DTYPES:
-        raise InputError(
-            f"unknown dtype {name!r}{nearest(name, DTYPES)} Allowed: {', '.join(DTYPES)}."
-        )
-    return DTYPES[name]
-
-
 def load_pair(
     safe: str | Path,
     risky: str | Path,
@@ -95,30 +87,31 @@ def load_pair(
     dtype: str = "float32",
     device: str = "cpu",
     stop_ids: Iterable[int] | None = None,
+    trust: Trust = trusts.NONE,
 ) -> Pair:
     """Loads two checkpoints and checks that they can be audited together.
 
-    Only safetensors weights are read and no remote code runs.
-
     Args:
-        safe: Directory or hub id of the safe model.
+        safe: Directory or hub id of the safe model; an id may end in `@revision`.
         risky: Directory or hub id of the risky model.
         dtype: Precision of the forward passes; laws are float64 whatever this is.
         device: Torch device of both models.
         stop_ids: Ids that end a row; by default every end-of-text id that the tokenizer or
             either model declares.
+        trust: What the checkpoints are permitted; unless told, to be safetensors and no code.
 
     Raises:
         InputError: The checkpoints are missing, or their vocabularies differ.
     """
-    precision = torch_dtype(dtype)
+    check_dtype(dtype)
     check_device(device)
-    tokenizers = {name: load_tokenizer(path) for name, path in (("safe", safe), ("risky", risky))}
+    places = (("safe", safe), ("risky", risky))
+    tokenizers = {role: load_tokenizer(path, trust) for role, path in places}
     same_vocabulary(tokenizers["safe"], tokenizers["risky"])
     tokenizer = tokenizers["safe"]
     models = {
-        name: load_model(name, path, precision, device)
-        for name, path in (("safe", safe), ("risky", risky))
+        role: load_model(role, path, dtype=dtype, device=device, trust=trust)
+        for role, path in places
     }
     vocabulary = read_vocabulary(tokenizer, models.values(), stop_ids)
     for name, model in models.items():
@@ -128,10 +121,10 @@ def load_pair(
         risky=models["risky"],
         tokenizer=tokenizer,
         vocabulary=vocabulary,
-        context=min(_context(model.config) for model in models.values()),
+        context=min(context_in(model.config) for model in models.values()),
         fingerprint={
-            "safe": weights_hash(safe, models["safe"]),
-            "risky": weights_hash(risky, models["risky"]),
+            "safe": weights_hash(safe, trust),
+            "risky": weights_hash(risky, trust),
             "vocabulary": vocabulary.hash,
             "special_ids": sorted(vocabulary.special),
             "dtype": dtype,
@@ -150,30 +143,6 @@ def check_rows(name: str, model: Any, vocabulary: Vocabulary) -> None:
             f"{len(vocabulary)} ids; it cannot score every token. Use the checkpoint that "
             "belongs to this tokenizer."
         )
-
-
-def _quiet_transformers() -> None:
-    """Progress bars of a library would break up ours."""
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-
-
-def load_tokenizer(path: str | Path) -> Any:
-    """Loads the tokenizer of a checkpoint."""
-    from transformers import AutoTokenizer
-
-    _quiet_transformers()
-
-    try:
-        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False)
-    except (OSError, ValueError) as error:
-        raise UnavailableError(
-            f"no tokenizer could be loaded from {str(path)!r} (there is "
-            f"{'' if Path(path).is_dir() else 'no '}such a directory): {_first_line(error)} Give "
-            "a directory with tokenizer.json, or the id of a model on the hub."
-        ) from error
 
 
 def token_table(tokenizer: Any) -> tuple[str | None, ...]:
@@ -220,22 +189,6 @@ def _byte_level(tokenizer: Any) -> bool:
     return backend is None or "ByteLevel" in repr(backend.decoder)
 
 
-def weights_hash(path: str | Path, model: Any) -> str:
-    """Content hash of a local checkpoint's configuration and weights, or the hub commit."""
-    directory = Path(path)
-    if not directory.is_dir():
-        commit = getattr(model.config, "_commit_hash", None)
-        if commit is None:
-            raise InputError(f"{str(path)!r} is neither a directory nor a hub checkpoint.")
-        return f"hub:{path}@{commit}"
-    digest = hashlib.sha256()
-    for file in sorted([directory / "config.json", *directory.glob("*.safetensors")]):
-        digest.update(file.name.encode())
-        with file.open("rb") as stream:
-            digest.update(hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()
-
-
 def _flatten(ids: Iterable[Any]) -> set[int]:
     found: set[int] = set()
     for entry in ids:
@@ -244,86 +197,3 @@ def _flatten(ids: Iterable[Any]) -> set[int]:
         elif entry is not None:
             found |= {int(index) for index in entry}
     return found
-
-
-def load_model(name: str, path: str | Path, dtype: torch.dtype, device: str) -> Any:
-    """Loads the weights of one checkpoint; `name` is what an error calls it."""
-    from safetensors import SafetensorError
-    from transformers import AutoModelForCausalLM
-
-    try:
-        model, loading = AutoModelForCausalLM.from_pretrained(
-            str(path),
-            dtype=dtype,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise UnavailableError(
-            f"the {name} model could not be loaded from {str(path)!r}: {_first_line(error)} Give "
-            "a directory with config.json and model.safetensors, or a hub id."
-        ) from error
-    # Transformers would fill the gaps with random numbers, and the audit would be of those.
-    if gaps := sorted(map(str, {*loading["missing_keys"], *loading["mismatched_keys"]})):
-        raise InputError(
-            f"the {name} checkpoint {str(path)!r} lacks {len(gaps)} of the model's tensors, for "
-            f"example {gaps[0]}. Download or save it again."
-        )
-    layer_types = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
-    if getattr(model, "_is_stateful", False) or layer_types - {
-        "full_attention",
-        "sliding_attention",
-    }:
-        raise InputError(
-            f"the {name} model ({type(model).__name__}) keeps a state that is not a table of "
-            "keys and values, so rows of different length cannot share a batch. Only attention "
-            "models are supported."
-        )
-    return model.to(device).eval()
-
-
-def check_device(device: str) -> None:
-    """Raises if tensors cannot be put on a device."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise UnavailableError(
-            f"device {device!r} cannot be used here: {_first_line(error)} Try --device cpu."
-        ) from error
-
-
-def context_of(*paths: str | Path) -> int:
-    """Positions that all checkpoints have, from their configurations alone."""
-    from transformers import AutoConfig
-
-    contexts = []
-    for path in paths:
-        try:
-            config = AutoConfig.from_pretrained(str(path), trust_remote_code=False)
-        except (OSError, ValueError) as error:
-            raise UnavailableError(
-                f"no model configuration could be loaded from {str(path)!r}: "
-                f"{_first_line(error)} Give a directory with config.json, or a hub id."
-            ) from error
-        contexts.append(_context(config))
-    return min(contexts)
-
-
-def _context(config: Any) -> int:
-    text = config.get_text_config()
-    rope = getattr(text, "rope_parameters", None) or {}
-    # LongRoPE picks its factors by the longest row of a batch, so a row would feel its
-    # neighbours beyond the short range.
-    if rope.get("rope_type") == "longrope":
-        short = rope.get("original_max_position_embeddings") or getattr(
-            text, "original_max_position_embeddings", None
-        )
-        if short:
-            return int(short)
-    return int(getattr(text, "max_position_embeddings", None) or 1 << 30)
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__).rstrip(".") + "."

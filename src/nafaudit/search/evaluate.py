@@ -17,7 +17,7 @@ import torch
 from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
 from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import checkpoints_of, workload_of
-from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table
+from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
 from nafaudit.audit.recording import session_facts
 from nafaudit.checks.check import Facts
 from nafaudit.core.design import AuditProtocol, Identity
@@ -27,7 +27,8 @@ from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
 from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
-from nafaudit.models.pair import Pair, context_of, load_pair, load_tokenizer
+from nafaudit.models.checkpoints import context_of
+from nafaudit.models.pair import Pair, load_pair
 from nafaudit.search.basics import SearchBasics
 from nafaudit.search.book import Book, measure
 from nafaudit.search.candidate import Candidate
@@ -81,10 +82,10 @@ class Words:
 
     def __init__(self, settings: SearchBasics) -> None:
         self.checkpoints = checkpoints_of(settings)
-        # The paper says that prompts are split by the risky model's tokenizer; its code does not.
-        self._tokenizer = load_tokenizer(self.checkpoints[settings.variant == "text"])
+        self._wording = wording_of(settings, *self.checkpoints)
+        self.chat = self._wording.chat
         self._known: dict[str, tuple[int, ...]] = {}
-        context = context_of(*self.checkpoints)
+        context = context_of(*self.checkpoints, trust=settings.trust)
         needed = settings.longest + settings.max_new_tokens
         if needed > context:
             raise InputError(
@@ -92,12 +93,12 @@ class Words:
                 f"not fit the pair's context of {context}; lower --longest or --max-new-tokens."
             )
         self.width = min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
-        self.stops = stop_ids_of(settings, self._tokenizer)
+        self.stops = stop_ids_of(settings, self._wording.tokenizer)
 
     def ids(self, text: str) -> tuple[int, ...]:
         """Token ids of a text."""
         if text not in self._known:
-            self._known[text] = tuple(self._tokenizer(text)["input_ids"])
+            self._known[text] = self._wording.ids(text)
         return self._known[text]
 
     def count(self, text: str) -> int:
@@ -157,7 +158,11 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
     mechanism = mechanism_of(settings)
     torch.set_num_threads(settings.threads)
     pair = load_pair(
-        *words.checkpoints, dtype=settings.dtype, device=settings.device, stop_ids=words.stops
+        *words.checkpoints,
+        dtype=settings.dtype,
+        device=settings.device,
+        stop_ids=words.stops,
+        trust=settings.trust,
     )
     tokenized = [TokenizedPrompt(p, words.ids(p.text)) for p in prompts]
     mechanism = mechanism.of(material_of(pair.tokenizer, tokenized))
@@ -174,6 +179,7 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
         purpose="search",
         protocol="paper" if settings.protocol == "paper" else "sound",
         currency=mechanism.currency,
+        chat=words.chat,
     )
     seen = probe(pair, mechanism, settings.decoding, **shape)
     return Bench(settings, words, pair, mechanism, decoder, identity, asdict(seen), seen.batch_free)

@@ -11,14 +11,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule, most_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.trust import Trust
 from nafaudit.engine.surprisal import Scorer
 from nafaudit.models.anchor import Anchor, load_anchor
-from nafaudit.models.pair import context_of, load_tokenizer
+from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.cards import BudgetCard, PassageRow, budget_card, passage_row
 
@@ -36,6 +38,7 @@ class CertifySettings:
         device: Torch device.
         dtype: Precision of the forward pass.
         threads: Torch threads.
+        trust: What the checkpoint is permitted.
     """
 
     k: tuple[float, ...] = (0.25, 1.0, 3.0, 10.0)
@@ -46,6 +49,7 @@ class CertifySettings:
     device: str = "cpu"
     dtype: str = "float32"
     threads: int = 1
+    trust: Trust = trusts.NONE
 
     def __post_init__(self) -> None:
         for name, least in (("given", 0), ("window", 1), ("threads", 1)):
@@ -107,12 +111,14 @@ def certify(
         settings: Budgets and conventions; checked before the model loads.
         report: Called with how many passages are scored, and how many there are.
     """
-    tokenizer = load_tokenizer(safe)
+    check_dtype(settings.dtype)
+    check_device(settings.device)
+    tokenizer = load_tokenizer(safe, settings.trust)
     opening, named = _opening(tokenizer)
     texts = [_text(tokenizer, passage, opening, settings.given) for passage in passages]
-    _check_lengths(texts, context_of(safe))
+    _check_lengths(texts, context_of(safe, trust=settings.trust))
     torch.set_num_threads(settings.threads)
-    anchor = load_anchor(safe, dtype=settings.dtype, device=settings.device)
+    anchor = load_anchor(safe, dtype=settings.dtype, device=settings.device, trust=settings.trust)
     scored, debts = [], {}
     for done, text in enumerate(texts, start=1):
         passage, debts[text.passage.id] = _score(anchor, text, opening, settings)

@@ -8,7 +8,13 @@ from typing import Any
 import torch
 
 from nafaudit.core.errors import InputError
-from nafaudit.models.pair import check_device, context_of, load_model, load_tokenizer, torch_dtype
+from nafaudit.models.checkpoints import (
+    check_device,
+    check_dtype,
+    context_of,
+    load_model,
+    load_tokenizer,
+)
 from nafaudit.search.instruct.chat import ANSWERED, Answer, Request
 
 _LEAST_ANSWER = 64
@@ -37,12 +43,12 @@ class Instruct:
 
     @cached_property
     def _model(self) -> Any:
-        return load_model("proposer's", self._path, torch_dtype(self._dtype), self._device)
+        return load_model("proposer's", self._path, dtype=self._dtype, device=self._device)
 
     def check(self) -> None:
         """Reads tokenizer and configuration; loads no weights."""
         check_device(self._device)
-        torch_dtype(self._dtype)
+        check_dtype(self._dtype)
         if not self._tokenizer.chat_template:
             raise InputError(
                 f"the proposer {self._path!r} has no chat template, so it is no instruct model; "

@@ -1,0 +1,287 @@
+"""One checkpoint: where it is, what it is permitted, and its tokenizer, configuration, weights."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from importlib.util import find_spec
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+
+from nafaudit.core import trust as trusts
+from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.core.trust import Trust
+
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+# Weights in few bits, numbers between layers in bfloat16; laws are float64 all the same.
+QUANTISED = ("8bit", "4bit")
+AUTO = "auto"
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})/")
+
+
+def check_dtype(name: str) -> None:
+    """Raises for a precision that is none, or that this machine cannot run."""
+    if name in QUANTISED:
+        if not torch.cuda.is_available() or find_spec("bitsandbytes") is None:
+            raise UnavailableError(
+                f"dtype {name!r} needs a CUDA GPU and the package bitsandbytes (pip install "
+                "'nafaudit[gpu]'). Without them: --dtype bfloat16."
+            )
+    elif name not in DTYPES:
+        known = (*DTYPES, *QUANTISED)
+        allowed = ", ".join(known)
+        raise InputError(f"unknown dtype {name!r}{nearest(name, known)} Allowed: {allowed}.")
+
+
+def check_device(device: str) -> None:
+    """Raises if tensors cannot be put on a device; `auto` spreads a model over all there are."""
+    if device == AUTO:
+        if find_spec("accelerate") is None:
+            raise UnavailableError(
+                "device 'auto' needs the package accelerate (pip install 'nafaudit[gpu]'). "
+                "Without it: --device cuda, or cpu."
+            )
+        return
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise UnavailableError(
+            f"device {device!r} cannot be used here: {_first_line(error)} Try --device cpu."
+        ) from error
+
+
+def load_tokenizer(path: str | Path, trust: Trust = trusts.NONE) -> Any:
+    """Loads the tokenizer of a checkpoint."""
+    from transformers import AutoTokenizer
+
+    _quiet_transformers()
+    try:
+        name, how = _where(path, trust)
+        return AutoTokenizer.from_pretrained(name, **how)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"no tokenizer could be loaded from {str(path)!r} (there is "
+            f"{'' if Path(path).is_dir() else 'no '}such a directory): {_first_line(error)} Give "
+            "a directory with tokenizer.json, or the id of a model on the hub."
+        ) from error
+
+
+def load_model(
+    role: str,
+    path: str | Path,
+    *,
+    dtype: str = "float32",
+    device: str = "cpu",
+    trust: Trust = trusts.NONE,
+) -> Any:
+    """Loads the weights of one checkpoint.
+
+    Args:
+        role: What an error calls it.
+        path: Directory or hub id, which may end in `@revision`.
+        dtype: Precision of the forward passes, or `8bit`, `4bit`.
+        device: Torch device, or `auto`.
+        trust: What it is permitted.
+    """
+    from safetensors import SafetensorError
+    from transformers import AutoModelForCausalLM
+
+    check_dtype(dtype)
+    check_device(device)
+    _quiet_transformers()
+    try:
+        name, how = _where(path, trust)
+        _refuse_own_generation(name, how)
+        model, loading = AutoModelForCausalLM.from_pretrained(
+            name,
+            **how,
+            **_precision(dtype),
+            **({"device_map": device} if device == AUTO or dtype in QUANTISED else {}),
+            # None takes safetensors where there are any.
+            use_safetensors=None if trust.pickle else True,
+            output_loading_info=True,
+        )
+    except UnpicklingError as error:
+        raise InputError(
+            f"the weights of {str(path)!r} are a pickle file that holds more than tensors; "
+            "reading it would run code, which is never done. Convert it to safetensors."
+        ) from error
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise UnavailableError(
+            f"the {role} model could not be loaded from {str(path)!r}: {_first_line(error)} Give "
+            f"a directory with config.json and model.safetensors, or a hub id.{_hint(path, trust)}"
+        ) from error
+    # Transformers would fill the gaps with random numbers, and the audit would be of those.
+    if gaps := sorted(map(str, {*loading["missing_keys"], *loading["mismatched_keys"]})):
+        raise InputError(
+            f"the {role} checkpoint {str(path)!r} lacks {len(gaps)} of the model's tensors, for "
+            f"example {gaps[0]}. Download or save it again."
+        )
+    _require_attention(role, model)
+    placed = device == AUTO or dtype in QUANTISED
+    return (model if placed else model.to(device)).eval()
+
+
+def context_of(*paths: str | Path, trust: Trust = trusts.NONE) -> int:
+    """Positions that all checkpoints have, from their configurations alone."""
+    return min(context_in(load_config(path, trust)) for path in paths)
+
+
+def load_config(path: str | Path, trust: Trust = trusts.NONE) -> Any:
+    """A checkpoint's configuration; no weights are read."""
+    from transformers import AutoConfig
+
+    try:
+        name, how = _where(path, trust)
+        return AutoConfig.from_pretrained(name, **how)
+    except (OSError, ValueError) as error:
+        raise UnavailableError(
+            f"no model configuration could be loaded from {str(path)!r}: "
+            f"{_first_line(error)} Give a directory with config.json, or a hub id."
+        ) from error
+
+
+def context_in(config: Any) -> int:
+    """Positions that a model has."""
+    text = config.get_text_config()
+    rope = getattr(text, "rope_parameters", None) or {}
+    # LongRoPE picks its factors by the longest row of a batch, so a row would feel its
+    # neighbours beyond the short range.
+    if rope.get("rope_type") == "longrope":
+        short = rope.get("original_max_position_embeddings") or getattr(
+            text, "original_max_position_embeddings", None
+        )
+        if short:
+            return int(short)
+    return int(getattr(text, "max_position_embeddings", None) or 1 << 30)
+
+
+def weights_hash(path: str | Path, trust: Trust = trusts.NONE) -> str:
+    """Content hash of a local checkpoint's configuration and weights, or the hub commit."""
+    directory = Path(path)
+    if not directory.is_dir():
+        name, how = _where(path, trust)
+        return f"hub:{name}@{how['revision']}"
+    weights = [*directory.glob("*.safetensors")] or [*directory.glob("*.bin")]
+    digest = hashlib.sha256()
+    for file in sorted([directory / "config.json", *weights]):
+        digest.update(file.name.encode())
+        with file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()
+
+
+def repository(path: str | Path) -> str:
+    """A hub id without its revision."""
+    return str(path).partition("@")[0]
+
+
+def _where(path: str | Path, trust: Trust) -> tuple[str, dict[str, Any]]:
+    """A checkpoint's name, at which commit, and whether its own code may run.
+
+    Raises:
+        OSError: It is no directory, and no such thing is on the hub or in its cache.
+    """
+    if Path(path).is_dir():
+        return str(path), {"trust_remote_code": False}
+    name, _, revision = str(path).partition("@")
+    pinned = trust.commit_of(name)
+    if pinned is not None and revision not in ("", pinned):
+        raise InputError(
+            f"{path!s} is not the revision whose code was permitted, {name}@{pinned}; name one."
+        )
+    # A branch may move while a pair loads: whatever is read is read at one commit.
+    commit = _commit(name, pinned or revision or "main")
+    return name, {"trust_remote_code": pinned is not None, "revision": commit}
+
+
+def _commit(name: str, revision: str) -> str:
+    from transformers.utils import cached_file
+
+    if _COMMIT.fullmatch(revision):
+        return revision
+    file = cached_file(name, "config.json", revision=revision)
+    found = _SNAPSHOT.search(Path(str(file)).as_posix())
+    if found is None:
+        raise OSError(f"the commit of {name}@{revision} could not be found out.")
+    return found[1]
+
+
+def _refuse_own_generation(name: str, how: dict[str, Any]) -> None:
+    """A repository may bring its own way to generate, which loading would run; it is not ours."""
+    from transformers.utils import cached_file
+
+    file = cached_file(
+        name,
+        "custom_generate/generate.py",
+        revision=how.get("revision"),
+        _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )
+    if file is not None:
+        raise InputError(
+            f"{name!r} brings generation code of its own (custom_generate), which is never run: "
+            "tokens come from nafaudit's engine. Audit that code behind --decoder, or take a "
+            "checkpoint without it."
+        )
+
+
+def _precision(dtype: str) -> dict[str, Any]:
+    if dtype not in QUANTISED:
+        return {"dtype": DTYPES[dtype]}
+    from transformers import BitsAndBytesConfig
+
+    config = BitsAndBytesConfig(
+        load_in_8bit=dtype == "8bit",
+        load_in_4bit=dtype == "4bit",
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+    return {"dtype": torch.bfloat16, "quantization_config": config}
+
+
+def _require_attention(role: str, model: Any) -> None:
+    layer_types = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+    if getattr(model, "_is_stateful", False) or layer_types - {
+        "full_attention",
+        "sliding_attention",
+    }:
+        raise InputError(
+            f"the {role} model ({type(model).__name__}) keeps a state that is not a table of "
+            "keys and values, so rows of different length cannot share a batch. Only attention "
+            "models are supported."
+        )
+
+
+def _hint(path: str | Path, trust: Trust) -> str:
+    """What to do about weights that are only there as pickles."""
+    directory = Path(path)
+    pickled = directory.is_dir() and any(directory.glob("*.bin"))
+    if pickled and not trust.pickle and not any(directory.glob("*.safetensors")):
+        return (
+            " Its weights are pickle files, which may run code when read: convert them to "
+            "safetensors, or give --allow-pickle-weights if you trust whoever made them."
+        )
+    return ""
+
+
+def _quiet_transformers() -> None:
+    """Progress bars of a library would break up ours."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__).rstrip(".") + "."
