@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError, StoreError, UnavailableError
+from nafaudit.search.basics import SearchBasics
 from nafaudit.search.candidate import Candidate, Parent, check_unique
 from nafaudit.search.filters import LengthWindow
 from nafaudit.search.instruct import endpoint
 from nafaudit.search.instruct.answers import Answers
 from nafaudit.search.instruct.chat import ANSWERED, Answer, Request
+from nafaudit.search.instruct.choose import Proposers, chat_of
 from nafaudit.search.instruct.endpoint import KEY, Endpoint, key_of
 from nafaudit.search.instruct.proposer import InstructProposer, Manner
 from nafaudit.search.instruct.reading import (
@@ -87,6 +89,27 @@ def test_every_answer_is_counted_and_what_is_missing_is_filled(
     check_unique(made)
     assert all(set(one.parents) <= {"p0", "p1"} and one.parents for one in made)
     assert [one.operator == MUTATE for one in made] == [i < by_model for i in range(count)]
+
+
+def test_the_papers_calls_show_all_parents_and_fill_nothing(tmp_path: Path) -> None:
+    with chat_server("good", "short", "refuse") as server:
+        settings = SearchBasics(
+            proposer=f"openai:{MODEL}", proposer_url=server.url, proposer_attempts=2
+        )
+        tellings: list[tuple[int, int, int]] = []
+        them = Proposers(settings, chat_of(settings), tmp_path, lambda *one: tellings.append(one))
+        assert them.by_model
+        made = them.of_call(0, False).ask(PARENTS, 1, 8)
+        crossed = them.of_call(0, True).ask(PARENTS[:3], 1, 4)
+        assert [question["max_tokens"] for question in server.questions] == [768] * 3
+        assert all(one.candidate.text in server.questions[0]["messages"][1]["content"]
+                   for one in PARENTS)  # fmt: skip
+    assert (len(made), len(crossed)) == (8, 1)
+    check_unique([*made, *crossed])
+    said = them.to_json()
+    assert (said["asked"], said["by_model"], said["filled"]) == (12, 9, 0)
+    assert [(row["kind"], row["call"]) for row in said["generations"]] == [(MUTATE, 0), (CROSS, 0)]
+    assert tellings == [(0, 1, 1)] * 3
 
 
 def test_a_slow_server_is_given_up_within_its_time(tmp_path: Path) -> None:

@@ -12,8 +12,12 @@ from nafaudit.search.instruct.answers import FILE, Answers
 from nafaudit.search.instruct.chat import Answer, Chat, Request
 from nafaudit.search.instruct.endpoint import Endpoint, key_of
 from nafaudit.search.instruct.proposer import Counted, InstructProposer, Manner
+from nafaudit.search.instruct.requests import CROSS, MUTATE
 from nafaudit.search.instruct.spec import LOCAL, OPENAI
 from nafaudit.search.propose import LocalProposer
+
+PAPER_TOKENS = 768
+"""Longest answer in the paper's system, to eight prompts or to four."""
 
 
 class _Checked:
@@ -77,24 +81,42 @@ class Proposers:
     ) -> None:
         self._settings, self._chat, self._tell = settings, chat, tell
         self._answers = Answers(run / FILE) if chat is not None else None
-        self._made: dict[int, InstructProposer] = {}
+        self._made: dict[tuple[str, int], InstructProposer] = {}
+
+    @property
+    def by_model(self) -> bool:
+        """False if the local operators propose."""
+        return self._chat is not None
 
     def of(self, seed: int) -> Proposer:
         """Whoever suggests in the search of this seed."""
         if self._chat is None or self._answers is None:
             return LocalProposer(seed, self._settings.operators)
-        if seed not in self._made:
-            manner = Manner(
-                self._settings.window, self._settings.operators, self._settings.proposer_attempts
-            )
-            self._made[seed] = InstructProposer(
+        return self._asked(seed, "")
+
+    def of_call(self, call: int, cross: bool) -> Proposer:
+        """The model as the paper's protocol asks it: one call, all parents shown, nothing filled.
+
+        Args:
+            call: Its number within a generation.
+            cross: True if it is to combine its parents.
+        """
+        return self._asked(call, CROSS if cross else MUTATE)
+
+    def _asked(self, seed: int, only: str) -> InstructProposer:
+        assert self._chat is not None and self._answers is not None
+        if (only, seed) not in self._made:
+            settings = self._settings
+            attempts, tokens = settings.proposer_attempts, PAPER_TOKENS if only else 0
+            manner = Manner(settings.window, settings.operators, attempts, tokens, only)
+            self._made[only, seed] = InstructProposer(
                 self._chat,
                 self._answers,
                 seed,
                 manner,
                 lambda call, calls: self._tell(seed, call, calls),
             )
-        return self._made[seed]
+        return self._made[only, seed]
 
     def to_json(self) -> dict[str, Any]:
         """Who proposed, and for a model what became of its calls, in all and by generation."""
@@ -102,8 +124,8 @@ class Proposers:
         if self._chat is None:
             return {"name": spec.name}
         rows = [
-            (seed, generation, counted)
-            for seed, one in sorted(self._made.items())
+            ({"kind": only, "call": seed} if only else {"seed": seed}, generation, counted)
+            for (only, seed), one in sorted(self._made.items())
             for generation, counted in sorted(one.counted.items())
         ]
         total = Counted()
@@ -115,7 +137,7 @@ class Proposers:
             "attempts_per_call": self._settings.proposer_attempts,
             **total.to_json(),
             "generations": [
-                {"seed": seed, "generation": generation, **counted.to_json()}
-                for seed, generation, counted in rows
+                {**who, "generation": generation, **counted.to_json()}
+                for who, generation, counted in rows
             ],
         }

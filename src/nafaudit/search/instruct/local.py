@@ -66,7 +66,9 @@ class Instruct:
                 f"an answer, and {_LEAST_ANSWER} are needed; choose a model with a longer context."
             )
         limit = min(request.tokens, room)
-        devices = [torch.device(self._device)] if self._device.startswith("cuda") else []
+        # Where its weights are is the model's own to say: `auto` is no device.
+        given = given.to(self._model.device)
+        devices = [given.device] if given.is_cuda else []
         with torch.random.fork_rng(devices=devices), torch.inference_mode():
             torch.manual_seed(request.seed)
             written = self._model.generate(
@@ -92,7 +94,7 @@ class Instruct:
                 messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
             )
             ids: torch.Tensor = made["input_ids"]
-            return ids.to(self._device)
+            return ids
 
         try:
             return tokens(request.messages)

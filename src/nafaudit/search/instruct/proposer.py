@@ -57,12 +57,15 @@ class Manner:
         operators: Local operators that fill what is missing.
         attempts: At most so many for a call, failures included.
         tokens: Longest answer; room for the longest prompts if 0.
+        only: `MUTATE` or `CROSS`: each ask is one call of this kind, which shows all parents, and
+            nothing is filled, as the paper's protocol wants it. Empty shares an ask out over calls.
     """
 
     window: LengthWindow
     operators: tuple[str, ...]
     attempts: int = 4
     tokens: int = 0
+    only: str = ""
 
     def longest(self, count: int) -> int:
         """Tokens that an answer of so many prompts may have."""
@@ -101,14 +104,20 @@ class InstructProposer:
         if not parents:
             raise InputError("a proposer needs parents, got none; start it from seeds.")
         counted = self.counted[generation] = Counted(asked=count)
-        calls = calls_of(parents, count, self._seed, generation)
+        only = self._manner.only
+        calls = (
+            [Call(0, only, tuple(parents), count)]
+            if only
+            else calls_of(parents, count, self._seed, generation)
+        )
         made: list[Candidate] = []
         for call in calls:
             for row in self._rows(call, generation, len(calls), counted):
                 made.append(self._candidate(call, generation, len(made), row))
         counted.by_model = len(made)
-        fill = LocalProposer(self._seed, self._manner.operators)
-        made += fill.ask(parents, generation, count)[: count - len(made)]
+        if not only:
+            fill = LocalProposer(self._seed, self._manner.operators)
+            made += fill.ask(parents, generation, count)[: count - len(made)]
         counted.filled = len(made) - counted.by_model
         return made
 
