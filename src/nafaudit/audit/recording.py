@@ -137,12 +137,7 @@ def session_facts(settings: Settings, checkpoints: tuple[str, str]) -> dict[str,
     """What a session ran on."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "nafaudit": __version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "machine": platform.machine(),
-        "processor": processor(),
-        "cores": os.cpu_count(),
+        **machine_facts(),
         "device": settings.device,
         "threads": settings.threads,
         "batch": settings.batch,
@@ -159,7 +154,19 @@ def session_facts(settings: Settings, checkpoints: tuple[str, str]) -> dict[str,
     }
 
 
-def processor() -> str:
+def machine_facts() -> dict[str, Any]:
+    """What this process runs on."""
+    return {
+        "nafaudit": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str:
     """The CPU's own name: bit-identity is promised for one kind of CPU."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -28,12 +28,10 @@ class Seen:
     Attributes:
         batch_free: True if records do not depend on their batch.
         facts: For the session's line.
-        remarks: For the user.
     """
 
     batch_free: bool
     facts: dict[str, Any]
-    remarks: tuple[str, ...] = ()
 
 
 class Source(Protocol):
@@ -47,6 +45,11 @@ class Source(Protocol):
     @property
     def fingerprint(self) -> Mapping[str, Any]:
         """What identifies its pair in a design."""
+        ...
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What the user should know of the machines by now."""
         ...
 
     def vocabulary(self) -> dict[str, Any]:
@@ -86,6 +89,10 @@ class _Loaded:
     @property
     def fingerprint(self) -> Mapping[str, Any]:
         return self.pair.fingerprint
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        return ()
 
     def vocabulary(self) -> dict[str, Any]:
         return vocabulary_table(self.pair)

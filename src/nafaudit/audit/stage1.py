@@ -5,17 +5,20 @@ design -> workload -> plan -> engine -> store -> checks: this file is that line,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from nafaudit.audit.blackbox import Session
 from nafaudit.audit.decoder import command_of, launch_of
+from nafaudit.audit.fleet import Fleet
 from nafaudit.audit.pairs import checkpoints_of
 from nafaudit.audit.passages import record_passages
 from nafaudit.audit.prepare import Asked, load, read
+from nafaudit.audit.ray_cluster import connected
 from nafaudit.audit.recording import Progress, Reporter, record_parts, session_facts
 from nafaudit.audit.sources import Boxed, Engine, Source
 from nafaudit.audit.verify import VerifyOptions, verify_run
@@ -89,6 +92,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
     seen, vocabulary, sources = source.look(), source.vocabulary(), asked.workload.sources
     with open_for_writing(path, design, asked.tokenized, vocabulary, sources) as writer:
+        elsewhere = _other_bits(writer.run.sessions, seen.facts["probe"]["digest"])
         writer.note_session(session_facts(settings, asked.order.checkpoints) | seen.facts)
         record_passages(path, source.score, settings.decoding, protected_prompts(chosen))
         requests = _plan(design, chosen, writer.run.keys())
@@ -100,16 +104,32 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         record_parts(decoded, writer, reporter.see)
     if settings.decoder is not None:
         _verify(writer.run, settings)
-    return Outcome(writer.run, seen.batch_free, seen.remarks)
+    return Outcome(writer.run, seen.batch_free, (*elsewhere, *source.remarks))
 
 
 def _source(asked: Asked, stack: ExitStack) -> Source:
     order, settings = asked.order, asked.order.settings
+    if settings.ray is not None:
+        rows = len(asked.chosen) * len(settings.budgets) * settings.trajectories
+        ray, workers = stack.enter_context(connected(settings, rows))
+        return stack.enter_context(closing(Fleet(ray, asked, workers)))
     pair = load(order)
     if settings.decoder is None:
         return Engine(order, asked.mechanism, pair)
     launch = launch_of(settings, pair, order.checkpoints, order.width)
     return Boxed(order, asked.mechanism, pair, stack.enter_context(Session(launch)))
+
+
+def _other_bits(sessions: Sequence[Mapping[str, Any]], digest: str) -> list[str]:
+    """A remark if an earlier session computed other bits; old ones did not say."""
+    for facts in sessions:
+        if facts["probe"].get("digest", digest) != digest:
+            return [
+                f"an earlier session of this run computed other last bits ({facts['processor']}, "
+                f"torch {facts['torch']}, {facts['device']}): rare tokens may differ from those "
+                "of one session."
+            ]
+    return []
 
 
 def _verify(run: Run, settings: Settings) -> None:

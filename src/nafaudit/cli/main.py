@@ -26,6 +26,7 @@ from nafaudit.cli import (
     selftest,
     verify,
 )
+from nafaudit.cli.options import BareRay
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
@@ -48,8 +49,8 @@ def _root(
         raise typer.Exit
 
 
-app.command("run")(run.run)
-app.command("search")(search.search)
+app.command("run", cls=BareRay)(run.run)
+app.command("search", cls=BareRay)(search.search)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trust import Trust
@@ -66,6 +68,20 @@ def caps(values: Sequence[str] | None) -> dict[str, int] | None:
             raise InputError(f"cap of class {name!r} is given twice; give it once.")
         found[name] = int(most)
     return found
+
+
+class BareRay(TyperCommand):
+    """A command whose --ray may stand without a value: a cluster of this machine's own."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Writes the value that a bare --ray means; a file after it is the design."""
+        words = list(args)
+        for place, word in enumerate(args):
+            after = args[place + 1] if place + 1 < len(args) else "-"
+            is_design = after.endswith(".toml") or Path(after).is_file()
+            if word == "--ray" and (after.startswith("-") or is_design):
+                words[place] = "--ray=local"
+        return super().parse_args(ctx, words)
 
 
 def _parts(values: Sequence[str]) -> list[str]:

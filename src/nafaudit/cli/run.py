@@ -110,6 +110,16 @@ def run(
     chat_template: options.ChatTemplate = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ADDRESS]",
+            help="Decode on a Ray cluster: this machine's own, auto, or HOST:PORT.",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Ray processes, each with a pair. Default: all that fit.")
+    ] = None,
     out: Annotated[
         str | None, typer.Option(help="Run directory. Default: runs/run-<design hash>.")
     ] = None,
@@ -164,6 +174,8 @@ def run(
             "a repeated run may differ in rare tokens.",
             err=True,
         )
+    for remark in outcome.remarks:
+        typer.echo(f"nafaudit: {remark}", err=True)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
     arms, page = written or (outcome.arms, None)

@@ -140,6 +140,7 @@ def search(
     chat_template: options.ChatTemplate = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
+    ray: Annotated[str | None, typer.Option(hidden=True)] = None,
     out: Annotated[
         str | None, typer.Option(help="Run directory. Default: runs/search-<design hash>.")
     ] = None,

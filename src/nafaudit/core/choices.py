@@ -1,7 +1,8 @@
-"""Groups of settings that several commands share: which prompts, and under which protocol."""
+"""Groups of settings: which prompts, under which protocol, on which machines."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ from nafaudit.core.errors import InputError, nearest
 
 PROTOCOLS = ("sound", "paper")
 VARIANTS = ("code", "text")
+_ADDRESS = re.compile(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 DELTA = 0.05
 """How often any of a run's mean bounds may miss, all of them together."""
@@ -102,4 +104,37 @@ class ProtocolChoice:
             raise InputError(
                 f"seed = {seed} has no effect in the paper's protocol, whose seeds follow from "
                 "the prompts' ids; leave it out, or use --protocol sound."
+            )
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """On which machines a run decodes; changes speed only.
+
+    Attributes:
+        ray: `local` for a Ray cluster of this machine's own, `auto` or HOST:PORT for one that is
+            there; this process alone if empty.
+        workers: How many processes hold a pair; as many as fit if empty.
+    """
+
+    ray: str | None = None
+    workers: int | None = None
+
+    def check_cluster(self, decoder: str | None) -> None:
+        """Raises for an address that is none, or for what cannot be spread."""
+        if self.ray is None:
+            if self.workers is not None:
+                raise InputError("workers are processes of a Ray cluster: add --ray.")
+            return
+        if self.ray not in ("local", "auto") and not _ADDRESS.fullmatch(self.ray):
+            raise InputError(
+                f"ray must be local (a cluster of this machine's own), auto, or HOST:PORT of the "
+                f"cluster's head, as `ray start --head` prints it; got {self.ray!r}."
+            )
+        if self.workers is not None and self.workers < 1:
+            raise InputError(f"workers must be at least 1, got {self.workers}.")
+        if decoder is not None:
+            raise InputError(
+                f"ray spreads our own engine; the black box {decoder!r} answers in one process of "
+                "its own, on this machine. Leave out --ray."
             )

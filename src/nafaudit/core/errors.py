@@ -34,6 +34,12 @@ class LawError(NafauditError, ValueError):
     exit_status = 2
 
 
+class WorkerError(NafauditError):
+    """The processes that decode keep ending before they answer; what was finished is recorded."""
+
+    exit_status = 2
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Ends a sentence on an unknown name: with the closest known one, or with a full stop."""
     close = difflib.get_close_matches(name, list(known), n=1)

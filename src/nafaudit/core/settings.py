@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
-from nafaudit.core.choices import PAIR_DEFAULTS, PROTOCOL_DEFAULTS, ProtocolChoice, WorkloadChoice
+from nafaudit.core.choices import (
+    PAIR_DEFAULTS,
+    PROTOCOL_DEFAULTS,
+    ClusterChoice,
+    ProtocolChoice,
+    WorkloadChoice,
+)
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
 from nafaudit.core.errors import InputError
@@ -22,8 +28,8 @@ from nafaudit.core.trust import Trust
 
 
 @dataclass(frozen=True)
-class Settings(WorkloadChoice, ProtocolChoice):
-    """Everything `nafaudit run` can be told; which prompts and which protocol are in the bases.
+class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
+    """Everything `nafaudit run` can be told; prompts, protocol and machines are in the bases.
 
     Attributes:
         pair: Name of a pair, unless `safe` and `risky` name checkpoints.
@@ -89,6 +95,7 @@ class Settings(WorkloadChoice, ProtocolChoice):
             raise InputError("no budget was given; use --k, for example --k 1,3,5.")
         self.check_workload()
         self.check_protocol(self.seed)
+        self.check_cluster(self.decoder)
         if not self.decoder_timeout > 0:
             raise InputError(
                 f"decoder-timeout must be above 0 seconds, got {self.decoder_timeout}."

@@ -7,6 +7,7 @@ run still stands, but says that its records depend on batching).
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from torch import Tensor
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Key, Steps, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.rows import RowModel
 from nafaudit.mechanisms.protocols import Mechanism
@@ -37,11 +38,14 @@ class Probe:
         batch_free: True if rows were bit-identical alone and in a crowd.
         deviation: Largest difference of a charge in nats, over tokens both ways agree on.
         plain_error: Largest difference of a logit from a plain forward pass.
+        digest: Hash of logits and records of fixed prompts. Equal on machines that compute the
+            same bits, whatever their batch.
     """
 
     batch_free: bool
     deviation: float
     plain_error: float
+    digest: str
 
 
 def probe(pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, batch: int) -> Probe:
@@ -53,8 +57,9 @@ def probe(pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, b
     new = min(_TOKENS, decoding.max_new_tokens)
     ids = [i for i, token in enumerate(pair.vocabulary.tokens) if token is not None]
     longest = width - new
+    digest = hashlib.sha256()
     plain = [
-        _plain_error(name, model, _random_ids("plain", ids, width), width)
+        _plain_error(digest, name, model, _random_ids("plain", ids, width), width)
         for name, model in (("safe", pair.safe), ("risky", pair.risky))
     ]
     # Enough rows to fill the run's batch; one prompt as long as a prompt can be, others short.
@@ -69,10 +74,15 @@ def probe(pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, b
     crowd = decode(max(batch, 5), prompts)
     again = decode(1, prompts[:1]) | decode(3, prompts[-2:])
     pairs = [(crowd[key], again[key]) for key in again]
+    # The first prompt alone: it is the same for every batch.
+    for key in sorted(key for key in again if key.prompt == prompts[0].prompt):
+        for column in Steps.columns:
+            digest.update(getattr(again[key].steps, column).tobytes())
     return Probe(
         batch_free=all(one.same_as(other) for one, other in pairs),
         deviation=max(_deviation(one, other) for one, other in pairs),
         plain_error=max(plain),
+        digest=digest.hexdigest()[:16],
     )
 
 
@@ -98,7 +108,7 @@ def _deviation(one: Trajectory, other: Trajectory) -> float:
 
 
 @torch.inference_mode()
-def _plain_error(name: str, model: Any, tokens: Sequence[int], width: int) -> float:
+def _plain_error(digest: Any, name: str, model: Any, tokens: Sequence[int], width: int) -> float:
     """Compares a row's logits, read in chunks and then stepped, with one plain forward pass."""
     try:
         rows = RowModel(model, 1, width)
@@ -118,7 +128,9 @@ def _plain_error(name: str, model: Any, tokens: Sequence[int], width: int) -> fl
             f"the {name} model ({type(model).__name__}) cannot be run with rows at positions of "
             f"their own: {error}. It cannot be audited here; choose another attention model."
         ) from error
-    gap = (torch.cat(cached) - plain).abs()
+    logits = torch.cat(cached)
+    digest.update(logits.to(torch.float64).cpu().numpy().tobytes())
+    gap = (logits - plain).abs()
     tolerance = max(1e-3, 4 * torch.finfo(model.dtype).eps) * (1 + plain.abs().max())
     if not (gap <= tolerance).all():
         raise InputError(

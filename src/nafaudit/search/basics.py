@@ -47,6 +47,11 @@ class SearchBasics(Settings):
                 f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
                 "search each in its own run, for example --k 1."
             )
+        if self.ray is not None:
+            raise InputError(
+                "a search decodes in this process: each of its rounds waits for the one before. "
+                "Leave out --ray; it is for nafaudit run."
+            )
         if self.decoder is not None:
             raise InputError(
                 f"a search decodes with our own engine, got decoder = {self.decoder!r}; audit a "

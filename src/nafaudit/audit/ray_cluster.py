@@ -1,0 +1,137 @@
+"""The Ray cluster that a run works on: one that is there, or this machine's own while it lasts.
+
+A cluster of our own listens on the loopback interface only, asks for a secret, has no dashboard,
+reports nothing, keeps its files in one temporary directory, and ends with this process even if
+that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from nafaudit.core.errors import InputError, UnavailableError
+from nafaudit.core.settings import Settings
+
+# Trajectories are small; Ray would take a third of the memory for them.
+_OBJECT_BYTES = 128 << 20
+# Ray's sockets have names of at most 107 bytes, of which it needs about 70.
+_LONGEST_DIRECTORY = 30
+
+
+def gpus_of(device: str) -> int:
+    """How many GPUs a worker needs; it sees only those, counted from 0.
+
+    Raises:
+        InputError: The device names a GPU that a worker will not see.
+    """
+    named = [part.strip() for part in device.split(",") if part.strip().startswith("cuda")]
+    numbers = {int(found[1]) for part in named if (found := re.fullmatch(r"cuda:(\d+)", part))}
+    count = len({part.partition(":")[2] or "0" for part in named})
+    if numbers and max(numbers) >= count:
+        raise InputError(
+            f"device {device!r}: with --ray a worker sees only its own GPUs, counted from 0; "
+            f"give {','.join(f'cuda:{n}' for n in range(count))}."
+        )
+    return count
+
+
+@contextmanager
+def connected(settings: Settings, rows: int) -> Iterator[tuple[Any, int]]:
+    """Connects to a cluster; yields Ray and the number of workers to start there.
+
+    Args:
+        settings: Which cluster, and what a worker needs.
+        rows: Trajectories that are asked for: more workers than these would idle.
+
+    Raises:
+        InputError: Ray is not installed, or the workers do not fit.
+        UnavailableError: There is no such cluster.
+    """
+    gpus = gpus_of(settings.device)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    local = settings.ray == "local"
+    if local:
+        # Read when Ray is imported: without it every server would listen to the network.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    try:
+        import ray
+    except ImportError as error:
+        if error.name != "ray":
+            raise
+        raise InputError(
+            "--ray needs Ray, which is not installed; install it with "
+            "pip install 'nafaudit[ray]', or leave out --ray."
+        ) from None
+    with _local(ray, settings, gpus) if local else _remote(ray, str(settings.ray)):
+        found = ray.cluster_resources()
+        fit = int(found.get("CPU", 0)) // settings.threads
+        if gpus:
+            fit = min(fit, int(found.get("GPU", 0)) // gpus)
+        wanted = settings.workers or fit
+        if not 1 <= wanted <= fit:
+            raise InputError(
+                f"{max(wanted, 1)} workers do not fit the cluster: each takes {settings.threads} "
+                f"CPUs and {gpus} GPUs, and all nodes together have "
+                f"{int(found.get('CPU', 0))} and {int(found.get('GPU', 0))}. Lower --workers."
+            )
+        yield ray, min(wanted, rows)
+
+
+@contextmanager
+def _local(ray: Any, settings: Settings, gpus: int) -> Iterator[None]:
+    """A cluster of this machine's own."""
+    here = tempfile.gettempdir()
+    if len(here) > _LONGEST_DIRECTORY:
+        here = "/tmp"
+    workers = settings.workers or max(1, len(os.sched_getaffinity(0)) // settings.threads)
+    directory = tempfile.mkdtemp(prefix="nafaudit-", dir=here)
+    try:
+        ray.init(
+            address="local",
+            # As many as were asked for are let in; else GPUs, where they are used, set the number.
+            num_cpus=None if gpus and not settings.workers else workers * settings.threads,
+            num_gpus=None if gpus else 0,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_BYTES,
+            log_to_driver=False,
+            logging_level="ERROR",
+            _temp_dir=directory,
+        )
+        try:
+            yield
+        finally:
+            ray.shutdown()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def _remote(ray: Any, address: str) -> Iterator[None]:
+    """A cluster that is there, and stays."""
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise UnavailableError(
+            f"no Ray cluster answers at {address!r} ({_first_line(error)}). This machine must be "
+            "one of its nodes, with the same versions of Python and Ray and the cluster's "
+            "RAY_AUTH_MODE and token; `ray start --address=HOST:PORT` joins it. For a cluster of "
+            "this machine alone give --ray without an address."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0] if text else type(error).__name__

@@ -1,0 +1,110 @@
+"""Runs on a Ray cluster of this machine's own: refusals, and a worker that is killed at work."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nafaudit.audit.ray_cluster import gpus_of
+from nafaudit.core.errors import InputError
+from nafaudit.core.settings import Settings
+from nafaudit.search.settings import SearchSettings
+from nafaudit.store.run import Run
+from tests.commands import call
+
+pytestmark = pytest.mark.xdist_group("ray")
+Paths = Callable[[str], tuple[Path, Path]]
+DEADLY = Path(__file__).with_name("deadly.py")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"workers": 2}, "add --ray"),
+        ({"ray": "local", "workers": 0}, "at least 1"),
+        ({"ray": "10.0.0.4"}, "HOST:PORT"),
+        ({"ray": "ray://head:10001"}, "HOST:PORT"),
+        ({"ray": "auto", "decoder": "a:B"}, "black box 'a:B'"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_starts(given: dict[str, object], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        Settings(**given)  # type: ignore[arg-type]
+
+
+def test_a_search_stays_in_its_process(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="for nafaudit run"):
+        SearchSettings(ray="local")
+    assert "for nafaudit run" in call("search", "--ray", cwd=tmp_path).stderr
+
+
+def test_gpus_of_a_worker_are_counted_from_0() -> None:
+    assert [gpus_of(d) for d in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1")] == [0, 1, 1, 2]
+    with pytest.raises(InputError, match="give cuda:0"):
+        gpus_of("cuda:3")
+
+
+def test_a_bare_option_is_this_machine_and_a_file_after_it_is_the_design(tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text("k = -2")
+    for words in (["--ray", "d.toml"], ["d.toml", "--ray"], ["--ray", "--workers", "2", "d.toml"]):
+        done = call("run", *words, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "-2" in done.stderr, done.stderr  # the design was read, and nothing else
+    assert "got 'here'" in call("run", "--ray", "here", cwd=tmp_path).stderr
+
+
+@pytest.fixture
+def options(tiny_pair_paths: Paths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    safe, risky = tiny_pair_paths("llama")
+    rows = [{"id": f"p{i}", "text": f"The bread {i}", "reference": "Salt."} for i in range(6)]
+    (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    monkeypatch.setenv("MARK", str(tmp_path / "mark"))
+    words = ["--safe", safe, "--risky", risky, "--prompts", tmp_path / "prompts.jsonl"]
+    sizes = ["--k", "1,3", "--trajectories", "4", "--max-new-tokens", "45", "--batch", "4"]
+    return ["run", *map(str, words), *sizes, "--out", "r", "--quiet"]
+
+
+def test_without_ray_the_extra_is_named(
+    options: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    done = call(*options, "--ray", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "pip install 'nafaudit[ray]'" in done.stderr
+
+
+def test_a_worker_killed_while_it_holds_a_unit_changes_nothing(
+    options: list[str], tmp_path: Path
+) -> None:
+    rule = ["--mechanism", f"{DEADLY}:KillsOnce"]
+    (tmp_path / "spread").mkdir()
+    done = call(*options, *rule, "--ray", "--workers", 2, cwd=tmp_path / "spread")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "mark").exists()  # a worker was killed by SIGKILL in the middle of a row
+    assert "1 worker died on the way; what they held was decoded again" in done.stderr
+    (tmp_path / "alone").mkdir()
+    assert call(*options, *rule, cwd=tmp_path / "alone").returncode == 0
+    same_records(tmp_path / "spread", tmp_path / "alone")
+    facts = Run(tmp_path / "spread" / "r").sessions[0]
+    assert [worker["probe"]["digest"] for worker in facts["workers"]] == 2 * [
+        Run(tmp_path / "alone" / "r").sessions[0]["probe"]["digest"]
+    ]
+    assert all(worker["node"].startswith("127.0.0.1 ") for worker in facts["workers"])
+
+
+def same_records(one: Path, other: Path) -> None:
+    """Every bit of every record, the passages, and the findings byte for byte."""
+    records = [list(Run(place / "r").trajectories()) for place in (one, other)]
+    mine, theirs = ({t.key: t for t in found} for found in records)
+    assert len(records[0]) == len(mine) == len(theirs) == len(records[1])
+    assert mine.keys() == theirs.keys()
+    assert all(mine[key].same_as(theirs[key]) for key in mine)
+    passages = [(place / "r" / "passages.jsonl").read_bytes() for place in (one, other)]
+    assert passages[0] == passages[1]
+    findings = [call("check", "r", "--json", cwd=place).stdout for place in (one, other)]
+    assert findings[0] == findings[1]
+    assert json.loads(findings[0])
