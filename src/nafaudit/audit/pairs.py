@@ -32,6 +32,8 @@ class NamedPair:
         workload: Returns all its prompts.
         limit: How many prompts a run takes unless told; 0 for all.
         passages: Returns its protected text.
+        shapes: Names in shapes.csv, safe and risky: how large it is before it is here. If empty,
+            its configurations are read.
         paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
             no such prompts and the paper's protocol takes what there is.
     """
@@ -40,6 +42,7 @@ class NamedPair:
     workload: Callable[[], Workload]
     limit: int = 0
     passages: Callable[[], list[Passage]] = list
+    shapes: tuple[str, str] | None = None
     paper: PaperWorkload | None = None
 
 

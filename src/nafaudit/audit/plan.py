@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nafaudit.audit.pairs import limit_of, workload_of
-from nafaudit.core.errors import InputError, UnavailableError
+from nafaudit.audit.arithmetic import BYTES, Arithmetic, Work, gpu_of
+from nafaudit.audit.pairs import checkpoints_of, limit_of, named_pair, workload_of
+from nafaudit.audit.shapes import shape_of
+from nafaudit.core.errors import InputError, UnavailableError, nearest
 from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import Settings
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
 # Measured in docs/benchmarks.md; a real run takes less, because its budgets repeat each other.
 BYTES_PER_STEP = 16.3
 RATES = (0.01, 0.001)
+# Of a token, where no tokenizer is asked; English text has about so many.
+_CHARACTERS = 4
+_WIDTH_STEP = 64
 _MODEL_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
 
@@ -41,6 +46,7 @@ class Plan:
         level: One minus the confidence of the limits below.
         timing: What was just measured; None if it could not be.
         untimed: Why not; empty if it was.
+        arithmetic: Memory and time on a GPU that was named, by data sheet.
     """
 
     classes: Mapping[str, int]
@@ -51,6 +57,7 @@ class Plan:
     level: float = 0.05
     timing: Timing | None = None
     untimed: str = ""
+    arithmetic: Arithmetic | None = None
 
     @property
     def prompts(self) -> int:
@@ -117,12 +124,38 @@ class Plan:
         return timing.loading + reading + self.tokens / timing.tokens_per_second
 
 
-def plan(settings: Settings, *, seconds: float = 3.0) -> Plan:
+@dataclass(frozen=True)
+class Hardware:
+    """GPUs that somebody thinks of.
+
+    Attributes:
+        gpu: A name in gpus.csv.
+        gpus: How many, each with a pair of its own.
+        shapes: The safe and the risky model: names in shapes.csv, checkpoints or config.json
+            files; those of the settings if empty.
+    """
+
+    gpu: str
+    gpus: int = 1
+    shapes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InputError(f"gpus must be at least 1, got {self.gpus}.")
+        if len(self.shapes) not in (0, 2):
+            raise InputError(
+                f"shapes must be two, safe and risky, for example --shapes "
+                f"tinycomma-1.8b,llama-3.1-8b; got {', '.join(self.shapes)!r}."
+            )
+
+
+def plan(settings: Settings, *, seconds: float = 3.0, hardware: Hardware | None = None) -> Plan:
     """Counts what the settings ask for, and times a little of it.
 
     Args:
         settings: What would be run; wrong prompts are an error here as there.
         seconds: How long to time decoding; 0 for not at all.
+        hardware: GPUs to count memory and time for.
 
     Raises:
         InputError: What would be run cannot be; a model or device that is not here is no error.
@@ -132,6 +165,8 @@ def plan(settings: Settings, *, seconds: float = 3.0) -> Plan:
     prompts = workload_of(settings).prompts
     limit = limit_of(settings)
     chosen = prompts[:limit] if limit else prompts
+    # Before anything loads: it may be that somebody mistyped.
+    arithmetic = _arithmetic(settings, [p.text for p in chosen], hardware) if hardware else None
     timing, untimed = _time(settings, seconds)
     return Plan(
         classes=dict(Counter(prompt.label for prompt in chosen)),
@@ -141,7 +176,30 @@ def plan(settings: Settings, *, seconds: float = 3.0) -> Plan:
         protected=len(protected_prompts(TokenizedPrompt(prompt, ()) for prompt in chosen)),
         timing=timing,
         untimed=untimed,
+        arithmetic=arithmetic,
     )
+
+
+def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) -> Arithmetic:
+    gpu = gpu_of(hardware.gpu)
+    if settings.dtype not in BYTES:
+        raise InputError(f"unknown dtype {settings.dtype!r}{nearest(settings.dtype, BYTES)}")
+    names = hardware.shapes
+    if not names and settings.safe is None:
+        names = named_pair(settings.pair).shapes or ()
+    safe, risky = (shape_of(name) for name in names or checkpoints_of(settings))
+    lengths = [len(text) / _CHARACTERS for text in texts]
+    longest = math.ceil(max(lengths)) + settings.max_new_tokens
+    work = Work(
+        prompts=len(texts),
+        prompt_tokens=sum(lengths) / len(lengths),
+        rows=len(texts) * len(settings.budgets) * settings.trajectories,
+        length=settings.max_new_tokens,
+        width=-(-longest // _WIDTH_STEP) * _WIDTH_STEP,
+        batch=settings.batch,
+        sharing=len(settings.budgets),
+    )
+    return Arithmetic(safe, risky, settings.dtype, gpu, hardware.gpus, work)
 
 
 def _time(settings: Settings, seconds: float) -> tuple[Timing | None, str]:

@@ -10,6 +10,7 @@ import typer
 from nafaudit.cli import options
 
 if TYPE_CHECKING:
+    from nafaudit.audit.arithmetic import Arithmetic
     from nafaudit.audit.plan import Plan
 
 
@@ -46,6 +47,14 @@ def plan(
     threads: Annotated[int | None, typer.Option(help="Torch threads.")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device.")] = None,
     dtype: Annotated[str | None, typer.Option(help="Precision of the forward passes.")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help="Count memory and time on this GPU, for example h100.")
+    ] = None,
+    gpus: Annotated[int, typer.Option(help="How many, each with its own pair.")] = 1,
+    shapes: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SAFE,RISKY", help="Models to count: names, or config.json files."),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="How long to time decoding; 0: not at all.")] = 3.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
@@ -58,15 +67,20 @@ def plan(
     given = dict(locals())
     from nafaudit.core.settings import load_settings
 
-    own = ("design", "seconds", "as_json")
+    own = ("design", "seconds", "as_json", "gpu", "gpus", "shapes")
     overrides = {name: value for name, value in given.items() if name not in own}
     lists = {"k": options.budgets(k), "classes": options.names(classes), "cap": options.caps(cap)}
     settings = load_settings(design, overrides | lists)
 
+    from nafaudit.audit.plan import Hardware
     from nafaudit.audit.plan import plan as make_plan
     from nafaudit.cli.echo import echo
+    from nafaudit.core.errors import InputError
 
-    made = make_plan(settings, seconds=seconds)
+    if gpu is None and (shapes or gpus != 1):
+        raise InputError("gpus and shapes are for counting on a GPU: name it, for example h100.")
+    hardware = Hardware(gpu, gpus, options.names(shapes) or ()) if gpu else None
+    made = make_plan(settings, seconds=seconds, hardware=hardware)
     if as_json:
         import json
 
@@ -100,6 +114,8 @@ def _as_text(made: Plan) -> list[str]:
     worth = f"{made.protected} prompts have a protected reference"
     lines.append(f"worth: {worth if made.protected else 'UNKNOWN, as no prompt has a reference'}")
     lines += _time_lines(made)
+    if made.arithmetic is not None:
+        lines += _gpu_lines(made.arithmetic)
     expected, most = made.bytes_expected / 1e6, made.bytes_at_most / 1e6
     lines.append(f"disk: about {expected:.1f} MB of records, never above {most:.1f} MB")
     return lines
@@ -116,6 +132,50 @@ def _time_lines(made: Plan) -> list[str]:
         f"  ({timing.tokens_per_second:.0f} tokens/s over {timing.tokens} tokens, "
         f"{timing.seconds_per_prompt * 1e3:.0f} ms a prompt, {timing.loading:.1f} s to load)",
     ]
+
+
+def _gpu_lines(count: Arithmetic) -> list[str]:
+    from nafaudit.cli.progress import duration
+
+    gpu, work = count.gpu, count.work
+    billions = [shape.parameters / 1e9 for shape in (count.safe, count.risky)]
+    cache, laws = (work.batch * one for one in (count.cache_per_row, count.laws_per_row))
+    least, likely = count.step_at_limit, count.step_likely
+    fits = f"up to {count.largest_batch} rows fit a GPU" if count.largest_batch else "NO ROW FITS"
+    return [
+        f"on {count.gpus} x {gpu.name}, by arithmetic from its data sheet, not measured:",
+        f"  memory of each: weights {count.weights / 1e9:.1f} GB ({billions[0]:.2f} + "
+        f"{billions[1]:.2f} billion, {count.dtype}), cache {cache / 1e9:.1f} GB ({work.batch} rows "
+        f"x {work.width} positions), laws {laws / 1e9:.1f} GB: {count.memory / 1e9:.1f} of "
+        f"{gpu.memory / 1e9:.0f} GB; {fits}",
+        f"  a step of {work.batch} rows: {least * 1e3:.1f} ms at the GPU's limit, likely "
+        f"{likely * 1e3:.0f} ms with Transformers' layers, solver and noise",
+        f"  time: {duration(count.seconds_at_limit)} at the limit, likely "
+        f"{duration(count.seconds_likely)} if no output stops early; prompts of about "
+        f"{work.prompt_tokens:.0f} tokens (4 characters each) are read in it",
+    ]
+
+
+def _gpu_json(count: Arithmetic) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "gpu": asdict(count.gpu),
+        "gpus": count.gpus,
+        "safe": asdict(count.safe) | {"parameters": count.safe.parameters},
+        "risky": asdict(count.risky) | {"parameters": count.risky.parameters},
+        "dtype": count.dtype,
+        "work": asdict(count.work),
+        "bytes": {
+            "weights": count.weights,
+            "cache_per_row": count.cache_per_row,
+            "laws_per_row": count.laws_per_row,
+            "worker": count.memory,
+        },
+        "largest_batch": count.largest_batch,
+        "step_seconds": {"at_limit": count.step_at_limit, "likely": count.step_likely},
+        "seconds": {"at_limit": count.seconds_at_limit, "likely": count.seconds_likely},
+    }
 
 
 def _as_json(made: Plan) -> dict[str, Any]:
@@ -140,4 +200,5 @@ def _as_json(made: Plan) -> dict[str, Any]:
         "seconds": made.seconds,
         "timing": asdict(made.timing) if made.timing else None,
         "untimed": made.untimed or None,
+        "arithmetic": _gpu_json(made.arithmetic) if made.arithmetic else None,
     }

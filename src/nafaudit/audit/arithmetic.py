@@ -1,0 +1,200 @@
+"""What a run takes on GPUs, by arithmetic from data sheets: nothing here is measured.
+
+A step of a batch reads every weight and the whole cache once (limit of memory), or does two
+operations for every weight and row (limit of arithmetic); the larger counts, for each model. What
+Transformers and this engine add is an estimate, and kept apart.
+"""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from pathlib import Path
+
+from nafaudit.audit.shapes import Shape
+from nafaudit.core.errors import InputError, nearest
+
+_TABLE = Path(__file__).with_name("gpus.csv")
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+# Float64 arrays of rows x vocabulary that a step holds at once: laws, noise, scores, work space.
+_LAW_ARRAYS = 10
+# What the solver moves for every row and token id when rows bind: about 200 operations, 24 bytes.
+_LAW_TRAFFIC = 200 * 24
+# A layer of Transformers without compilation, whatever the GPU: the 8B model of a third party
+# took 3.19 s an answer; with 200 tokens and 32 layers that is 0.5 ms.
+_LAYER_SECONDS = 0.5e-3
+# Noise of one token id on one core (5.6 ms for 8 rows of 128k).
+_NOISE_SECONDS = 5.5e-9
+# What the driver, Torch and the allocator keep for themselves.
+_SPARE = 0.1
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as its data sheet has it.
+
+    Attributes:
+        name: What it is called here.
+        memory: Bytes.
+        bandwidth: Bytes a second.
+        half: Operations a second in bfloat16 and float16, dense.
+        single: The same in float32.
+        source: Where the figures come from.
+    """
+
+    name: str
+    memory: float
+    bandwidth: float
+    half: float
+    single: float
+    source: str
+
+
+def known_gpus() -> dict[str, Gpu]:
+    """GPUs by name."""
+    with _TABLE.open(newline="") as stream:
+        return {
+            row["name"]: Gpu(
+                row["name"],
+                float(row["memory_gb"]) * 1e9,
+                float(row["bandwidth_gb_s"]) * 1e9,
+                float(row["bf16_tflops"]) * 1e12,
+                float(row["fp32_tflops"]) * 1e12,
+                row["source"],
+            )
+            for row in csv.DictReader(stream)
+        }
+
+
+def gpu_of(name: str) -> Gpu:
+    """Returns a GPU by its name."""
+    known = known_gpus()
+    if name not in known:
+        raise InputError(
+            f"unknown GPU {name!r}{nearest(name, known)} Known: {', '.join(known)}; others are a "
+            "line in src/nafaudit/audit/gpus.csv."
+        )
+    return known[name]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is decoded.
+
+    Attributes:
+        prompts: How many are read.
+        prompt_tokens: Their mean length.
+        rows: Trajectories.
+        length: Tokens of each, at most.
+        width: Positions per row in the cache.
+        batch: Rows decoded together by a worker.
+        sharing: Rows of one trajectory, one per budget, which have the same noise.
+    """
+
+    prompts: int
+    prompt_tokens: float
+    rows: int
+    length: int
+    width: int
+    batch: int
+    sharing: int
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """Memory and time of a run; each GPU holds the pair and is a worker.
+
+    Attributes:
+        safe: The safe model.
+        risky: The risky model.
+        dtype: Precision of weights and cache.
+        gpu: What each worker has.
+        gpus: How many workers.
+        work: What is decoded.
+    """
+
+    safe: Shape
+    risky: Shape
+    dtype: str
+    gpu: Gpu
+    gpus: int
+    work: Work
+
+    @property
+    def weights(self) -> int:
+        """Bytes of both models."""
+        return (self.safe.parameters + self.risky.parameters) * BYTES[self.dtype]
+
+    @property
+    def cache_per_row(self) -> int:
+        """Bytes of keys and values of both models: a row has all its positions from the start."""
+        numbers = self.safe.cached_each_position + self.risky.cached_each_position
+        return numbers * self.work.width * BYTES[self.dtype]
+
+    @property
+    def laws_per_row(self) -> int:
+        """Bytes of logits and laws."""
+        return max(self.safe.vocabulary, self.risky.vocabulary) * (8 * _LAW_ARRAYS + 8)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a worker takes."""
+        return self.weights + self.work.batch * (self.cache_per_row + self.laws_per_row)
+
+    @property
+    def largest_batch(self) -> int:
+        """Rows that fit a worker, a tenth of its memory kept free; 0 if the pair does not."""
+        room = self.gpu.memory * (1 - _SPARE) - self.weights
+        return max(0, int(room // (self.cache_per_row + self.laws_per_row)))
+
+    @property
+    def step_at_limit(self) -> float:
+        """Seconds that a batch's step cannot be under, with this data sheet."""
+        return sum(self._forward(shape) for shape in (self.safe, self.risky))
+
+    @property
+    def step_likely(self) -> float:
+        """Seconds of a step with the layers of Transformers, the solver and the noise."""
+        layers = (
+            max(self._forward(shape), shape.layers * _LAYER_SECONDS)
+            for shape in (self.safe, self.risky)
+        )
+        numbers = self.work.batch * max(self.safe.vocabulary, self.risky.vocabulary)
+        laws = numbers * _LAW_TRAFFIC / self.gpu.bandwidth
+        noise = numbers / self.work.sharing * _NOISE_SECONDS
+        return sum(layers) + laws + noise
+
+    @property
+    def reading(self) -> float:
+        """Seconds to read one prompt with both models, at the limit."""
+        return sum(
+            max(
+                shape.read_each_step * BYTES[self.dtype] / self.gpu.bandwidth,
+                2 * shape.read_each_step * self.work.prompt_tokens / self._speed,
+            )
+            for shape in (self.safe, self.risky)
+        )
+
+    @property
+    def seconds_at_limit(self) -> float:
+        """The whole run, every step at the limit."""
+        return self._whole(self.step_at_limit)
+
+    @property
+    def seconds_likely(self) -> float:
+        """The whole run, every step as is likely."""
+        return self._whole(self.step_likely)
+
+    @property
+    def _speed(self) -> float:
+        return self.gpu.half if BYTES[self.dtype] == 2 else self.gpu.single
+
+    def _forward(self, shape: Shape) -> float:
+        rows, size = self.work.batch, BYTES[self.dtype]
+        cached = rows * self.work.width * shape.cached_each_position
+        moved = (shape.read_each_step + cached) * size / self.gpu.bandwidth
+        return max(moved, 2 * shape.read_each_step * rows / self._speed)
+
+    def _whole(self, step: float) -> float:
+        steps = -(-self.work.rows // (self.work.batch * self.gpus)) * self.work.length
+        return steps * step + -(-self.work.prompts // self.gpus) * self.reading
