@@ -77,6 +77,13 @@ def test_without_ray_the_extra_is_named(
     assert "pip install 'nafaudit[ray]'" in done.stderr
 
 
+def test_a_cluster_that_is_not_there_is_said_at_once(options: list[str], tmp_path: Path) -> None:
+    done = call(*options, "--ray", "127.0.0.1:9", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no Ray cluster answers at '127.0.0.1:9'" in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
 def test_a_worker_killed_while_it_holds_a_unit_changes_nothing(
     options: list[str], tmp_path: Path
 ) -> None:

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from nafaudit.core.settings import Settings
 _OBJECT_BYTES = 128 << 20
 # Ray's sockets have names of at most 107 bytes, of which it needs about 70.
 _LONGEST_DIRECTORY = 30
+_ANSWER_SECONDS = 10.0
 
 
 def gpus_of(device: str) -> int:
@@ -92,7 +94,7 @@ def _local(ray: Any, settings: Settings, gpus: int) -> Iterator[None]:
     here = tempfile.gettempdir()
     if len(here) > _LONGEST_DIRECTORY:
         here = "/tmp"
-    workers = settings.workers or max(1, len(os.sched_getaffinity(0)) // settings.threads)
+    workers = settings.workers or max(1, _cores() // settings.threads)
     directory = tempfile.mkdtemp(prefix="nafaudit-", dir=here)
     try:
         ray.init(
@@ -118,8 +120,11 @@ def _local(ray: Any, settings: Settings, gpus: int) -> Iterator[None]:
 def _remote(ray: Any, address: str) -> Iterator[None]:
     """A cluster that is there, and stays."""
     try:
+        if address != "auto":  # Ray itself would try for minutes
+            host, _, port = address.rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError, OverflowError) as error:
         raise UnavailableError(
             f"no Ray cluster answers at {address!r} ({_first_line(error)}). This machine must be "
             "one of its nodes, with the same versions of Python and Ray and the cluster's "
@@ -130,6 +135,12 @@ def _remote(ray: Any, address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def _cores() -> int:
+    """Cores that this process may use, where the system says so."""
+    allowed = getattr(os, "sched_getaffinity", None)
+    return len(allowed(0)) if allowed else os.cpu_count() or 1
 
 
 def _first_line(error: BaseException) -> str:
