@@ -257,10 +257,10 @@ class Fleet:
                 f"{where} finds another source of the mechanism ({hello.mechanism}) than this "
                 f"process ({self._mechanism}); put the same file on every node."
             )
-        if other := [k for k, v in first.fingerprint.items() if hello.fingerprint.get(k) != v]:
+        if keys := [k for k, v in first.fingerprint.items() if hello.fingerprint.get(k) != v]:
             raise InputError(
                 f"{where} finds another pair than the one on {first.node}; they differ in "
-                f"{', '.join(other)}. Put the same checkpoints on every node."
+                f"{', '.join(keys)}. Put the same checkpoints on every node."
             )
         if hello.digest != first.digest:
             one, other = (f"{h.facts['processor']}, {h.node}" for h in (first, hello))
