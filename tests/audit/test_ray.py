@@ -46,6 +46,8 @@ def test_gpus_of_a_worker_are_counted_from_0() -> None:
     assert [gpus_of(d) for d in ("cpu", "cuda", "cuda:0", "cuda:0,cuda:1")] == [0, 1, 1, 2]
     with pytest.raises(InputError, match="give cuda:0"):
         gpus_of("cuda:3")
+    with pytest.raises(InputError, match="leave out --ray"):
+        gpus_of("auto")
 
 
 def test_a_bare_option_is_this_machine_and_a_file_after_it_is_the_design(tmp_path: Path) -> None:

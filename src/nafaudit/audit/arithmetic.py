@@ -15,7 +15,8 @@ from nafaudit.audit.shapes import Shape
 from nafaudit.core.errors import InputError, nearest
 
 _TABLE = Path(__file__).with_name("gpus.csv")
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8}
+# Of a weight; what few-bit weights are multiplied with, and the cache, have two at least.
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "8bit": 1, "4bit": 0.5}
 # Float64 arrays of rows x vocabulary that a step holds at once: laws, noise, scores, work space.
 _LAW_ARRAYS = 10
 # What the solver moves for every row and token id when rows bind: about 200 operations, 24 bytes.
@@ -107,7 +108,7 @@ class Arithmetic:
     Attributes:
         safe: The safe model.
         risky: The risky model.
-        dtype: Precision of weights and cache.
+        dtype: Precision of the weights.
         gpu: What each worker has.
         gpus: How many workers.
         work: What is decoded.
@@ -123,13 +124,13 @@ class Arithmetic:
     @property
     def weights(self) -> int:
         """Bytes of both models."""
-        return (self.safe.parameters + self.risky.parameters) * BYTES[self.dtype]
+        return int((self.safe.parameters + self.risky.parameters) * BYTES[self.dtype])
 
     @property
     def cache_per_row(self) -> int:
         """Bytes of keys and values of both models: a row has all its positions from the start."""
         numbers = self.safe.cached_each_position + self.risky.cached_each_position
-        return numbers * self.work.width * BYTES[self.dtype]
+        return numbers * self.work.width * self._cached_bytes
 
     @property
     def laws_per_row(self) -> int:
@@ -187,13 +188,17 @@ class Arithmetic:
 
     @property
     def _speed(self) -> float:
-        return self.gpu.half if BYTES[self.dtype] == 2 else self.gpu.single
+        return self.gpu.half if BYTES[self.dtype] <= 2 else self.gpu.single
+
+    @property
+    def _cached_bytes(self) -> int:
+        return max(2, int(BYTES[self.dtype]))
 
     def _forward(self, shape: Shape) -> float:
-        rows, size = self.work.batch, BYTES[self.dtype]
-        cached = rows * self.work.width * shape.cached_each_position
-        moved = (shape.read_each_step + cached) * size / self.gpu.bandwidth
-        return max(moved, 2 * shape.read_each_step * rows / self._speed)
+        rows = self.work.batch
+        cached = rows * self.work.width * shape.cached_each_position * self._cached_bytes
+        moved = shape.read_each_step * BYTES[self.dtype] + cached
+        return max(moved / self.gpu.bandwidth, 2 * shape.read_each_step * rows / self._speed)
 
     def _whole(self, step: float) -> float:
         steps = -(-self.work.rows // (self.work.batch * self.gpus)) * self.work.length

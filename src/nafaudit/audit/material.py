@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from nafaudit.mechanisms.protocols import Material
@@ -12,9 +12,13 @@ from nafaudit.workload import TokenizedPrompt, protected_prompts
 
 def material_of(tokenizer: Any, prompts: Iterable[TokenizedPrompt]) -> Material:
     """The material of a run, the same from its workload as from its records; needs no model."""
+    return material(tokenizer, [item.prompt.reference for item in protected_prompts(prompts)])
+
+
+def material(tokenizer: Any, passages: Sequence[str]) -> Material:
+    """The material that a tokenizer and protected passages make."""
 
     def split(text: str) -> tuple[int, ...]:
         return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    passages = [item.prompt.reference for item in protected_prompts(prompts)]
     return Material(read_vocabulary(tokenizer, (), ()).pieces, split, passages)

@@ -121,6 +121,7 @@ PAIRS = {
         _lab_workload,
         limit=48,
         passages=_lab_passages,
+        shapes=("tinycomma-1.8b", "llama-3.1-8b"),
         paper=_lab_paper,
     ),
     "authors": NamedPair(
@@ -128,6 +129,7 @@ PAIRS = {
         _lab_workload,
         limit=48,
         passages=_lab_passages,
+        shapes=("tinycomma-1.8b", "llama-3.1-70b"),
         paper=_lab_paper,
     ),
 }

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nafaudit.audit.material import material_of
+from nafaudit.audit.material import material, material_of
 from nafaudit.audit.pairs import checkpoints_of, limit_of, workload_of
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
@@ -33,12 +33,14 @@ class Order:
         checkpoints: The safe and the risky one.
         stops: Ids that end a row; None for whatever the models declare.
         width: Positions per row.
+        passages: Protected text, if the mechanism cannot do without.
     """
 
     settings: Settings
     checkpoints: tuple[str, str]
     stops: tuple[int, ...] | None
     width: int
+    passages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ def read(settings: Settings) -> Asked:
     workload = workload_of(settings)
     mechanism = mechanism_of(settings)
     check_dtype(settings.dtype)
-    check_device(settings.device)
+    if settings.ray is None:  # the driver of a cluster need not have what its workers have
+        check_device(settings.device)
     safe, risky = checkpoints_of(settings)
     words = wording_of(settings, safe, risky)
     tokenizer = words.tokenizer
@@ -81,10 +84,26 @@ def read(settings: Settings) -> Asked:
     width = _width(workload, tokenized, settings.max_new_tokens, context)
     stops = stop_ids_of(settings, tokenizer)
     limit = limit_of(settings)
-    order = Order(settings, (safe, risky), None if stops is None else tuple(stops), width)
+    given = material_of(tokenizer, tokenized)
+    order = Order(
+        settings,
+        (safe, risky),
+        None if stops is None else tuple(stops),
+        width,
+        () if mechanism.needs is None else tuple(given.passages),
+    )
     chosen = tokenized[:limit] if limit else tokenized
-    mechanism = mechanism.of(material_of(tokenizer, tokenized))
+    mechanism = mechanism.of(given)
     return Asked(workload, tokenized, chosen, mechanism, order, words.chat)
+
+
+def ordered_mechanism(order: Order) -> Mechanism:
+    """The mechanism of an order, ready to serve, where the workload is not at hand."""
+    mechanism = mechanism_of(order.settings)
+    if mechanism.needs is None:
+        return mechanism
+    tokenizer = wording_of(order.settings, *order.checkpoints).tokenizer
+    return mechanism.of(material(tokenizer, order.passages))
 
 
 def load(order: Order) -> Pair:

@@ -33,6 +33,11 @@ def gpus_of(device: str) -> int:
     Raises:
         InputError: The device names a GPU that a worker will not see.
     """
+    if device == "auto":
+        raise InputError(
+            "device auto spreads one pair over all GPUs; with --ray each worker has a pair of its "
+            "own. Give --device cuda, or leave out --ray."
+        )
     named = [part.strip() for part in device.split(",") if part.strip().startswith("cuda")]
     numbers = {int(found[1]) for part in named if (found := re.fullmatch(r"cuda:(\d+)", part))}
     count = len({part.partition(":")[2] or "0" for part in named})

@@ -119,11 +119,11 @@ class Worker:
                     f"there is no {path}. Put the checkpoint where every node finds it under this "
                     "path (a shared disk, or a copy), or give a hub id."
                 )
-        from nafaudit.audit.prepare import load, mechanism_of
+        from nafaudit.audit.prepare import load, ordered_mechanism
         from nafaudit.audit.recording import machine_facts
         from nafaudit.audit.sources import Engine
 
-        mechanism = mechanism_of(self._order.settings)
+        mechanism = ordered_mechanism(self._order)
         engine = self._engine = Engine(self._order, mechanism, load(self._order))
         seen = engine.look()
         import ray
