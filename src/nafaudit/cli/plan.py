@@ -63,6 +63,8 @@ def plan(
     Decodes for a few seconds and records nothing; without torch or models it still counts.
 
     Example: nafaudit plan --trajectories 10 --limit 0
+
+    Example: nafaudit plan --pair paper --protocol paper --gpu h100 --gpus 8
     """
     given = dict(locals())
     from nafaudit.core.settings import load_settings
