@@ -21,11 +21,10 @@ from nafaudit.search.explore import (
     SEEDS,
     STRATEGIES,
     Explored,
-    Pools,
-    divide,
     explore,
 )
 from nafaudit.search.filters import grams_of, jaccard
+from nafaudit.search.pools import Pools, divide
 from nafaudit.search.settings import SearchSettings
 
 WORDS = (
@@ -193,8 +192,13 @@ def test_a_reader_hands_out_each_value_once() -> None:
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"k": (1.0, 3.0)}, "one budget"),
-        ({"k": (math.inf,)}, "one budget"),
+        ({"k": (1.0, 1.0)}, "each once"),
+        ({"k": (math.inf,)}, "budgets above 0"),
+        ({"archive": "elite"}, "dpp or elites"),
+        ({"surrogate": "on"}, "auto or off"),
+        ({"embedding": "t5"}, "tfidf"),
+        ({"training": -1}, "training must be at least 0"),
+        ({"above": 1.5}, "between 0 and 1"),
         ({"draws": 10}, "at least"),
         ({"generations": -1}, "generations must be at least 0"),
         ({"heldout": 0}, "heldout must be at least 1"),

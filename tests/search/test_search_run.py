@@ -215,7 +215,12 @@ def test_the_command_resumes_a_finished_search_and_prints_it(
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--k", "1,3"), "one budget"),
+        (("--k", "1,1"), "each once"),
+        (("--study", "--k", "1,3"), "one budget at a time"),
+        (("--archive", "elite"), "elites"),
+        (("--embedding", "minilm"), "minilm"),
+        (("--others", "none.jsonl"), "none.jsonl"),
+        (("--passages", "none.txt"), "none.txt"),
         (("--draws", "5"), "trajectories"),
         (("--mechanism", "anchord"), "anchored"),
         (("--operators", "splise"), "splice"),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.settings import Settings
@@ -36,6 +37,7 @@ class NamedPair:
             its configurations are read.
         paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
             no such prompts and the paper's protocol takes what there is.
+        others: Returns prompts of other kinds than the workload's, for further held-out pools.
     """
 
     locate: Callable[[], tuple[str, str]]
@@ -44,6 +46,7 @@ class NamedPair:
     passages: Callable[[], list[Passage]] = list
     shapes: tuple[str, str] | None = None
     paper: PaperWorkload | None = None
+    others: Callable[[], list[Prompt]] = list
 
 
 def cache_directory() -> Path:
@@ -107,30 +110,36 @@ def _lab_passages() -> list[Passage]:
     return [Passage(passage.id, passage.text) for passage in protected()]
 
 
+def _lab_others() -> list[Prompt]:
+    from nafaudit.lab.others import other_prompts
+
+    return other_prompts()
+
+
+_LAB: dict[str, Any] = {
+    "limit": 48,
+    "passages": _lab_passages,
+    "paper": _lab_paper,
+    "others": _lab_others,
+}
 PAIRS = {
-    "lab": NamedPair(_lab, _lab_workload, limit=48, passages=_lab_passages, paper=_lab_paper),
+    "lab": NamedPair(_lab, _lab_workload, **_LAB),
     "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
     # The same risky model and prompts: what changes hangs on the choice of the anchor.
-    "lab-safe2": NamedPair(
-        _lab_second_anchor, _lab_workload, limit=48, passages=_lab_passages, paper=_lab_paper
-    ),
+    "lab-safe2": NamedPair(_lab_second_anchor, _lab_workload, **_LAB),
     # The paper's pair and that of the mechanism's authors. Neither's data may be shipped: prompts
     # are the lab's, in the paper's six classes, unless --data names the paper's own files.
     "paper": NamedPair(
         _on_hub("meta-llama/Llama-3.1-8B-Instruct"),
         _lab_workload,
-        limit=48,
-        passages=_lab_passages,
         shapes=("tinycomma-1.8b", "llama-3.1-8b"),
-        paper=_lab_paper,
+        **_LAB,
     ),
     "authors": NamedPair(
         _on_hub("meta-llama/Llama-3.1-70B"),
         _lab_workload,
-        limit=48,
-        passages=_lab_passages,
         shapes=("tinycomma-1.8b", "llama-3.1-70b"),
-        paper=_lab_paper,
+        **_LAB,
     ),
 }
 

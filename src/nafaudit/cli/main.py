@@ -27,6 +27,7 @@ from nafaudit.cli import (
     verify,
 )
 from nafaudit.cli.options import BareRay
+from nafaudit.cli.sections import SectionedCommand
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
@@ -50,7 +51,7 @@ def _root(
 
 
 app.command("run", cls=BareRay)(run.run)
-app.command("search", cls=BareRay)(search.search)
+app.command("search", cls=SectionedCommand)(search.search)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)

@@ -8,157 +8,325 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from nafaudit.cli import options
+from nafaudit.cli.echo import echo
+from nafaudit.cli.progress import ProgressLine
 
 if TYPE_CHECKING:
     from nafaudit.search.evaluate import Told
+
+MODELS, PROMPTS, SEARCH = "What is searched", "Prompts to start from", "The search"
+SURROGATE, CONFIRM, STUDY = "Surrogate", "Confirmation on fresh draws", "Study"
+DECODING, MACHINE, PROPOSER = "Decoding", "Run", "Proposer"
 
 
 def search(
     design: Annotated[
         Path | None, typer.Argument(help="TOML file with the names of these options.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: lab.")] = None,
-    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="A registered pair. Default: lab.", rich_help_panel=MODELS)
+    ] = None,
+    safe: Annotated[
+        str | None,
+        typer.Option(help="Safe checkpoint: directory or hub id.", rich_help_panel=MODELS),
+    ] = None,
     risky: Annotated[
-        str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
-    ] = None,
-    prompts: Annotated[
-        str | None, typer.Option(help="JSON Lines file of prompts. Default: the pair's own.")
-    ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Directory with the paper's six files of prompts.")
-    ] = None,
-    classes: Annotated[
-        list[str] | None, typer.Option(metavar="NAME,...", help="Only these classes. Default: all.")
-    ] = None,
-    cap: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLASS=N", help="Most prompts of a class; may be repeated."),
-    ] = None,
-    limit: Annotated[
-        int | None, typer.Option(help="At most so many prompts; 0 for all. Default: 0.")
+        str | None,
+        typer.Option(help="Risky checkpoint: directory or hub id.", rich_help_panel=MODELS),
     ] = None,
     mechanism: Annotated[
-        str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
+        str | None,
+        typer.Option(
+            help="Name, or package.module:Class. Default: anchored.", rich_help_panel=MODELS
+        ),
     ] = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(metavar="K", help="The budget, in nats per token. Default: 1."),
+        typer.Option(
+            metavar="K,...",
+            help="Budgets in nats per token; several are searched in turn. Default: 1.",
+            rich_help_panel=MODELS,
+        ),
     ] = None,
-    searches: Annotated[int | None, typer.Option(help="Independent searches. Default: 2.")] = None,
-    pool: Annotated[
-        int | None, typer.Option(help="Prompts that a search starts from. Default: 12.")
+    prompts: Annotated[
+        str | None,
+        typer.Option(
+            help="JSON Lines file of prompts. Default: the pair's own.", rich_help_panel=PROMPTS
+        ),
     ] = None,
-    generations: Annotated[
-        int | None, typer.Option(help="Rounds of new prompts. Default: 2.")
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="Directory with the paper's six files of prompts.", rich_help_panel=PROMPTS
+        ),
     ] = None,
-    proposals: Annotated[
-        int | None, typer.Option(help="Prompts proposed in a generation. Default: 24.")
+    classes: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,...", help="Only these classes. Default: all.", rich_help_panel=PROMPTS
+        ),
     ] = None,
-    screened: Annotated[
-        int | None, typer.Option(help="How many of them get a trajectory. Default: 12.")
+    cap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS=N",
+            help="Most prompts of a class; may be repeated.",
+            rich_help_panel=PROMPTS,
+        ),
     ] = None,
-    draws: Annotated[
-        int | None, typer.Option(help="Trajectories of a generation. Default: 72.")
-    ] = None,
-    survivors: Annotated[
-        int | None, typer.Option(help="Prompts of a generation never dropped. Default: 2.")
-    ] = None,
-    parents: Annotated[
-        int | None, typer.Option(help="Prompts the next generation is made of. Default: 6.")
-    ] = None,
-    finalists: Annotated[
-        int | None, typer.Option(help="Prompts of a search that are confirmed. Default: 2.")
-    ] = None,
-    fresh: Annotated[
-        int | None, typer.Option(help="Fresh trajectories of each finalist. Default: 24.")
-    ] = None,
-    heldout: Annotated[
-        int | None, typer.Option(help="Prompts that no search sees. Default: 10.")
-    ] = None,
-    heldout_draws: Annotated[
-        int | None, typer.Option(help="Trajectories of each of these. Default: 4.")
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            help="At most so many prompts; 0 for all. Default: 0.", rich_help_panel=PROMPTS
+        ),
     ] = None,
     shortest: Annotated[
-        int | None, typer.Option(help="Fewest tokens of a prompt. Default: 20.")
+        int | None,
+        typer.Option(help="Fewest tokens of a prompt. Default: 20.", rich_help_panel=PROMPTS),
     ] = None,
     longest: Annotated[
-        int | None, typer.Option(help="Most tokens of a prompt. Default: 250.")
+        int | None,
+        typer.Option(help="Most tokens of a prompt. Default: 250.", rich_help_panel=PROMPTS),
+    ] = None,
+    searches: Annotated[
+        int | None, typer.Option(help="Independent searches. Default: 2.", rich_help_panel=SEARCH)
+    ] = None,
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts that a search starts from. Default: 12.", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    generations: Annotated[
+        int | None, typer.Option(help="Rounds of new prompts. Default: 2.", rich_help_panel=SEARCH)
+    ] = None,
+    proposals: Annotated[
+        int | None,
+        typer.Option(help="Prompts proposed in a generation. Default: 24.", rich_help_panel=SEARCH),
+    ] = None,
+    screened: Annotated[
+        int | None,
+        typer.Option(
+            help="How many of them get a trajectory. Default: 12.", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(help="Trajectories of a generation. Default: 72.", rich_help_panel=SEARCH),
+    ] = None,
+    survivors: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts of a generation never dropped. Default: 2.", rich_help_panel=SEARCH
+        ),
+    ] = None,
+    parents: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts the next generation is made of. Default: 6.", rich_help_panel=SEARCH
+        ),
     ] = None,
     operators: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME,...", help="Ways to make prompts. Default: all."),
+        typer.Option(
+            metavar="NAME,...", help="Ways to make prompts. Default: all.", rich_help_panel=SEARCH
+        ),
     ] = None,
     proposer: Annotated[
         str | None,
         typer.Option(
             help="Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with "
-            "--proposer-url. Default: local."
+            "--proposer-url. Default: local.",
+            rich_help_panel=PROPOSER,
         ),
     ] = None,
     proposer_url: Annotated[
         str | None,
         typer.Option(
             help="Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
-            "NAFAUDIT_API_KEY in the environment."
+            "NAFAUDIT_API_KEY in the environment.",
+            rich_help_panel=PROPOSER,
         ),
     ] = None,
     proposer_attempts: Annotated[
-        int | None, typer.Option(help="Most attempts at each question to it. Default: 4.")
+        int | None,
+        typer.Option(
+            help="Most attempts at each question to it. Default: 4.", rich_help_panel=PROPOSER
+        ),
     ] = None,
     proposer_timeout: Annotated[
-        float | None, typer.Option(help="Seconds that an answer may take. Default: 120.")
+        float | None,
+        typer.Option(
+            help="Seconds that an answer may take. Default: 120.", rich_help_panel=PROPOSER
+        ),
+    ] = None,
+    archive: Annotated[
+        str | None,
+        typer.Option(
+            help="What is built upon: dpp (diverse) or elites (best of each kind). Default: dpp.",
+            rich_help_panel=SEARCH,
+        ),
+    ] = None,
+    surrogate: Annotated[
+        str | None,
+        typer.Option(
+            help="auto: chooses among proposals if it passes its gate; off. Default: auto.",
+            rich_help_panel=SURROGATE,
+        ),
+    ] = None,
+    training: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts that teach it first, 10 trajectories each. Default: 0.",
+            rich_help_panel=SURROGATE,
+        ),
+    ] = None,
+    embedding: Annotated[
+        str | None,
+        typer.Option(
+            help="What it sees of a text: auto, tfidf or minilm. Default: auto.",
+            rich_help_panel=SURROGATE,
+        ),
+    ] = None,
+    finalists: Annotated[
+        int | None,
+        typer.Option(
+            help="Prompts of a search that are confirmed. Default: 2.", rich_help_panel=CONFIRM
+        ),
+    ] = None,
+    fresh: Annotated[
+        int | None,
+        typer.Option(
+            help="Fresh trajectories of each finalist. Default: 24.", rich_help_panel=CONFIRM
+        ),
+    ] = None,
+    heldout: Annotated[
+        int | None,
+        typer.Option(help="Prompts that no search sees. Default: 10.", rich_help_panel=CONFIRM),
+    ] = None,
+    heldout_draws: Annotated[
+        int | None,
+        typer.Option(help="Trajectories of each of these. Default: 4.", rich_help_panel=CONFIRM),
+    ] = None,
+    others: Annotated[
+        str | None,
+        typer.Option(
+            help="JSON Lines of held-out prompts of other kinds. Default: the pair's own.",
+            rich_help_panel=CONFIRM,
+        ),
+    ] = None,
+    passages: Annotated[
+        str | None,
+        typer.Option(
+            help="Protected text that outputs are compared with. Default: the pair's own.",
+            rich_help_panel=CONFIRM,
+        ),
+    ] = None,
+    above: Annotated[
+        float | None,
+        typer.Option(
+            help="Name prompts that use more than this share. Default: 0.5.",
+            rich_help_panel=CONFIRM,
+        ),
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="Level of all limits together. Default: 0.05.")
+        float | None,
+        typer.Option(help="Level of all limits together. Default: 0.05.", rich_help_panel=CONFIRM),
     ] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(help="Length limit T. Default: 64.")] = None,
+    study: Annotated[
+        bool,
+        typer.Option(
+            "--study",
+            help="Does search work here? Ten seeds, and a planted prompt.",
+            rich_help_panel=STUDY,
+        ),
+    ] = False,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="Length limit T. Default: 64.", rich_help_panel=DECODING)
+    ] = None,
     temperature: Annotated[
-        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
+        float | None,
+        typer.Option(
+            help="On both models, before the solve. Default: 1.", rich_help_panel=DECODING
+        ),
     ] = None,
     repetition_penalty: Annotated[
-        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
+        float | None,
+        typer.Option(
+            help="On both models, before the solve. Default: 1.", rich_help_panel=DECODING
+        ),
     ] = None,
     prefix_n: Annotated[
-        int | None, typer.Option(help="Prompt tokens that make up the debt. Default: 5.")
+        int | None,
+        typer.Option(
+            help="Prompt tokens that make up the debt. Default: 5.", rich_help_panel=DECODING
+        ),
     ] = None,
     prefix_debt: Annotated[
-        bool | None, typer.Option(help="Charge prompts a prefix debt. Default: yes.")
+        bool | None,
+        typer.Option(help="Charge prompts a prefix debt. Default: yes.", rich_help_panel=DECODING),
     ] = None,
     debt: Annotated[
-        str | None, typer.Option(help="Definition: positives or official. Default: positives.")
+        str | None,
+        typer.Option(
+            help="Definition: positives or official. Default: positives.", rich_help_panel=DECODING
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of run and search. Default: 0.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Seed of run and search. Default: 0.", rich_help_panel=MACHINE),
+    ] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Rows decoded together; changes speed only. Default: 32.")
+        int | None,
+        typer.Option(
+            help="Rows decoded together; changes speed only. Default: 32.", rich_help_panel=MACHINE
+        ),
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Torch threads. Default: 1.")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device. Default: cpu.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Torch threads. Default: 1.", rich_help_panel=MACHINE)
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Torch device. Default: cpu.", rich_help_panel=MACHINE)
+    ] = None,
     dtype: Annotated[
-        str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
+        str | None,
+        typer.Option(
+            help="Precision of the forward passes. Default: float32.", rich_help_panel=MACHINE
+        ),
     ] = None,
     chat_template: options.ChatTemplate = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
     ray: Annotated[str | None, typer.Option(hidden=True)] = None,
     out: Annotated[
-        str | None, typer.Option(help="Run directory. Default: runs/search-<design hash>.")
+        str | None,
+        typer.Option(
+            help="Run directory. Default: runs/search-<design hash>.", rich_help_panel=MACHINE
+        ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="No progress.", rich_help_panel=MACHINE)
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=MACHINE)
+    ] = False,
 ) -> None:
     """Can an adversary find a prompt that drives spend to the budget?
 
     Looks for one, confirms what it found on fresh draws, and says whether it beats its controls.
     Running the same command again resumes it. A violation becomes a bundle for nafaudit verify.
 
-    Example: nafaudit search --k 0.5 --generations 1
+    Example: nafaudit search --k 1,3,5 --generations 1
     """
     given = dict(locals())
+    from nafaudit.cli.search_answers import answer_search, answer_study, described
     from nafaudit.core.settings import load_settings_of
-    from nafaudit.search.settings import SearchSettings
+    from nafaudit.search.settings import STUDY_SIZES, SearchSettings
 
-    overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json")}
+    overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
+    if study:
+        # What a study asks for unless told otherwise.
+        overrides |= {n: v for n, v in STUDY_SIZES.items() if overrides[n] is None}
     lists = {
         "k": options.budgets(k),
         "classes": options.names(classes),
@@ -167,22 +335,13 @@ def search(
         "remote_code": options.names(remote_code),
     }
     settings = load_settings_of(SearchSettings, design, overrides | lists)
-
-    import json
-
-    from nafaudit.cli.echo import echo
-    from nafaudit.cli.progress import ProgressLine
-    from nafaudit.cli.show_search import EXIT, search_text
-    from nafaudit.search.result import search_json, write_result
-    from nafaudit.search.run import run_search
-
     progress = ProgressLine(quiet)
 
     def tell(told: Told) -> None:
-        progress.line(_describe(told), told.seconds)
+        progress.line(described(told), told.seconds)
 
     try:
-        found = run_search(settings, tell)
+        text, status = (answer_study if study else answer_search)(settings, tell, as_json)
     except KeyboardInterrupt:
         progress.close()
         typer.echo(
@@ -190,21 +349,5 @@ def search(
         )
         raise typer.Exit(130) from None
     progress.close()
-    if not found.batch_free:
-        typer.echo(
-            "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
-            "a resumed search may go another way.",
-            err=True,
-        )
-    write_result(found)
-    echo(json.dumps(search_json(found), indent=2) if as_json else search_text(found))
-    raise typer.Exit(EXIT[found.outcome])
-
-
-def _describe(told: Told) -> str:
-    parts = [f"{told.stage}: {told.done}/{told.total} {told.unit}"]
-    if told.seconds > 0:
-        parts.append(f"{told.tokens / told.seconds:.0f} tokens/s")
-    if told.worst >= 0:
-        parts.append(f"worst utilisation {told.worst:.1%}")
-    return ", ".join(parts)
+    echo(text)
+    raise typer.Exit(status)

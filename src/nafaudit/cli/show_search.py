@@ -10,10 +10,10 @@ from rich.table import Table
 
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
-from nafaudit.search.confirm import Comparison, Finalist, Interval
+from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
-from nafaudit.search.result import archive_maxima, only_search
-from nafaudit.search.run import Found
+from nafaudit.search.found import Found
+from nafaudit.search.gate import Judgement
 
 EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
 _SHOWN = 64
@@ -23,7 +23,7 @@ def search_text(found: Found) -> str:
     """The whole answer, at most 80 columns wide."""
     console = Console(width=80, highlight=False, color_system=None)
     with console.capture() as captured:
-        for table in (_generations(only_search(found)), _finalists(found)):
+        for table in (_generations(found.searches), _finalists(found)):
             console.print(table)
             console.print()
         for line in _lines(found):
@@ -31,7 +31,8 @@ def search_text(found: Found) -> str:
     return captured.get().rstrip()
 
 
-def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
+def plain_table(words: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table without lines: words to the left, numbers to the right."""
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     for column in words:
         table.add_column(column, no_wrap=True)
@@ -43,7 +44,7 @@ def _table(words: Sequence[str], numbers: Sequence[str]) -> Table:
 def _generations(explored: Sequence[Explored]) -> Table:
     """Counts like the paper's tables; `best` is not confirmed."""
     columns = ("raw", "dedup", "length", "screened", "medium", "survivors", "topped up", "best")
-    table = _table(("seed", "gen"), columns)
+    table = plain_table(("seed", "gen"), columns)
     for one in explored:
         for row in one.generations:
             counts = (row.raw, row.dedup, row.length_ok, row.screened, row.medium)
@@ -56,7 +57,7 @@ def _generations(explored: Sequence[Explored]) -> Table:
 def _finalists(found: Found) -> Table:
     """Finalists of the search, then the controls', all on fresh draws."""
     numbers = ("chosen at", "n", "use", "95 % limits", "worst", "spend", "risky", "over")
-    table = _table(("who", "seed"), numbers)
+    table = plain_table(("who", "seed"), numbers)
     for one in (*found.finalists, *found.controls):
         table.add_row(
             one.strategy,
@@ -78,7 +79,7 @@ def _limits(found: Interval) -> str:
 
 
 def _lines(found: Found) -> list[str]:
-    settings, held = found.settings, found.heldout
+    settings = found.settings
     lines = [
         "best: shrunk mean utilisation on the draws that prompts were chosen by; chosen\n"
         "at: the same of a finalist; all else is on fresh draws. Limits are anytime-valid\n"
@@ -89,8 +90,11 @@ def _lines(found: Found) -> list[str]:
         _trajectories(found),
         *(_comparison(one) for one in found.comparisons),
         _spread(found),
-        f"held out: {held.prompts} prompts that no search saw use {percent(held.use.mean)} "
-        f"({_limits(held.use)});\nthe finalists' difference to them: {_points(held.gap)}",
+        *_named(found),
+        *_copied(found),
+        *_surrogate(found),
+        "held out, mean use of prompts that no search saw, and the finalists' lead:",
+        *(_heldout(one) for one in (found.heldout, *found.others)),
     ]
     if found.pools.dropped:
         lines.append(
@@ -98,6 +102,69 @@ def _lines(found: Found) -> list[str]:
             f"{settings.shortest} to {settings.longest} tokens"
         )
     return [*lines, *_verdict(found), f"search directory: {found.path}"]
+
+
+def _heldout(held: HeldOut) -> str:
+    return (
+        f"  {held.kind}: {held.prompts} prompts use {percent(held.use.mean)} "
+        f"({_limits(held.use)}), lead {points(held.gap)}"
+    )
+
+
+def _named(found: Found) -> list[str]:
+    """Two corrections over everything looked at; the second is said where it names more."""
+    named, share = found.named, percent(found.named.above)
+    lines = [
+        f"above {share} of the budget on average: {len(named.shared)} of {named.asked} confirmed "
+        "prompts,\n"
+        f"  level {named.delta:g} shared by all {named.looked} looked at"
+    ]
+    more = len(named.discovered) - len(named.shared)
+    if more > 0:
+        lines[0] += f"; e-BH names {more} more, of\n  all it names {named.delta:.0%} may be wrong"
+    return lines
+
+
+def _copied(found: Found) -> list[str]:
+    if found.overlaps is None:
+        return []
+    every = found.overlaps.everything
+    mine = [found.overlaps.by_prompt.get(one.candidate.id) for one in found.finalists]
+    words = max((one.words for one in mine if one is not None), default=0)
+    return [
+        f"protected text: {every.repeating} of {every.trajectories} outputs repeat 5 words or more "
+        f"of one of\n{found.overlaps.passages} passages, at most {every.words} in a row; finalists "
+        f"at most {words}"
+    ]
+
+
+def _surrogate(found: Found) -> list[str]:
+    """Whether a surrogate chose, with the numbers of its gate."""
+    if not found.steered:
+        return []
+    open_ = [one for _, one in found.steered if one.steers]
+    if open_:
+        numbers = _gate(open_[-1].judgement)
+        line = f"surrogate on {found.embedding}: chose in {len(open_)} of {len(found.steered)} "
+        lines = [f"{line}generations;\n  {numbers}"]
+    else:
+        last = found.steered[-1][1].judgement
+        lines = [
+            f"surrogate on {found.embedding}: switched off in all "
+            f"{len(found.steered)} generations;\n  {_gate(last)}; shut because:",
+            *(f"  {reason}" for reason in last.reasons),
+        ]
+    if found.taught:
+        lines.append(
+            f"  it was taught by {found.taught} trajectories that the controls do not have"
+        )
+    return lines
+
+
+def _gate(said: Judgement) -> str:
+    numbers = {"AUC": said.auc, "rank correlation": said.disattenuated, "coverage": said.coverage}
+    known = [f"{name} {value:.2f}" for name, value in numbers.items() if not math.isnan(value)]
+    return ", ".join([*known, f"{said.prompts} held-out prompts"])
 
 
 def _shown(one: Finalist) -> str:
@@ -134,11 +201,11 @@ def _comparison(one: Comparison) -> str:
         "loses": f"the search LOSES to {one.control}",
         "not told apart": f"not shown that the search beats {one.control}",
     }[one.answer]
-    limits = f"{_points(one.low)} to {_points(one.high)}"
-    return f"{words}:\n  {_points(one.difference)} (limits {limits})"
+    limits = f"{points(one.low)} to {points(one.high)}"
+    return f"{words}:\n  {points(one.difference)} (limits {limits})"
 
 
-def _points(value: float) -> str:
+def points(value: float) -> str:
     """A difference of shares, in percentage points."""
     if math.isnan(value):
         return "unknown"
@@ -147,8 +214,7 @@ def _points(value: float) -> str:
 
 def _spread(found: Found) -> str:
     parts = [
-        f"{who} {', '.join(percent(value) for value in archive_maxima(found, who))}"
-        for who in STRATEGIES
+        f"{who} {', '.join(percent(value) for value in found.maxima(who))}" for who in STRATEGIES
     ]
     return "best of each search seed, confirmed:\n  " + "; ".join(parts)
 

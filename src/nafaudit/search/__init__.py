@@ -12,11 +12,14 @@ The parts that decide are small and know no file and no model: numbers in, decis
 * `embeddings`, `surrogate`, `gate`: what a prompt will probably spend, and whether that guess may
   steer.
 * `paper_surrogate`, `paper_heads`: the paper's surrogate, which saturates; the only torch here.
+* `steer`: a surrogate behind its gate; `features`: what it sees of a prompt.
 * `studies`: what both do where the truth is known.
 
-What runs them on a pair: `settings`, `book` (what is recorded), `explore` (one search as a function
-of it), `evaluate` (models and run directories), `confirm` (fresh draws), `bundle`
-(counterexamples), `run` (all in order), `result`.
+What runs them on a pair: `settings`, `pools` (the workload, divided), `book` (what is recorded),
+`explore` (one search as a function of it), `evaluate` (models and run directories), `prepared`,
+`confirm` (fresh draws), `copied` (protected text in outputs), `bundle` (counterexamples), `run`
+(all in order), `found` and `result` (what came out). Around it: `sweep` (several budgets),
+`study` with `paired` and `planted` (does search work?).
 """
 
 from nafaudit.search.candidate import Candidate, Parent, Proposer

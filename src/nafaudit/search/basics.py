@@ -42,11 +42,7 @@ class SearchBasics(Settings):
         _ = self.window
         chosen(self.operators)
         self._check_proposer()
-        if len(self.k) != 1 or is_baseline(self.k[0]):
-            raise InputError(
-                f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
-                "search each in its own run, for example --k 1."
-            )
+        self.check_budgets()
         if self.ray is not None:
             raise InputError(
                 "a search decodes in this process: each of its rounds waits for the one before. "
@@ -56,6 +52,14 @@ class SearchBasics(Settings):
             raise InputError(
                 f"a search decodes with our own engine, got decoder = {self.decoder!r}; audit a "
                 "black box with nafaudit run --decoder."
+            )
+
+    def check_budgets(self) -> None:
+        """One budget above 0."""
+        if len(self.k) != 1 or is_baseline(self.k[0]):
+            raise InputError(
+                f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
+                "search each in its own run, for example --k 1."
             )
 
     def _check_proposer(self) -> None:
@@ -75,7 +79,13 @@ class SearchBasics(Settings):
 
     @property
     def budget(self) -> float:
-        """The budget that is searched."""
+        """The budget that is searched.
+
+        Raises:
+            InputError: There are several.
+        """
+        if len(self.k) != 1:
+            raise InputError(f"one budget at a time, got k = {', '.join(map(str, self.k))}.")
         return self.k[0]
 
     @property

@@ -125,6 +125,11 @@ class Reader:
         self.taken |= upto
         return {one: utilisations_of(found) for one, found in fresh.items()}
 
+    def debt(self, prompt: str) -> float:
+        """What a prompt owes, by its first trajectory; NaN if it has none."""
+        rows = self._book.rows(prompt, self._k, 1)
+        return rows[0].debt if rows else math.nan
+
     @property
     def spent(self) -> int:
         """Trajectories handed out."""

@@ -17,7 +17,7 @@ import numpy as np
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, judge_kept
 from nafaudit.search.book import Measured, utilisations_of
 from nafaudit.search.candidate import Candidate
-from nafaudit.stats import Bonferroni, Sample, anytime_rate, bound
+from nafaudit.stats import Bonferroni, Sample, anytime_rate, bound, e_bh, e_values
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,7 @@ class Finalist:
         rate: Upper limit of their rate, likewise corrected.
         spend: Mean spend, in nats.
         risky: Mean spend of the risky model alone on the same draws; NaN if it was not run.
+        evidence: E-value against "its mean utilisation is at most `above`"; 0 without a ratio.
     """
 
     strategy: str
@@ -88,6 +89,7 @@ class Finalist:
     rate: float
     spend: float
     risky: float
+    evidence: float = 0.0
 
 
 def confirmed(
@@ -97,6 +99,7 @@ def confirmed(
     rows: Sequence[Measured],
     alone: Sequence[Measured],
     level: Bonferroni,
+    above: float = 0.5,
 ) -> Finalist:
     """Judges a finalist by its fresh trajectories.
 
@@ -107,6 +110,7 @@ def confirmed(
         rows: Fresh trajectories under the budget.
         alone: The same draws under the risky model alone.
         level: Shared by everything that was looked at.
+        above: Utilisation that the prompt may be shown to exceed.
     """
     strategy, seed, rank = who
     values = utilisations_of(rows)
@@ -127,7 +131,38 @@ def confirmed(
         rate=anytime_rate(bad, len(rows), level.each / 3),
         spend=_mean([row.spend for row in rows]),
         risky=_mean([row.spend for row in alone]),
+        evidence=float(e_values(Sample(np.array(values)), above)[-1]) if values else 0.0,
     )
+
+
+@dataclass(frozen=True)
+class Named:
+    """Which confirmed prompts use more than a given share of their budget, by two corrections.
+
+    Attributes:
+        above: The share.
+        delta: Level of each correction.
+        looked: Prompts that were looked at: those without fresh draws are hypotheses too.
+        asked: Confirmed prompts.
+        shared: Ids of those whose e-value passes `looked` / delta: none is wrong, but for delta.
+        discovered: Ids by e-BH: the expected share of wrong ones is at most delta.
+    """
+
+    above: float
+    delta: float
+    looked: int
+    asked: int
+    shared: tuple[str, ...]
+    discovered: tuple[str, ...]
+
+
+def name_above(confirmed: Sequence[Finalist], above: float, delta: float, looked: int) -> Named:
+    """Names prompts by their fresh draws; a prompt that several searches found counts once."""
+    evidence = {one.candidate.id: one.evidence for one in confirmed}
+    ids, values = list(evidence), list(evidence.values())
+    shared = tuple(name for name, value in evidence.items() if value >= looked / delta)
+    found = tuple(ids[i] for i in e_bh(values, delta, looked))
+    return Named(above, delta, looked, len(ids), shared, found)
 
 
 @dataclass(frozen=True)
@@ -183,9 +218,10 @@ def compare(
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The pool that no search saw; prompts are the units.
+    """A pool that no search saw; prompts are the units.
 
     Attributes:
+        kind: What its prompts are; "workload" if they are of the workload.
         prompts: How many.
         trajectories: Of all of them.
         use: Mean over prompts of mean utilisation.
@@ -193,6 +229,7 @@ class HeldOut:
         gap: Mean of the search's finalists minus that of this pool.
     """
 
+    kind: str
     prompts: int
     trajectories: int
     use: Interval
@@ -201,14 +238,18 @@ class HeldOut:
 
 
 def held_out(
-    groups: Sequence[Sequence[Measured]], finalists: Sequence[Finalist], delta: float
+    groups: Sequence[Sequence[Measured]],
+    finalists: Sequence[Finalist],
+    delta: float,
+    kind: str = "workload",
 ) -> HeldOut:
-    """Judges the held-out pool by its prompts' means."""
+    """Judges a held-out pool by its prompts' means; both limits together miss with delta."""
     values = [utilisations_of(rows) for rows in groups]
     means = [_mean(found) for found in values if found]
     use = interval(means, delta / 2)
     found = _mean([one.use.mean for one in finalists if one.use.known])
     return HeldOut(
+        kind,
         len(groups),
         sum(map(len, groups)),
         use,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,10 +134,12 @@ def minilm_path() -> Path | None:
     return Path(places[0]) / "model" if places else None
 
 
-def embedder(
-    corpus: Sequence[str], choice: Literal["auto", "tfidf", "minilm"] = "auto"
-) -> Embedder:
+def embedder(corpus: Sequence[str], choice: str = "auto") -> Embedder:
     """The best embedder that is installed, or the one that is asked for.
+
+    Args:
+        corpus: Texts that stand for all that will be embedded.
+        choice: `auto`, `tfidf` or `minilm`.
 
     Raises:
         InputError: all-MiniLM is asked for and not installed.

@@ -16,7 +16,7 @@ import torch
 
 from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
 from nafaudit.audit.material import material_of
-from nafaudit.audit.pairs import checkpoints_of, workload_of
+from nafaudit.audit.pairs import checkpoints_of, named_pair, workload_of
 from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
 from nafaudit.audit.recording import session_facts
 from nafaudit.checks.check import Facts
@@ -32,7 +32,9 @@ from nafaudit.models.pair import Pair, load_pair
 from nafaudit.search.basics import SearchBasics
 from nafaudit.search.book import Book, measure
 from nafaudit.search.candidate import Candidate
-from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
+from nafaudit.search.settings import SearchSettings
+from nafaudit.workload import Prompt, TokenizedPrompt, read_workload, workload_hash
+from nafaudit.workload.passages import Passage, read_passages
 
 _WIDTH_STEP = 64
 
@@ -153,6 +155,28 @@ def seeds_of(settings: SearchBasics) -> list[Prompt]:
     return prompts[: settings.limit] if settings.limit else prompts
 
 
+def others_of(settings: SearchSettings, words: Words) -> list[Prompt]:
+    """Held-out prompts of other kinds than the workload's; reads no model."""
+    if settings.others is not None:
+        found = read_workload(Path(settings.others)).prompts
+    else:
+        found = [] if settings.safe is not None else named_pair(settings.pair).others()
+    for prompt in found:
+        if not 1 <= words.count(prompt.text) <= settings.longest:
+            raise InputError(
+                f"held-out prompt {prompt.id!r} has {words.count(prompt.text)} tokens, allowed are "
+                f"1 to {settings.longest}; leave it out, or raise --longest."
+            )
+    return found
+
+
+def passages_of(settings: SearchSettings) -> list[Passage]:
+    """Protected text that outputs are compared with; none for a pair that names none."""
+    if settings.passages is not None:
+        return read_passages(Path(settings.passages))
+    return [] if settings.safe is not None else named_pair(settings.pair).passages()
+
+
 def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) -> Bench:
     """Loads the models; everything that can be wrong with the settings was said before."""
     mechanism = mechanism_of(settings)
@@ -232,6 +256,10 @@ class Recorder:
             tell(Told(stage, done, total, self.tokens, seconds, self.worst))
 
         self._growing.fill(wants, see)
+
+    def at_budget(self, k: float) -> Iterator[Trajectory]:
+        """What is recorded under a budget."""
+        return (one for one in self._growing.run.trajectories() if one.key.k == k)
 
     def _see(self, trajectory: Trajectory) -> None:
         row = measure(trajectory, self._facts.of_budget(trajectory.key.k))

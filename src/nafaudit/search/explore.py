@@ -7,51 +7,23 @@ raises `UnrecordedError` there; asked again with more records it goes the same w
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nafaudit.search.archive import dpp_archive
+from nafaudit.search.archive import MapElites, dpp_archive
 from nafaudit.search.book import Book, Reader
 from nafaudit.search.candidate import Candidate, Parent, Proposer
 from nafaudit.search.embeddings import Tfidf
 from nafaudit.search.filters import Admission, admit
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
+from nafaudit.search.pools import Pools, start_of
 from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
-from nafaudit.search.settings import SearchSettings
+from nafaudit.search.settings import TRAINING_DRAWS, SearchSettings
+from nafaudit.search.steer import Label, Steered, Steering, labels_of
 
 SEARCH, RANDOM, SEEDS = "search", "random", "seeds"
 STRATEGIES = (SEARCH, RANDOM, SEEDS)
 """The search, then its two controls."""
-
-
-@dataclass(frozen=True)
-class Pools:
-    """The prompts of a workload, divided before anything is drawn.
-
-    Attributes:
-        usable: What searches may start from: new to one another, of a fair length.
-        heldout: What no search sees; nothing that is nearly the same is ever tried.
-        dropped: Prompts of the workload that are copies, or too short or long.
-    """
-
-    usable: tuple[Candidate, ...]
-    heldout: tuple[Candidate, ...]
-    dropped: int
-
-
-def divide(
-    prompts: Sequence[Candidate], settings: SearchSettings, tokens: Callable[[str], int]
-) -> Pools:
-    """Sets the held-out pool apart; at most a third of a small workload."""
-    order = list(prompts)
-    random.Random(f"nafaudit search held out {settings.seed}").shuffle(order)
-    fit = admit(order, (), tokens, settings.window).kept
-    held = fit[: min(settings.heldout, len(fit) // 3)]
-    rest = fit[len(held) :]
-    # Ids are apart from those of searches, so that draws are too.
-    apart = tuple(replace(one, id=f"heldout_{one.id}") for one in held)
-    return Pools(rest, apart, len(prompts) - len(fit))
 
 
 @dataclass(frozen=True)
@@ -93,6 +65,7 @@ class Explored:
         generations: Counts, the first pool included.
         ranking: Everything tried with its shrunk mean utilisation, best first.
         draws: Trajectories of each prompt.
+        steered: What the surrogate did, generation by generation; empty without one.
     """
 
     strategy: str
@@ -100,6 +73,7 @@ class Explored:
     generations: tuple[Generation, ...]
     ranking: tuple[Parent, ...]
     draws: Mapping[str, int]
+    steered: tuple[Steered, ...] = ()
 
     @property
     def trajectories(self) -> int:
@@ -123,13 +97,6 @@ class _Renamed:
         return [replace(one, id=f"{self.prefix}_{one.id}", generation=generation) for one in found]
 
 
-def start_of(pools: Pools, seed: int, size: int) -> tuple[tuple[Candidate, ...], ...]:
-    """The first pool of a search seed, and the rest; ids carry the seed, so draws differ."""
-    order = [replace(one, id=f"s{seed}_{one.id}") for one in pools.usable]
-    random.Random(f"nafaudit search start {seed}").shuffle(order)
-    return tuple(order[:size]), tuple(order[size:])
-
-
 def explore(
     strategy: str,
     seed: int,
@@ -139,6 +106,7 @@ def explore(
     book: Book,
     catalogue: dict[str, Candidate] | None = None,
     proposer: Proposer | None = None,
+    steering: Steering | None = None,
 ) -> Explored:
     """Goes through all generations of a search.
 
@@ -151,6 +119,7 @@ def explore(
         book: What is recorded.
         catalogue: Gets every candidate that was tried, by its id.
         proposer: Who suggests in the search itself; the local operators if left out.
+        steering: Pre-screens what the search proposes; the controls have none.
 
     Raises:
         UnrecordedError: The book does not reach to the end.
@@ -159,15 +128,22 @@ def explore(
     control, count = _proposer(strategy, seed, start, rest, settings)
     if strategy != SEARCH or proposer is None:
         proposer = control
-    avoid = [one.text for one in pools.heldout]
-    trail = _Trail(settings, Reader(book, settings.budget), catalogue)
+    avoid = [one.text for one in pools.unseen]
+    trail = _Trail(settings, Reader(book, settings.budget), tokens, catalogue)
+    if strategy == SEARCH and steering is not None:
+        trail.steer(steering, pools.training, book)
     trail.draw(0, Admission(start))
     for generation in range(1, settings.generations + 1):
         asked = proposer.ask(trail.parents(), generation, count)
         history = [*avoid, *(one.text for one in trail.tried)]
         trail.draw(generation, admit(asked, history, tokens, settings.window))
     return Explored(
-        strategy, seed, tuple(trail.rows), tuple(trail.ranking()), dict(trail.reader.taken)
+        strategy,
+        seed,
+        tuple(trail.rows),
+        tuple(trail.ranking()),
+        dict(trail.reader.taken),
+        tuple(trail.steered),
     )
 
 
@@ -192,18 +168,46 @@ class _Trail:
     """What a search has tried so far."""
 
     def __init__(
-        self, settings: SearchSettings, reader: Reader, catalogue: dict[str, Candidate] | None
+        self,
+        settings: SearchSettings,
+        reader: Reader,
+        tokens: Callable[[str], int],
+        catalogue: dict[str, Candidate] | None,
     ) -> None:
         self._settings = settings
+        self._tokens = tokens
         self._catalogue = {} if catalogue is None else catalogue
+        self._steering: Steering | None = None
+        self._taught: list[Label] = []
+        self.steered: list[Steered] = []
         self.reader = reader
         self.tried: list[Candidate] = []
         self.rows: list[Generation] = []
         self._values: dict[str, tuple[float, ...]] = {}
 
+    def steer(self, steering: Steering, training: Sequence[Candidate], book: Book) -> None:
+        """Puts a surrogate behind its gate at the wheel; what taught it is no draw of a search."""
+        self._catalogue |= {one.id: one for one in training}
+        reader = Reader(book, self._settings.budget)
+        ids = dict.fromkeys((one.id for one in training), TRAINING_DRAWS)
+        self._taught = labels_of(training, reader.more(ids) if ids else {})
+        self._steering = steering
+
+    def _screened(self, generation: int, offered: tuple[Candidate, ...]) -> list[Candidate]:
+        """Those of a generation that get a trajectory."""
+        keep = self._settings.screened
+        if not generation:
+            return list(offered)
+        if self._steering is None or not offered:
+            return list(offered[:keep])
+        known = [*self._taught, *labels_of(self.tried, self._values)]
+        chosen, steered = self._steering.screen(generation, offered, known, keep)
+        self.steered.append(steered)
+        return chosen
+
     def draw(self, generation: int, admission: Admission) -> None:
         """Halves a generation and counts it."""
-        chosen = admission.kept[: self._settings.screened] if generation else admission.kept
+        chosen = self._screened(generation, admission.kept)
         self.tried += chosen
         self._catalogue |= {one.id: one for one in chosen}
         before, plan = self.reader.spent, self._plan(len(chosen))
@@ -243,9 +247,22 @@ class _Trail:
         ranking, keep = self.ranking(), self._settings.parents
         if len(ranking) <= keep or math.isnan(ranking[0].score):
             return ranking[:keep]
-        texts = [parent.candidate.text for parent in ranking]
-        points = Tfidf.of(texts).embed(texts)
-        places = dpp_archive([parent.score for parent in ranking], points, keep)
+        choose = self._elites if self._settings.archive == "elites" else self._diverse
+        places = choose(ranking, keep)
         if 0 not in places:
             places = [0, *places[: keep - 1]]
         return [ranking[i] for i in sorted(places)]
+
+    def _diverse(self, ranking: Sequence[Parent], keep: int) -> list[int]:
+        texts = [parent.candidate.text for parent in ranking]
+        points = Tfidf.of(texts).embed(texts)
+        return dpp_archive([parent.score for parent in ranking], points, keep)
+
+    def _elites(self, ranking: Sequence[Parent], keep: int) -> list[int]:
+        """The best of each cell of (class, length, debt), best first."""
+        rule = MapElites()
+        cells = [
+            rule.cell(one.label, self._tokens(one.text), self.reader.debt(one.id))
+            for one in (parent.candidate for parent in ranking)
+        ]
+        return sorted(rule.elites([parent.score for parent in ranking], cells).values())[:keep]

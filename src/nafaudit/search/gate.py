@@ -63,6 +63,12 @@ class Judgement:
     prompts: int
     reasons: tuple[str, ...]
 
+    @classmethod
+    def unfitted(cls, prompts: int, reason: str) -> Judgement:
+        """A surrogate that could not even be fitted."""
+        unknown = math.nan
+        return cls(unknown, unknown, unknown, unknown, unknown, prompts, (reason,))
+
     @property
     def steers(self) -> bool:
         """True if the surrogate may choose prompts."""

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from nafaudit.report.result import as_number
-from nafaudit.search.confirm import Comparison, Finalist, Interval
-from nafaudit.search.explore import SEARCH, STRATEGIES, Explored
-from nafaudit.search.run import Found
+from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
+from nafaudit.search.copied import Copied
+from nafaudit.search.explore import STRATEGIES, Explored
+from nafaudit.search.found import Found
 from nafaudit.store.files import write_whole
 
 
 def search_json(found: Found) -> dict[str, Any]:
     """Everything that a search found; strict JSON, NaN and infinity as strings."""
-    held = found.heldout
     return {
         "run": str(found.path),
         "outcome": str(found.outcome),
@@ -32,15 +31,20 @@ def search_json(found: Found) -> dict[str, Any]:
         "controls": [_finalist(one) for one in found.controls],
         "comparisons": [_comparison(one) for one in found.comparisons],
         "spread": {who: _spread(found, who) for who in STRATEGIES},
-        "heldout": {
-            "prompts": held.prompts,
-            "trajectories": held.trajectories,
-            "use": _interval(held.use),
-            "highest": as_number(held.highest),
-            "gap": as_number(held.gap),
-        },
+        "heldout": _heldout(found.heldout),
         "proposer": dict(found.proposer),
         "counterexamples": [str(path) for path in found.counterexamples],
+        "others": [_heldout(one) for one in found.others],
+        "named": {
+            "above": found.named.above,
+            "asked": found.named.asked,
+            "looked": found.named.looked,
+            "shared": list(found.named.shared),
+            "discovered": list(found.named.discovered),
+        },
+        "overlap": None if found.overlaps is None else _overlaps(found),
+        "archive": found.settings.archive,
+        "surrogate": _surrogate(found),
     }
 
 
@@ -51,14 +55,68 @@ def write_result(found: Found) -> Path:
     return path
 
 
-def archive_maxima(found: Found, strategy: str) -> list[float]:
-    """Confirmed utilisation of the first finalist of every search seed."""
-    everyone: Sequence[Finalist] = (*found.finalists, *found.controls)
-    return [one.use.mean for one in everyone if one.strategy == strategy and one.rank == 1]
+def _heldout(held: HeldOut) -> dict[str, Any]:
+    return {
+        "kind": held.kind,
+        "prompts": held.prompts,
+        "trajectories": held.trajectories,
+        "use": _interval(held.use),
+        "highest": as_number(held.highest),
+        "gap": as_number(held.gap),
+    }
+
+
+def _overlaps(found: Found) -> dict[str, Any]:
+    """Of everything drawn under the budget, and of the fresh draws of what was confirmed."""
+    assert found.overlaps is not None
+    chosen = dict.fromkeys(one.candidate.id for one in (*found.finalists, *found.controls))
+    return {
+        "passages": found.overlaps.passages,
+        "everything": _copied(found.overlaps.everything),
+        "confirmed": {
+            name: _copied(found.overlaps.by_prompt.get(name, Copied())) for name in chosen
+        },
+    }
+
+
+def _copied(one: Copied) -> dict[str, Any]:
+    where = (
+        None if one.key is None else {"prompt": one.key.prompt, "trajectory": one.key.trajectory}
+    )
+    return {
+        "trajectories": one.trajectories,
+        "repeating": one.repeating,
+        "words": one.words,
+        "passage": one.passage,
+        "where": where,
+        "near_verbatim_recall": one.recall,
+    }
+
+
+def _surrogate(found: Found) -> dict[str, Any]:
+    numbers = ("auc", "spearman", "disattenuated", "lower", "coverage")
+    return {
+        "mode": found.settings.surrogate,
+        "embedding": found.embedding,
+        "taught_by": found.taught,
+        "gates": [
+            {
+                "seed": seed,
+                "generation": one.generation,
+                "steers": one.steers,
+                "offered": one.offered,
+                "kept": one.kept,
+                "prompts": one.judgement.prompts,
+                **{name: as_number(getattr(one.judgement, name)) for name in numbers},
+                "reasons": list(one.judgement.reasons),
+            }
+            for seed, one in found.steered
+        ],
+    }
 
 
 def _spread(found: Found, strategy: str) -> dict[str, Any]:
-    maxima = archive_maxima(found, strategy)
+    maxima = found.maxima(strategy)
     known = [value for value in maxima if not math.isnan(value)]
     apart = max(known) - min(known) if known else math.nan
     return {"maxima": [as_number(value) for value in maxima], "range": as_number(apart)}
@@ -94,6 +152,7 @@ def _finalist(one: Finalist) -> dict[str, Any]:
         "rate_upper": as_number(one.rate),
         "spend": as_number(one.spend),
         "risky_alone": as_number(one.risky),
+        "e_above": as_number(one.evidence),
     }
 
 
@@ -107,8 +166,3 @@ def _comparison(one: Comparison) -> dict[str, Any]:
         "search": _interval(one.search),
         "other": _interval(one.other),
     }
-
-
-def only_search(found: Found) -> list[Explored]:
-    """The searches without their controls."""
-    return [one for one in found.explored if one.strategy == SEARCH]

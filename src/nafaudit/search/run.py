@@ -9,11 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from nafaudit.audit.prepare import mechanism_of
-from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Kept
 from nafaudit.search.book import Book, UnrecordedError, utilisations_of
 from nafaudit.search.bundle import MOST, Violation, violations_of, write_bundle
 from nafaudit.search.candidate import Candidate
@@ -24,67 +20,23 @@ from nafaudit.search.confirm import (
     compare,
     confirmed,
     held_out,
+    name_above,
     outcome_of,
 )
-from nafaudit.search.embeddings import sklearn
-from nafaudit.search.evaluate import (
-    Ask,
-    Bench,
-    Recorder,
-    Told,
-    Words,
-    load_bench,
-    open_recorder,
-    seeds_of,
-)
-from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Pools, divide, explore, start_of
+from nafaudit.search.copied import Copied, Protected
+from nafaudit.search.evaluate import Ask, Recorder, Told, open_recorder
+from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, explore
+from nafaudit.search.found import Found, Overlaps
 from nafaudit.search.halving import halving_plan
-from nafaudit.search.instruct.chat import Chat
-from nafaudit.search.instruct.choose import Proposers, chat_of
+from nafaudit.search.instruct.choose import Proposers
+from nafaudit.search.pools import start_of
+from nafaudit.search.prepared import Prepared, prepare
 from nafaudit.search.settings import SearchSettings
+from nafaudit.search.steer import Steering
 from nafaudit.stats import Bonferroni
 
 Tell = Callable[[Told], None]
 INF = float("inf")
-
-
-@dataclass(frozen=True)
-class Found:
-    """A finished search.
-
-    Attributes:
-        path: Its run directory; fresh draws are in `confirm` there.
-        settings: What was asked for.
-        pools: How the workload was divided.
-        explored: What each search and each control did.
-        finalists: Of the searches, confirmed.
-        controls: First finalists of the controls, confirmed.
-        comparisons: Search against each control.
-        heldout: The pool that nobody saw.
-        looked: Prompts that were given a trajectory: what corrections count.
-        trajectories: All that were judged, fresh ones included.
-        violating: Prompts with a trajectory above its budget.
-        outcome: The three-valued answer.
-        counterexamples: Directories of replayable bundles.
-        batch_free: True if records do not depend on their batch on this machine.
-        proposer: Who suggested, and what became of its answers; plain data.
-    """
-
-    path: Path
-    settings: SearchSettings
-    pools: Pools
-    explored: tuple[Explored, ...]
-    finalists: tuple[Finalist, ...]
-    controls: tuple[Finalist, ...]
-    comparisons: tuple[Comparison, ...]
-    heldout: HeldOut
-    looked: int
-    trajectories: int
-    violating: int
-    outcome: Kept
-    counterexamples: tuple[Path, ...]
-    batch_free: bool
-    proposer: Mapping[str, Any]
 
 
 def run_search(settings: SearchSettings, tell: Tell) -> Found:
@@ -94,44 +46,27 @@ def run_search(settings: SearchSettings, tell: Tell) -> Found:
         settings: What to search; checked before any model loads.
         tell: Called as trajectories end.
     """
-    # A wrong name and a missing package are said before a model loads.
-    mechanism_of(settings)
-    sklearn("feature_extraction.text")
-    prompts = seeds_of(settings)
-    words = Words(settings)
-    seeds = [Candidate(p.id, p.text, p.label) for p in prompts]
-    pools = divide(seeds, settings, words.count)
-    if len(pools.usable) < 2 or not pools.heldout:
-        raise InputError(
-            f"a search needs at least 3 different prompts of {settings.shortest} to "
-            f"{settings.longest} tokens, the workload has "
-            f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
-        )
-    chat = chat_of(settings)
-    bench = load_bench(settings, words, prompts)
-    references = {p.text: p.reference for p in prompts if p.reference}
-    return _Search(settings, bench, pools, references, tell, chat).run()
+    return search_with(prepare(settings), tell)
+
+
+def search_with(ready: Prepared, tell: Tell) -> Found:
+    """The same with models that are loaded already."""
+    return _Search(ready, tell).run()
 
 
 class _Search:
     """What the stages of a search share."""
 
-    def __init__(
-        self,
-        settings: SearchSettings,
-        bench: Bench,
-        pools: Pools,
-        references: Mapping[str, str],
-        tell: Tell,
-        chat: Chat | None = None,
-    ) -> None:
-        self.bench, self.settings, self.pools = bench, settings, pools
-        self._by_text = references
+    def __init__(self, ready: Prepared, tell: Tell) -> None:
+        self.bench, self.settings, self.pools = ready.bench, ready.settings, ready.pools
+        self._by_text = ready.references
+        self._passages = ready.passages
+        self._features = ready.features
+        self._steering = Steering(ready.features) if ready.features is not None else None
         self._tell = tell
-        self._chat = chat
-        self.catalogue: dict[str, Candidate] = {one.id: one for one in pools.heldout}
-        out = self.settings.out
-        self.path = Path(out) if out else Path("runs") / f"search-{bench.identity.hash[:10]}"
+        self._chat = ready.chat
+        self.catalogue: dict[str, Candidate] = {one.id: one for one in self.pools.unseen}
+        self.path = ready.path
 
     def run(self) -> Found:
         """Explores, confirms, and says what was found."""
@@ -176,8 +111,17 @@ class _Search:
         return tuple(done[one] for one in everyone)
 
     def _one(self, who: str, seed: int, book: Book) -> Explored:
-        count, proposer = self.bench.words.count, self._proposers.of(seed)
-        return explore(who, seed, self.pools, self.settings, count, book, self.catalogue, proposer)
+        return explore(
+            who,
+            seed,
+            self.pools,
+            self.settings,
+            self.bench.words.count,
+            book,
+            self.catalogue,
+            self._proposers.of(seed),
+            self._steering,
+        )
 
     def _tell_of_call(self, seed: int, call: int, calls: int) -> None:
         stage = f"asking {self.settings.proposer}, search seed {seed}"
@@ -220,7 +164,7 @@ class _Search:
         asks = [Ask(mine, fresh, (0.0, k, INF))]
         if others:
             asks.append(Ask(others, fresh, (k,)))
-        asks.append(Ask(self.pools.heldout, self.settings.heldout_draws, (k,)))
+        asks.append(Ask(self.pools.unseen, self.settings.heldout_draws, (k,)))
         return asks, chosen
 
     def _places(self, strategy: str) -> int:
@@ -234,14 +178,14 @@ class _Search:
         fresh: Recorder,
     ) -> Found:
         settings, k = self.settings, self.settings.budget
-        looked = {name for one in explored for name in one.draws} | {
-            one.id for one in self.pools.heldout
-        }
+        taught = {one.id for one in self.pools.training} if self._steering is not None else set()
+        looked = {name for one in explored for name in one.draws} | taught
+        looked |= {one.id for one in self.pools.unseen}
         level = Bonferroni(settings.delta, len(looked))
         judged = [one.judged(fresh.book, settings, level) for one in chosen]
         finalists = tuple(one for one in judged if one.strategy == SEARCH)
         controls = tuple(one for one in judged if one.strategy != SEARCH)
-        groups = [fresh.book.rows(one.id, k, settings.heldout_draws) for one in self.pools.heldout]
+        heldout = self._unseen(finalists, fresh.book)
         rows = recorder.book.all(k), fresh.book.all(k)
         bad = [
             violation
@@ -256,15 +200,47 @@ class _Search:
             finalists=finalists,
             controls=controls,
             comparisons=tuple(self._compared(judged, fresh.book)),
-            heldout=held_out(groups, finalists, settings.delta),
+            heldout=heldout[0],
+            others=tuple(heldout[1:]),
+            named=name_above(judged, settings.above, settings.delta, len(looked)),
+            overlaps=self._overlaps(recorder, fresh),
+            embedding=self._features.embedder.name if self._features is not None else "",
             looked=len(looked),
             trajectories=sum(map(len, rows)),
+            taught=sum(row.key.prompt in taught for row in rows[0]),
             violating=len({violation.worst.key.prompt for violation in bad}),
             outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
             counterexamples=self._bundles(bad),
             batch_free=self.bench.batch_free,
             proposer=self._proposers.to_json(),
         )
+
+    def _unseen(self, finalists: Sequence[Finalist], book: Book) -> list[HeldOut]:
+        """The pool of the workload, then the other kinds; all their limits share delta."""
+        pools = {"workload": self.pools.heldout}
+        for one in self.pools.others:
+            pools[one.label] = (*pools.get(one.label, ()), one)
+        draws, k = self.settings.heldout_draws, self.settings.budget
+        return [
+            held_out(
+                [book.rows(one.id, k, draws) for one in pool],
+                finalists,
+                self.settings.delta / len(pools),
+                kind,
+            )
+            for kind, pool in pools.items()
+        ]
+
+    def _overlaps(self, recorder: Recorder, fresh: Recorder) -> Overlaps | None:
+        """What was repeated of protected text, from the records of both runs."""
+        if not self._passages:
+            return None
+        protected = Protected(self._passages, self.bench.pair.vocabulary.pieces)
+        explored, later = (
+            protected.most(one.at_budget(self.settings.budget)) for one in (recorder, fresh)
+        )
+        everything = sum((*explored.values(), *later.values()), start=Copied())
+        return Overlaps(len(protected), everything, later)
 
     def _compared(self, judged: Sequence[Finalist], book: Book) -> list[Comparison]:
         """First finalists of every search seed, search against each control."""
@@ -306,6 +282,7 @@ class _Chosen:
             book.rows(name, settings.budget, settings.fresh),
             book.rows(name, INF, settings.fresh),
             level,
+            settings.above,
         )
 
 

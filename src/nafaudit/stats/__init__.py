@@ -9,7 +9,7 @@ trajectories can show), `coverage` (how often a bound misses), `guarantees` (of 
 from nafaudit.stats.betting import e_values
 from nafaudit.stats.bound import MIN_EVIDENCE, Assumption, Bound, BoundSpec, Sample, enough
 from nafaudit.stats.certificate import Certificate, cap, certify, critical_k, log_cap
-from nafaudit.stats.family import Bonferroni
+from nafaudit.stats.family import Bonferroni, e_bh
 from nafaudit.stats.means import clustered_mean, student_two_sided
 from nafaudit.stats.moments import Moments, ebb, effective_range, implied_range, paper_range
 from nafaudit.stats.prpl import prpl_sequence
@@ -33,6 +33,7 @@ __all__ = [
     "clopper_pearson",
     "clustered_mean",
     "critical_k",
+    "e_bh",
     "e_values",
     "ebb",
     "effective_range",

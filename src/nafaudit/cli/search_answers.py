@@ -1,0 +1,80 @@
+"""What `nafaudit search` prints: of one budget, of several, of a study; with its exit status."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import typer
+
+from nafaudit.search.evaluate import Told
+from nafaudit.search.settings import SearchSettings
+
+
+def answer_search(
+    settings: SearchSettings, tell: Callable[[Told], None], as_json: bool
+) -> tuple[str, int]:
+    """One budget, or one after the other: what to print, and the exit status."""
+    from nafaudit.cli.show_search import EXIT, search_text
+    from nafaudit.search.result import search_json, write_result
+    from nafaudit.search.run import run_search
+
+    if len(settings.k) > 1:
+        return _sweep(settings, tell, as_json)
+    found = run_search(settings, tell)
+    _warn(found.batch_free)
+    write_result(found)
+    text = json.dumps(search_json(found), indent=2) if as_json else search_text(found)
+    return text, EXIT[found.outcome]
+
+
+def _sweep(
+    settings: SearchSettings, tell: Callable[[Told], None], as_json: bool
+) -> tuple[str, int]:
+    from nafaudit.cli.show_search import EXIT
+    from nafaudit.cli.show_study import sweep_text
+    from nafaudit.search.sweep import run_sweep, sweep_json, write_sweep
+
+    sweep = run_sweep(settings, tell)
+    _warn(all(one.batch_free for one in sweep.found))
+    write_sweep(sweep)
+    text = json.dumps(sweep_json(sweep), indent=2) if as_json else sweep_text(sweep)
+    return text, EXIT[sweep.outcome]
+
+
+def answer_study(
+    settings: SearchSettings, tell: Callable[[Told], None], as_json: bool
+) -> tuple[str, int]:
+    """A study says how well searching works; its exit status is that of its searches."""
+    from nafaudit.cli.show_search import EXIT
+    from nafaudit.cli.show_study import study_text
+    from nafaudit.search.result import write_result
+    from nafaudit.search.study import run_study, study_json, write_study
+
+    study = run_study(settings, tell)
+    _warn(study.found.batch_free)
+    write_result(study.found)
+    write_study(study)
+    seconds = time.process_time()
+    text = json.dumps(study_json(study), indent=2) if as_json else study_text(study, seconds)
+    return text, EXIT[study.found.outcome]
+
+
+def _warn(batch_free: bool) -> None:
+    if not batch_free:
+        typer.echo(
+            "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
+            "a resumed search may go another way.",
+            err=True,
+        )
+
+
+def described(told: Told) -> str:
+    """Where a search is, as a line."""
+    parts = [f"{told.stage}: {told.done}/{told.total} {told.unit}"]
+    if told.seconds > 0:
+        parts.append(f"{told.tokens / told.seconds:.0f} tokens/s")
+    if told.worst >= 0:
+        parts.append(f"worst utilisation {told.worst:.1%}")
+    return ", ".join(parts)
