@@ -29,6 +29,7 @@ def two_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ |= {
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_worker_niceness": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": os.environ.get("RAY_AUTH_TOKEN", secrets.token_hex(16)),
         "MARK": str(marks / "mark"),
@@ -155,10 +156,11 @@ def test_what_a_node_lacks_is_said(options: list[str], two_nodes: Any, tmp_path:
     assert "GPUs" in done.stderr
 
 
-def test_a_sequence_level_mechanism_is_spread_like_any_other(
-    options: list[str], two_nodes: Any, tmp_path: Path
+@pytest.mark.parametrize("mechanism", ["best-of-n", "anchored:refill=character"])
+def test_mechanisms_of_whole_outputs_and_of_the_vocabulary_are_spread_like_any_other(
+    mechanism: str, options: list[str], two_nodes: Any, tmp_path: Path
 ) -> None:
-    words = [*options, "--mechanism", "best-of-n", "--trajectories", "1", "--limit", "3"]
+    words = [*options, "--mechanism", mechanism, "--trajectories", "1", "--limit", "3"]
     for where, more in (("spread", ["--ray", two_nodes.address]), ("alone", [])):
         (tmp_path / where).mkdir()
         assert call(*words, *more, cwd=tmp_path / where).returncode == 3

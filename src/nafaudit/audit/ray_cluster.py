@@ -67,6 +67,8 @@ def connected(settings: Settings, rows: int) -> Iterator[tuple[Any, int]]:
     if local:
         # Read when Ray is imported: without it every server would listen to the network.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        # Ray's workers would yield to every other process; a run without Ray does not.
+        os.environ.setdefault("RAY_worker_niceness", "0")
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
     try:
