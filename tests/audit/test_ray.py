@@ -79,6 +79,19 @@ def test_without_ray_the_extra_is_named(
     assert "pip install 'nafaudit[ray]'" in done.stderr
 
 
+def test_a_session_on_another_machine_is_noticed_when_a_run_goes_on(
+    options: list[str], tmp_path: Path
+) -> None:
+    small = [*options, "--max-new-tokens", "3"]
+    assert "other last bits" not in call(*small, "--limit", 1, cwd=tmp_path).stderr
+    sessions = tmp_path / "r" / "sessions.jsonl"
+    facts = json.loads(sessions.read_text())
+    facts["probe"]["digest"] = "of another CPU"
+    sessions.write_text(json.dumps(facts) + "\n")
+    done = call(*small, "--limit", 2, cwd=tmp_path)
+    assert "an earlier session of this run computed other last bits" in done.stderr
+
+
 def test_a_cluster_that_is_not_there_is_said_at_once(options: list[str], tmp_path: Path) -> None:
     done = call(*options, "--ray", "127.0.0.1:9", cwd=tmp_path)
     assert done.returncode == 2

@@ -54,6 +54,16 @@ def test_notices_logits_that_depend_on_the_batch(tiny_pair_paths: Paths) -> None
     assert 0 < seen.deviation < 1e-2
 
 
+def test_the_digest_is_of_the_bits_and_not_of_the_batch(tiny_pair_paths: Paths) -> None:
+    pair, law = load_pair(*tiny_pair_paths("llama")), mechanism("anchored", DebtRule())
+    first = run(pair).digest
+    assert probe(pair, law, Decoding(), width=256, batch=3).digest == first
+    # One weight by a last bit: as if a product had been summed in another order.
+    weight = pair.risky.get_output_embeddings().weight.data
+    weight[5, 7] = weight[5, 7] * (1 + 2**-22)
+    assert run(pair).digest != first
+
+
 def test_notices_a_batch_size_that_only_a_full_batch_has(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
 
