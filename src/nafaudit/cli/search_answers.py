@@ -73,7 +73,7 @@ def _warn(batch_free: bool) -> None:
 def described(told: Told) -> str:
     """Where a search is, as a line."""
     parts = [f"{told.stage}: {told.done}/{told.total} {told.unit}"]
-    if told.seconds > 0:
+    if told.tokens and told.seconds > 0:
         parts.append(f"{told.tokens / told.seconds:.0f} tokens/s")
     if told.worst >= 0:
         parts.append(f"worst utilisation {told.worst:.1%}")

@@ -101,7 +101,11 @@ def _lines(found: Found) -> list[str]:
             f"left out: {found.pools.dropped} prompts of the workload, copies or not of "
             f"{settings.shortest} to {settings.longest} tokens"
         )
-    return [*lines, *_verdict(found), f"search directory: {found.path}"]
+    return [
+        *lines,
+        *_verdict(found),
+        f"search directory: {found.path}\nits page: nafaudit report {found.path}",
+    ]
 
 
 def _heldout(held: HeldOut) -> str:

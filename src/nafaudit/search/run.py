@@ -6,6 +6,7 @@ and ends where an uninterrupted one ends.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,6 +66,7 @@ class _Search:
         self._steering = Steering(ready.features) if ready.features is not None else None
         self._tell = tell
         self._chat = ready.chat
+        self._began = time.monotonic()
         self.catalogue: dict[str, Candidate] = {one.id: one for one in self.pools.unseen}
         self.path = ready.path
 
@@ -125,7 +127,8 @@ class _Search:
 
     def _tell_of_call(self, seed: int, call: int, calls: int) -> None:
         stage = f"asking {self.settings.proposer}, search seed {seed}"
-        self._tell(Told(stage, call, calls, 0, 0.0, -INF, unit="calls"))
+        seconds = time.monotonic() - self._began
+        self._tell(Told(stage, call, calls, 0, seconds, -INF, unit="calls"))
 
     def _asks(self, wanted: Mapping[str, int]) -> list[Ask]:
         """Prompts that need equally many trajectories, together."""
