@@ -76,6 +76,15 @@ SAID = {
 }  # fmt: skip
 
 
+COPIED = {"trajectories": 187, "repeating": 3, "words": 11, "passage": "work 4", "where": None,
+          "near_verbatim_recall": 0.27}  # fmt: skip
+MORE = {
+    "overlap": {"passages": 60, "everything": COPIED, "confirmed": {"a.1": COPIED}},
+    "named": {"above": 0.5, "asked": 6, "looked": 90, "shared": ["x"], "discovered": ["x", "y"]},
+    "others": [{"kind": "qa", "prompts": 6, "trajectories": 6, "use": USE, "highest": 0.4}],
+}
+
+
 def with_search(path: Path, data: Any) -> Run:
     run = plain_run(path)
     (path / "search.json").write_text(json.dumps(data))
@@ -84,7 +93,9 @@ def with_search(path: Path, data: Any) -> Run:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    run = with_search(tmp_path_factory.mktemp("s") / "r", found(proposer=SAID, surrogate=GATES))
+    run = with_search(
+        tmp_path_factory.mktemp("s") / "r", found(proposer=SAID, surrogate=GATES, **MORE)
+    )
     return {path.name: path.read_text() for path in write_report(run)[1]}
 
 
@@ -96,7 +107,8 @@ def test_the_same_numbers_are_on_the_page_in_markdown_and_in_json(files: dict[st
                      "Finalists on fresh draws", "30% to 50%", "not shown that the search beats it",
                      "+12.0 points", "switched off in 1: AUC 0.61 is below 0.8",
                      "8 of 48 prompts were made by the local operators", "Once upon a hidden time",
-                     "no limit"):  # fmt: skip
+                     "no limit", "Compared with 60 protected passages", "work 4", "27%", "qa",
+                     "Of 6 confirmed prompts 1 are shown to use more than 50%"):  # fmt: skip
             assert text in shown, text
 
 
@@ -199,7 +211,7 @@ ODD = st.recursive(
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_whatever_is_missing_or_unknown_is_shown_or_left_out(data: st.DataObject) -> None:
-    whole = found(proposer=SAID, surrogate=GATES)
+    whole = found(proposer=SAID, surrogate=GATES, **MORE)
     for key in data.draw(st.sets(st.sampled_from(sorted(whole)), min_size=1, max_size=4)):
         whole[key] = data.draw(ODD)
     whole |= {"outcome": "WITHIN", "sweep": data.draw(ODD)}

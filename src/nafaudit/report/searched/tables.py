@@ -20,6 +20,11 @@ class Cell:
     text: str
     path: str = ""
 
+    @property
+    def source(self) -> str:
+        """The place, if anything is there."""
+        return "" if self.text == NONE else self.path
+
 
 @dataclass(frozen=True)
 class Table:

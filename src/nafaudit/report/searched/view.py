@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nafaudit.report.searched import tables
+from nafaudit.report.searched.copied import named, repeated
 from nafaudit.report.searched.parts import number, part, rows, text, texts
 from nafaudit.report.searched.tables import Cell, Table
 from nafaudit.report.text import cut, name, percent, visible
@@ -17,7 +18,7 @@ _PROMPT_SHOWN = 600
 _KNOWN = (
     "run", "outcome", "k", "delta", "looked", "trajectories", "violating_prompts", "generations",
     "finalists", "controls", "comparisons", "spread", "heldout", "others", "counterexamples",
-    "proposer", "surrogate",
+    "proposer", "surrogate", "overlap", "named",
 )  # fmt: skip
 _OTHERS = 60
 
@@ -66,6 +67,7 @@ def search_view(found: Mapping[str, Any]) -> SearchView:
         tables.finalists(found),
         tables.comparisons(found),
         tables.held_out(found),
+        repeated(found),
         tables.gates(found),
         tables.proposer(found),
         _rest(found),
@@ -102,7 +104,7 @@ def _sentence(found: Mapping[str, Any], word: str) -> str:
 
 
 def _remarks(found: Mapping[str, Any]) -> list[str]:
-    return [*_surrogate(found), *_filled(found), *_controls(found)]
+    return [*_surrogate(found), *_filled(found), *_controls(found), *named(found)]
 
 
 def _surrogate(found: Mapping[str, Any]) -> list[str]:
