@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from nafaudit.report.searched.parts import number, part, text, texts
@@ -10,7 +10,7 @@ from nafaudit.report.searched.tables import NONE, Cell, Table, count
 from nafaudit.report.text import name, percent
 
 _CONFIRMED = "search.overlap.confirmed"
-_NUMBERS = {
+_NUMBERS: Mapping[str, Callable[[float], str]] = {
     "trajectories": count,
     "repeating": count,
     "words": count,
