@@ -27,8 +27,8 @@ class Fixes:
 
     Attributes:
         min_n: At least `least` trajectories, before the survivor test, for every prompt whose
-            floor ratio exceeds `above`. An invalid prompt has no ratio, and more trajectories
-            cannot make it valid: it stays where it is.
+            first ratio exceeds `above`, whichever path gave it its first trajectories. An invalid
+            prompt has no ratio, and more trajectories cannot make it valid: it stays where it is.
         width: Tables show the width U_EBB - mean beside every ratio.
         reff: R_eff from end to end. Stage 2 of the paper's code has it already, so that here it
             changes nothing.
@@ -174,12 +174,14 @@ def survivor_path(
         offset: Added to every seed value.
     """
     floor = max(2, min(rule.floor, n))
-    if predictions is None or n < 4 or floor >= n:
-        return _rows(draw([Request(one, n, offset) for one in ids]), rule)
-    rows = _rows(draw([Request(one, floor, offset) for one in ids]), rule)
+    everybody = predictions is None or n < 4 or floor >= n
+    first = n if everybody else floor
+    rows = _rows(draw([Request(one, first, offset) for one in ids]), rule)
     if rule.fixes.min_n:
         doubtful = [i for i, row in enumerate(rows) if row.valid and row.rho > rule.fixes.above]
         rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, offset)
+    if everybody or predictions is None:
+        return rows
     chosen = choose_topups(rows, predictions, rule)
     return _raised(rows, chosen, n, draw, rule, offset)
 

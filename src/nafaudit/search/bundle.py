@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -52,6 +52,25 @@ def violations_of(run: Path, identity: Identity, rows: Sequence[Measured]) -> li
     return sorted(found, key=lambda one: (-one.worst.excess, one.worst.key))
 
 
+def write_bundles(
+    run: Path, violations: Sequence[Violation], catalogue: Mapping[str, Candidate]
+) -> tuple[Path, ...]:
+    """Writes RUN/counterexamples: one per prompt, of the run in which it exceeds its budget most.
+
+    Args:
+        run: Directory of the search.
+        violations: Found in any of its runs.
+        catalogue: How prompts were made, by id.
+    """
+    worst: dict[str, Violation] = {}
+    for one in sorted(violations, key=lambda one: (-one.worst.excess, one.worst.key)):
+        worst.setdefault(one.worst.key.prompt, one)
+    return tuple(
+        write_bundle(run / "counterexamples", one, catalogue.get(name))
+        for name, one in list(worst.items())[:MOST]
+    )
+
+
 def write_bundle(into: Path, violation: Violation, candidate: Candidate | None) -> Path:
     """Writes a run directory of this prompt alone, up to its worst trajectory.
 
@@ -66,7 +85,7 @@ def write_bundle(into: Path, violation: Violation, candidate: Candidate | None) 
     items = [item for item in source.prompts() if item.prompt.id == key.prompt]
     rows = [t for t in source.trajectories() if _belongs(t, violation)]
     identity = replace(violation.identity, workload=workload_hash(items))
-    design = Design(identity, Extent((key.k,), key.trajectory + 1, (key.prompt,)))
+    design = Design(identity, Extent((key.k,), len(rows), (key.prompt,)))
     vocabulary = json.loads((source.path / "vocabulary.json").read_text())
     make_directory(into)
     with whole_directory(place, replace=True) as made:

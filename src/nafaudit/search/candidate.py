@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -82,6 +82,25 @@ def lineage_of(parents: Sequence[Candidate]) -> str:
     """The family of a child: its parents' families, each once; empty without parents."""
     named = [parent.lineage or parent.id for parent in parents]
     return "+".join(sorted({family for name in named for family in name.split("+")}))
+
+
+def references_of(catalogue: Mapping[str, Candidate], by_text: Mapping[str, str]) -> dict[str, str]:
+    """What outputs of each candidate are compared with, if anything.
+
+    A child of one parent is compared with what its parent is compared with.
+
+    Args:
+        catalogue: Candidates by id.
+        by_text: References of prompts by their text.
+    """
+    found: dict[str, str] = {}
+    for one in catalogue.values():
+        origin = one
+        while len(origin.parents) == 1 and origin.parents[0] in catalogue:
+            origin = catalogue[origin.parents[0]]
+        if origin.text in by_text:
+            found[one.id] = by_text[origin.text]
+    return found
 
 
 def check_unique(candidates: Iterable[Candidate]) -> None:

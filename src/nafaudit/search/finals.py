@@ -56,6 +56,11 @@ class Validation:
     rounds: tuple[Round, ...]
     disqualified: tuple[Item, ...]
 
+    @property
+    def last(self) -> Round:
+        """The round that the paper writes."""
+        return self.rounds[-1]
+
 
 def nearest_distances(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:
     """Euclidean distance of each row to the nearest other; infinite for a lone row."""
@@ -112,6 +117,7 @@ def validate(
     embed: Callable[[Sequence[Item]], NDArray[np.float64]],
     evaluate: Callable[[str, Sequence[Item]], Sequence[Row]],
     rounds: int = ROUNDS,
+    keep: tuple[int, int] = (FINAL_KEEP, STRESS_KEEP),
 ) -> Validation:
     """Evaluates both pools until nobody fails, or rounds run out.
 
@@ -121,14 +127,16 @@ def validate(
         embed: Embeddings of items, one row each.
         evaluate: Rows of a pool, named "final" or "stress".
         rounds: At most so many.
+        keep: Sizes of the final and the stress pool.
     """
     done: list[Round] = []
     gone: dict[str, Item] = {}
     for _ in range(rounds):
-        final = tuple(evaluate("final", final_pool(archive, embed(archive)))) if archive else ()
-        stress = tuple(evaluate("stress", stress_pool(history)))
-        failed = tuple(dict.fromkeys(r.id for r in (*final, *stress) if not r.certified))
-        done.append(Round(final, stress, failed))
+        final = final_pool(archive, embed(archive), keep[0]) if archive else []
+        rows = tuple(evaluate("final", final))
+        stress = tuple(evaluate("stress", stress_pool(history, keep[1])))
+        failed = tuple(dict.fromkeys(r.id for r in (*rows, *stress) if not r.certified))
+        done.append(Round(rows, stress, failed))
         if not failed:
             break
         families = families_of((*archive, *history), failed)

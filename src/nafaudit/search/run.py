@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nafaudit.search.book import Book, UnrecordedError, utilisations_of
-from nafaudit.search.bundle import MOST, Violation, violations_of, write_bundle
-from nafaudit.search.candidate import Candidate
+from nafaudit.search.bundle import violations_of, write_bundles
+from nafaudit.search.candidate import Candidate, references_of
 from nafaudit.search.confirm import (
     Comparison,
     Finalist,
@@ -143,15 +143,7 @@ class _Search:
         ]
 
     def _references(self) -> dict[str, str]:
-        """A child of one parent is compared with what its parent is compared with."""
-        found: dict[str, str] = {}
-        for one in self.catalogue.values():
-            origin = one
-            while len(origin.parents) == 1 and origin.parents[0] in self.catalogue:
-                origin = self.catalogue[origin.parents[0]]
-            if origin.text in self._by_text:
-                found[one.id] = self._by_text[origin.text]
-        return found
+        return references_of(self.catalogue, self._by_text)
 
     def _finals(self, explored: Sequence[Explored]) -> tuple[list[Ask], list[_Chosen]]:
         """Who is confirmed, chosen before a fresh draw: what to run, and what was promised."""
@@ -213,7 +205,7 @@ class _Search:
             taught=sum(row.key.prompt in taught for row in rows[0]),
             violating=len({violation.worst.key.prompt for violation in bad}),
             outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
-            counterexamples=self._bundles(bad),
+            counterexamples=write_bundles(self.path, bad, self.catalogue),
             batch_free=self.bench.batch_free,
             proposer=self._proposers.to_json(),
         )
@@ -254,17 +246,6 @@ class _Search:
                 values[one.strategy] += utilisations_of(rows)
         controls = {who: values[who] for who in STRATEGIES if who != SEARCH}
         return compare(controls, values[SEARCH], self.settings.delta)
-
-    def _bundles(self, bad: Sequence[Violation]) -> tuple[Path, ...]:
-        """One per prompt, of the run in which it exceeds its budget most."""
-        worst: dict[str, Violation] = {}
-        for one in sorted(bad, key=lambda one: (-one.worst.excess, one.worst.key)):
-            worst.setdefault(one.worst.key.prompt, one)
-        into = self.path / "counterexamples"
-        return tuple(
-            write_bundle(into, one, self.catalogue.get(name))
-            for name, one in list(worst.items())[:MOST]
-        )
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,294 @@
+"""The paper's stage 2 from end to end, in its order; every rule is in a file of its own.
+
+Nothing here decodes: `draw` answers requests for trajectories, from records or by decoding, and
+equal requests have equal answers. So a search that was killed goes the same way again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.search.allocation import Prediction, Rule, hardness_path, survivor_path
+from nafaudit.search.archive import dpp_archive, paper_archive
+from nafaudit.search.candidate import Candidate
+from nafaudit.search.filters import Admission, admit
+from nafaudit.search.finals import (
+    Item,
+    Validation,
+    paper_lineage,
+    paper_parents,
+    validate,
+)
+from nafaudit.search.measured import Row
+from nafaudit.search.paper_draws import PaperDraws
+from nafaudit.search.paper_guess import Guesser
+from nafaudit.search.paper_pools import PaperPools
+from nafaudit.search.paper_propose import Caller, propose
+from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.search.paper_surrogate import Diagnostics
+from nafaudit.search.prescreen import Screened, prescreen
+
+UNDER = 0.9
+"""Survivors of medium fidelity have U <= 0.9 B_eff; in the text's table, 0.9 K."""
+RANDOM, NO_SURROGATE = "random", "no_surrogate"
+
+
+@dataclass(frozen=True)
+class PaperGeneration:
+    """What happened in a generation.
+
+    Attributes:
+        generation: From 1 on.
+        admission: What was proposed, and what came through the filters.
+        diagnostics: Of the surrogate's fit.
+        predictions: What it said of what came through; empty if it was not ready.
+        screened: Whom the pre-screen kept.
+        medium: Medium fidelity, in the order of the pre-screen.
+        survivors: How many of these were under 0.9.
+        topped: The best survivors, topped up.
+        ablations: Kind and result; never used.
+        archive: Who stays, best ratio first.
+        trajectories: Drawn in this generation.
+    """
+
+    generation: int
+    admission: Admission
+    diagnostics: Diagnostics
+    predictions: tuple[Prediction, ...]
+    screened: Screened
+    medium: tuple[Item, ...]
+    survivors: int
+    topped: tuple[Item, ...]
+    ablations: tuple[tuple[str, Item], ...]
+    archive: tuple[Item, ...]
+    trajectories: int
+
+    @property
+    def promoted(self) -> tuple[Item, ...]:
+        """Top-ups that were archived."""
+        return tuple(item for item in self.topped if item.row.certified)
+
+    @property
+    def evaluated(self) -> tuple[Item, ...]:
+        """Every prompt of this generation that was decoded, with all its trajectories."""
+        last = {item.candidate.id: item for item in (*self.medium, *self.topped)}
+        return (*last.values(), *(item for _, item in self.ablations))
+
+
+@dataclass(frozen=True)
+class Trail:
+    """A whole search of the paper's.
+
+    Attributes:
+        init: The first pool.
+        init_trajectories: Drawn for it.
+        generations: One after the other.
+        archive: At the end of the last generation.
+        history: Everything that was ever archived.
+        validation: Rounds of the final and the stress pool.
+        heldout: The held-out pool.
+    """
+
+    init: tuple[Item, ...]
+    init_trajectories: int
+    generations: tuple[PaperGeneration, ...]
+    archive: tuple[Item, ...]
+    history: tuple[Item, ...]
+    validation: Validation
+    heldout: tuple[Item, ...]
+
+    @property
+    def searched(self) -> tuple[Item, ...]:
+        """Every prompt that the search itself decoded."""
+        return (*self.init, *(item for one in self.generations for item in one.evaluated))
+
+    @property
+    def left(self) -> tuple[Item, ...]:
+        """The archive without who was disqualified."""
+        gone = {item.candidate.id for item in self.validation.disqualified}
+        return tuple(item for item in self.archive if item.candidate.id not in gone)
+
+    def items(self, rows: Sequence[Row]) -> tuple[Item, ...]:
+        """Rows of a validation pool with their candidates."""
+        known = {item.candidate.id: item.candidate for item in self.history}
+        return tuple(Item(known[row.id], row) for row in rows)
+
+
+class PaperLoop:
+    """The loop and what its stages share.
+
+    Args:
+        settings: Sizes and options.
+        rule: The evaluator's constants.
+        pools: First pool and held-out pool.
+        draw: Answers requests for trajectories.
+        guess: Surrogate and embeddings.
+        caller: Who proposes.
+        count: Counts the tokens of a text.
+        catalogue: Gets every candidate that is decoded, by its id.
+    """
+
+    def __init__(
+        self,
+        settings: PaperSettings,
+        rule: Rule,
+        pools: PaperPools,
+        draw: PaperDraws,
+        guess: Guesser,
+        caller: Caller,
+        count: Callable[[str], int],
+        catalogue: dict[str, Candidate],
+    ) -> None:
+        self._settings, self._sizes, self._rule = settings, settings.sizes, rule
+        self._pools, self._draw, self._guess, self._caller = pools, draw, guess, caller
+        self._count, self._catalogue = count, catalogue
+        self._text = settings.variant == "text"
+
+    def run(self) -> Trail:
+        """Goes from the first pool to the held-out pool."""
+        sizes, draw = self._sizes, self._draw
+        draw.stage = "first pool"
+        init = self._evaluate(self._pools.init, sizes.init_traj, "survivor")
+        init_trajectories = draw.count
+        history = [item for item in init if item.row.certified]
+        archive = list(history)
+        generations: list[PaperGeneration] = []
+        for number in range(1, sizes.generations + 1):
+            one = self._generation(number, archive, history)
+            history += one.promoted
+            archive = list(one.archive)
+            generations.append(one)
+        validation = self._validate(archive, history)
+        draw.stage = "held-out pool"
+        heldout = self._evaluate(self._pools.heldout, sizes.heldout_traj, "survivor")
+        return Trail(
+            tuple(init),
+            init_trajectories,
+            tuple(generations),
+            tuple(archive),
+            tuple(history),
+            validation,
+            tuple(heldout),
+        )
+
+    def _generation(
+        self,
+        number: int,
+        archive: Sequence[Item],
+        history: Sequence[Item],
+        count: Callable[[str], int],
+    ) -> PaperGeneration:
+        sizes, before = self._sizes, self._draw.count
+        self._guess.fit(history, {i.candidate.id: self._draw.debt(i.candidate.id) for i in history})
+        parents = paper_parents(archive, history, max(6, sizes.archive_keep))
+        raw = propose(self._caller, parents, self._pools.init, number, sizes)
+        raw = [self._with_lineage(one, archive, history) for one in raw]
+        texts = [item.candidate.text for item in history]
+        admission = admit(raw, texts, self._count, self._settings.window)
+        able = admission.kept
+        said = self._guess.predict([one.text for one in able])
+        screened = prescreen(said, len(able), sizes.prescreen_keep)
+        chosen = [able[i] for i in screened.kept[: sizes.med_fid_keep]]
+        self._draw.stage = f"generation {number}, medium fidelity"
+        medium = self._evaluate(chosen, sizes.med_fid_traj)
+        survivors = [item for item in medium if self._under(item.row)]
+        best = sorted(survivors, key=lambda item: -item.row.rho)[: sizes.topup_keep]
+        self._draw.stage = f"generation {number}, top-up"
+        more = self._evaluate(
+            [item.candidate for item in best], sizes.topup_traj, offset=sizes.med_fid_traj
+        )
+        topped = [
+            Item(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
+            for item, extra in zip(best, more, strict=True)
+        ]
+        everyone = [*history, *(item for item in topped if item.row.certified)]
+        ablations = self._ablations(number, [able[i] for i in screened.rest])
+        return PaperGeneration(
+            number,
+            admission,
+            self._guess.diagnostics,
+            tuple(said or ()),
+            screened,
+            tuple(medium),
+            len(survivors),
+            tuple(topped),
+            tuple(ablations),
+            tuple(self._select(everyone)),
+            self._draw.count - before,
+        )
+
+    def _with_lineage(
+        self, one: Candidate, archive: Sequence[Item], history: Sequence[Item]
+    ) -> Candidate:
+        known = {item.candidate.id: item.lineage for item in history}
+        known |= {seed.id: seed.lineage for seed in self._pools.init}
+        families = [known[parent] for parent in one.parents if parent in known]
+        return replace(one, lineage=paper_lineage(families, one.text, archive))
+
+    def _under(self, row: Row) -> bool:
+        if self._text:
+            return row.valid and row.upper <= UNDER * self._settings.total
+        return row.within(UNDER)
+
+    def _ablations(self, number: int, rest: Sequence[Candidate]) -> list[tuple[str, Item]]:
+        """Even generations: prompts of the first pool again, and the first that nobody kept."""
+        sizes = self._sizes
+        if number % 2:
+            return []
+        self._draw.stage = f"generation {number}, ablations"
+        chance = random.Random(f"nafaudit paper ablation {number}")
+        init = self._pools.init
+        again = chance.sample(init, min(len(init), sizes.ablation_random))
+        renamed = [
+            replace(one, id=f"abl_rand_{number}_{one.id.removeprefix('init_')}", generation=number)
+            for one in again
+        ]
+        # The text sends both kinds down the survivor path; the code only the first.
+        path = "survivor" if self._text else "hardness"
+        first = rest[: sizes.ablation_no_surrogate]
+        found = [(RANDOM, i) for i in self._evaluate(renamed, sizes.ablation_traj, "survivor")]
+        return found + [(NO_SURROGATE, i) for i in self._evaluate(first, sizes.ablation_traj, path)]
+
+    def _select(self, items: Sequence[Item]) -> list[Item]:
+        """The archive: the paper's heuristic, or for the text's sake a k-DPP."""
+        keep, ratios = self._sizes.archive_keep, [item.row.rho for item in items]
+        if not items:
+            return []
+        points = self._points(items)
+        if self._text and len(items) > keep:
+            places = sorted(dpp_archive(ratios, points, keep), key=lambda i: -ratios[i])
+        else:
+            places = paper_archive(ratios, points, keep)
+        return [items[i] for i in places]
+
+    def _points(self, items: Sequence[Item]) -> NDArray[np.float64]:
+        return self._guess.points([item.candidate.text for item in items])
+
+    def _validate(self, archive: Sequence[Item], history: Sequence[Item]) -> Validation:
+        sizes = self._sizes
+        nominal = {"final": sizes.final_traj, "stress": sizes.stress_traj}
+
+        def evaluate(pool: str, items: Sequence[Item]) -> list[Row]:
+            self._draw.stage = f"{pool} pool"
+            found = self._evaluate([item.candidate for item in items], nominal[pool])
+            return [item.row for item in found]
+
+        keep = (sizes.final_keep, sizes.stress_keep)
+        return validate(archive, history, self._points, evaluate, sizes.final_rounds, keep)
+
+    def _evaluate(
+        self, candidates: Sequence[Candidate], n: int, path: str = "hardness", offset: int = 0
+    ) -> list[Item]:
+        """Rows of candidates by one of the two allocation paths."""
+        if not candidates:
+            return []
+        self._catalogue |= {one.id: one for one in candidates}
+        run = survivor_path if path == "survivor" else hardness_path
+        said = self._guess.predict([one.text for one in candidates])
+        rows = run([one.id for one in candidates], n, self._draw, self._rule, said, offset)
+        return [Item(one, row) for one, row in zip(candidates, rows, strict=True)]

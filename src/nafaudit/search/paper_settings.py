@@ -1,0 +1,154 @@
+"""What a user may set for a search of the paper's protocol; the defaults are the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.ledger import as_budget, is_baseline
+from nafaudit.core.settings import Settings
+from nafaudit.search.allocation import Fixes, Rule
+from nafaudit.search.basics import SearchBasics
+from nafaudit.search.measured import DELTA
+
+ATTACK, HELDOUT = "attack_train", "test"
+SECOND = 5 / 3
+"""The second budget over the first: the paper's 5 over its 3."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of the paper's search, by the names of its configuration.
+
+    The last four are ours: trajectories of an ablation, which its configuration does not name,
+    and how many flagged prompts are looked at again, on how many fresh trajectories.
+    """
+
+    init_traj: int = 12
+    med_fid_traj: int = 10
+    topup_traj: int = 16
+    final_traj: int = 20
+    heldout_traj: int = 20
+    stress_traj: int = 30
+    generations: int = 4
+    calls_per_generation: int = 8
+    candidates_per_call: int = 8
+    crossover_calls_per_generation: int = 3
+    crossover_candidates_per_call: int = 4
+    prescreen_keep: int = 48
+    med_fid_keep: int = 24
+    topup_keep: int = 6
+    archive_keep: int = 24
+    ablation_random: int = 0
+    ablation_no_surrogate: int = 4
+    final_keep: int = 6
+    heldout_keep: int = 8
+    stress_keep: int = 4
+    adaptive_eval_min_traj: int = 4
+    surrogate_epochs: int = 80
+    final_rounds: int = 5
+    ablation_traj: int = 8
+    recheck_keep: int = 24
+    recheck_traj: int = 20
+
+    def __post_init__(self) -> None:
+        none = ("generations", "crossover_calls_per_generation", "recheck_keep")
+        for name, value in vars(self).items():
+            # A spread needs two spends; no seed of the paper's follows an offset of 1.
+            least = 2 if name.endswith("_traj") else 1
+            least = 0 if name in none or (name.startswith("ablation_") and least == 1) else least
+            if value < least:
+                raise InputError(f"size {name} must be at least {least}, got {value}.")
+
+    @classmethod
+    def of(cls, given: Mapping[str, int]) -> Sizes:
+        """The paper's sizes with some changed."""
+        known = [one.name for one in fields(cls)]
+        for name in given:
+            if name not in known:
+                raise InputError(
+                    f"unknown size {name!r}{nearest(name, known)} Known: {', '.join(known)}."
+                )
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class PaperSettings(SearchBasics):
+    """Everything `nafaudit search --protocol paper` can be told.
+
+    Attributes:
+        init: How many prompts of which class the search starts from.
+        heldout_class: Class of the held-out pool.
+        size: Sizes other than the paper's, by name.
+        fix: The paper's own recommendations to switch on, names between commas.
+        topup_fraction: Share of a pool that the survivor path tops up.
+        second_k: Second budget for flagged prompts; 5/3 of the first if empty.
+    """
+
+    protocol: str = "paper"
+    k: tuple[float, ...] = (3.0,)
+    delta: float = DELTA
+    init: Mapping[str, int] = field(
+        default_factory=lambda: {ATTACK: 48, "factual": 24, "creative": 24}
+    )
+    heldout_class: str = HELDOUT
+    size: Mapping[str, int] = field(default_factory=dict)
+    fix: str = ""
+    topup_fraction: float = 0.5
+    second_k: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.protocol != "paper":
+            raise InputError(f"these are settings of the protocol paper, got {self.protocol!r}.")
+        _ = self.sizes, self.rule(1)
+        if self.classes or self.cap or self.limit or self.trajectories != Settings.trajectories:
+            raise InputError(
+                "classes, cap, limit and trajectories are not for a search of the paper's "
+                "protocol: --init CLASS=N and --heldout-class choose its prompts, --size its "
+                "trajectories."
+            )
+        if not self.init or min(self.init.values()) < 1:
+            raise InputError("init must be CLASS=N with N at least 1, for example --init test=24.")
+        if is_baseline(self.second) or self.second == self.budget:
+            raise InputError(
+                f"second-k must be a budget above 0 other than k = {self.budget:g}, got "
+                f"{self.second_k}."
+            )
+
+    @classmethod
+    def defaults_of(cls, protocol: str) -> dict[str, Any]:
+        """None beside the fields' own: those of a run are for a fixed workload."""
+        return {}
+
+    @property
+    def sizes(self) -> Sizes:
+        """How many of everything."""
+        return Sizes.of(self.size)
+
+    @property
+    def second(self) -> float:
+        """The second budget of flagged prompts."""
+        return as_budget(SECOND * self.budget if self.second_k is None else self.second_k)
+
+    @property
+    def total(self) -> float:
+        """K = k T."""
+        return self.budget * self.max_new_tokens
+
+    def rule(self, high: float) -> Rule:
+        """The evaluator's constants.
+
+        Args:
+            high: R of the proxy.
+        """
+        return Rule(
+            high=high,
+            delta=self.delta,
+            floor=self.sizes.adaptive_eval_min_traj,
+            fraction=self.topup_fraction,
+            rounding="text" if self.variant == "text" else "code",
+            fixes=Fixes.parse(self.fix),
+        )
