@@ -1,0 +1,287 @@
+"""The paper's search on a pair, in order: pools, loop, and what it defers on fresh draws.
+
+The search itself draws by the paper's seeds. What is flagged or chosen by it is looked at again in
+RUN/confirm, on draws that chose nothing: a flagged prompt at the same budget and at a second one,
+with N = 20 and no rule that stops early; a final prompt beside both models alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from nafaudit.audit.stage1 import mechanism_of
+from nafaudit.core.finding import Finding
+from nafaudit.search.book import Book, Measured, utilisations_of
+from nafaudit.search.bundle import violations_of, write_bundles
+from nafaudit.search.candidate import Parent, references_of
+from nafaudit.search.confirm import Finalist, confirmed, held_out, outcome_of
+from nafaudit.search.embeddings import embedder, sklearn
+from nafaudit.search.evaluate import Ask, Bench, Recorder, Words, load_bench, open_recorder
+from nafaudit.search.explore import SEARCH, Explored, Generation, Pools
+from nafaudit.search.finals import Item
+from nafaudit.search.measured import Draws, Gap, Row, generalisation_gap
+from nafaudit.search.paper_draws import PaperDraws
+from nafaudit.search.paper_findings import Flag, Flagged, findings_of, flagged_of
+from nafaudit.search.paper_guess import Guesser
+from nafaudit.search.paper_loop import PaperLoop, Trail
+from nafaudit.search.paper_pools import PaperPools, check_lengths, paper_pools
+from nafaudit.search.paper_propose import local_caller
+from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.search.run import INF, Found, Tell
+from nafaudit.stats import Bonferroni
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """A flagged prompt on fresh draws, without a rule that stops early.
+
+    Attributes:
+        flag: What flagged it.
+        same: Its row at the same budget.
+        other: Its row at the second budget.
+    """
+
+    flag: Flag
+    same: Row
+    other: Row
+
+
+@dataclass(frozen=True)
+class PaperFound:
+    """A finished search of the paper's.
+
+    Attributes:
+        found: What every search has.
+        trail: What happened.
+        findings: Its defects, by name.
+        flagged: What its proxy flags.
+        rechecks: Of the first of these.
+        gap: Ratio of the final pool minus that of the held-out pool, both ways.
+        debts: Prefix debt of every prompt.
+        embedding: What stands for the paper's Sentence-T5.
+        high: R of the proxy.
+        started: When the run was begun.
+    """
+
+    found: Found
+    trail: Trail
+    findings: tuple[Finding, ...]
+    flagged: Flagged
+    rechecks: tuple[Recheck, ...]
+    gap: Gap
+    debts: Mapping[str, float]
+    embedding: str
+    high: float
+    started: str
+
+    @property
+    def settings(self) -> PaperSettings:
+        """What was asked for."""
+        settings = self.found.settings
+        assert isinstance(settings, PaperSettings)
+        return settings
+
+
+def run_paper_search(settings: PaperSettings, tell: Tell) -> PaperFound:
+    """Runs, or resumes, the paper's search; what is wrong is said before a model loads."""
+    mechanism_of(settings)
+    sklearn("feature_extraction.text")
+    pools = paper_pools(settings)
+    words = Words(settings)
+    check_lengths(pools, words.count, settings.longest)
+    return _PaperSearch(settings, load_bench(settings, words, pools.prompts), pools, tell).run()
+
+
+class _PaperSearch:
+    """What the stages share."""
+
+    def __init__(
+        self, settings: PaperSettings, bench: Bench, pools: PaperPools, tell: Tell
+    ) -> None:
+        self.settings, self.bench, self.pools, self.tell = settings, bench, pools, tell
+        self.catalogue = {one.id: one for one in (*pools.init, *pools.heldout)}
+        self._by_text = {p.text: p.reference for p in pools.prompts if p.reference}
+        size = len(bench.pair.vocabulary)
+        wide = settings.max_new_tokens * math.log(size)
+        self.rule = settings.rule(wide if settings.variant == "text" else settings.total)
+        texts = [one.text for one in pools.init]
+        self.guess = Guesser(
+            bench.words, embedder(texts), size, settings.total, settings.sizes.surrogate_epochs
+        )
+        out = settings.out
+        self.path = Path(out) if out else Path("runs") / f"search-{bench.identity.hash[:10]}"
+
+    def run(self) -> PaperFound:
+        first = Ask(self.pools.init, self.settings.sizes.init_traj, self.settings.k)
+        with ExitStack() as open_runs:
+            recorder = open_runs.enter_context(
+                open_recorder(self.bench, self.path, "search", first, self._references())
+            )
+            draw = PaperDraws(
+                recorder, self.catalogue, self._references, self.settings.budget, self.tell
+            )
+            trail = PaperLoop(
+                self.settings,
+                self.rule,
+                self.pools,
+                draw,
+                self.guess,
+                local_caller(self.settings.operators),
+                self.bench.words.count,
+                self.catalogue,
+            ).run()
+            flagged = flagged_of(trail)
+            finals = trail.items(trail.validation.last.final)
+            flags = flagged.flags[: self.settings.sizes.recheck_keep]
+            fresh = self._fresh(open_runs, finals, flags)
+            return self._found(trail, flagged, flags, draw, recorder, fresh)
+
+    def _references(self) -> dict[str, str]:
+        return references_of(self.catalogue, self._by_text)
+
+    def _fresh(
+        self, open_runs: ExitStack, finals: Sequence[Item], flags: Sequence[Flag]
+    ) -> Recorder | None:
+        """Fresh draws of whoever was chosen or flagged; None if nobody was."""
+        settings, n = self.settings, self.settings.sizes.recheck_traj
+        budgets = (0.0, settings.budget, INF)
+        asks = [
+            Ask(tuple(item.candidate for item in finals), n, budgets),
+            Ask(tuple(one.item.candidate for one in flags), n, (settings.budget, settings.second)),
+        ]
+        asks = [ask for ask in asks if ask.candidates]
+        if not asks:
+            return None
+        place = self.path / "confirm"
+        fresh = open_runs.enter_context(
+            open_recorder(self.bench, place, "confirm", asks[0], self._references(), "sound")
+        )
+        fresh.fill(asks, self._references(), "fresh draws", self.tell)
+        return fresh
+
+    def _found(
+        self,
+        trail: Trail,
+        flagged: Flagged,
+        flags: Sequence[Flag],
+        draw: PaperDraws,
+        recorder: Recorder,
+        fresh: Recorder | None,
+    ) -> PaperFound:
+        settings, k = self.settings, self.settings.budget
+        book = fresh.book if fresh else Book()
+        finalists = tuple(self._finalists(trail, draw, book))
+        last = trail.validation.last
+        gap = generalisation_gap(
+            [row.rho for row in last.final if row.certified],
+            [item.row.rho for item in trail.heldout],
+        )
+        explored = recorder.book.all(k)
+        later = [*book.all(k), *book.all(settings.second)]
+        bad = violations_of(recorder.path, recorder.identity, explored)
+        if fresh:
+            bad += violations_of(fresh.path, fresh.identity, later)
+        groups = [draw.rows(item.candidate.id) for item in trail.heldout]
+        return PaperFound(
+            found=Found(
+                path=self.path,
+                settings=settings,
+                pools=Pools(self.pools.init, self.pools.heldout, 0),
+                explored=(_explored(trail, draw),),
+                finalists=finalists,
+                controls=(),
+                comparisons=(),
+                heldout=held_out(groups, finalists, settings.delta),
+                looked=len(draw.asked),
+                trajectories=len(explored) + len(later),
+                violating=len({one.worst.key.prompt for one in bad}),
+                outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
+                counterexamples=write_bundles(self.path, bad, self.catalogue),
+                batch_free=self.bench.batch_free,
+            ),
+            trail=trail,
+            findings=tuple(findings_of(trail, self.guess.labels, self.rule, settings.sizes)),
+            flagged=flagged,
+            rechecks=tuple(self._recheck(flag, book) for flag in flags),
+            gap=gap,
+            debts={name: draw.debt(name) for name in draw.asked},
+            embedding=self.guess.name,
+            high=self.rule.high,
+            started=str(recorder.started),
+        )
+
+    def _finalists(self, trail: Trail, draw: PaperDraws, book: Book) -> list[Finalist]:
+        """The final pool on fresh draws, best ratio first."""
+        settings, n = self.settings, self.settings.sizes.recheck_traj
+        level = Bonferroni(settings.delta, len(draw.asked))
+        found = []
+        for rank, item in enumerate(trail.items(trail.validation.last.final), start=1):
+            name = item.candidate.id
+            chosen = draw.rows(name)
+            found.append(
+                confirmed(
+                    (SEARCH, settings.seed, rank),
+                    item.candidate,
+                    (_mean(utilisations_of(chosen)), len(chosen)),
+                    book.rows(name, settings.budget, n),
+                    book.rows(name, INF, n),
+                    level,
+                )
+            )
+        return found
+
+    def _recheck(self, flag: Flag, book: Book) -> Recheck:
+        name, n = flag.item.candidate.id, self.settings.sizes.recheck_traj
+        budgets = (self.settings.budget, self.settings.second)
+        same, other = (self._row(name, book.rows(name, k, n), k) for k in budgets)
+        return Recheck(flag, same, other)
+
+    def _row(self, name: str, rows: Sequence[Measured], k: float) -> Row:
+        draws = Draws(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
+        high = self.rule.high if self.settings.variant == "text" else k * self._length
+        return Row(draws, high, self.rule.delta)
+
+    @property
+    def _length(self) -> int:
+        return self.settings.max_new_tokens
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _explored(trail: Trail, draw: PaperDraws) -> Explored:
+    """The counts of every generation; `best` is the archive's largest ratio, not a utilisation."""
+    init = trail.init
+    certified = [item.row.rho for item in init if item.row.certified]
+    n = len(init)
+    rows = [
+        Generation(
+            0, n, n, n, n, 0, len(certified), 0, max(certified, default=math.nan),
+            trail.init_trajectories,
+        )
+    ]  # fmt: skip
+    for one in trail.generations:
+        ratios = [item.row.rho for item in one.archive]
+        rows.append(
+            Generation(
+                one.generation,
+                raw=one.admission.raw,
+                dedup=one.admission.after_dedup,
+                length_ok=one.admission.after_length,
+                screened=len(one.screened.kept),
+                medium=len(one.medium),
+                survivors=one.survivors,
+                topped_up=len(one.promoted),
+                best=max(ratios, default=math.nan),
+                trajectories=one.trajectories,
+            )
+        )
+    ranking = tuple(Parent(item.candidate, item.row.rho) for item in trail.left)
+    return Explored(SEARCH, 0, tuple(rows), ranking, {k: len(v) for k, v in draw.asked.items()})
+
+
