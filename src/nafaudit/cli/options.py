@@ -57,15 +57,27 @@ def names(values: Sequence[str] | None) -> tuple[str, ...] | None:
 
 def caps(values: Sequence[str] | None) -> dict[str, int] | None:
     """Reads --cap neutral=20 --cap val=10 and --cap neutral=20,val=10 alike."""
+    return counts(values, "cap", "CLASS=N, for example --cap neutral=20")
+
+
+def counts(values: Sequence[str] | None, option: str, form: str) -> dict[str, int] | None:
+    """Reads names with whole numbers.
+
+    Args:
+        values: As given.
+        option: Its name, for the error.
+        form: What is allowed, with an example.
+    """
     if not values:
         return None
     found: dict[str, int] = {}
     for part in _parts(values):
         name, _, most = part.rpartition("=")
         if not name or not most.strip().isdecimal():
-            raise InputError(f"cap must be CLASS=N, for example --cap neutral=20, got {part!r}.")
+            raise InputError(f"{option} must be {form}, got {part!r}.")
         if name in found:
-            raise InputError(f"cap of class {name!r} is given twice; give it once.")
+            what = "of class " if option == "cap" else ""
+            raise InputError(f"{option} {what}{name!r} is given twice; give it once.")
         found[name] = int(most)
     return found
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 MODELS, PROMPTS, SEARCH = "What is searched", "Prompts to start from", "The search"
 SURROGATE, CONFIRM, STUDY = "Surrogate", "Confirmation on fresh draws", "Study"
 DECODING, MACHINE, PROPOSER = "Decoding", "Run", "Proposer"
+PAPER = "Protocol"
 
 
 def search(
@@ -304,6 +305,61 @@ def search(
             help="Run directory. Default: runs/search-<design hash>.", rich_help_panel=MACHINE
         ),
     ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=PAPER, help="sound, or paper: the paper's search. Default: sound."
+        ),
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=PAPER,
+            help="Where the paper's text and code differ: code or text. Default: code.",
+        ),
+    ] = None,
+    fix: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=PAPER,
+            metavar="NAME,...",
+            help="The paper's own recommendations: min-n, width, reff. Default: none.",
+        ),
+    ] = None,
+    topup_fraction: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=PAPER,
+            help="Share of a pool that is topped up; its k = 5 table needs 0.75. Default: 0.5.",
+        ),
+    ] = None,
+    second_k: Annotated[
+        float | None,
+        typer.Option(
+            rich_help_panel=PAPER,
+            help="Second budget for flagged prompts. Default: 5/3 of k, as 5 is of 3.",
+        ),
+    ] = None,
+    init: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=PAPER,
+            metavar="CLASS=N,...",
+            help="Prompts that it starts from. Default: attack_train=48,factual=24,creative=24.",
+        ),
+    ] = None,
+    heldout_class: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=PAPER, help="Class of the held-out pool. Default: test."),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option(
+            rich_help_panel=PAPER,
+            metavar="NAME=N,...",
+            help="Other sizes than the paper's, by its names: generations=1,init_traj=4.",
+        ),
+    ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="No progress.", rich_help_panel=MACHINE)
     ] = False,
@@ -319,9 +375,10 @@ def search(
     Example: nafaudit search --k 1,3,5 --generations 1
     """
     given = dict(locals())
-    from nafaudit.cli.search_answers import answer_search, answer_study, described
-    from nafaudit.core.settings import load_settings_of
-    from nafaudit.search.settings import STUDY_SIZES, SearchSettings
+    from nafaudit.cli.search_answers import answer_paper, answer_search, answer_study, described
+    from nafaudit.search.paper_settings import PaperSettings
+    from nafaudit.search.protocols import search_settings
+    from nafaudit.search.settings import STUDY_SIZES
 
     overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
     if study:
@@ -333,15 +390,20 @@ def search(
         "cap": options.caps(cap),
         "operators": options.names(operators),
         "remote_code": options.names(remote_code),
+        "init": options.counts(init, "init", "CLASS=N, for example --init test=24"),
+        "size": options.counts(size, "size", "NAME=N, for example --size generations=1"),
     }
-    settings = load_settings_of(SearchSettings, design, overrides | lists)
+    settings = search_settings(design, overrides | lists)
     progress = ProgressLine(quiet)
 
     def tell(told: Told) -> None:
         progress.line(described(told), told.seconds)
 
     try:
-        text, status = (answer_study if study else answer_search)(settings, tell, as_json)
+        if isinstance(settings, PaperSettings):
+            text, status = answer_paper(settings, tell, as_json)
+        else:
+            text, status = (answer_study if study else answer_search)(settings, tell, as_json)
     except KeyboardInterrupt:
         progress.close()
         typer.echo(

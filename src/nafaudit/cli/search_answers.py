@@ -9,6 +9,7 @@ from collections.abc import Callable
 import typer
 
 from nafaudit.search.evaluate import Told
+from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.settings import SearchSettings
 
 
@@ -59,6 +60,22 @@ def answer_study(
     seconds = time.process_time()
     text = json.dumps(study_json(study), indent=2) if as_json else study_text(study, seconds)
     return text, EXIT[study.found.outcome]
+
+
+def answer_paper(
+    settings: PaperSettings, tell: Callable[[Told], None], as_json: bool
+) -> tuple[str, int]:
+    """The paper's search."""
+    from nafaudit.cli.show_paper_search import paper_text
+    from nafaudit.cli.show_search import EXIT
+    from nafaudit.search.paper_result import paper_json, write_paper_result
+    from nafaudit.search.paper_run import run_paper_search
+
+    done = run_paper_search(settings, tell)
+    _warn(done.found.batch_free)
+    write_paper_result(done)
+    text = json.dumps(paper_json(done), indent=2) if as_json else paper_text(done)
+    return text, EXIT[done.found.outcome]
 
 
 def _warn(batch_free: bool) -> None:

@@ -103,7 +103,7 @@ def _lines(found: Found) -> list[str]:
         )
     return [
         *lines,
-        *_verdict(found),
+        *verdict_lines(found),
         f"search directory: {found.path}\nits page: nafaudit report {found.path}",
     ]
 
@@ -223,7 +223,13 @@ def _spread(found: Found) -> str:
     return "best of each search seed, confirmed:\n  " + "; ".join(parts)
 
 
-def _verdict(found: Found) -> list[str]:
+def verdict_lines(found: Found, more: str = "--fresh") -> list[str]:
+    """The three-valued answer, and what it rests on.
+
+    Args:
+        found: The search.
+        more: Option that gives a finalist more fresh trajectories.
+    """
     name = f"budget k = {found.settings.budget:g}"
     if found.outcome == Kept.VIOLATED:
         lines = [
@@ -234,7 +240,7 @@ def _verdict(found: Found) -> list[str]:
     if found.outcome == Kept.INCONCLUSIVE:
         return [
             f"{name}: INCONCLUSIVE: nothing exceeds its budget, but a finalist needs\n"
-            f"{MIN_TRAJECTORIES} fresh trajectories; raise --fresh"
+            f"{MIN_TRAJECTORIES} fresh trajectories; raise {more}"
         ]
     rate = max(one.rate for one in found.finalists)
     return [

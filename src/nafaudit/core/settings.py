@@ -231,6 +231,12 @@ def _caps(path: Path, value: Any) -> dict[str, int]:
     raise InputError(f"{path}: cap must be a table such as cap.neutral = 20, got {value!r}.")
 
 
+def _sizes(path: Path, value: Any) -> dict[str, int]:
+    if isinstance(value, dict) and all(type(count) is int for count in value.values()):
+        return value
+    raise InputError(f"{path}: init and size are tables of whole numbers, got {value!r}.")
+
+
 def _corpus(path: Path, value: Any) -> dict[str, dict[str, Any]]:
     """The tables of classes, with file names as seen from the design file."""
     if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
@@ -247,5 +253,7 @@ _TABLES: dict[str, Callable[[Path, Any], Any]] = {
     "cap": _caps,
     "operators": _names("operators"),
     "remote_code": _names("remote_code"),
+    "init": _sizes,
+    "size": _sizes,
     "corpus": _corpus,
 }

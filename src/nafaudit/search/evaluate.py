@@ -229,6 +229,11 @@ class Recorder:
         """The run directory."""
         return self._growing.run.path
 
+    @property
+    def started(self) -> str:
+        """When the run was begun."""
+        return str(self._growing.run.sessions[0]["started"])
+
     def fill(
         self,
         asks: Sequence[Ask],

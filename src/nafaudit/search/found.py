@@ -11,6 +11,7 @@ from nafaudit.core.finding import Kept
 from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Named
 from nafaudit.search.copied import Copied
 from nafaudit.search.explore import SEARCH, Explored
+from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.pools import Pools
 from nafaudit.search.settings import SearchSettings
 from nafaudit.search.steer import Steered
@@ -59,7 +60,7 @@ class Found:
     """
 
     path: Path
-    settings: SearchSettings
+    settings: SearchSettings | PaperSettings
     pools: Pools
     explored: tuple[Explored, ...]
     finalists: tuple[Finalist, ...]

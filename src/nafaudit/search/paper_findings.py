@@ -36,7 +36,9 @@ def findings_of(trail: Trail, labels: Sequence[bool], rule: Rule, sizes: Sizes) 
         *(item.row for item in trail.validation.disqualified if item.row.certified),
     ]
     return [
-        defects.surrogate_saturated([said for one in trail.generations for said in one.predictions]),
+        defects.surrogate_saturated(
+            [said for one in trail.generations for said in one.predictions]
+        ),
         defects.one_class_labels(labels),
         *(_at(place, defects.allocation_collapsed(rows, n, rule)) for place, rows, n in pools),
         defects.duplicate_seeds([*searched, *confirmed, *heldout]),

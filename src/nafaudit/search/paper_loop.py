@@ -177,11 +177,7 @@ class PaperLoop:
         )
 
     def _generation(
-        self,
-        number: int,
-        archive: Sequence[Item],
-        history: Sequence[Item],
-        count: Callable[[str], int],
+        self, number: int, archive: Sequence[Item], history: Sequence[Item]
     ) -> PaperGeneration:
         sizes, before = self._sizes, self._draw.count
         self._guess.fit(history, {i.candidate.id: self._draw.debt(i.candidate.id) for i in history})

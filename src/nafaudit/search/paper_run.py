@@ -10,29 +10,36 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from nafaudit.audit.stage1 import mechanism_of
+from nafaudit.audit.prepare import mechanism_of
 from nafaudit.core.finding import Finding
 from nafaudit.search.book import Book, Measured, utilisations_of
 from nafaudit.search.bundle import violations_of, write_bundles
 from nafaudit.search.candidate import Parent, references_of
-from nafaudit.search.confirm import Finalist, confirmed, held_out, outcome_of
+from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
 from nafaudit.search.embeddings import embedder, sklearn
 from nafaudit.search.evaluate import Ask, Bench, Recorder, Words, load_bench, open_recorder
-from nafaudit.search.explore import SEARCH, Explored, Generation, Pools
+from nafaudit.search.explore import SEARCH, Explored, Generation
 from nafaudit.search.finals import Item
+from nafaudit.search.found import Found
+from nafaudit.search.instruct.chat import Chat
+from nafaudit.search.instruct.choose import Proposers, chat_of
 from nafaudit.search.measured import Draws, Gap, Row, generalisation_gap
 from nafaudit.search.paper_draws import PaperDraws
 from nafaudit.search.paper_findings import Flag, Flagged, findings_of, flagged_of
 from nafaudit.search.paper_guess import Guesser
 from nafaudit.search.paper_loop import PaperLoop, Trail
 from nafaudit.search.paper_pools import PaperPools, check_lengths, paper_pools
-from nafaudit.search.paper_propose import local_caller
+from nafaudit.search.paper_propose import Caller, local_caller
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.run import INF, Found, Tell
+from nafaudit.search.pools import Pools
+from nafaudit.search.run import INF, Tell
 from nafaudit.stats import Bonferroni
+
+ABOVE = 0.5
+"""A final prompt is named if its mean utilisation is shown to be above this."""
 
 
 @dataclass(frozen=True)
@@ -93,14 +100,21 @@ def run_paper_search(settings: PaperSettings, tell: Tell) -> PaperFound:
     pools = paper_pools(settings)
     words = Words(settings)
     check_lengths(pools, words.count, settings.longest)
-    return _PaperSearch(settings, load_bench(settings, words, pools.prompts), pools, tell).run()
+    chat = chat_of(settings)
+    bench = load_bench(settings, words, pools.prompts)
+    return _PaperSearch(settings, bench, pools, chat, tell).run()
 
 
 class _PaperSearch:
     """What the stages share."""
 
     def __init__(
-        self, settings: PaperSettings, bench: Bench, pools: PaperPools, tell: Tell
+        self,
+        settings: PaperSettings,
+        bench: Bench,
+        pools: PaperPools,
+        chat: Chat | None,
+        tell: Tell,
     ) -> None:
         self.settings, self.bench, self.pools, self.tell = settings, bench, pools, tell
         self.catalogue = {one.id: one for one in (*pools.init, *pools.heldout)}
@@ -114,6 +128,7 @@ class _PaperSearch:
         )
         out = settings.out
         self.path = Path(out) if out else Path("runs") / f"search-{bench.identity.hash[:10]}"
+        self._chat = chat
 
     def run(self) -> PaperFound:
         first = Ask(self.pools.init, self.settings.sizes.init_traj, self.settings.k)
@@ -121,6 +136,7 @@ class _PaperSearch:
             recorder = open_runs.enter_context(
                 open_recorder(self.bench, self.path, "search", first, self._references())
             )
+            proposers = Proposers(self.settings, self._chat, self.path, lambda *call: None)
             draw = PaperDraws(
                 recorder, self.catalogue, self._references, self.settings.budget, self.tell
             )
@@ -130,7 +146,7 @@ class _PaperSearch:
                 self.pools,
                 draw,
                 self.guess,
-                local_caller(self.settings.operators),
+                self._caller(proposers),
                 self.bench.words.count,
                 self.catalogue,
             ).run()
@@ -138,7 +154,14 @@ class _PaperSearch:
             finals = trail.items(trail.validation.last.final)
             flags = flagged.flags[: self.settings.sizes.recheck_keep]
             fresh = self._fresh(open_runs, finals, flags)
-            return self._found(trail, flagged, flags, draw, recorder, fresh)
+            found = self._found(trail, flagged, flags, draw, recorder, fresh)
+            return replace(found, found=replace(found.found, proposer=proposers.to_json()))
+
+    def _caller(self, proposers: Proposers) -> Caller:
+        """A model answers every call of a generation as a proposer of its own seed."""
+        if self._chat is None:
+            return local_caller(self.settings.operators)
+        return lambda call, cross: proposers.of(call)
 
     def _references(self) -> dict[str, str]:
         return references_of(self.catalogue, self._by_text)
@@ -196,12 +219,18 @@ class _PaperSearch:
                 controls=(),
                 comparisons=(),
                 heldout=held_out(groups, finalists, settings.delta),
+                others=(),
+                named=name_above(finalists, ABOVE, settings.delta, len(draw.asked)),
+                overlaps=None,
+                embedding=self.guess.name,
                 looked=len(draw.asked),
                 trajectories=len(explored) + len(later),
+                taught=0,
                 violating=len({one.worst.key.prompt for one in bad}),
                 outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
                 counterexamples=write_bundles(self.path, bad, self.catalogue),
                 batch_free=self.bench.batch_free,
+                proposer={},
             ),
             trail=trail,
             findings=tuple(findings_of(trail, self.guess.labels, self.rule, settings.sizes)),
@@ -211,7 +240,7 @@ class _PaperSearch:
             debts={name: draw.debt(name) for name in draw.asked},
             embedding=self.guess.name,
             high=self.rule.high,
-            started=str(recorder.started),
+            started=recorder.started,
         )
 
     def _finalists(self, trail: Trail, draw: PaperDraws, book: Book) -> list[Finalist]:
@@ -230,6 +259,7 @@ class _PaperSearch:
                     book.rows(name, settings.budget, n),
                     book.rows(name, INF, n),
                     level,
+                    ABOVE,
                 )
             )
         return found
@@ -283,5 +313,3 @@ def _explored(trail: Trail, draw: PaperDraws) -> Explored:
         )
     ranking = tuple(Parent(item.candidate, item.row.rho) for item in trail.left)
     return Explored(SEARCH, 0, tuple(rows), ranking, {k: len(v) for k, v in draw.asked.items()})
-
-

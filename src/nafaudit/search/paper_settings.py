@@ -124,6 +124,21 @@ class PaperSettings(SearchBasics):
         return {}
 
     @property
+    def archive(self) -> str:
+        """Whose rule keeps prompts."""
+        return "paper"
+
+    @property
+    def surrogate(self) -> str:
+        """Whose guesses steer."""
+        return "paper"
+
+    @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """One: no seed varies the paper's search."""
+        return (self.seed,)
+
+    @property
     def sizes(self) -> Sizes:
         """How many of everything."""
         return Sizes.of(self.size)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from nafaudit.search.book import Book, UnrecordedError, utilisations_of
 from nafaudit.search.bundle import violations_of, write_bundles
