@@ -1,0 +1,320 @@
+"""The paper's search on a tiny pair: its files, its defects, its seeds, and SIGKILL on the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nafaudit.core.seeds import trajectory_seeds
+from nafaudit.lab.tiny import SENTENCES
+from nafaudit.search.paper_draws import number_of
+from nafaudit.search.paper_result import paper_json, write_paper_result
+from nafaudit.search.paper_run import run_paper_search
+from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.store import files
+from nafaudit.store import run as store_run
+from nafaudit.store.run import Run
+from tests.commands import call
+
+pytestmark = pytest.mark.xdist_group("paper-run")
+
+Paths = Callable[[str], tuple[Path, Path]]
+SIZES = {
+    "init_traj": 2, "med_fid_traj": 6, "topup_traj": 6, "final_traj": 6, "heldout_traj": 6,
+    "stress_traj": 6, "generations": 2, "calls_per_generation": 2, "candidates_per_call": 3,
+    "crossover_calls_per_generation": 1, "crossover_candidates_per_call": 2, "prescreen_keep": 6,
+    "med_fid_keep": 4, "topup_keep": 2, "archive_keep": 8, "ablation_no_surrogate": 1,
+    "ablation_random": 1, "final_keep": 2, "heldout_keep": 3, "stress_keep": 2,
+    "surrogate_epochs": 1, "recheck_keep": 2, "recheck_traj": 20,
+}  # fmt: skip
+FILES = {
+    "init_eval.jsonl", "archive_after_init.json", "generation_log.json", "archive_current.json",
+    "archive_history.json", "final_validation.jsonl", "final_validation_pass.jsonl",
+    "heldout_validation.jsonl", "stress_validation.jsonl", "stress_validation_pass.jsonl",
+    "final_report.json", "gen_01_medfid.jsonl", "gen_01_topup.jsonl", "gen_01_topup_invalid.jsonl",
+    "gen_02_medfid.jsonl", "gen_02_topup.jsonl", "gen_02_topup_invalid.jsonl",
+    "gen_02_ablations.jsonl",
+}  # fmt: skip
+OVERSPENDS = """
+from nafaudit.mechanisms.anchored import Anchored
+
+class Over:
+    def serve(self, prefixes, safe, risky, allowance):
+        return Anchored().serve(prefixes, safe, risky, 2 * allowance)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("paper-search")
+    chance, words = random.Random(1), " ".join(SENTENCES).split()
+    lines = [
+        {
+            "id": f"p{i}",
+            "text": f"{chance.choice(SENTENCES)} {' '.join(chance.sample(words, 8))}.",
+            "class": "held" if i < 4 else "a",
+        }
+        for i in range(36)
+    ]
+    (directory / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (directory / "over.py").write_text(OVERSPENDS)
+    return directory
+
+
+Make = Callable[..., PaperSettings]
+
+
+@pytest.fixture(scope="module")
+def settings(place: Path, tiny_pair_paths: Paths) -> Make:
+    safe, risky = tiny_pair_paths("llama")
+
+    def make(out: str, size: dict[str, int] | None = None, **more: Any) -> PaperSettings:
+        given: dict[str, Any] = {
+            "safe": str(safe), "risky": str(risky), "prompts": str(place / "p.jsonl"),
+            "k": (60.0,), "max_new_tokens": 6, "init": {"a": 30}, "heldout_class": "held",
+        }  # fmt: skip
+        return PaperSettings(
+            **given | {"out": str(place / out), "size": SIZES | (size or {})} | more
+        )
+
+    return make
+
+
+def searched(settings: PaperSettings) -> dict[str, Any]:
+    found = run_paper_search(settings, lambda told: None)
+    write_paper_result(found)
+    return paper_json(found)
+
+
+@pytest.fixture(scope="module")
+def whole(settings: Make) -> dict[str, Any]:
+    """A search that nobody disturbed."""
+    return searched(settings("whole"))
+
+
+def rows(place: Path, out: str, name: str) -> list[dict[str, Any]]:
+    lines = (place / out / "paper" / name).read_text().splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_the_loop_has_its_stages_and_its_files(place: Path, whole: dict[str, Any]) -> None:
+    assert {path.name for path in (place / "whole" / "paper").iterdir()} == FILES
+    assert whole["outcome"] == "WITHIN"
+    log = whole["paper"]["generation_log"]
+    assert [one["raw_candidates"] for one in log] == [8, 8]
+    assert all(one["surrogate"]["ready"] for one in log)
+    assert all(one["surrogate"]["feature_dim"] == 518 for one in log)
+    assert [row["generation"] for row in whole["generations"]] == [0, 1, 2]
+    init = rows(place, "whole", "init_eval.jsonl")
+    assert len(init) == 30 and all(row["N"] == 2 for row in init)
+    archived = json.loads((place / "whole" / "paper" / "archive_after_init.json").read_text())
+    certified = [row["candidate_id"] for row in init if row["certified"]]
+    assert [row["candidate_id"] for row in archived] == certified
+    assert {row["ablation"] for row in rows(place, "whole", "gen_02_ablations.jsonl")} == {
+        "random",
+        "no_surrogate",
+    }
+    assert len(rows(place, "whole", "heldout_validation.jsonl")) == 3
+    # One training class; every archived prompt is within its budget.
+    assert {f["check"] for f in whole["paper"]["findings"] if f["verdict"] == "SUSPECT"} >= {
+        "one-class-labels",
+        "duplicate-seeds",
+    }
+
+
+def test_every_evaluation_is_of_recorded_trajectories(place: Path, whole: dict[str, Any]) -> None:
+    """Spends in the paper's files are the records of its seeds; a seed named twice counts twice."""
+    spends = {
+        (t.key.prompt, t.key.trajectory): t.spend for t in Run(place / "whole").trajectories()
+    }
+    doubled = 0
+    for name in FILES:
+        if not name.endswith(".jsonl"):
+            continue
+        for row in rows(place, "whole", name):
+            seeds, prompt = row["nafaudit"]["seeds"], row["candidate_id"]
+            assert row["spends"] == [spends[prompt, number_of(prompt, seed)] for seed in seeds]
+            doubled += len(seeds) - len(set(seeds))
+    assert doubled > 0
+    assert Run(place / "whole").asked == len(spends)
+
+
+def test_its_directories_are_ordinary_runs(place: Path, whole: dict[str, Any]) -> None:
+    for part in (place / "whole", place / "whole" / "confirm"):
+        done = call("check", part, cwd=place)
+        assert done.returncode == 0 and "incomplete" not in done.stdout, done.stdout
+    done = call("verify", "whole", "--sample", 6, "--sampler", 0, "--quiet", cwd=place)
+    assert done.returncode == 0, done.stdout
+    identity = Run(place / "whole" / "confirm").design["identity"]
+    assert (identity["protocol"], identity["purpose"]) == ("sound", "confirm")
+
+
+def fork_and_kill(settings: PaperSettings, moment: int) -> int:
+    """Searches in a child that is killed at a write of its work; returns its wait status."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    passed = 0
+
+    def reach(real: Callable[..., Any]) -> Callable[..., Any]:
+        def hooked(*args: Any, **kwargs: Any) -> Any:
+            nonlocal passed
+            passed += 1
+            if passed == moment:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(*args, **kwargs)
+
+        return hooked
+
+    try:
+        for name in ("append_line", "write_whole"):
+            mock.patch.object(store_run, name, reach(getattr(files, name))).start()
+        run_paper_search(settings, lambda told: None)
+    finally:
+        os._exit(0)
+
+
+def as_written(place: Path, out: str) -> dict[str, str]:
+    """All of a search's answers, without its directory and the time at which it began."""
+    found = {path.name: path.read_text() for path in (place / out / "paper").iterdir()}
+    found["search.json"] = (place / out / "search.json").read_text()
+    started = Run(place / out).sessions[0]["started"]
+    return {
+        name: text.replace(str(place / out), "RUN").replace(started, "THEN")
+        for name, text in found.items()
+    }
+
+
+# In the first pool, at a medium fidelity, at a top-up, among the fresh draws.
+@pytest.mark.parametrize(
+    "moment", [31, *(pytest.param(m, marks=pytest.mark.full) for m in (5, 11, 17, 23, 40, 52))]
+)
+def test_a_killed_search_ends_where_an_undisturbed_one_ends(
+    moment: int, place: Path, settings: Make, whole: dict[str, Any]
+) -> None:
+    out = f"killed{moment}"
+    status = fork_and_kill(settings(out), moment)
+    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    searched(settings(out))
+    assert as_written(place, out) == as_written(place, "whole")
+    designs = [Run(place / name).design for name in ("whole", out)]
+    assert designs[0] == designs[1]
+
+
+def test_flagged_prompts_are_looked_at_again_and_decide_nothing(
+    place: Path, settings: Make
+) -> None:
+    few = {"generations": 0, "final_rounds": 1}
+    found = searched(settings("small-k", size=few, init={"a": 6}, k=(4.0,), second_k=6.0))
+    paper = found["paper"]
+    bad = sum(pool["flagged"] for pool in paper["flagged"].values())
+    assert bad > 2 and len(paper["rechecked"]) == 2
+    assert paper["not_rechecked"] > 0
+    for one in paper["rechecked"]:
+        assert one["same_k"]["N"] == one["second_k"]["N"] == 20
+        assert one["same_k"]["overspent"] == one["second_k"]["overspent"] == 0
+    fresh = Run(place / "small-k" / "confirm")
+    budgets = {t.key.k for t in fresh.trajectories()}
+    assert {4.0, 6.0} <= budgets
+    # A proxy above its budget is no violation, whatever the protocol calls it.
+    assert found["outcome"] != "VIOLATED" and found["violating_prompts"] == 0
+
+
+def test_a_trajectory_above_its_budget_is_a_violation(
+    place: Path, settings: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place)
+    few = {"generations": 0, "recheck_keep": 1}
+    found = searched(settings("bad", size=few, init={"a": 4}, mechanism="over.py:Over", k=(2.0,)))
+    assert found["outcome"] == "VIOLATED" and found["violating_prompts"] > 0
+    bundle = Path(found["counterexamples"][0])
+    assert call("check", bundle, cwd=place).returncode == 1
+    assert "incomplete" not in call("check", bundle, cwd=place).stdout
+
+
+def test_the_fix_and_the_texts_reading_change_what_they_say(place: Path, settings: Make) -> None:
+    few = {"generations": 0, "recheck_keep": 0, "init_traj": 4}
+    plain = searched(settings("plain", size=few, init={"a": 6}, k=(4.0,)))
+    fixed = searched(settings("fixed", size=few, init={"a": 6}, k=(4.0,), fix="min-n,width,reff"))
+    floors = [
+        {row["candidate_id"]: row["N"] for row in rows(place, out, "init_eval.jsonl")}
+        for out in ("plain", "fixed")
+    ]
+    doubtful = {
+        row["candidate_id"]
+        for row in rows(place, "plain", "init_eval.jsonl")
+        if row["candidate_valid"] and row["rho"] > 0.9
+    }
+    assert doubtful and set(floors[0].values()) == {4}
+    assert {name for name, n in floors[1].items() if n == 20} == doubtful
+    assert plain["paper"]["R"] == 24.0 == fixed["paper"]["R"]
+    text = settings("text", size=few, variant="text").rule(1.0)
+    assert text.rounding == "text"
+
+
+def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    done = call(
+        "search", "--protocol", "paper", "--safe", safe, "--risky", risky,
+        "--prompts", place / "p.jsonl", "--k", 60, "--max-new-tokens", 6, "--init", "a=30",
+        "--heldout-class", "held", "--size", ",".join(f"{n}={v}" for n, v in SIZES.items()),
+        "--out", place / "whole", "--quiet", cwd=place,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    for word in ("best rho", "held-out", "one-class-labels", "generalisation gap", "WITHIN"):
+        assert word in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--pool", "3"), "--size"),
+        (("--fix", "min"), "min-n"),
+        (("--size", "generation=1"), "generations"),
+        (("--size", "init_traj=1"), "at least 2"),
+        (("--init", "attack_trian=3"), "--init"),
+        (("--heldout-class", "tset"), "--heldout-class"),
+        (("--seed", "3"), "seed"),
+        (("--second-k", "3"), "second-k"),
+        (("--topup-fraction", "2"), "fraction"),
+        (("--limit", "3"), "--init"),
+        (("--pair", "tiny"), "--init"),
+    ],
+)
+def test_bad_input_is_said_before_a_model_loads(
+    options: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    with mock.patch("nafaudit.search.evaluate.load_pair", side_effect=AssertionError):
+        done = call("search", "--protocol", "paper", *options, cwd=tmp_path)
+    assert done.returncode == 2 and says in done.stderr, done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_option_of_the_paper_alone_is_refused(tmp_path: Path) -> None:
+    done = call("search", "--fix", "min-n", cwd=tmp_path)
+    assert done.returncode == 2 and "--protocol paper" in done.stderr
+
+
+@given(st.text(min_size=1, max_size=8), st.integers(0, 400), st.sampled_from([0, 2, 4, 10, 14]))
+def test_a_seed_has_one_trajectory(prompt: str, index: int, offset: int) -> None:
+    seed = trajectory_seeds(prompt, index + 1)[index] + offset
+    number = number_of(prompt, seed)
+    assert trajectory_seeds(prompt, number + 1)[number] == seed
+
+
+def test_no_trajectory_has_the_seed_after_the_first() -> None:
+    first = trajectory_seeds("p", 1)[0]
+    for above in (-1, 1):
+        with pytest.raises(ValueError, match="no trajectory"):
+            number_of("p", first + above)
