@@ -90,8 +90,9 @@ class BareRay(TyperCommand):
         words = list(args)
         for place, word in enumerate(args):
             after = args[place + 1] if place + 1 < len(args) else "-"
-            is_design = after.endswith(".toml") or Path(after).is_file()
-            if word == "--ray" and (after.startswith("-") or is_design):
+            if word == "--ray" and (
+                after.startswith("-") or after.endswith(".toml") or Path(after).is_file()
+            ):
                 words[place] = "--ray=local"
         return super().parse_args(ctx, words)
 
