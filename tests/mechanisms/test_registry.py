@@ -15,10 +15,10 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Banking
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import CARDS
+from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.registry import BUILDERS, mechanism
-from nafaudit.mechanisms.sequences import RULES
 
 SAFE = log_law(torch.tensor([[0.0, 1.0, 2.0]]))
 RISKY = log_law(torch.tensor([[2.0, 1.0, 0.0]]))

@@ -84,7 +84,8 @@ def read(settings: Settings) -> Asked:
     width = _width(workload, tokenized, settings.max_new_tokens, context)
     stops = stop_ids_of(settings, tokenizer)
     limit = limit_of(settings)
-    given = material_of(tokenizer, tokenized)
+    own = settings.pair if settings.safe is None else None
+    given = material_of(tokenizer, tokenized, own)
     order = Order(
         settings,
         (safe, risky),

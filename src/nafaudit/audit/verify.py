@@ -26,6 +26,7 @@ from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import ALPHA, Scores
 from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core import trust as trusts
+from nafaudit.core.currency import currency_of
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, differences
 from nafaudit.core.draws import sound_stream, uniforms, words
@@ -104,7 +105,8 @@ def verify_run(
     require_unaltered(run)
     promise = _promise(run, options)
     pair = _load(run, promise, options)
-    ready = promise.mechanism.of(material_of(pair.tokenizer, run.prompts()))
+    own = next((s["pair"] for s in run.sessions if s.get("pair")), None)
+    ready = promise.mechanism.of(material_of(pair.tokenizer, run.prompts(), own))
     promise = replace(promise, mechanism=ready)
     start = time.monotonic()
     keys = _choose(run, options.sample)
@@ -310,7 +312,11 @@ class _Verifier:
         if self._comparison is None:
             stops = self.pair.vocabulary.stops
             self._comparison = Comparison(
-                self._levels(written, claimed), stops, self.promise.limit, self.promise.own
+                self._levels(written, claimed),
+                stops,
+                self.promise.limit,
+                self.promise.own,
+                currency_of(self.promise.mechanism.currency).promised,
             )
         reader = Reader(self.pair, self.promise.decoding)
         for second in replay_written(reader, self.promise.mechanism, written, self._look):

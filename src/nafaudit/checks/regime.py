@@ -37,6 +37,11 @@ class Regime:
         theta = trajectory.steps.theta
         forced, free = theta <= self.edge, theta >= 1 - self.edge
         missing = np.isnan(theta)
+        if self.edge == 0:
+            # A rule without a weight acted where it served what neither model did.
+            steps = trajectory.steps
+            other = (steps.served != steps.safe) & (steps.served != steps.risky)
+            missing &= ~(other & ~np.isnan(steps.served))
         active = int((~(forced | free | missing)).sum())
         self.forced += int(forced.sum())
         self.free += int(free.sum())

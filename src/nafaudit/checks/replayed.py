@@ -171,12 +171,14 @@ class Comparison:
         stops: Ids that end a row.
         limit: Length limit T; 0 if not known.
         own: True for records of our own engine, which leave nothing out.
+        promised: False if the mechanism promises no budget.
     """
 
     levels: Levels
     stops: frozenset[int]
     limit: int = 0
     own: bool = True
+    promised: bool = True
     seen: dict[str, _Largest] = field(
         default_factory=lambda: {name: _Largest() for name in QUANTITIES}
     )
@@ -258,6 +260,9 @@ class Comparison:
 
     def _budget_finding(self) -> Finding:
         n = self.trajectories
+        if not self.promised:
+            text = "no budget is promised, so none can be kept"
+            return Finding("replay: budget", Answer.UNKNOWN, math.nan, text)
         if self.overspent:
             text = (
                 f"{self.overspent} of {n} trajectories truly spend more than they were granted, "

@@ -26,7 +26,7 @@ from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.worth import WorthCheck
-from nafaudit.core.currency import KL, currency_of
+from nafaudit.core.currency import recorded_currency
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.core.ledger import is_baseline, ledger_of
@@ -213,7 +213,7 @@ def facts_of(run: Run) -> Facts:
         claimed=boxed and read_truth(run).keys() != run.keys(),
         verified=_verified(run) if boxed else None,
         level=run.delta,
-        currency=currency_of(identity.get("currency", KL)),
+        currency=recorded_currency(identity),
     )
 
 

@@ -7,11 +7,16 @@ mechanism.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 KL = "kl"
 REALISED = "realised"
 NONE = "none"
+WHOLE = "whole"
+# What a design need not say: it follows from the ledger.
+UNSAID = (KL, WHOLE)
 
 
 @dataclass(frozen=True)
@@ -44,13 +49,21 @@ def renyi_spec(alpha: float) -> str:
     return f"renyi:{alpha:g}"
 
 
+def recorded_currency(identity: Mapping[str, Any]) -> Currency:
+    """The currency of a design's records."""
+    whole = str(identity["ledger"]).startswith("whole:")
+    return currency_of(identity.get("currency", WHOLE if whole else KL))
+
+
 def currency_of(spec: str) -> Currency:
-    """Reads what a design records; nothing recorded is KL, an unknown word somebody's own."""
-    if spec in ("", KL):
+    """Reads a specification; an unknown word is somebody's own."""
+    if spec == KL:
         return Currency(KL, "KL of the step's law from the safe law", order=1.0)
     if spec == REALISED:
         words = "log p_served - log p_safe of the token that was drawn"
         return Currency(spec, words, order=math.inf, signed=True)
+    if spec == WHOLE:
+        return Currency(spec, "the most that choosing can add to a log-ratio", order=math.inf)
     if spec == NONE:
         return Currency(spec, "KL, to inform: no budget is promised", promised=False)
     name, _, order = spec.partition(":")

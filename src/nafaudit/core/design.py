@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from nafaudit.core import draws
-from nafaudit.core.currency import KL
+from nafaudit.core.currency import KL, UNSAID
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget
 
@@ -156,8 +156,8 @@ class Identity:
         for name in ("promise", "chat"):
             if not data[name]:
                 del data[name]  # so that runs without one keep their hash
-        if self.currency == KL:
-            del data["currency"]  # the same for runs that charge KL
+        if self.currency in UNSAID:
+            del data["currency"]  # the same for runs that charge KL, or whole outputs
         return data
 
     @property

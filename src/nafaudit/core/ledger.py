@@ -48,11 +48,19 @@ class Payment:
         charge: The mechanism's own charge for the law it served.
         ratio: Realised log p_served(y) - log p_safe(y) of the token that was drawn.
         token: The token that was drawn.
+        gap: log p_risky(y) - log p_safe(y) of it, as the record keeps them (float32), so that a
+            ledger that adds them up can be replayed to the last bit.
     """
 
     charge: float
     ratio: float
     token: int
+    gap: float = math.nan
+
+
+def recorded_gap(risky: float, safe: float) -> float:
+    """Log p_risky - log p_safe of a token, of the numbers that the record will keep."""
+    return float(np.float32(risky)) - float(np.float32(safe))
 
 
 class Account(Protocol):
@@ -161,6 +169,43 @@ class Whole:
         return np.full(tokens.size, k * self.length - debt)
 
 
+# A token that one model forbids leaves the paths this far apart, not infinitely.
+_FARTHEST = 1e6
+
+
+@dataclass
+class _PathsAccount:
+    lead: float = 0.0
+
+    def allowance(self) -> float:
+        return min(max(self.lead, -_FARTHEST), _FARTHEST)
+
+    def pay(self, payment: Payment) -> None:
+        self.lead = self.allowance() - payment.gap
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Keeps no budget, but how much likelier the safe model finds the text than the risky one.
+
+    What it hands a rule in the place of an allowance is log p_s(y_<t) - log p_r(y_<t), the state
+    that CP-Fuse balances. k is only what its cost is compared with.
+    """
+
+    @property
+    def spec(self) -> str:
+        """Name and options."""
+        return "paths"
+
+    def open(self, k: float, debt: float) -> Account:
+        """Opens an account of two equally likely texts."""
+        return _PathsAccount()
+
+    def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
+        """(t+1) k, for comparison."""
+        return np.asarray(np.arange(1, tokens.size + 1) * k - debt)
+
+
 @dataclass
 class _BucketAccount:
     bucket: Bucket
@@ -235,7 +280,7 @@ def characters(piece: bytes | None) -> int:
     return sum(byte & 0xC0 != 0x80 for byte in piece or b"")
 
 
-LEDGERS: dict[str, Ledger] = {"banking": Banking()}
+LEDGERS: dict[str, Ledger] = {"banking": Banking(), "paths": Paths()}
 
 
 def ledger_of(spec: str, pieces: Sequence[bytes | None] = ()) -> Ledger | None:
@@ -275,7 +320,8 @@ def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.fl
     account = ledger.open(k, debt)
     allowances = np.empty(charge.size)
     ratio = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
-    paid = zip(charge.tolist(), ratio.tolist(), steps.token.tolist(), strict=True)
+    gap = steps.risky.astype(np.float64) - steps.safe.astype(np.float64)
+    paid = zip(charge.tolist(), ratio.tolist(), steps.token.tolist(), gap.tolist(), strict=True)
     for step, payment in enumerate(paid):
         allowances[step] = account.allowance()
         account.pay(Payment(*payment))

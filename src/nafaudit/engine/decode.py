@@ -21,7 +21,7 @@ from nafaudit.core.debt import prefix_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream, gumbel
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Account, Banking, Payment, is_baseline
+from nafaudit.core.ledger import Account, Banking, Payment, is_baseline, recorded_gap
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
 from nafaudit.engine.rows import Prefilled, RowModel
 from nafaudit.mechanisms.anchored import Anchored
@@ -99,7 +99,8 @@ class _Row:
         """Takes in one step: the record, the prefix and the account."""
         self.records.append(record)
         self.prefix.append(record.token)
-        self.account.pay(Payment(record.charge, record.served - record.safe, record.token))
+        gap = recorded_gap(record.risky, record.safe)
+        self.account.pay(Payment(record.charge, record.served - record.safe, record.token, gap))
 
     def trajectory(self, stopped: bool) -> Trajectory:
         columns = zip(_Step._fields, zip(*self.records, strict=True), strict=True)

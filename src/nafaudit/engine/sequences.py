@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import is_baseline
+from nafaudit.core.ledger import replay as allowances
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest
 from nafaudit.engine.world import PairWorld
@@ -20,8 +22,9 @@ from nafaudit.models.pair import Pair
 class SequenceDecoder:
     """A pair and a sequence-level mechanism, ready to decode.
 
-    The whole charge is booked at the first step, when the drafts are drawn; the steps after it
-    choose nothing. No law is served at a step, so its log-probability is not a number.
+    The charge of a choice is booked at the first step of what is chosen, when the drafts are drawn;
+    the steps after it choose nothing. No law is served at a step, so its log-probability is not a
+    number.
     """
 
     def __init__(
@@ -44,7 +47,7 @@ class SequenceDecoder:
             yield from self._baselines.decode([replace(request, rows=alone)])
             for row in (row for row in request.rows if not is_baseline(row.k)):
                 name = self.mechanism.name
-                draft, cost = write(
+                draft, charge = write(
                     self._world,
                     self.mechanism.sequence,
                     name,
@@ -53,15 +56,13 @@ class SequenceDecoder:
                     row.stream,
                 )
                 key = Key(request.prompt, name, row.k, row.trajectory)
-                yield self._record(key, draft, cost)
+                yield self._record(key, draft, charge)
 
-    def _record(self, key: Key, draft: Draft, cost: float) -> Trajectory:
-        later = np.zeros(len(draft.tokens) - 1)
-        budget = key.k * self._world.decoding.max_new_tokens
+    def _record(self, key: Key, draft: Draft, charge: NDArray[np.float64]) -> Trajectory:
         columns = {
             "token": np.array(draft.tokens),
-            "allowance": np.concatenate([[budget], later + budget - cost]),
-            "charge": np.concatenate([[cost], later]),
+            "allowance": np.zeros(len(draft.tokens)),
+            "charge": charge,
             "theta": np.full(len(draft.tokens), np.nan),
             "served": np.full(len(draft.tokens), np.nan),
             "safe": draft.safe,
@@ -69,4 +70,5 @@ class SequenceDecoder:
         }
         steps = Steps(**{name: x.astype(STEP_TYPES[name]) for name, x in columns.items()})
         stopped = draft.tokens[-1] in self._world.stops
-        return Trajectory(key, 0.0, stopped, steps)
+        allowance = allowances(self.mechanism.ledger, key.k, 0.0, steps)
+        return Trajectory(key, 0.0, stopped, replace(steps, allowance=allowance))

@@ -21,6 +21,7 @@ class Option:
         default: What holds if it is not given; None if it must be.
         text: What it decides.
         least: Smallest number allowed.
+        most: Largest number allowed.
         words: Words allowed.
     """
 
@@ -29,6 +30,7 @@ class Option:
     default: float | int | str | None
     text: str
     least: float = 0.0
+    most: float = math.inf
     words: tuple[str, ...] = ()
 
     @property
@@ -39,6 +41,8 @@ class Option:
         if self.kind == "file":
             return "a file"
         what = "a whole number" if self.kind == "count" else "a number"
+        if self.most < math.inf:
+            return f"{what} from {self.least:g} to {self.most:g}"
         return f"{what} of at least {self.least:g}"
 
 
@@ -92,6 +96,7 @@ _LEDGER = (
     Option("refill", "word", "token", "what earns k nats", words=("token", "character")),
 )
 _BUDGET = "max(0, K - debt), K = kT + bank"
+_NONE = Guarantee("none", "none", False, "none")
 
 CARDS = (
     Card(
@@ -112,7 +117,7 @@ CARDS = (
     ),
     Card(
         name="renyi",
-        formula="p_theta as above, largest theta with D_alpha(p_theta||p_safe) = "
+        formula="p_theta of anchored, largest theta with D_alpha(p_theta||p_safe) = "
         "[psi(alpha theta) - alpha psi(theta)]/(alpha-1) <= allowance, psi(u) = "
         "log sum p_safe^(1-u) p_risky^u; alpha = 1 is anchored, alpha = inf the largest log-ratio",
         currency="Rényi divergence of order alpha of the step",
@@ -123,7 +128,7 @@ CARDS = (
             "D_alpha(law of the output || safe model's) <= max(0, kT - debt), so p(E) <= "
             "(e^K p_safe(E))^((alpha-1)/alpha) for every event E",
         ),
-        reference="van Erven and Harremoes (2014); Feldman and Zrnic (2021) for composition",
+        reference="van Erven and Harremoës (2014); Feldman and Zrnic (2021) for composition",
         options=(
             Option("alpha", "number", None, "order: 1, or from 1.01 to inf", least=1.0),
             *_LEDGER,
@@ -131,7 +136,7 @@ CARDS = (
     ),
     Card(
         name="pathwise",
-        formula="p_theta as above, largest theta with theta max(l) - psi(theta) <= allowance, "
+        formula="p_theta of anchored, largest theta with theta max(l) - psi(theta) <= allowance, "
         "l = log p_risky/p_safe; the ledger is paid log p_theta(y)/p_safe(y) of the drawn token, "
         "which gives back where it is negative",
         currency="realised log-ratio of the drawn token",
@@ -146,30 +151,117 @@ CARDS = (
         options=_LEDGER,
     ),
     Card(
+        name="cp-delta",
+        formula="p ~ min(p_safe, p_risky), or sqrt(p_safe p_risky) with divergence=kl, at each "
+        "token where the allowance pays for it, else p_safe",
+        currency="largest log-ratio of the step, -log(1 - TV); with divergence=kl its KL",
+        promise=Guarantee(
+            "max",
+            _BUDGET,
+            True,
+            "log q(y) - log p_safe(y) <= sum of -log(1 - TV) over its steps <= max(0, kT - debt) "
+            "for every output y; with divergence=kl, KL(law of the output || safe model's), at "
+            "most -2 log(1 - H^2) a step",
+        ),
+        reference="Vyas, Kakade, Barak (2023), CP-Delta, token by token",
+        options=(
+            Option("divergence", "word", "max", "which of the two laws", words=("max", "kl")),
+            *_LEDGER,
+        ),
+    ),
+    Card(
+        name="cp-fuse",
+        formula="p ~ p_safe^b1 p_risky^b2, weights of a grid (0 to 2 in 10 points, 3 to 10) that "
+        "minimise max over both models i of KL(p||p_i) - log p_i(y so far)",
+        currency="none; the KL of each step is recorded",
+        promise=_NONE,
+        reference="Abad et al. (2025), CP-Fuse; objective and grid of the published code",
+    ),
+    Card(
+        name="memfree",
+        formula="p_risky without the tokens that would complete an n-gram of a block list, "
+        "renormalised",
+        currency="none; the KL of each step is recorded",
+        promise=Guarantee(
+            "none",
+            "none",
+            False,
+            "none; no n-gram of the listed text is completed, in the tokens it is split into",
+        ),
+        reference="Ippolito et al. (2023), MemFree decoding",
+        options=(
+            Option("n", "count", 10, "tokens of an n-gram", least=2),
+            Option("list", "file", None, "one passage a line; else the protected passages"),
+        ),
+    ),
+    Card(
+        name="tokenswap",
+        formula="p_risky, but on a list G of words p_safe scaled to p_risky(G)",
+        currency="none; the KL of each step is recorded",
+        promise=Guarantee(
+            "none", "none", False, "none; the mass of G is the risky model's, its shape the safe's"
+        ),
+        reference="Prashant, Ponkshe, Salimi (2025), TokenSwap; the list is our own",
+        options=(Option("words", "file", None, "one word a line; else 110 function words"),),
+    ),
+    Card(
         name="best-of-n",
-        formula="n = floor(e^(kT)) drafts of the safe model (64 at most); the one that the risky "
-        "model finds likeliest",
+        formula="n = floor(e^(kT)) drafts of the safe model (64 at most, or option n); the one "
+        "that the risky model finds likeliest",
         currency="log n for the whole output",
         promise=Guarantee(
             "max",
             "log n <= kT",
             True,
-            "log q(y) - log p_safe(y) <= log n <= kT for every output y",
+            "log q(y) - log p_safe(y) <= log n <= kT for every output y; KL <= log n - (n-1)/n",
         ),
         reference="Beirami et al. (2024), best-of-n alignment policy",
+        options=(Option("n", "count", 64, "most drafts", least=1, most=64),),
+    ),
+    Card(
+        name="blockwise",
+        formula="best-of-n every L = block tokens, n = floor(e^(kT/blocks)) at most",
+        currency="log n for each block",
+        promise=Guarantee(
+            "max",
+            "ceil(T/L) log n <= kT",
+            True,
+            "log q(y) - log p_safe(y) <= blocks log n <= kT for every output y; any w tokens: "
+            "min(blocks, ceil(w/L) + 1) log n",
+        ),
+        reference="best-of-n applied to blocks",
+        options=(
+            Option("block", "count", 10, "tokens of a block", least=1),
+            Option("n", "count", 64, "most drafts", least=1, most=64),
+        ),
     ),
     Card(
         name="cp-k",
-        formula="the first of 8 risky drafts with log p_risky(y)/p_safe(y) <= cap, else a safe "
-        "one; cap = log(e^(kT) - 1) - log 8",
-        currency="log(1 + 8 e^cap) for the whole output",
+        formula="the first of M = tries risky drafts with log p_risky(y)/p_safe(y) <= cap, else a "
+        "safe one; cap = log(e^(kT) - 1) - log M",
+        currency="log(1 + M e^cap) for the whole output",
         promise=Guarantee(
             "max",
             "kT",
             True,
-            "log q(y) - log p_safe(y) <= log(1 + 8 e^cap) = kT for every output y",
+            "log q(y) - log p_safe(y) <= log(1 + M e^cap) = kT for every output y",
         ),
         reference="Vyas, Kakade, Barak (2023), CP-k",
+        options=(Option("tries", "count", 8, "risky drafts", least=1, most=64),),
+    ),
+    Card(
+        name="hybrid",
+        formula="best of n outputs of the pathwise decoder at (kT - log n)/T nats per token; "
+        "log n at most half of kT",
+        currency="log n, and the realised log-ratio of the chosen output",
+        promise=Guarantee(
+            "max",
+            "log n + (kT - log n) = kT",
+            True,
+            "log q(y) - log p_safe(y) <= log n + R(y) <= kT for every output y",
+        ),
+        reference="budgets of log-ratios add; those of KL do not under selection",
+        options=(Option("n", "count", 4, "most drafts", least=1, most=64),),
     ),
 )
 

@@ -11,7 +11,7 @@ pathwise rule pays what the drawn token realised instead of the largest it could
 every output has log p(y)/p_s(y) <= K, so p(E) <= e^K p_s(E).
 
 References:
-    van Erven, Harremoes (2014), Rényi divergence and Kullback-Leibler divergence.
+    van Erven, Harremoës (2014), Rényi divergence and Kullback-Leibler divergence.
     Feldman, Zrnic (2021), Individual privacy accounting via a Rényi filter: adaptive composition.
 """
 

@@ -5,20 +5,32 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nafaudit.core.currency import WHOLE
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Banking, Bucket, Whole
+from nafaudit.core.ledger import Banking, Bucket, Paths, Whole
 from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.choosing import RULES
+from nafaudit.mechanisms.filters import (
+    FUNCTION_WORDS,
+    MemFree,
+    TokenSwap,
+    block_list,
+    digest,
+    ids_of_words,
+)
+from nafaudit.mechanisms.fused import CpDelta, CpFuse
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.orders import Pathwise, Renyi
 from nafaudit.mechanisms.plugins import build, source_hash
-from nafaudit.mechanisms.protocols import Mechanism, Rule, Served, currency
-from nafaudit.mechanisms.sequences import RULES, SequenceRule
+from nafaudit.mechanisms.protocols import Material, Mechanism, Rule, Served, currency
+from nafaudit.mechanisms.sequences import SequenceRule
 from nafaudit.mechanisms.spec import Spec, parse, unknown
 
 
@@ -45,6 +57,57 @@ def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
     return _mixing(Renyi(alpha), spec, debt)
 
 
+def _cp_delta(spec: Spec, debt: DebtRule) -> Mechanism:
+    divergence: Any = spec.word("divergence")
+    return _mixing(CpDelta(divergence), spec, debt)
+
+
+def _free(rule: Rule, spec: Spec, data: str = "") -> Mechanism:
+    """A rule that promises no budget: k is what its cost is compared with, and nothing is owed."""
+    ledger = Paths() if isinstance(rule, CpFuse) else Banking()
+    return Mechanism(f"{spec.name}{data}:debt=positives,n=0", rule, ledger, DebtRule(0))
+
+
+def _memfree(spec: Spec, debt: DebtRule) -> Mechanism:
+    n, path = spec.count("n"), spec.word("list")
+
+    def needs(run: Material) -> Mechanism:
+        texts = _lines(path) if path else run.passages
+        if not any(text.strip() for text in texts):
+            raise InputError(
+                f"mechanism {spec.name!r} needs a block list, and this run has no protected "
+                "passages: give list=FILE, a text file with one passage a line."
+            )
+        # A passage is split otherwise after a space than at the start of a text.
+        split = [run.split(space + text.strip()) for text in texts for space in ("", " ")]
+        rule = MemFree(n, block_list(split, n))
+        return _free(rule, spec, data=f"@{digest(sorted(split))}")
+
+    return replace(_free(MemFree(n, {}), spec), needs=needs)
+
+
+def _tokenswap(spec: Spec, debt: DebtRule) -> Mechanism:
+    path = spec.word("words")
+
+    def needs(run: Material) -> Mechanism:
+        ids = ids_of_words(run.pieces, _lines(path) if path else FUNCTION_WORDS)
+        if not ids:
+            raise InputError(
+                f"mechanism {spec.name!r}: no token of the vocabulary is a word of the list; give "
+                "words=FILE, a text file with one word a line."
+            )
+        return _free(TokenSwap(ids), spec, data=f"@{digest(ids)}")
+
+    return replace(_free(TokenSwap(()), spec), needs=needs)
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot be read as text: {error}.") from error
+
+
 # An order closer to 1 divides rounding by alpha - 1.
 _LEAST_ORDER = 1.01
 
@@ -52,6 +115,10 @@ BUILDERS: dict[str, Callable[[Spec, DebtRule], Mechanism]] = {
     "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt),
     "renyi": _renyi,
     "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt),
+    "cp-delta": _cp_delta,
+    "cp-fuse": lambda spec, debt: _free(CpFuse(), spec),
+    "memfree": _memfree,
+    "tokenswap": _tokenswap,
 }
 
 
@@ -63,7 +130,13 @@ class SequenceMechanism(Mechanism):
 
     def of_length(self, length: int) -> SequenceMechanism:
         """The same with the budget of outputs of at most so many tokens."""
-        return replace(self, ledger=Whole(length))
+        sized = getattr(self.sequence, "of_length", lambda _: self.sequence)(length)
+        return replace(self, ledger=Whole(length), sequence=sized)
+
+    @property
+    def currency(self) -> str:
+        """What its charges are counted in."""
+        return str(getattr(self.sequence, "currency", WHOLE))
 
 
 def _chooses(name: str, rule: SequenceRule) -> SequenceMechanism:
@@ -85,8 +158,8 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
     if (known := parse(spec)) is not None:
         if known.card.name in BUILDERS:
             return BUILDERS[known.card.name](known, debt)
-        return _chooses(known.name, RULES[known.card.name]())
-    if ":" not in spec or "=" in spec:
+        return _chooses(known.name, RULES[known.card.name](known))
+    if ":" not in spec or not spec.rpartition(":")[2].isidentifier():
         raise unknown(spec)
     plugin = build(spec)
     if all(callable(getattr(plugin, part, None)) for part in ("plan", "choose")):
@@ -116,6 +189,11 @@ def recorded_mechanism(name: str) -> Mechanism:
         InputError: It is not known here, or a plug-in's source is another one now.
     """
     found = re.fullmatch(r"(.+?)(?:@[0-9a-f]+)?:debt=([a-z]+),n=(\d+)", name)
+    if found is None and parse(name) is not None:
+        raise InputError(
+            f"the run was made by {name!r}, which chooses among whole outputs: it serves no law at "
+            "a step, so there is none to recompute. nafaudit check judges its records."
+        )
     if found is None:
         raise InputError(
             f"the run was made by {name!r}, which says neither its rule nor its debt, so it "

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
-from nafaudit.core.ledger import Banking, Payment, is_baseline
+from nafaudit.core.ledger import Banking, Payment, is_baseline, recorded_gap
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.trajectory import (
     STEP_TYPES,
@@ -151,7 +151,7 @@ class Replayer:
         start = 0
         while start < len(safe):
             part = slice(start, min(len(safe), start + self._reach))
-            guessed = self._guess(costs[part].tolist())
+            guessed = self._guess(costs[part].tolist(), *self._gaps(safe[part], risky[part]))
             block = self._serve(safe[part], risky[part], costs[part], guessed)
             right = self._book(block, guessed, safe[part], risky[part])
             done = slice(start, start + right)
@@ -168,15 +168,22 @@ class Replayer:
             return self._rule.serve_at_cost(safe, risky, allowance, costs)
         return self._rule.serve(self._prefixes(len(allowed)), safe, risky, allowance)
 
-    def _guess(self, costs: Sequence[float]) -> list[float]:
+    def _gaps(self, safe: Tensor, risky: Tensor) -> tuple[list[float], list[float]]:
+        """Log-probabilities of the written tokens, under the safe and the risky law."""
+        first = self.step
+        return self._at_tokens(first, safe).tolist(), self._at_tokens(first, risky).tolist()
+
+    def _guess(
+        self, costs: Sequence[float], safe: Sequence[float], risky: Sequence[float]
+    ) -> list[float]:
         """The allowances of the next steps if each spends all it needs or all it may."""
         account = copy.deepcopy(self._account)
         guessed = []
-        first = self.step
-        for token, cost in zip(self.task.tokens[first:].tolist(), costs, strict=False):
+        tokens = self.task.tokens[self.step :].tolist()
+        for token, cost, anchor, other in zip(tokens, costs, safe, risky, strict=False):
             guessed.append(account.allowance())
-            spent = min(cost, guessed[-1])
-            account.pay(Payment(spent, spent, token))
+            spent = booked(self._rule, min(cost, guessed[-1]), other - anchor)
+            account.pay(Payment(spent, spent, token, recorded_gap(other, anchor)))
         return guessed
 
     def _prefixes(self, count: int) -> list[tuple[int, ...]]:
@@ -205,7 +212,8 @@ class Replayer:
             columns.safe.append(anchor)
             columns.risky.append(other)
             token = int(task.tokens[first + step])
-            self._account.pay(Payment(paid, served - anchor, token))
+            gap = recorded_gap(other, anchor)
+            self._account.pay(Payment(paid, served - anchor, token, gap))
         return len(rows)
 
     def _implied(self, safe: Tensor, risky: Tensor, costs: Tensor) -> list[float]:

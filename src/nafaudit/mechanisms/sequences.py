@@ -1,4 +1,4 @@
-"""The door for a mechanism that chooses among whole outputs, and two that do.
+"""The door for a mechanism that chooses among whole outputs, or among blocks of them.
 
 Best-of-n and CP-k serve no law at a step; what they promise holds for the output as a whole. So
 they get drafts: whole outputs that *we* draw, of the safe model, or of the risky model where the
@@ -7,8 +7,11 @@ of n safe drafts or of m capped risky ones has
 
     q(y) <= (n + m e^cap) p_safe(y),
 
-so the charge is log(n + m e^cap), computed here from the plan and never by the mechanism. A rule
-in full:
+so the charge is log(n + m e^cap), computed here from the plan and never by the mechanism. With
+blocks the same is done every L tokens, and charged every time. With metered drafts each draft is
+written by the pathwise decoder instead of the safe model, so that its own log-ratio R(y) is
+bounded, and log n + R(y) is charged. The rules that are shipped are in `choosing.py`.
+A rule in full:
 
     class FirstOfTwo:
         def plan(self, budget: float) -> Plan:
@@ -31,11 +34,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from nafaudit.core.draws import Stream, gumbel, sound_stream
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.mechanisms.doors import World
+from nafaudit.core.ledger import Banking, Payment
+from nafaudit.mechanisms.doors import Law, World
+from nafaudit.mechanisms.orders import Pathwise
 
 # A draft costs a whole output of both models.
 MOST_DRAFTS = 64
@@ -49,24 +55,44 @@ class Plan:
         safe: Drafts of the safe model; at least 1, so that there is always something to serve.
         risky: Drafts of the risky model.
         cap: Risky drafts whose log p_risky(y) / p_safe(y) is above this are thrown away.
+        block: Tokens after which the next choice is made; 0 to choose whole outputs.
+        metered: Nats per token that pathwise decoding may spend on each safe draft; 0 for the
+            safe model's own.
     """
 
     safe: int = 1
     risky: int = 0
     cap: float = 0.0
+    block: int = 0
+    metered: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.safe < 1 or self.risky < 0 or self.safe + self.risky > MOST_DRAFTS:
+        if self.safe < 1 or self.risky < 0 or max(self.safe, self.risky) > MOST_DRAFTS:
             raise InputError(
-                f"a plan draws at least 1 safe draft and at most {MOST_DRAFTS} in all, got "
+                f"a plan draws at least 1 safe draft and at most {MOST_DRAFTS} of each kind, got "
                 f"{self.safe} and {self.risky} risky ones."
             )
         if math.isnan(self.cap):
             raise InputError("the cap of a plan is NaN; it must be a number of nats.")
+        if self.block < 0 or not 0 <= self.metered < math.inf:
+            raise InputError(
+                f"block and metered of a plan must be at least 0, got {self.block} and "
+                f"{self.metered}."
+            )
+        if self.metered and (self.block or self.risky):
+            raise InputError("metered drafts are whole, and the only ones of their plan.")
+
+    def blocks(self, length: int) -> int:
+        """How often is chosen in outputs of at most so many tokens."""
+        return -(-length // self.block) if self.block else 1
+
+    def most(self, length: int) -> float:
+        """The most that an output of at most so many tokens can be charged."""
+        return self.blocks(length) * self.cost + self.metered * length
 
     @property
     def cost(self) -> float:
-        """The charge, log(n + m e^cap)."""
+        """The charge of one choice, log(n + m e^cap)."""
         if not self.risky:
             return math.log(self.safe)
         return float(np.logaddexp(math.log(self.safe), math.log(self.risky) + self.cap))
@@ -80,11 +106,13 @@ class Draft:
         tokens: What was drawn, the stop token included.
         safe: log p_safe of each token.
         risky: log p_risky of each token.
+        served: log-probability at which each token was drawn.
     """
 
     tokens: tuple[int, ...]
     safe: NDArray[np.float64]
     risky: NDArray[np.float64]
+    served: NDArray[np.float64]
 
     @property
     def ratio(self) -> float:
@@ -112,50 +140,10 @@ class SequenceRule(Protocol):
         ...
 
 
-class BestOfN:
-    """n drafts of the safe model; the one that the risky model likes best. Costs log n."""
-
-    def plan(self, budget: float) -> Plan:
-        """As many drafts as the budget pays for."""
-        return Plan(safe=_count(budget))
-
-    def choose(self, drafts: Drafts) -> Draft:
-        """The likeliest under the risky model."""
-        return max(drafts.safe, key=lambda draft: float(draft.risky.sum()))
-
-
-class CapK:
-    """CP-k: the first risky draft under the cap, else a safe one. Costs log(1 + M e^cap)."""
-
-    tries = 8
-
-    def plan(self, budget: float) -> Plan:
-        """The cap that makes the whole cost the budget."""
-        if budget <= 0:
-            return Plan()
-        # log(e^K - 1) without overflow; -expm1 keeps its digits for small budgets.
-        spare = budget + math.log(-math.expm1(-budget))
-        return Plan(safe=1, risky=self.tries, cap=spare - math.log(self.tries))
-
-    def choose(self, drafts: Drafts) -> Draft:
-        """The first that passed."""
-        return (*drafts.risky, drafts.safe[0])[0]
-
-
-RULES: dict[str, type[SequenceRule]] = {"best-of-n": BestOfN, "cp-k": CapK}
-
-
-def _count(budget: float) -> int:
-    if budget >= math.log(MOST_DRAFTS):
-        return MOST_DRAFTS
-    # exp(log 3) may be 2.9999999999999996, which still pays for three.
-    return max(1, math.floor(math.exp(budget) * (1 + 1e-12)))
-
-
 def write(
     world: World, rule: SequenceRule, name: str, prompt: tuple[int, ...], k: float, stream: Stream
-) -> tuple[Draft, float]:
-    """Draws as the rule plans, lets it choose; returns the draft and its charge.
+) -> tuple[Draft, NDArray[np.float64]]:
+    """Draws as the rule plans, lets it choose; returns the output and the charge of each token.
 
     Args:
         world: The two models.
@@ -169,15 +157,34 @@ def write(
         LawError: The rule raised, planned more than the budget pays for, or chose what was not
             drawn; the message names it.
     """
-    budget = k * world.decoding.max_new_tokens
+    length = world.decoding.max_new_tokens
+    budget = k * length
     try:
         plan = _as_planned(rule.plan(budget))
-        cost = plan.cost
+        most = plan.most(length)
     except Exception as error:  # whatever their code raises is theirs, and is named so
         raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
-    if cost > budget + 1e-9:
-        raise LawError(f"{name} plans to spend {cost:.6g} nats of a budget of {budget:.6g}.")
-    drafts = _draw(world, prompt, plan, stream)
+    if most > budget + 1e-9:
+        raise LawError(f"{name} plans to spend {most:.6g} nats of a budget of {budget:.6g}.")
+    parts: list[Draft] = []
+    charges: list[NDArray[np.float64]] = []
+    written: tuple[int, ...] = ()
+    for number in range(plan.blocks(length)):
+        most_tokens = min(plan.block or length, length - len(written))
+        kinds = _Kinds(plan, stream, number)
+        chosen = _choose(rule, name, _draw(world, (*prompt, *written), kinds, most_tokens))
+        charge = chosen.served - chosen.safe if plan.metered else np.zeros(len(chosen.tokens))
+        charge[0] += plan.cost
+        parts.append(chosen)
+        charges.append(charge)
+        written = (*written, *chosen.tokens)
+        if written[-1] in world.stops:
+            break
+    return _joined(parts), np.concatenate(charges)
+
+
+def _choose(rule: SequenceRule, name: str, drafts: Drafts) -> Draft:
+    """What the rule chooses, as it was drawn."""
     try:
         shown = _copies(drafts)
         chosen = rule.choose(shown)
@@ -186,39 +193,80 @@ def write(
     pairs = zip((*shown.safe, *shown.risky), (*drafts.safe, *drafts.risky), strict=True)
     for theirs, ours in pairs:
         if chosen is theirs:
-            return ours, cost
+            return ours
     raise LawError(f"{name} chose an output that is not among its drafts.")
+
+
+def _joined(parts: Sequence[Draft]) -> Draft:
+    tokens = tuple(token for part in parts for token in part.tokens)
+    columns = (
+        np.concatenate([getattr(part, name) for part in parts])
+        for name in ("safe", "risky", "served")
+    )
+    return Draft(tokens, *columns)
 
 
 def _as_planned(said: Plan) -> Plan:
     """A plan of our own with their numbers: what it costs is not theirs to say."""
-    return Plan(operator.index(said.safe), operator.index(said.risky), float(said.cap))
+    counts = operator.index(said.safe), operator.index(said.risky)
+    return Plan(*counts, float(said.cap), operator.index(said.block), float(said.metered))
 
 
 def _copies(drafts: Drafts) -> Drafts:
     """What a rule may look at and spoil; the originals are what is recorded."""
     safe, risky = (
-        tuple(Draft(draft.tokens, draft.safe.copy(), draft.risky.copy()) for draft in group)
+        tuple(
+            Draft(draft.tokens, draft.safe.copy(), draft.risky.copy(), draft.served.copy())
+            for draft in group
+        )
         for group in (drafts.safe, drafts.risky)
     )
     return Drafts(safe, risky)
 
 
-def _draw(world: World, prompt: tuple[int, ...], plan: Plan, stream: Stream) -> Drafts:
+class _Kinds:
+    """Which drafts there are, from which law each draws, and with which noise."""
+
+    def __init__(self, plan: Plan, stream: Stream, block: int) -> None:
+        self.plan = plan
+        self.names = ["safe"] * plan.safe + ["risky"] * plan.risky
+        where = f"block {block}" if block else ""
+        self.streams = [
+            sound_stream(stream.key, f"{kind} draft", where, i) for i, kind in enumerate(self.names)
+        ]
+        self._accounts = [Banking().open(plan.metered, 0.0) for _ in self.names]
+
+    def laws(self, rows: Sequence[int], safe: Law, risky: Law) -> Law:
+        """The law that each row draws from."""
+        if not self.plan.metered:
+            is_risky = np.array([self.names[row] == "risky" for row in rows])
+            return np.where(is_risky[:, None], risky, safe)
+        granted = [self._accounts[row].allowance() for row in rows]
+        allowance = torch.tensor(granted, dtype=torch.float64)
+        both = (torch.from_numpy(np.ascontiguousarray(law)) for law in (safe, risky))
+        served = Pathwise().serve([()] * len(rows), *both, allowance)
+        return np.asarray(served.law.numpy())
+
+    def pay(self, row: int, ratio: float, token: int) -> None:
+        """Books what a metered draft's token realised."""
+        self._accounts[row].pay(Payment(ratio, ratio, token))
+
+
+def _draw(world: World, prefix: tuple[int, ...], kinds: _Kinds, length: int) -> Drafts:
     """All drafts of a plan, one step of each at a time; no draft knows of the others."""
-    count = plan.safe + plan.risky
-    kinds = ["safe"] * plan.safe + ["risky"] * plan.risky
-    streams = [sound_stream(stream.key, f"{kind} draft", "", i) for i, kind in enumerate(kinds)]
+    plan, count = kinds.plan, len(kinds.names)
     tokens: list[list[int]] = [[] for _ in range(count)]
-    logs: list[list[tuple[float, float]]] = [[] for _ in range(count)]
+    logs: list[list[tuple[float, float, float]]] = [[] for _ in range(count)]
     rows = list(range(count))
-    for step in range(world.decoding.max_new_tokens):
-        laws = world.laws([(*prompt, *tokens[row]) for row in rows])
+    for step in range(length):
+        safe, risky = world.laws([(*prefix, *tokens[row]) for row in rows])
+        served = kinds.laws(rows, safe, risky)
         for at, row in enumerate(rows):
-            law = laws[kinds[row] == "risky"][at]
-            token = int(np.argmax(law + gumbel(streams[row], step, world.size)))
+            token = int(np.argmax(served[at] + gumbel(kinds.streams[row], step, world.size)))
             tokens[row].append(token)
-            logs[row].append((float(laws[0][at, token]), float(laws[1][at, token])))
+            seen = tuple(float(law[at, token]) for law in (safe, risky, served))
+            logs[row].append(seen)  # type: ignore[arg-type]
+            kinds.pay(row, seen[2] - seen[0], token)
         rows = [row for row in rows if tokens[row][-1] not in world.stops]
         if not rows:
             break

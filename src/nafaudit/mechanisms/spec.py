@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +37,10 @@ class Spec:
     def number(self, name: str) -> float:
         """An option that is a number."""
         return float(self.given[name])
+
+    def count(self, name: str) -> int:
+        """An option that is a whole number."""
+        return int(self.given[name])
 
     def word(self, name: str) -> str:
         """An option that is a word or a file; empty if it was not given."""
@@ -118,7 +121,7 @@ def _value(option: Option, value: str, spec: str) -> Value:
         number = int(value) if option.kind == "count" else float(value)
     except ValueError:
         raise wrong from None
-    if math.isnan(number) or number < option.least:
+    if not option.least <= number <= option.most:  # NaN is not
         raise wrong
     return number
 

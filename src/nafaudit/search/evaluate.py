@@ -189,7 +189,8 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
         trust=settings.trust,
     )
     tokenized = [TokenizedPrompt(p, words.ids(p.text)) for p in prompts]
-    mechanism = mechanism.of(material_of(pair.tokenizer, tokenized))
+    own = settings.pair if settings.safe is None else None
+    mechanism = mechanism.of(material_of(pair.tokenizer, tokenized, own))
     shape = {"width": words.width, "batch": settings.batch}
     decoder = engine_of(pair, mechanism, settings.decoding, **shape)
     identity = Identity(

@@ -6,14 +6,19 @@ promise is about, the mean of whatever a bound estimates, and the chance of any 
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
-from nafaudit.mechanisms.doors import Law, Request
+from nafaudit.core.ledger import Account, Payment, recorded_gap
+from nafaudit.mechanisms.doors import Law, Request, World, debt_of
+from nafaudit.mechanisms.protocols import Mechanism, Served, booked
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 
 
@@ -62,6 +67,15 @@ class Truth:
         """D_KL of what is written from what the safe model would write, in nats."""
         return self.mean(lambda leaf: leaf.ratio)
 
+    def renyi(self, alpha: float) -> float:
+        """D_alpha of the same; the largest log-ratio of any output for alpha = inf."""
+        if alpha == 1:
+            return self.divergence
+        if alpha == math.inf:
+            return max(leaf.ratio for leaf in self.leaves)
+        powers = (alpha * leaf.served - (alpha - 1) * leaf.safe for leaf in self.leaves)
+        return math.log(math.fsum(map(math.exp, powers))) / (alpha - 1)
+
 
 @dataclass(frozen=True)
 class _Node:
@@ -84,6 +98,70 @@ def truth(decoder: AnchoredDecoder, request: Request) -> Truth:
         leaves += [_leaf(decoder, node) for node in grown if decoder.ended(node.row)]
         open_ = [node for node in grown if not decoder.ended(node.row)]
     return Truth(tuple(leaves))
+
+
+@dataclass(frozen=True)
+class _Open:
+    """An output in the making, with the account that pays for it."""
+
+    tokens: tuple[int, ...]
+    account: Account
+    served: float = 0.0
+    safe: float = 0.0
+    spend: float = 0.0
+    true_spend: float = 0.0
+
+
+def truth_of_mechanism(world: World, mechanism: Mechanism, request: Request) -> Truth:
+    """Sums over everything that a step-level mechanism may answer; spends are in its currency."""
+    debt = debt_of(world, request.prompt) if mechanism.debt.n else 0.0
+    open_, leaves = [_Open((), mechanism.ledger.open(request.k, debt))], []
+    while open_:
+        prefixes = [(*request.prompt, *node.tokens) for node in open_]
+        laws = [torch.from_numpy(np.array(law)) for law in world.laws(prefixes)]
+        granted = [node.account.allowance() for node in open_]
+        allowance = torch.tensor(granted, dtype=torch.float64)
+        served = mechanism.rule.serve(prefixes, *laws, allowance)
+        grown = [
+            child
+            for row, node in enumerate(open_)
+            for child in _drawn(mechanism, node, served, laws[0], laws[1], row)
+        ]
+        ended = [_ended(world, node, request) for node in grown]
+        for node in (node for node, over in zip(grown, ended, strict=True) if over):
+            tokens = np.array(node.tokens, np.int32)
+            budget = max(0.0, float(mechanism.ledger.accrued(request.k, debt, tokens)[-1]))
+            numbers = node.served, node.safe, node.spend, node.true_spend
+            leaves.append(Leaf(node.tokens, *numbers, budget))
+        open_ = [node for node, over in zip(grown, ended, strict=True) if not over]
+    return Truth(tuple(leaves))
+
+
+def _ended(world: World, node: _Open, request: Request) -> bool:
+    return len(node.tokens) == request.max_new_tokens or node.tokens[-1] in world.stops
+
+
+def _drawn(
+    mechanism: Mechanism, node: _Open, served: Served, safe: Tensor, risky: Tensor, row: int
+) -> list[_Open]:
+    law, anchor, other = served.law[row].numpy(), safe[row].numpy(), risky[row].numpy()
+    cost, found = divergence(law, anchor), []
+    for token in np.flatnonzero(law > -np.inf).tolist():
+        ratio = float(law[token] - anchor[token])
+        paid = booked(mechanism.rule, float(served.charge[row]), ratio)
+        account = copy.deepcopy(node.account)
+        account.pay(Payment(paid, ratio, token, recorded_gap(other[token], anchor[token])))
+        found.append(
+            _Open(
+                (*node.tokens, token),
+                account,
+                node.served + float(law[token]),
+                node.safe + float(anchor[token]),
+                node.spend + paid,
+                node.true_spend + cost,
+            )
+        )
+    return found
 
 
 def divergence(p: Law, q: Law) -> float:

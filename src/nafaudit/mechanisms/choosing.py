@@ -1,0 +1,129 @@
+"""The shipped rules that choose among drafts: best-of-n, blockwise, hybrid and CP-k."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from nafaudit.core.currency import REALISED
+from nafaudit.mechanisms.sequences import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
+from nafaudit.mechanisms.spec import Spec
+
+
+@dataclass(frozen=True)
+class BestOfN:
+    """n drafts of the safe model; the one that the risky model likes best. Costs log n.
+
+    Attributes:
+        most: Most drafts, however large the budget.
+    """
+
+    most: int = MOST_DRAFTS
+
+    def plan(self, budget: float) -> Plan:
+        """As many drafts as the budget pays for."""
+        return Plan(safe=min(self.most, affordable(budget)))
+
+    def choose(self, drafts: Drafts) -> Draft:
+        """The likeliest under the risky model."""
+        return max(drafts.safe, key=lambda draft: float(draft.risky.sum()))
+
+
+@dataclass(frozen=True)
+class Blockwise(BestOfN):
+    """The same every few tokens. Costs log n a block.
+
+    Attributes:
+        block: Tokens of a block.
+        length: Length limit T of an output.
+    """
+
+    block: int = 10
+    length: int = 0
+
+    def plan(self, budget: float) -> Plan:
+        """As many drafts for each block as the budget pays for in all of them."""
+        blocks = Plan(block=self.block).blocks(self.length)
+        return Plan(safe=min(self.most, affordable(budget / blocks)), block=self.block)
+
+    def of_length(self, length: int) -> Blockwise:
+        """The same for outputs of at most so many tokens."""
+        return Blockwise(self.most, self.block, length)
+
+
+@dataclass(frozen=True)
+class Hybrid(BestOfN):
+    """The best of n outputs of the pathwise decoder. Costs log n and what the chosen one realised.
+
+    Drafts of a decoder that is metered in KL would not do: choosing among them may multiply the
+    likelihood of outputs that are rare and expensive, and their mean no longer bounds anything.
+
+    Attributes:
+        most: Most drafts; half the budget goes to log n, the rest to the drafts.
+        length: Length limit T of an output.
+    """
+
+    most: int = 4
+    length: int = 0
+
+    currency = REALISED
+
+    def plan(self, budget: float) -> Plan:
+        """At most half of the budget for choosing, the rest for every draft."""
+        n = min(self.most, affordable(budget / 2))
+        return Plan(safe=n, metered=max(0.0, (budget - math.log(n)) / self.length))
+
+    def of_length(self, length: int) -> Hybrid:
+        """The same for outputs of at most so many tokens."""
+        return Hybrid(self.most, length)
+
+
+@dataclass(frozen=True)
+class CapK:
+    """CP-k: the first risky draft under the cap, else a safe one. Costs log(1 + M e^cap).
+
+    Attributes:
+        tries: M, how many risky drafts there are.
+    """
+
+    tries: int = 8
+
+    def plan(self, budget: float) -> Plan:
+        """The cap that makes the whole cost the budget."""
+        if budget <= 0:
+            return Plan()
+        # log(e^K - 1) without overflow; -expm1 keeps its digits for small budgets.
+        spare = budget + math.log(-math.expm1(-budget))
+        return Plan(safe=1, risky=self.tries, cap=spare - math.log(self.tries))
+
+    def choose(self, drafts: Drafts) -> Draft:
+        """The first that passed."""
+        return (*drafts.risky, drafts.safe[0])[0]
+
+
+RULES: dict[str, Callable[[Spec], SequenceRule]] = {
+    "best-of-n": lambda spec: BestOfN(spec.count("n")),
+    "blockwise": lambda spec: Blockwise(spec.count("n"), spec.count("block")),
+    "cp-k": lambda spec: CapK(spec.count("tries")),
+    "hybrid": lambda spec: Hybrid(spec.count("n")),
+}
+
+
+def affordable(budget: float) -> int:
+    """How many drafts log n <= budget pays for."""
+    if budget >= math.log(MOST_DRAFTS):
+        return MOST_DRAFTS
+    # exp(log 3) may be 2.9999999999999996, which still pays for three.
+    return max(1, math.floor(math.exp(budget) * (1 + 1e-12)))
+
+
+def best_of_n_divergence(n: int) -> float:
+    """The largest KL of best-of-n from its drafts' law: log n - (n-1)/n."""
+    return math.log(n) - (n - 1) / n
+
+
+def window_cost(n: int, block: int, length: int, window: int) -> float:
+    """The most that blockwise selection can spend on any so many consecutive tokens."""
+    blocks = Plan(block=block).blocks(length)
+    return min(blocks, -(-window // block) + 1) * math.log(n)
