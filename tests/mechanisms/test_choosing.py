@@ -79,7 +79,7 @@ def test_selection_multiplies_by_n_and_no_more() -> None:
 
 def test_the_divergence_of_the_best_is_tight_for_many_outputs() -> None:
     # 4096 outputs of equal chance, all told apart by the score.
-    law = {(i,): 1 / 4096 for i in range(4096)}
+    law: Outputs = {(i,): 1 / 4096 for i in range(4096)}
     for n in (2, 8):
         best = best_of(n, law, {y: float(y[0]) for y in law})
         divergence = math.fsum(q * math.log(q * 4096) for q in best.values())

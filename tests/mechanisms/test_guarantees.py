@@ -96,7 +96,7 @@ def test_the_promise_is_tight(spec: str) -> None:
 
 @pytest.mark.parametrize("divergence", ["max", "kl"])
 def test_cp_delta_reaches_its_budget_where_its_price_is_k(divergence: str) -> None:
-    # Token 1 is the risky model's alone but for a share that makes each step cost just under k.
+    # Two models that share one token, as likely as makes each step cost just under k.
     k = 0.3
     shared = math.exp(-k * (1 - 1e-9))
     if divergence == "max":
@@ -104,8 +104,10 @@ def test_cp_delta_reaches_its_budget_where_its_price_is_k(divergence: str) -> No
     else:
         safe, risky = [shared, 1 - shared, 0.0], [1.0, 0.0, 0.0]
     with np.errstate(divide="ignore"):
-        laws = [np.log(np.array([law])) for law in (safe, risky)]
-    found = found_in(ToyWorld(*laws, debt=DebtRule(0)), f"cp-delta:{divergence}", k, (0, 0), 4)
+        anchor, other = (np.log(np.array([law])) for law in (safe, risky))
+    found = found_in(
+        ToyWorld(anchor, other, debt=DebtRule(0)), f"cp-delta:{divergence}", k, (0, 0), 4
+    )
     most = max(leaf.budget for leaf in found.leaves)
     order = math.inf if divergence == "max" else 1.0
     assert 0.99 * most < found.renyi(order) <= most + 1e-9
@@ -161,9 +163,9 @@ def test_order_one_is_the_kl_rule_bit_by_bit() -> None:
 def _charge(
     world: ToyWorld, made: Mechanism, prefix: tuple[int, ...], account: Account, token: int
 ) -> float:
-    laws = [torch.from_numpy(np.array(law)) for law in world.laws([prefix])]
+    safe, risky = (torch.from_numpy(np.array(law)) for law in world.laws([prefix]))
     allowance = torch.tensor([account.allowance()], dtype=torch.float64)
-    charge = float(made.rule.serve([prefix], *laws, allowance).charge[0])
+    charge = float(made.rule.serve([prefix], safe, risky, allowance).charge[0])
     account.pay(Payment(charge, 0.0, token))
     return charge
 

@@ -17,6 +17,7 @@ from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import PromptRequest
 from nafaudit.mechanisms.doors import Request
+from nafaudit.mechanisms.spec import parse
 from nafaudit.models.pair import Pair
 
 # After so many deaths and hangs a decoder is not asked again.
@@ -25,12 +26,16 @@ PATIENCE = 3
 _SEED_BITS = (1 << 63) - 1
 
 
-def command_of(settings: Settings) -> tuple[str, ...]:
+def command_of(settings: Settings, *, rules: bool = False) -> tuple[str, ...]:
     """The program that answers for the decoder that the settings name; starts nothing."""
     spec = settings.decoder or ""
+    if parse(spec) is not None and not rules:
+        raise InputError(
+            f"{spec} is a mechanism of our own engine, not a decoder; use --mechanism {spec}."
+        )
     if spec == OFFICIAL:
         return official_command(settings.decoder_python)
-    if ":" in spec:
+    if ":" in spec or (rules and parse(spec) is not None):
         return worker_command(settings.decoder_python)
     raise InputError(
         f"unknown decoder {spec!r}{nearest(spec, [OFFICIAL])} Known: {OFFICIAL}; your own is "
@@ -38,9 +43,25 @@ def command_of(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def launch_of(settings: Settings, pair: Pair, checkpoints: tuple[str, str], width: int) -> Launch:
-    """How the decoder that the settings name is started."""
+def launch_of(
+    settings: Settings,
+    pair: Pair,
+    checkpoints: tuple[str, str],
+    width: int,
+    *,
+    rules: bool = False,
+) -> Launch:
+    """How the decoder that the settings name is started.
+
+    Args:
+        settings: Which decoder.
+        pair: The models.
+        checkpoints: Where they are.
+        width: Positions per row.
+        rules: True if a step-level rule will do, ours or anybody's.
+    """
     hello = {
+        "rules": rules,
         "decoder": settings.decoder,
         "checkpoints": list(checkpoints),
         "dtype": settings.dtype,
@@ -56,7 +77,7 @@ def launch_of(settings: Settings, pair: Pair, checkpoints: tuple[str, str], widt
         "width": width,
         "batch": settings.batch,
     }
-    return Launch(command_of(settings), hello, settings.decoder_timeout)
+    return Launch(command_of(settings, rules=rules), hello, settings.decoder_timeout)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,6 +30,9 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.trust import Trust
 from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
+
+if TYPE_CHECKING:
+    from nafaudit.mechanisms.protocols import Mechanism
 
 _PR_SET_PDEATHSIG = 1
 _LONGEST = 400
@@ -58,6 +61,10 @@ def main() -> None:
 def _built(hello: dict[str, Any]) -> tuple[str, object, BlackBox]:
     """What the hello names: a decoder, or, where that will do, a rule behind the same door."""
     spec, world = hello["decoder"], HelloWorld(hello)
+    if hello.get("rules") and (made := registered(spec, world.debt, world.checkpoints[0])):
+        from nafaudit.mechanisms.rule_decoder import MechanismDecoder
+
+        return "rule", made.rule, MechanismDecoder(world, made)
     found = load_class(spec, "decoder")
     if not hasattr(found, "decode") and hasattr(found, "serve") and hello.get("rules"):
         from nafaudit.mechanisms.rule_decoder import RuleDecoder
@@ -71,6 +78,25 @@ def _built(hello: dict[str, Any]) -> tuple[str, object, BlackBox]:
             "what it takes and returns."
         )
     return "decoder", decoder, decoder
+
+
+def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
+    """A mechanism of ours, with the lab's passages where it needs any; None for other names."""
+    from nafaudit.mechanisms.spec import parse
+
+    if parse(spec) is None:
+        return None
+    from nafaudit.audit.material import material_of
+    from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
+    from nafaudit.models.pair import load_tokenizer
+
+    made = mechanism(spec, debt)
+    if isinstance(made, SequenceMechanism):
+        raise InputError(
+            f"{spec} chooses among whole outputs and serves no law at a step, so there is nothing "
+            "to replay; conform tries decoders and step-level mechanisms."
+        )
+    return made.of(material_of(load_tokenizer(checkpoint), (), "lab"))
 
 
 class HelloWorld:

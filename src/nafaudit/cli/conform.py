@@ -13,7 +13,10 @@ if TYPE_CHECKING:
 
 def conform(
     decoder: Annotated[
-        str, typer.Argument(help="package.module:Class, file.py:Class, or anchoreddecode.")
+        str,
+        typer.Argument(
+            help="package.module:Class, file.py:Class, anchoreddecode, or a mechanism's name."
+        ),
     ] = "nafaudit.mechanisms.reference:AnchoredDecoder",
     decoder_python: Annotated[
         str | None, typer.Option(help="Interpreter that runs it. Default: this one.")

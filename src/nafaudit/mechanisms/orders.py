@@ -43,7 +43,7 @@ def renyi(p: Tensor, q: Tensor, alpha: float) -> Tensor:
 
     The one definition: every charge in such a divergence is a value of this function.
     """
-    inside = p > NEG_INF
+    inside = p != NEG_INF  # NaN is inside, and makes the divergence NaN
     ratio = torch.where(inside, p - q, NEG_INF)  # inf where q forbids what p serves
     if alpha == math.inf:
         return ratio.amax(dim=-1).clamp_min(0.0)

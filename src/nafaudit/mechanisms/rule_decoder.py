@@ -1,4 +1,4 @@
-"""A step-level rule behind the black-box door, so that one conformance suite serves both.
+"""A step-level rule or mechanism behind the black-box door, so that one suite serves both.
 
 The rule's law is sampled and its true charge is paid, as our engine would; what is claimed is the
 charge that the rule itself states.
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from nafaudit.core.ledger import Account, Banking, Payment, is_baseline, recorded_gap
 from nafaudit.mechanisms.doors import Law, Output, Request, World
-from nafaudit.mechanisms.protocols import Rule, Served
+from nafaudit.mechanisms.protocols import Mechanism, Rule, Served, booked, currency
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.mechanisms.registry import Guarded
 
@@ -24,6 +25,8 @@ class _Kept:
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
         self.said: Served | None = None
+        if hasattr(rule, "currency"):
+            self.currency = currency(rule)
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
@@ -73,3 +76,63 @@ class RuleDecoder(AnchoredDecoder):
         said = super().output(row)
         claims = {name: getattr(said, name) for name in ("allowance", "served", "safe", "risky")}
         return Output(said.tokens, charge=self._claimed[id(row)], debt=said.debt, **claims)
+
+
+class MechanismDecoder(RuleDecoder):
+    """Samples from a mechanism of ours: its own rule, ledger and currency; baselines as the engine.
+
+    Args:
+        world: The two models.
+        mechanism: Ready to serve.
+    """
+
+    def __init__(self, world: World, mechanism: Mechanism) -> None:
+        super().__init__(world, mechanism.rule, mechanism.name)
+        self._mechanism = mechanism
+        self._accounts: dict[int, Account] = {}
+        self._drawn: dict[int, int] = {}
+
+    def debt(self, request: Request) -> float:
+        """What the prompt owes; nothing where nothing is promised."""
+        return super().debt(request) if self._mechanism.debt.n else 0.0
+
+    def allowance(self, row: Row) -> float:
+        """What the mechanism's own ledger grants."""
+        return self._account(row).allowance()
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """The rule's law; a baseline is a model alone, whatever the rule."""
+        served = [x.copy() for x in super().serve(safe, risky, allowance)]
+        alone = AnchoredDecoder.serve(self, safe, risky, allowance)
+        for at, row in enumerate(self._open):
+            if is_baseline(row.request.k):
+                for ours, model in zip(served, alone, strict=True):
+                    ours[at] = model[at]
+                self._claimed[id(row)][-1] = float(alone[1][at])
+        return served[0], served[1], served[2]
+
+    def draw(self, row: Row, law: Law) -> int:
+        """The token, which some ledgers ask for."""
+        self._drawn[id(row)] = super().draw(row, law)
+        return self._drawn[id(row)]
+
+    def pay(self, row: Row, charge: float, ratio: float) -> None:
+        """Books the step as the engine does."""
+        if not is_baseline(row.request.k):
+            charge = booked(self._mechanism.rule, charge, ratio)
+            self._claimed[id(row)][-1] = charge
+        gap = recorded_gap(row.claims["risky"][-1], row.claims["safe"][-1])
+        self._account(row).pay(Payment(charge, ratio, self._drawn[id(row)], gap))
+        super().pay(row, charge, ratio)
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Writes all requests."""
+        self._accounts, self._drawn = {}, {}
+        return super().decode(requests)
+
+    def _account(self, row: Row) -> Account:
+        if id(row) not in self._accounts:
+            k = row.request.k
+            ledger = Banking() if is_baseline(k) else self._mechanism.ledger
+            self._accounts[id(row)] = ledger.open(k, row.debt)
+        return self._accounts[id(row)]

@@ -243,8 +243,8 @@ class _Kinds:
             return np.where(is_risky[:, None], risky, safe)
         granted = [self._accounts[row].allowance() for row in rows]
         allowance = torch.tensor(granted, dtype=torch.float64)
-        both = (torch.from_numpy(np.ascontiguousarray(law)) for law in (safe, risky))
-        served = Pathwise().serve([()] * len(rows), *both, allowance)
+        anchor, other = (torch.from_numpy(np.ascontiguousarray(law)) for law in (safe, risky))
+        served = Pathwise().serve([()] * len(rows), anchor, other, allowance)
         return np.asarray(served.law.numpy())
 
     def pay(self, row: int, ratio: float, token: int) -> None:

@@ -16,7 +16,7 @@ from nafaudit.audit.blackbox import DecoderError, Session
 from nafaudit.audit.decoder import launch_of
 from nafaudit.audit.official import NAME as OFFICIAL
 from nafaudit.audit.pairs import checkpoints_of
-from nafaudit.audit.worker import answer
+from nafaudit.audit.worker import answer, registered
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.settings import load_settings
 from nafaudit.engine.laws import Reader
@@ -26,6 +26,7 @@ from nafaudit.mechanisms.doors import BlackBox, Request, World
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
+from nafaudit.mechanisms.spec import parse
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.selftest.trials import BATCH, MOST_TOKENS, Tokens
 
@@ -57,8 +58,8 @@ class LabBench:
         # The published decoder cannot take two stop tokens, so it gets the frequent one alone.
         own = frozenset() if spec == OFFICIAL else self._pair.vocabulary.stops
         self.stops = own | {_stop_token(self._pair)}
-        launch = launch_of(self._settings, self._pair, checkpoints, WIDTH)
-        hello = {**launch.hello, "stops": sorted(self.stops), "rules": True}
+        launch = launch_of(self._settings, self._pair, checkpoints, WIDTH, rules=True)
+        hello = {**launch.hello, "stops": sorted(self.stops)}
         self._session = Session(replace(launch, hello=hello))
         self._stack = ExitStack()
 
@@ -74,6 +75,12 @@ class LabBench:
         """Asks the decoder's process."""
         return self._session.ask(requests)
 
+    @property
+    def promises(self) -> bool:
+        """False for a mechanism of ours that promises no budget."""
+        found = parse(self._settings.decoder or "")
+        return found is None or found.card.promise.divergence != "none"
+
     def close(self) -> None:
         """Ends the decoder's process."""
         self._session.close()
@@ -82,8 +89,10 @@ class LabBench:
         """One teacher-forced pass of both models."""
         rule = self._session.ready.get("kind") == "rule"
         # A rule is held to itself, a decoder to what is promised for it.
-        spec = self._settings.decoder if rule else None
-        promised = mechanism(spec or self._settings.mechanism, self._settings.debt_rule)
+        spec = (self._settings.decoder if rule else None) or self._settings.mechanism
+        debt = self._settings.debt_rule
+        promised = registered(spec, debt, checkpoints_of(self._settings)[0])
+        promised = promised or mechanism(spec, debt)
         return replay_written(Reader(self._pair, self._settings.decoding), promised, written, look)
 
 

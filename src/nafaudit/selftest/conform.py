@@ -60,7 +60,7 @@ def conform(spec: str, *, python: str | None = None, timeout: float = 120.0) -> 
         InputError: It cannot be built.
     """
     with LabBench(spec, python=python, timeout=timeout) as bench:
-        return judge(run_trials(bench))
+        return judge(run_trials(bench, promises=bench.promises))
 
 
 def judge(trials: Trials) -> list[Item]:
@@ -141,7 +141,7 @@ def _charges(trials: Trials) -> _Answer:
         again = trials.replayed[record.key]
         # At the weight it claims, if it does: whether that weight may be served is the budget's.
         true = np.where(np.isnan(again.implied), again.trajectory.steps.charge, again.implied)
-        gap = np.abs(record.steps.charge - true) / (1 + true)
+        gap = np.abs(record.steps.charge - true) / (1 + np.abs(true))
         if (worst := float(np.nanmax(gap))) > SLACK:
             at = int(np.nanargmax(gap))
             said, is_ = record.steps.charge[at], true[at]
@@ -158,6 +158,8 @@ def _charges(trials: Trials) -> _Answer:
 
 
 def _budget(trials: Trials) -> _Answer:
+    if not trials.promises:
+        return Conforms.UNKNOWN, "it promises no budget, so there is none to keep"
     judged = 0
     for record in (t for t in trials.main if t.key.k in ACTIVE):
         again = trials.replayed[record.key]

@@ -118,14 +118,14 @@ def truth_of_mechanism(world: World, mechanism: Mechanism, request: Request) -> 
     open_, leaves = [_Open((), mechanism.ledger.open(request.k, debt))], []
     while open_:
         prefixes = [(*request.prompt, *node.tokens) for node in open_]
-        laws = [torch.from_numpy(np.array(law)) for law in world.laws(prefixes)]
+        safe, risky = (torch.from_numpy(np.array(law)) for law in world.laws(prefixes))
         granted = [node.account.allowance() for node in open_]
         allowance = torch.tensor(granted, dtype=torch.float64)
-        served = mechanism.rule.serve(prefixes, *laws, allowance)
+        served = mechanism.rule.serve(prefixes, safe, risky, allowance)
         grown = [
             child
             for row, node in enumerate(open_)
-            for child in _drawn(mechanism, node, served, laws[0], laws[1], row)
+            for child in _drawn(mechanism, node, served, safe, risky, row)
         ]
         ended = [_ended(world, node, request) for node in grown]
         for node in (node for node, over in zip(grown, ended, strict=True) if over):

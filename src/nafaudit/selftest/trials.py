@@ -56,6 +56,7 @@ class Trials:
         mixed: The same outputs beside prompts of other lengths.
         alarms: By budget, what the sampler tests of the law say; nothing if they are content.
         copies: What the tests of independence say, at any budget.
+        promises: False for a mechanism that promises no budget.
     """
 
     asked: int = 0
@@ -68,6 +69,7 @@ class Trials:
     mixed: list[Trajectory | None] = field(default_factory=list)
     alarms: dict[float, str] = field(default_factory=dict)
     copies: str = ""
+    promises: bool = True
 
     def fault(self, *names: str) -> str:
         """The first fault of some names, in words; nothing if there is none."""
@@ -121,9 +123,15 @@ class Bench(Protocol):
         ...
 
 
-def run_trials(bench: Bench) -> Trials:
-    """Asks a decoder everything the items need; stops asking if it hangs or dies."""
+def run_trials(bench: Bench, *, promises: bool = True) -> Trials:
+    """Asks a decoder everything the items need; stops asking if it hangs or dies.
+
+    Args:
+        bench: Where it is tried.
+        promises: False for a mechanism that promises no budget.
+    """
     asker = _Asker(bench)
+    asker.trials.promises = promises
     _ask_everything(asker)
     try:
         bench.close()
