@@ -88,7 +88,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
         return None
     from nafaudit.audit.material import material_of
     from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
-    from nafaudit.models.pair import load_tokenizer
+    from nafaudit.models.checkpoints import load_tokenizer
 
     made = mechanism(spec, debt)
     if isinstance(made, SequenceMechanism):
