@@ -214,3 +214,47 @@ def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None
         pytest.raises(ValueError, match="no chat template"),
     ):
         searched(make("z", proposer=f"transformers:{settings.safe}"))
+
+
+@pytest.mark.full
+def test_the_papers_protocol_asks_a_model_call_by_call(make: Make, tmp_path: Path) -> None:
+    from nafaudit.search.paper_result import paper_json
+    from nafaudit.search.paper_run import run_paper_search
+    from nafaudit.search.paper_settings import PaperSettings
+    from tests.search.test_paper_run import SIZES as PAPER_SIZES
+
+    chance, words = random.Random(2), " ".join(SENTENCES).split()
+    lines = [
+        {
+            "id": f"p{i}",
+            "text": f"{chance.choice(SENTENCES)} {' '.join(chance.sample(words, 8))}.",
+            "class": "held" if i < 4 else "a",
+        }
+        for i in range(36)
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    models = make("x")
+    with chat_server("good", "refuse", "good") as server:
+        found = paper_json(
+            run_paper_search(
+                PaperSettings(
+                    safe=models.safe,
+                    risky=models.risky,
+                    prompts=str(tmp_path / "p.jsonl"),
+                    k=(60.0,),
+                    max_new_tokens=6,
+                    init={"a": 30},
+                    heldout_class="held",
+                    out=str(tmp_path / "r"),
+                    size=PAPER_SIZES | {"generations": 1},
+                    proposer=f"openai:{MODEL}",
+                    proposer_url=server.url,
+                    proposer_attempts=1,
+                ),
+                lambda told: None,
+            )
+        )
+    said = found["proposer"]
+    # Two calls for three prompts and one crossing for two; the second was refused.
+    assert (said["calls"], said["asked"], said["by_model"], said["filled"]) == (3, 8, 5, 0)
+    assert said["outcomes"]["refused"] == 1

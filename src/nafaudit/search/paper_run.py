@@ -158,10 +158,10 @@ class _PaperSearch:
             return replace(found, found=replace(found.found, proposer=proposers.to_json()))
 
     def _caller(self, proposers: Proposers) -> Caller:
-        """A model answers every call of a generation as a proposer of its own seed."""
+        """A model is asked as in the paper: what it lacks is left to the templates."""
         if self._chat is None:
             return local_caller(self.settings.operators)
-        return lambda call, cross: proposers.of(call)
+        return proposers.of_call
 
     def _references(self) -> dict[str, str]:
         return references_of(self.catalogue, self._by_text)
