@@ -34,7 +34,7 @@ def test_the_ranks_of_a_median_are_the_largest_that_hold(count: int, delta: floa
     def missed(rank: int) -> float:
         """By enumeration of all signs: fewer than `rank` values on one side of the median."""
         signs = itertools.product((0, 1), repeat=count)
-        return sum(sum(s) < rank or count - sum(s) < rank for s in signs) / 2.0**count
+        return float(sum(sum(s) < rank or count - sum(s) < rank for s in signs) / 2**count)
 
     rank = median_ranks(count, delta)
     assert rank == 0 or missed(rank) <= delta
