@@ -383,7 +383,7 @@ def search(
     overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
     if study:
         # What a study asks for unless told otherwise.
-        overrides |= {n: v for n, v in STUDY_SIZES.items() if overrides[n] is None}
+        overrides |= {n: v for n, v in STUDY_SIZES.items() if overrides.get(n) is None}
     lists = {
         "k": options.budgets(k),
         "classes": options.names(classes),

@@ -49,21 +49,28 @@ def run_search(settings: SearchSettings, tell: Tell) -> Found:
     return search_with(prepare(settings), tell)
 
 
-def search_with(ready: Prepared, tell: Tell) -> Found:
-    """The same with models that are loaded already."""
-    return _Search(ready, tell).run()
+def search_with(ready: Prepared, tell: Tell, *, baselines: bool = True) -> Found:
+    """The same with models that are loaded already.
+
+    Args:
+        ready: Models and prompts.
+        tell: Called as trajectories end.
+        baselines: False leaves out what each model alone does with a finalist.
+    """
+    return _Search(ready, tell, baselines).run()
 
 
 class _Search:
     """What the stages of a search share."""
 
-    def __init__(self, ready: Prepared, tell: Tell) -> None:
+    def __init__(self, ready: Prepared, tell: Tell, baselines: bool) -> None:
         self.bench, self.settings, self.pools = ready.bench, ready.settings, ready.pools
         self._by_text = ready.references
         self._passages = ready.passages
         self._features = ready.features
         self._steering = Steering(ready.features) if ready.features is not None else None
         self._tell = tell
+        self._baselines = baselines
         self._chat = ready.chat
         self._began = time.monotonic()
         self.catalogue: dict[str, Candidate] = {one.id: one for one in self.pools.unseen}
@@ -155,7 +162,7 @@ class _Search:
         others = _unique(one.candidate for one in chosen if one.explored.strategy != SEARCH)
         others = tuple(one for one in others if one not in mine)
         k, fresh = self.settings.budget, self.settings.fresh
-        asks = [Ask(mine, fresh, (0.0, k, INF))]
+        asks = [Ask(mine, fresh, (0.0, k, INF) if self._baselines else (k,))]
         if others:
             asks.append(Ask(others, fresh, (k,)))
         asks.append(Ask(self.pools.unseen, self.settings.heldout_draws, (k,)))

@@ -59,7 +59,7 @@ def run_study(settings: SearchSettings, tell: Tell) -> Study:
     """
     _ = settings.budget
     ready = prepare(settings)
-    found = search_with(ready, tell)
+    found = search_with(ready, tell, baselines=False)
     values = {who: found.maxima(who) for who in STRATEGIES}
     controls = {who: values[who] for who in STRATEGIES if who != SEARCH}
     return Study(
