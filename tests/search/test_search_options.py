@@ -173,7 +173,7 @@ def test_a_study_survives_a_kill_and_says_the_same(
 ) -> None:
     more: dict[str, Any] = {"k": (2.0,), "searches": 2, "training": 0}
     study = run_study(settings("study", **more), quiet)
-    assert study.hidden.bank == 40 and len(study.paired[0].differences) == 2
+    assert study.hidden.bank == 24 and len(study.paired[0].differences) == 2
     assert study.paired[0].answer == "not told apart"
     assert all(len(line) <= 80 or "/" in line for line in study_text(study, 1.0).splitlines())
     for moment in (50, 80):

@@ -155,7 +155,7 @@ def _surrogate(found: Found) -> list[str]:
         last = found.steered[-1][1].judgement
         lines = [
             f"surrogate on {found.embedding}: switched off in all "
-            f"{len(found.steered)} generations;\n  {_gate(last)}; shut because:",
+            f"{len(found.steered)} generations;\n  {_gate(last)}; because:",
             *(f"  {reason}" for reason in last.reasons),
         ]
     if found.taught:

@@ -23,7 +23,7 @@ NOMINAL = 20
 UNIFORM = 4
 SHARE = 10
 """Trajectories per prompt of the pool that halving may use."""
-BANK = 40
+BANK = 24
 """Trajectories that stand for a prompt's law."""
 
 
