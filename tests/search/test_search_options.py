@@ -7,6 +7,7 @@ import os
 import random
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -178,7 +179,7 @@ def test_a_study_survives_a_kill_and_says_the_same(
     assert all(len(line) <= 80 or "/" in line for line in study_text(study, 1.0).splitlines())
     for moment in (50, 80):
         again = settings(f"study{moment}", **more)
-        status = fork_and_kill(lambda again=again: run_study(again, quiet), moment)
+        status = fork_and_kill(partial(run_study, again, quiet), moment)
         assert os.WIFSIGNALED(status)
         found = run_study(again, quiet)
         assert study_json(found) | {"run": ""} == study_json(study) | {"run": ""}

@@ -381,9 +381,6 @@ def search(
     from nafaudit.search.settings import STUDY_SIZES
 
     overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
-    if study:
-        # What a study asks for unless told otherwise.
-        overrides |= {n: v for n, v in STUDY_SIZES.items() if overrides.get(n) is None}
     lists = {
         "k": options.budgets(k),
         "classes": options.names(classes),

@@ -18,10 +18,6 @@ CHOICES = {
 TRAINING_DRAWS = 10
 """Trajectories behind each label that teaches a surrogate: what its gate asks for."""
 
-STUDY_SIZES = {"searches": 10, "finalists": 1}
-"""What a study asks for unless told: ten seeds, the fewest whose exact limits may leave out one
-at each end."""
-
 
 @dataclass(frozen=True)
 class SearchSettings(SearchBasics):
@@ -118,3 +114,16 @@ class SearchSettings(SearchBasics):
     def search_seeds(self) -> tuple[int, ...]:
         """One per search."""
         return tuple(range(self.seed, self.seed + self.searches))
+
+
+@dataclass(frozen=True)
+class StudySettings(SearchSettings):
+    """The same for a study, which asks for more search seeds and one finalist of each.
+
+    Attributes:
+        searches: Ten are the fewest whose exact limits may leave out one at each end.
+        finalists: Best prompts of a search that are confirmed.
+    """
+
+    searches: int = 10
+    finalists: int = 1
