@@ -217,6 +217,7 @@ def test_the_command_resumes_a_finished_search_and_prints_it(
     [
         (("--k", "1,1"), "each once"),
         (("--study", "--k", "1,3"), "one budget at a time"),
+        (("--study", "--protocol", "paper"), "protocol sound"),
         (("--archive", "elite"), "elites"),
         (("--embedding", "minilm"), "minilm"),
         (("--others", "none.jsonl"), "none.jsonl"),

@@ -375,10 +375,8 @@ def search(
     Example: nafaudit search --k 1,3,5 --generations 1
     """
     given = dict(locals())
-    from nafaudit.cli.search_answers import answer_paper, answer_search, answer_study, described
     from nafaudit.search.paper_settings import PaperSettings
     from nafaudit.search.protocols import search_settings
-    from nafaudit.search.settings import STUDY_SIZES
 
     overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
     lists = {
@@ -390,7 +388,10 @@ def search(
         "init": options.counts(init, "init", "CLASS=N, for example --init test=24"),
         "size": options.counts(size, "size", "NAME=N, for example --size generations=1"),
     }
-    settings = search_settings(design, overrides | lists)
+    settings = search_settings(design, overrides | lists, study=study)
+
+    from nafaudit.cli.search_answers import answer_paper, answer_search, answer_study, described
+
     progress = ProgressLine(quiet)
 
     def tell(told: Told) -> None:

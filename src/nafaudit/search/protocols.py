@@ -11,25 +11,31 @@ from typing import Any
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import load_settings_of
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.settings import SearchSettings
+from nafaudit.search.settings import SearchSettings, StudySettings
 
 
 def search_settings(
-    design: Path | None, overrides: Mapping[str, Any]
+    design: Path | None, overrides: Mapping[str, Any], *, study: bool = False
 ) -> SearchSettings | PaperSettings:
     """Merges defaults, a design file and the command line, in this order.
 
     Args:
         design: A TOML file with the names of the options, or None.
         overrides: Values from the command line; None means not given.
+        study: True for the sizes of a study, which the paper's protocol does not have.
 
     Raises:
         InputError: A value is wrong, or belongs to the other protocol.
     """
     protocol = overrides.get("protocol") or _named_in(design)
     kind: type[SearchSettings | PaperSettings]
-    kind, other = SearchSettings, "--protocol paper: add that, or leave it out"
+    kind, other = (
+        StudySettings if study else SearchSettings,
+        "--protocol paper: add that, or leave it out",
+    )
     if protocol == "paper":
+        if study:
+            raise InputError("--study is of the protocol sound; leave out --protocol paper.")
         kind = PaperSettings
         other = "the protocol sound; the paper's sizes are set by --size NAME=N"
     known = {one.name for one in fields(kind)}
