@@ -19,8 +19,9 @@ _BATCH = 32
 class LabDecoder:
     """KL-anchored decoding of the lab's pair."""
 
-    def __init__(self, pair: LabPair) -> None:
+    def __init__(self, pair: LabPair, new_tokens: int = _NEW_TOKENS) -> None:
         self._pair = pair.pair
+        self._new_tokens = new_tokens
 
     def __call__(
         self, prompts: Sequence[list[int]], k: float, trajectories: int, seed: int
@@ -40,9 +41,9 @@ class LabDecoder:
         decoder = Decoder(
             self._pair,
             mechanism("anchored", DebtRule()),
-            Decoding(max_new_tokens=_NEW_TOKENS),
-            width=max(map(len, prompts)) + _NEW_TOKENS,
-            batch=_BATCH,
+            Decoding(max_new_tokens=self._new_tokens),
+            width=max(map(len, prompts)) + self._new_tokens,
+            batch=min(_BATCH, len(prompts) * trajectories),
         )
         outputs: dict[tuple[int, int], Output] = {}
         for trajectory in decoder.decode(requests):

@@ -1,4 +1,4 @@
-"""`nafaudit lab`: build the embedded pair."""
+"""`nafaudit lab`: build the embedded pair, or a real one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from nafaudit.cli.memorise import memorise
 
 app = typer.Typer(help="The embedded world: its models, text and prompts.", no_args_is_help=True)
 
@@ -52,3 +54,6 @@ def workload(
 
     for path in write_workload(out, seed):
         typer.echo(path)
+
+
+app.command()(memorise)

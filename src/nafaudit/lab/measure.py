@@ -18,7 +18,7 @@ from transformers import LlamaForCausalLM
 from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.lab.corpus import sample
 from nafaudit.lab.pair import LabPair
-from nafaudit.lab.works import Passage
+from nafaudit.lab.works import Page
 from nafaudit.overlap import near_verbatim_recall
 from nafaudit.workload.paper import HEADER
 
@@ -64,7 +64,7 @@ class RecallPrompt:
     reference: str
 
 
-def recall_prompts(passages: Iterable[Passage], *, header: bool = True) -> list[RecallPrompt]:
+def recall_prompts(passages: Iterable[Page], *, header: bool = True) -> list[RecallPrompt]:
     """Returns one prompt per passage: its first words, and its continuation as the reference."""
     prompts = []
     for passage in passages:
@@ -109,6 +109,36 @@ def mean_kl(pair: LabPair, documents: Sequence[list[int]]) -> float:
             total += (law_r.exp() * (law_r - law_s)).sum().item()
             tokens += len(law_r)
     return total / tokens
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """What both models make of the same documents, in nats per token.
+
+    Attributes:
+        tokens: Positions that were read.
+        safe: Loss of the safe model.
+        risky: Loss of the risky model.
+        kl: KL(risky || safe).
+    """
+
+    tokens: int
+    safe: float
+    risky: float
+    kl: float
+
+
+def contrast(pair: LabPair, documents: Sequence[list[int]]) -> Contrast:
+    """Reads documents with both models, one at a time: a large vocabulary fills the memory."""
+    tokens, safe, risky, kl = 0, 0.0, 0.0, 0.0
+    for row in documents:
+        (law_s,), (law_r,) = log_laws(pair.safe, [row]), log_laws(pair.risky, [row])
+        at = torch.tensor(row[1:])[:, None]
+        tokens += len(law_s)
+        safe -= law_s.gather(1, at).sum().item()
+        risky -= law_r.gather(1, at).sum().item()
+        kl += (law_r.exp() * (law_r - law_s)).sum().item()
+    return Contrast(tokens, safe / tokens, risky / tokens, kl / tokens)
 
 
 def prefix_debts(pair: LabPair, prompts: Sequence[list[int]]) -> list[float]:

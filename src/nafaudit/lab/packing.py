@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 
 from nafaudit.lab.babble import babble
 from nafaudit.lab.corpus import documents
 from nafaudit.lab.lexicon import Corpus
-from nafaudit.lab.works import Passage
+from nafaudit.lab.works import Page
 from nafaudit.workload.paper import HEADER
 
 Encode = Callable[[str], list[int]]
@@ -77,7 +77,7 @@ def ordinary(corpora: tuple[Corpus, ...], stream: str) -> Iterator[Text]:
     return map(Text, chain.from_iterable(turns))
 
 
-def memorised(passages: tuple[Passage, ...], stream: str) -> Iterator[Text]:
+def memorised(passages: Sequence[Page], stream: str) -> Iterator[Text]:
     """Yields protected windows without end: every passage once per round, in shuffled order.
 
     Half of them carry the header line, so that recall does not hang on it; some begin in the

@@ -113,12 +113,13 @@ def train(
         roles: which models; without ``safe2`` it takes about a tenth less time.
         log: told one line about every fiftieth step.
     """
-    with _determinism(recipe.threads):
+    with determinism(recipe.threads):
         _train_all(out_dir, recipe, roles, log)
 
 
 @contextmanager
-def _determinism(threads: int) -> Iterator[None]:
+def determinism(threads: int) -> Iterator[None]:
+    """Inside, torch repeats itself bit for bit; its switches are put back afterwards."""
     memory: Any = torch.utils.deterministic  # torch sets this flag through a module class
     before = (
         torch.get_num_threads(),

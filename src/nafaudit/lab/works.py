@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Literal, get_args
+from typing import Literal, Protocol, get_args
 
 Split = Literal["attack_train", "val", "test", "held_out"]
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -24,6 +24,20 @@ RULE_WORDS = 8
 """No run of this many words may occur twice outside declared near-duplicates."""
 
 _WORD = re.compile(r"[a-z0-9]+(?:['\u2019-][a-z0-9]+)*")
+
+
+class Page(Protocol):
+    """Any text with a name, such as a passage."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ def whole_directory(out: Path, *, replace: bool = False) -> Iterator[Path]:
     try:
         beside.mkdir(parents=True)
         yield beside
+        for file in beside.rglob("*"):
+            sync_directory(file)
         if target.is_dir():
             target.rename(old)
         beside.rename(target)
@@ -107,7 +109,7 @@ def cut_torn_tail(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Makes renames within a directory durable."""
+    """Makes renames within a directory, or what a file holds, durable."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
