@@ -72,8 +72,8 @@ def test_a_pair_is_audited_with_its_own_prompts(pair: MemorisedPair, tmp_path: P
         *("--out", "r", "--quiet"),
         cwd=tmp_path,
     )
-    assert done.returncode == 0, done.stderr
-    assert "WITHIN" in done.stdout
+    assert done.returncode == 3, done.stderr  # two trajectories are no evidence
+    assert "k = 0.5" in done.stdout
     labels = {prompt.label for prompt in pair.workload.prompts}
     assert labels == {"memorised", "unseen", "neutral", "creative"}
     assert [p.id for p in pair.passages] == ["page:0", "page:2"]
@@ -148,12 +148,12 @@ def test_a_kill_leaves_no_pair_and_the_same_command_ends_the_same(
 ) -> None:
     """Killed again and again, each time a little later than the last."""
     safe = str(tiny_pair_paths("llama")[0])
-    order = Order(four_pages(), safe, lesson=SHORT, out=tmp_path / "killed")
+    order = Order(four_pages(words=30), safe, lesson=SHORT, out=tmp_path / "killed")
     kills = 0
-    while killed_at(3, order):
+    while killed_at(kills + 3, order):
         kills += 1
         assert read_pair(tmp_path / "killed") is None
-    assert kills >= 4
+    assert kills == 4  # twice in training, before the risky checkpoint, before the card
     undisturbed = build(replace(order, out=tmp_path / "whole"))
     assert read_pair(tmp_path / "killed") is not None
     assert checksums(tmp_path / "killed") == checksums(tmp_path / "whole")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.audit.pairs import cache_directory
 from nafaudit.core.errors import InputError, UnavailableError
 from nafaudit.lab.pages import Pages, own_pages
+from nafaudit.models.smollm2 import checkpoint_path
 from nafaudit.workload import Workload, read_workload
 from nafaudit.workload.passages import Passage, read_passages
 
@@ -94,6 +95,15 @@ def refuse_unless_admitted(pair: MemorisedPair) -> None:
         )
 
 
+def is_smollm2(pair: MemorisedPair) -> bool:
+    """True if `--pair smollm2` means this pair."""
+    from nafaudit.lab.teach import Lesson
+
+    safe = checkpoint_path(cache_directory() / "models")
+    key = pair_key(pair.card["safe"]["hash"], own_pages(), Lesson())
+    return (pair.checkpoints[0], pair.directory) == (str(safe), pair_directory(key))
+
+
 def smollm2_pair() -> MemorisedPair:
     """The default pair of `nafaudit lab memorise`, if it was made here."""
     return _smollm2_pair(cache_directory())
@@ -102,13 +112,12 @@ def smollm2_pair() -> MemorisedPair:
 @cache
 def _smollm2_pair(cached: Path) -> MemorisedPair:
     from nafaudit.lab.teach import Lesson
-    from nafaudit.models.pair import weights_hash
-    from nafaudit.models.smollm2 import checkpoint_path
+    from nafaudit.models.checkpoints import weights_hash
 
     safe = checkpoint_path(cached / "models")
     pair = None
     if safe.is_dir():
-        pair = read_pair(pair_directory(pair_key(weights_hash(safe, None), own_pages(), Lesson())))
+        pair = read_pair(pair_directory(pair_key(weights_hash(safe), own_pages(), Lesson())))
     if pair is None:
         raise UnavailableError(
             "the pair smollm2 is not built here yet. Type: pip install 'nafaudit[smollm2]' and "

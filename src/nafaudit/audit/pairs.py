@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,7 +147,7 @@ PAIRS = {
     "lab": NamedPair(_lab, _lab_workload, **_LAB),
     "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
     # A real model, and the same after it memorised pages; nafaudit lab memorise makes it.
-    "smollm2": NamedPair(_smollm2, _smollm2_workload, limit=8, passages=_smollm2_passages),
+    "smollm2": NamedPair(_smollm2, _smollm2_workload, limit=12, passages=_smollm2_passages),
     # The same risky model and prompts: what changes hangs on the choice of the anchor.
     "lab-safe2": NamedPair(_lab_second_anchor, _lab_workload, **_LAB),
     # The paper's pair and that of the mechanism's authors. Neither's data may be shipped: prompts
@@ -174,6 +175,13 @@ def named_pair(name: str) -> NamedPair:
             "give --safe and --risky."
         )
     return PAIRS[name]
+
+
+def known_checkpoints() -> Iterator[tuple[str, str]]:
+    """The checkpoints of every registered pair that is here."""
+    for pair in PAIRS.values():
+        with contextlib.suppress(InputError):
+            yield pair.locate()
 
 
 def workload_of(settings: Settings) -> Workload:

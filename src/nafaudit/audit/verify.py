@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from nafaudit.audit.material import material_of
-from nafaudit.audit.pairs import PAIRS, named_pair
+from nafaudit.audit.pairs import known_checkpoints, named_pair
 from nafaudit.audit.unaltered import missing, require_unaltered
 from nafaudit.checks.replayed import Comparison, Levels, deviations, levels
 from nafaudit.checks.sampled import SamplerTests, joined
@@ -234,7 +234,7 @@ def _locate(run: Run, options: VerifyOptions) -> tuple[str, str]:
         return named_pair(options.pair).locate()
     recorded = run.design["identity"]["pair"]
     said = [tuple(s["checkpoints"]) for s in run.sessions if s.get("checkpoints")]
-    for safe, risky in [*reversed(said), *(pair.locate() for pair in PAIRS.values())]:
+    for safe, risky in itertools.chain(reversed(said), known_checkpoints()):
         if _is(safe, recorded["safe"]) and _is(risky, recorded["risky"]):
             return _pinned(safe, recorded["safe"]), _pinned(risky, recorded["risky"])
     places = f" (last at {' and '.join(said[-1])})" if said else ""

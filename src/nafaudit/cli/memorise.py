@@ -59,7 +59,7 @@ def memorise(
         raise InputError(f"learning-rate must be above 0 and below 1, got {learning_rate}.")
 
     from nafaudit.audit.memorise import Order, memorise
-    from nafaudit.audit.memorised import refuse_unless_admitted
+    from nafaudit.audit.memorised import is_smollm2, refuse_unless_admitted
     from nafaudit.cli.echo import echo
     from nafaudit.lab.teach import Lesson
 
@@ -77,10 +77,9 @@ def memorise(
 
         echo(json.dumps({"directory": str(pair.directory), **pair.card}, indent=2))
     else:
-        named = text is None and safe is None and lesson == Lesson() and out is None and pages == 4
         for line in describe(pair):
             echo(line)
-        echo(_next(pair, named=named))
+        echo(_next(pair, named=is_smollm2(pair)))
     refuse_unless_admitted(pair)
 
 
