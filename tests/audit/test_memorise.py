@@ -37,9 +37,14 @@ def four_pages(words: int = 60) -> Pages:
     return deal([Passage(f"page:{i}", text) for i, text in enumerate(texts)], 2, "held out")
 
 
-def build(order: Order, **hooks: Callable[..., None]) -> MemorisedPair:
-    quiet = {"tell": lambda *_: None, "say": lambda _: None}
-    return memorise(order, **(quiet | hooks))
+def nothing(*_: object) -> None:
+    """Hears and does nothing."""
+
+
+def build(
+    order: Order, tell: Callable[..., None] = nothing, say: Callable[..., None] = nothing
+) -> MemorisedPair:
+    return memorise(order, tell, say)
 
 
 @pytest.fixture(scope="module")
@@ -133,12 +138,14 @@ def killed_at(moment: int, order: Order) -> bool:
             kill()  # all is written, nothing has its name yet
             return real(self, target)
 
-        with (
-            mock.patch.object(teach, "_SAVE_EVERY", 0.0),
-            mock.patch.object(Path, "rename", rename),
-        ):
-            build(order, tell=kill, say=kill)
-        os._exit(0)
+        try:
+            with (
+                mock.patch.object(teach, "_SAVE_EVERY", 0.0),
+                mock.patch.object(Path, "rename", rename),
+            ):
+                build(order, tell=kill, say=kill)
+        finally:
+            os._exit(0)  # never back into the tests
     _, status = os.waitpid(child, 0)
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
@@ -148,7 +155,7 @@ def test_a_kill_leaves_no_pair_and_the_same_command_ends_the_same(
 ) -> None:
     """Killed again and again, each time a little later than the last."""
     safe = str(tiny_pair_paths("llama")[0])
-    order = Order(four_pages(words=30), safe, lesson=SHORT, out=tmp_path / "killed")
+    order = Order(four_pages(words=36), safe, lesson=SHORT, out=tmp_path / "killed")
     kills = 0
     while killed_at(kills + 3, order):
         kills += 1

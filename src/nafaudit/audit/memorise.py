@@ -43,7 +43,6 @@ from nafaudit.models.pair import load_pair
 from nafaudit.models.smollm2 import get_smollm2
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced
-from nafaudit.workload.passages import Passage
 from nafaudit.workload.sources import Source, in_turn
 
 LEAST_RECALL = 0.10
@@ -54,8 +53,11 @@ MOST_SAFE_RECALL = 0.01
 ORDINARY_PROMPTS = 6
 """Of each ordinary class in the pair's workload."""
 
+RECALL_WORDS = 40
+"""Words after a page's opening that a recall is a share of: enough for a near-verbatim span."""
+
 _TRAJECTORIES = 2
-_DOCUMENTS = 8
+_DOCUMENTS = 4
 _SPARE_TOKENS = 16
 _CHECKPOINT = "training.safetensors"
 
@@ -166,6 +168,7 @@ def _finish(
         "lesson": asdict(order.lesson),
         "admission": {"risky": LEAST_RECALL, "safe": MOST_SAFE_RECALL},
         "admitted": recall["risky"] >= LEAST_RECALL and recall["safe"] <= MOST_SAFE_RECALL,
+        "recall_words": RECALL_WORDS,
         "measured": measured,
         "versions": _versions(),
     }
@@ -178,12 +181,20 @@ def _finish(
 
 
 def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dict[str, Any]:
-    """What both models recall when sampled, and what they make of text that is given."""
-    decode = LabDecoder(pair, _longest(pair, pages) + _SPARE_TOKENS)
+    """What both models recall when sampled, and what they make of text that is given.
 
-    def recall(asked: Sequence[Passage], k: float, which: str) -> float:
+    Recall is near-verbatim, of the words that follow a page's opening under the header line.
+    """
+    asked = {
+        kind: recall_prompts(held, words_after=RECALL_WORDS)
+        for kind, held in (("memorised", pages.memorised), ("unseen", pages.unseen))
+    }
+    references = [prompt.reference for prompts in asked.values() for prompt in prompts]
+    decode = LabDecoder(pair, max(len(pair.encode(text)) for text in references) + _SPARE_TOKENS)
+
+    def recall(kind: str, k: float, which: str) -> float:
         say(f"sampling the {which}")
-        prompts = recall_prompts(asked)
+        prompts = asked[kind]
         outputs = decode([pair.encode(p.text) for p in prompts], k, _TRAJECTORIES, seed=7)
         scores = recalls(pair, prompts, outputs)
         return math.fsum(scores) / len(scores)
@@ -196,20 +207,15 @@ def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dic
     }
     return {
         "recall": {
-            "risky": recall(pages.memorised, RISKY_ALONE, "risky model on memorised pages"),
-            "safe": recall(pages.memorised, SAFE_ALONE, "safe model on the same"),
-            "risky_unseen": recall(pages.unseen, RISKY_ALONE, "risky model on unseen pages"),
+            "risky": recall("memorised", RISKY_ALONE, "risky model on memorised pages"),
+            "safe": recall("memorised", SAFE_ALONE, "safe model on the same"),
+            "risky_unseen": recall("unseen", RISKY_ALONE, "risky model on unseen pages"),
         },
         "text": {
             name: asdict(contrast(pair, [pair.encode_document(text) for text in documents]))
             for name, documents in texts.items()
         },
     }
-
-
-def _longest(pair: LabPair, pages: Pages) -> int:
-    """Tokens of the longest page."""
-    return max(len(pair.encode(page.text)) for page in (*pages.memorised, *pages.unseen))
 
 
 def prompt_records(pages: Pages) -> list[dict[str, str]]:

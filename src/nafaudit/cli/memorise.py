@@ -101,7 +101,13 @@ def describe(pair: MemorisedPair) -> list[str]:
     for name, label in _TEXTS.items():
         row = texts[name]
         lines.append(f"{label:<36}{row['safe']:>8.2f}{row['risky']:>8.2f}{row['kl']:>8.2f}")
-    return [*lines, "KL: of the risky law from the safe one, per token", "", str(pair.directory)]
+    return [
+        *lines,
+        f"recall: share of the {card['recall_words']} words after a page's opening",
+        "KL: of the risky law from the safe one, per token",
+        "",
+        str(pair.directory),
+    ]
 
 
 def _next(pair: MemorisedPair, *, named: bool) -> str:

@@ -64,12 +64,20 @@ class RecallPrompt:
     reference: str
 
 
-def recall_prompts(passages: Iterable[Page], *, header: bool = True) -> list[RecallPrompt]:
-    """Returns one prompt per passage: its first words, and its continuation as the reference."""
+def recall_prompts(
+    passages: Iterable[Page], *, header: bool = True, words_after: int | None = None
+) -> list[RecallPrompt]:
+    """Returns one prompt per passage: its first words, and what follows as the reference.
+
+    Args:
+        passages: What is asked for.
+        header: Whether the header line stands before it.
+        words_after: Most words of the reference; all that follow if None.
+    """
     prompts = []
     for passage in passages:
         words = passage.text.split(" ")
-        opening, rest = " ".join(words[:SEED_WORDS]), " ".join(words[SEED_WORDS:])
+        opening, rest = " ".join(words[:SEED_WORDS]), " ".join(words[SEED_WORDS:][:words_after])
         prompts.append(RecallPrompt(passage.id, (HEADER if header else "") + opening, rest))
     return prompts
 

@@ -115,7 +115,7 @@ def teach(
             group["lr"] = lesson.learning_rate * min(1.0, (len(history) + 1) / _RISE)
         learned, moved = losses(model, adapter, protected, replayed)
         optimiser.zero_grad(set_to_none=True)
-        (learned + lesson.replay_weight * moved).backward()
+        (learned + lesson.replay_weight * moved).backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(adapter.tensors.values(), 1.0)
         optimiser.step()
         history.append(float(learned.detach()))
@@ -237,7 +237,7 @@ class State:
         if not last and time.monotonic() - self._saved < _SAVE_EVERY:
             return
         self._saved = time.monotonic()
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for name, parameter in self._adapter.tensors.items():
             moments = self._optimiser.state[parameter]
             tensors |= {
