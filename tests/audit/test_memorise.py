@@ -163,6 +163,7 @@ def test_a_kill_leaves_no_pair_and_the_same_command_ends_the_same(
     assert kills == 4  # twice in training, before the risky checkpoint, before the card
     undisturbed = build(replace(order, out=tmp_path / "whole"))
     assert read_pair(tmp_path / "killed") is not None
+    # Nothing that was about to be renamed is left either.
     assert checksums(tmp_path / "killed") == checksums(tmp_path / "whole")
     # A tiny random model learns nothing in six steps, and that is said.
     with pytest.raises(InputError, match="shows no memorisation: when sampled the risky model"):

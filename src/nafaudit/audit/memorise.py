@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import math
 import platform
+import re
+import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -115,8 +117,18 @@ def memorise(order: Order, tell: Tell, say: Callable[[str], None]) -> MemorisedP
             return finished
         make_directory(directory)
         with exclusive(directory / ".lock"):
+            _sweep(directory)
             _make_risky(anchor, order, directory, tell, say)
             return _finish(anchor, safe, order, key, directory, say)
+
+
+def _sweep(directory: Path) -> None:
+    """Removes what a killed process was about to rename; nothing else has such a name."""
+    names = "|".join(map(re.escape, (_CHECKPOINT, ADAPTER, RISKY, PROMPTS, PASSAGES, CARD)))
+    unfinished = re.compile(rf"\.({names})\.\d+(\.new|\.old)?")
+    for left in directory.iterdir():
+        if unfinished.fullmatch(left.name):
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _check_anchor(anchor: Anchor, safe: str, lesson: Lesson) -> None:
