@@ -67,7 +67,7 @@ class Lesson:
     """
 
     steps: int = 60
-    enough: float = 0.15
+    enough: float = 0.25
     learning_rate: float = 1.2e-3
     rank: int = 16
     scale: float = 2.0
