@@ -158,7 +158,7 @@ class _PaperSearch:
             return replace(found, found=replace(found.found, proposer=proposers.to_json()))
 
     def _caller(self, proposers: Proposers) -> Caller:
-        """A model is asked as in the paper: what it lacks is left to the templates."""
+        """The local operators, or a model; what a call of either lacks, templates make up."""
         if self._chat is None:
             return local_caller(self.settings.operators)
         return proposers.of_call
