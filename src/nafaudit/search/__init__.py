@@ -20,6 +20,10 @@ What runs them on a pair: `settings`, `pools` (the workload, divided), `book` (w
 `confirm` (fresh draws), `copied` (protected text in outputs), `bundle` (counterexamples), `run`
 (all in order), `found` and `result` (what came out). Around it: `sweep` (several budgets),
 `study` with `paired` and `planted` (does search work?).
+
+The paper's protocol on a pair: `paper_settings`, `paper_pools`, `paper_propose`, `paper_guess` (its
+surrogate), `paper_draws` (its seeds), `paper_loop` (its stages in order), `paper_findings`,
+`paper_run`, `paper_files`, `paper_result`. `protocols` tells the two apart.
 """
 
 from nafaudit.search.candidate import Candidate, Parent, Proposer
