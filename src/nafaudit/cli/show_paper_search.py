@@ -13,8 +13,8 @@ from nafaudit.cli.numbers import nats
 from nafaudit.cli.show_search import plain_table, verdict_lines
 from nafaudit.core.finding import Answer
 from nafaudit.search.finals import Item
+from nafaudit.search.paper_found import PaperFound
 from nafaudit.search.paper_loop import Trail
-from nafaudit.search.paper_run import PaperFound
 
 _ID, _SHOWN = 30, 8
 

@@ -23,7 +23,7 @@ What runs them on a pair: `settings`, `pools` (the workload, divided), `book` (w
 
 The paper's protocol on a pair: `paper_settings`, `paper_pools`, `paper_propose`, `paper_guess` (its
 surrogate), `paper_draws` (its seeds), `paper_loop` (its stages in order), `paper_findings`,
-`paper_run`, `paper_files`, `paper_result`. `protocols` tells the two apart.
+`paper_run`, `paper_found`, `paper_files`, `paper_result`. `protocols` tells the two apart.
 """
 
 from nafaudit.search.candidate import Candidate, Parent, Proposer

@@ -10,9 +10,9 @@ from typing import Any
 
 from nafaudit.search.finals import Item
 from nafaudit.search.measured import Row
+from nafaudit.search.paper_found import PaperFound
 from nafaudit.search.paper_loop import PaperGeneration
 from nafaudit.search.paper_propose import FALLBACK
-from nafaudit.search.paper_run import PaperFound
 from nafaudit.store.files import make_directory, write_whole
 
 FINAL, STRESS = 999, 1000

@@ -8,27 +8,27 @@ with N = 20 and no rule that stops early; a final prompt beside both models alon
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from nafaudit.audit.prepare import mechanism_of
-from nafaudit.core.finding import Finding
 from nafaudit.search.book import Book, Measured, utilisations_of
 from nafaudit.search.bundle import violations_of, write_bundles
 from nafaudit.search.candidate import Parent, references_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
 from nafaudit.search.embeddings import embedder, sklearn
-from nafaudit.search.evaluate import Ask, Bench, Recorder, Words, load_bench, open_recorder
+from nafaudit.search.evaluate import Ask, Bench, Recorder, Told, Words, load_bench, open_recorder
 from nafaudit.search.explore import SEARCH, Explored, Generation
 from nafaudit.search.finals import Item
 from nafaudit.search.found import Found
 from nafaudit.search.instruct.chat import Chat
 from nafaudit.search.instruct.choose import Proposers, chat_of
-from nafaudit.search.measured import Draws, Gap, Row, generalisation_gap
+from nafaudit.search.measured import Draws, Row, generalisation_gap
 from nafaudit.search.paper_draws import PaperDraws
 from nafaudit.search.paper_findings import Flag, Flagged, findings_of, flagged_of
+from nafaudit.search.paper_found import PaperFound, Recheck
 from nafaudit.search.paper_guess import Guesser
 from nafaudit.search.paper_loop import PaperLoop, Trail
 from nafaudit.search.paper_pools import PaperPools, check_lengths, paper_pools
@@ -40,57 +40,6 @@ from nafaudit.stats import Bonferroni
 
 ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
-
-
-@dataclass(frozen=True)
-class Recheck:
-    """A flagged prompt on fresh draws, without a rule that stops early.
-
-    Attributes:
-        flag: What flagged it.
-        same: Its row at the same budget.
-        other: Its row at the second budget.
-    """
-
-    flag: Flag
-    same: Row
-    other: Row
-
-
-@dataclass(frozen=True)
-class PaperFound:
-    """A finished search of the paper's.
-
-    Attributes:
-        found: What every search has.
-        trail: What happened.
-        findings: Its defects, by name.
-        flagged: What its proxy flags.
-        rechecks: Of the first of these.
-        gap: Ratio of the final pool minus that of the held-out pool, both ways.
-        debts: Prefix debt of every prompt.
-        embedding: What stands for the paper's Sentence-T5.
-        high: R of the proxy.
-        started: When the run was begun.
-    """
-
-    found: Found
-    trail: Trail
-    findings: tuple[Finding, ...]
-    flagged: Flagged
-    rechecks: tuple[Recheck, ...]
-    gap: Gap
-    debts: Mapping[str, float]
-    embedding: str
-    high: float
-    started: str
-
-    @property
-    def settings(self) -> PaperSettings:
-        """What was asked for."""
-        settings = self.found.settings
-        assert isinstance(settings, PaperSettings)
-        return settings
 
 
 def run_paper_search(settings: PaperSettings, tell: Tell) -> PaperFound:
@@ -136,7 +85,7 @@ class _PaperSearch:
             recorder = open_runs.enter_context(
                 open_recorder(self.bench, self.path, "search", first, self._references())
             )
-            proposers = Proposers(self.settings, self._chat, self.path, lambda *call: None)
+            proposers = Proposers(self.settings, self._chat, self.path, self._asking)
             draw = PaperDraws(
                 recorder, self.catalogue, self._references, self.settings.budget, self.tell
             )
@@ -162,6 +111,10 @@ class _PaperSearch:
         if self._chat is None:
             return local_caller(self.settings.operators)
         return proposers.of_call
+
+    def _asking(self, call: int, attempt: int, attempts: int) -> None:
+        stage = f"asking {self.settings.proposer}, call {call + 1} of its generation"
+        self.tell(Told(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
 
     def _references(self) -> dict[str, str]:
         return references_of(self.catalogue, self._by_text)
