@@ -51,3 +51,20 @@ def test_risky_only_has_no_limit_even_after_an_infinite_charge() -> None:
 def test_bad_budgets_are_refused(k: float) -> None:
     with pytest.raises(InputError, match="k must be at least 0"):
         as_budget(k)
+
+
+def paid(surprisals: list[float], debt: float, k: float) -> str:
+    """Which tokens a bank can pay for that pays for nothing else."""
+    account, answers = Banking().open(k, debt), ""
+    for surprisal in surprisals:
+        able = account.allowance() >= surprisal
+        account.pay(Payment(surprisal if able else 0.0, 0.0, 0))
+        answers += "FT"[able]
+    return answers
+
+
+def test_golden_token_buckets() -> None:
+    assert paid([1, 1, 1, 10, 1, 1], 0.0, 2.0) == "TTTFTT"
+    assert paid([1] * 5, 2.5, 1.0) == "FFFTT"
+    runs = [run for run in ["TTT", "TT"] if len(run) >= 3]
+    assert sum(map(len, runs)) / 6 == 3 / 6
