@@ -22,6 +22,9 @@ from nafaudit.workload import (
 )
 from nafaudit.workload.passages import Passage
 
+# Shorter documents of the lab are left out of its ordinary text.
+_ORDINARY_WORDS = 60
+
 PaperWorkload = Callable[[Collection[str], Mapping[str, int], str], Workload]
 
 
@@ -36,6 +39,7 @@ class NamedPair:
         passages: Returns its protected text.
         shapes: Names in shapes.csv, safe and risky: how large it is before it is here. If empty,
             its configurations are read.
+        ordinary: Returns text that neither model memorised, of the kind that both were made for.
         paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
             no such prompts and the paper's protocol takes what there is.
         others: Returns prompts of other kinds than the workload's, for further held-out pools.
@@ -46,6 +50,7 @@ class NamedPair:
     limit: int = 0
     passages: Callable[[], list[Passage]] = list
     shapes: tuple[str, str] | None = None
+    ordinary: Callable[[], list[Passage]] = list
     paper: PaperWorkload | None = None
     others: Callable[[], list[Prompt]] = list
 
@@ -117,9 +122,17 @@ def _lab_others() -> list[Prompt]:
     return other_prompts()
 
 
+def _lab_ordinary() -> list[Passage]:
+    from nafaudit.lab.measure import held_out_documents
+
+    long_enough = [text for text in held_out_documents() if len(text.split()) >= _ORDINARY_WORDS]
+    return [Passage(f"ordinary.{i:03d}", text) for i, text in enumerate(long_enough)]
+
+
 _LAB: dict[str, Any] = {
     "limit": 48,
     "passages": _lab_passages,
+    "ordinary": _lab_ordinary,
     "paper": _lab_paper,
     "others": _lab_others,
 }

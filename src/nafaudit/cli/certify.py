@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nafaudit.cli import options
-
-if TYPE_CHECKING:
-    from nafaudit.workload.passages import Passage
 
 
 def certify(
@@ -59,13 +56,14 @@ def certify(
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
 
-    protected, where = _passages(passages, pair, safe)
+    protected, where = options.protected(passages, pair, safe, "certify")
     decoding = Decoding(max_new_tokens, temperature, repetition_penalty)
     rule = DebtRule(prefix_n, debt)  # type: ignore[arg-type]
 
     from nafaudit.audit.pairs import named_pair
     from nafaudit.cli.certificate import print_certificate
     from nafaudit.cli.echo import echo
+    from nafaudit.cli.progress import CountedLine
     from nafaudit.worth.certify import CertifySettings
     from nafaudit.worth.certify import certify as score
     from nafaudit.worth.files import certificate_json, write_certificate
@@ -82,7 +80,7 @@ def certify(
         trust=options.trust(remote_code, allow_pickle_weights),
     )
     checkpoint = safe or named_pair(pair).locate()[0]
-    progress = _Progress(quiet)
+    progress = CountedLine(quiet, "passages")
     certification = score(checkpoint, protected, settings, progress.update)
     progress.close()
     directory = out or Path("certificates") / certification.hash[:10]
@@ -93,49 +91,3 @@ def certify(
         echo(json.dumps({"directory": str(directory), **certificate_json(certification)}, indent=2))
     else:
         print_certificate(certification, where, files, most=show)
-
-
-def _passages(path: Path | None, pair: str, safe: str | None) -> tuple[list[Passage], str]:
-    """The passages, and what to call them."""
-    from nafaudit.audit.pairs import named_pair
-    from nafaudit.core.errors import InputError
-    from nafaudit.workload.passages import check_passages, read_passages
-
-    if path is not None:
-        return read_passages(path), str(path)
-    if safe is not None:
-        raise InputError(
-            "your own safe model has no passages yet: give a file, for example nafaudit certify "
-            "passages.txt --safe PATH."
-        )
-    passages = named_pair(pair).passages()
-    check_passages(passages, f"pair {pair}")
-    return passages, f"the passages of pair {pair}"
-
-
-class _Progress:
-    """Passages done, on the progress line."""
-
-    def __init__(self, quiet: bool) -> None:
-        import time
-
-        from nafaudit.cli.progress import ProgressLine
-
-        self._line = ProgressLine(quiet)
-        self._clock = time.monotonic
-        self._start: float | None = None
-
-    def update(self, done: int, total: int) -> None:
-        """Some passages are scored."""
-        from nafaudit.cli.progress import duration
-
-        if self._start is None:
-            # Loading the model is no sign of what a passage takes.
-            self._start = self._clock()
-        seconds = self._clock() - self._start
-        left = f", {duration((total - done) * seconds / (done - 1))} left" if done > 1 else ""
-        self._line.line(f"{done}/{total} passages{left}", seconds, finished=done == total)
-
-    def close(self) -> None:
-        """Leaves the line behind."""
-        self._line.close()

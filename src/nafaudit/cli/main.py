@@ -9,12 +9,14 @@ import typer
 
 from nafaudit import __version__
 from nafaudit.cli import (
+    attack,
     certify,
     check,
     checklist,
     compare,
     conform,
     export,
+    frontier,
     import_,
     lab,
     mechanisms,
@@ -57,6 +59,8 @@ app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("certify")(certify.certify)
+app.command("attack")(attack.attack)
+app.command("frontier")(frontier.frontier)
 app.command("plan")(plan.plan)
 app.command("import")(import_.import_)
 app.command("export")(export.export)

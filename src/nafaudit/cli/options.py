@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trust import Trust
+
+if TYPE_CHECKING:
+    from nafaudit.workload.passages import Passage
 
 ChatTemplate = Annotated[
     bool | None,
@@ -39,15 +42,52 @@ def trust(remote_code: Sequence[str] | None, pickle: bool | None) -> Trust:
 
 def budgets(values: Sequence[str] | None) -> tuple[float, ...] | None:
     """Reads --k 1 --k 3 and --k 1,3,5 alike."""
+    return numbers(values, "k must be numbers, for example --k 1,3,5 (inf or -1: risky model only)")
+
+
+def numbers(values: Sequence[str] | None, must: str) -> tuple[float, ...] | None:
+    """The same for any list of numbers; `must` says what they have to be."""
     if not values:
         return None
     try:
         return tuple(float(part) for part in _parts(values))
     except ValueError:
+        raise InputError(f"{must}, got {','.join(values)!r}.") from None
+
+
+def whole_numbers(values: Sequence[str] | None, name: str) -> tuple[int, ...] | None:
+    """Reads --window 20 --window 50 and --window 20,50 alike."""
+    if not values:
+        return None
+    if not all(part.isdecimal() for part in _parts(values)):
+        raise InputError(f"{name} must be whole numbers, got {','.join(values)!r}.")
+    return tuple(int(part) for part in _parts(values))
+
+
+def protected(
+    path: Path | None, pair: str, own: str | None, command: str
+) -> tuple[list[Passage], str]:
+    """The protected passages that a command is about, and what to call them.
+
+    Args:
+        path: File that was given, if any.
+        pair: Named pair, whose passages are the default.
+        own: A checkpoint of the user's own, which has none.
+        command: For the error.
+    """
+    from nafaudit.audit.pairs import named_pair
+    from nafaudit.workload.passages import check_passages, read_passages
+
+    if path is not None:
+        return read_passages(path), str(path)
+    if own is not None:
         raise InputError(
-            f"k must be numbers, for example --k 1,3,5 (inf or -1: risky model only), got "
-            f"{','.join(values)!r}."
-        ) from None
+            f"your own models have no passages yet: give a file, for example nafaudit {command} "
+            "passages.txt --safe PATH."
+        )
+    passages = named_pair(pair).passages()
+    check_passages(passages, f"pair {pair}")
+    return passages, f"the passages of pair {pair}"
 
 
 def names(values: Sequence[str] | None) -> tuple[str, ...] | None:

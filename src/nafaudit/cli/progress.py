@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -46,6 +47,32 @@ class ProgressLine:
         if self._shown and self._terminal:
             self._stream.write("\n")
             self._stream.flush()
+
+
+class CountedLine:
+    """Pieces of work done, of how many; time left after the first.
+
+    Args:
+        quiet: Show nothing.
+        what: What is counted, in the plural.
+    """
+
+    def __init__(self, quiet: bool, what: str) -> None:
+        self._line, self._what = ProgressLine(quiet), what
+        self._start: float | None = None
+
+    def update(self, done: int, total: int) -> None:
+        """So many are done."""
+        if self._start is None:
+            # Loading models is no sign of what a piece takes.
+            self._start = time.monotonic()
+        seconds = time.monotonic() - self._start
+        left = f", {duration((total - done) * seconds / (done - 1))} left" if done > 1 else ""
+        self._line.line(f"{done}/{total} {self._what}{left}", seconds, finished=done == total)
+
+    def close(self) -> None:
+        """Leaves the line behind."""
+        self._line.close()
 
 
 def describe(progress: Progress) -> str:

@@ -23,6 +23,7 @@ from nafaudit.models.anchor import Anchor, load_anchor
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.cards import BudgetCard, PassageRow, budget_card, passage_row
+from nafaudit.worth.texts import GivenText, check_lengths, given_text, opening_of
 
 
 @dataclass(frozen=True)
@@ -88,15 +89,6 @@ class Certification:
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class _Text:
-    """One passage in token ids: what stands before it, what is scored."""
-
-    passage: Passage
-    before: tuple[int, ...]
-    tokens: tuple[int, ...]
-
-
 def certify(
     safe: str,
     passages: Sequence[Passage],
@@ -114,9 +106,9 @@ def certify(
     check_dtype(settings.dtype)
     check_device(settings.device)
     tokenizer = load_tokenizer(safe, settings.trust)
-    opening, named = _opening(tokenizer)
-    texts = [_text(tokenizer, passage, opening, settings.given) for passage in passages]
-    _check_lengths(texts, context_of(safe, trust=settings.trust))
+    opening, named = opening_of(tokenizer)
+    texts = [given_text(tokenizer, passage, opening, settings.given) for passage in passages]
+    check_lengths(texts, context_of(safe, trust=settings.trust), "the safe model")
     torch.set_num_threads(settings.threads)
     anchor = load_anchor(safe, dtype=settings.dtype, device=settings.device, trust=settings.trust)
     scored, debts = [], {}
@@ -145,39 +137,8 @@ def _worst_first(row: PassageRow) -> tuple[float, str]:
     return row.critical_k, row.id
 
 
-def _opening(tokenizer: Any) -> tuple[tuple[int, ...], str]:
-    """What stands before a passage, in ids and in words: what the tokenizer itself puts there."""
-    if own := tuple(tokenizer("")["input_ids"]):
-        return own, f"the tokenizer's own opening {tokenizer.convert_ids_to_tokens(list(own))}"
-    for kind in ("bos", "eos"):
-        if (index := getattr(tokenizer, f"{kind}_token_id")) is not None:
-            return (int(index),), f"the tokenizer's {kind} token"
-    return (), "nothing: the first token is not scored"
-
-
-def _text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given: int) -> _Text:
-    ids = tuple(tokenizer(passage.text, add_special_tokens=False)["input_ids"])
-    # Somebody has to stand before the first scored token.
-    given = max(given, 0 if opening else 1)
-    if len(ids) <= given:
-        raise InputError(
-            f"{passage} has {len(ids)} tokens, of which {given} are given; nothing "
-            "is left to certify. Lower --given or leave the passage out."
-        )
-    return _Text(passage, (*opening, *ids[:given]), ids[given:])
-
-
-def _check_lengths(texts: Sequence[_Text], context: int) -> None:
-    longest = max(texts, key=lambda text: len(text.before) + len(text.tokens))
-    if (needed := len(longest.before) + len(longest.tokens)) > context:
-        raise InputError(
-            f"{longest.passage} needs {needed} positions; the safe model has {context}. "
-            "Split the passage: a blank line in a text file starts a new one."
-        )
-
-
 def _score(
-    anchor: Anchor, text: _Text, opening: tuple[int, ...], settings: CertifySettings
+    anchor: Anchor, text: GivenText, opening: tuple[int, ...], settings: CertifySettings
 ) -> tuple[ScoredPassage, float]:
     """The scored passage, and the most that a prompt which quotes it can owe."""
     scorer = Scorer(anchor.model, anchor.vocabulary, settings.decoding, context=anchor.context)

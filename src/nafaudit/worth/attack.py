@@ -1,0 +1,214 @@
+"""What can be reconstructed while every query stays in budget: the attack, in order.
+
+passages -> admission -> every way to attack -> logs. Each way is an ordinary run in a directory of
+its own, and all that is said of an attack follows from those records.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nafaudit.audit.pairs import checkpoints_of
+from nafaudit.audit.prepare import mechanism_of
+from nafaudit.audit.recording import session_facts
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import RISKY_ONLY, is_baseline
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.probe import probe
+from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
+from nafaudit.models.pair import load_pair
+from nafaudit.overlap import MIN_SPAN
+from nafaudit.workload.passages import Passage
+from nafaudit.worth.attack_run import AttackRun, Bench, Log, mechanism_of_method, open_attack_run
+from nafaudit.worth.queries import Attacker, Method
+from nafaudit.worth.settings import ADMISSION, AttackSettings
+from nafaudit.worth.texts import GivenText, given_text, opening_of
+
+_WIDTH_STEP = 64
+
+
+@dataclass(frozen=True)
+class Told:
+    """Where an attack is: what it asks, answers so far and in all, tokens, seconds."""
+
+    stage: str
+    done: int
+    total: int
+    tokens: int
+    seconds: float
+
+
+Tell = Callable[[Told], None]
+
+
+@dataclass(frozen=True)
+class Attacked:
+    """A finished attack.
+
+    Attributes:
+        path: Its directory.
+        design: Hash of the identity of its first run.
+        settings: What was asked.
+        texts: The passages that were attacked.
+        given: How many passages there were.
+        attacker: Who reads the answers.
+        admission: Recall of the risky model alone, mean over single answers.
+        logs: One per way to attack; the gate's alone if it did not open.
+        batch_free: True if records do not depend on their batch on this machine.
+    """
+
+    path: Path
+    design: str
+    settings: AttackSettings
+    texts: tuple[GivenText, ...]
+    given: int
+    attacker: Attacker
+    admission: float
+    logs: tuple[Log, ...]
+    batch_free: bool
+
+    @property
+    def admitted(self) -> bool:
+        """False if the risky model alone recalls too little for an attack to say anything."""
+        return self.admission >= ADMISSION
+
+
+def run_attack(passages: Sequence[Passage], settings: AttackSettings, tell: Tell) -> Attacked:
+    """Runs, or resumes, the attack that the settings describe.
+
+    Args:
+        passages: The protected text.
+        settings: What to ask; checked before any model loads.
+        tell: Called as answers end.
+    """
+    # Whatever is wrong is said before a model loads.
+    mechanism_of(settings)
+    check_dtype(settings.dtype)
+    check_device(settings.device)
+    checkpoints = checkpoints_of(settings)
+    tokenizer = load_tokenizer(checkpoints[0], settings.trust)
+    opening, context = opening_of(tokenizer)
+    every = tuple(_divided(tokenizer, one, opening, settings) for one in passages)
+    width = _width(every, settings, context_of(*checkpoints, trust=settings.trust))
+    torch.set_num_threads(settings.threads)
+    pair = load_pair(
+        *checkpoints, dtype=settings.dtype, device=settings.device, trust=settings.trust
+    )
+    attacker = Attacker(pair.vocabulary.pieces, len(opening), settings.trajectories)
+    methods = _methods(settings, max(len(text.tokens) for text in every))
+    session = session_facts(settings, checkpoints)
+    texts = _spread(every, settings.limit or 0)
+    bench = Bench(pair, attacker, every, texts, settings, width, context, session)
+    first = methods[0]
+    shape = {"width": width, "batch": settings.batch}
+    seen = probe(pair, bench.mechanism(first), bench.decoding(first), **shape)
+    bench = replace(bench, session={**session, "probe": asdict(seen)})
+    design = bench.identity(methods[0]).hash
+    path = Path(settings.out) if settings.out else Path("runs") / f"attack-{design[:10]}"
+    admission, logs = _attack(bench, path, methods, _Teller(tell).see)
+    return Attacked(
+        path, design, settings, texts, len(every), attacker, admission, logs, seen.batch_free
+    )
+
+
+def _attack(
+    bench: Bench, path: Path, methods: Sequence[Method], see: Callable[..., None]
+) -> tuple[float, tuple[Log, ...]]:
+    """The gate first; then, if it opens, every way to attack."""
+    alone, budgets = (RISKY_ONLY,), bench.settings.budgets
+    with open_attack_run(bench, path, methods[0], alone, see) as single:
+        single.fill(alone)
+        admission = _recall_alone(bench, single)
+        if admission < ADMISSION:
+            return admission, (single.log(alone),)
+        single.fill(budgets)
+        logs = [single.log(budgets)]
+    for method in methods[1:]:
+        # A model alone owes nothing: its answers are the same with and without the debt.
+        own = budgets
+        if method.debt != methods[0].debt:
+            own = tuple(k for k in budgets if not is_baseline(k))
+        with open_attack_run(bench, path, method, own, see) as run:
+            run.fill(own)
+            logs.append(run.log(own))
+    return admission, tuple(logs)
+
+
+def _recall_alone(bench: Bench, single: AttackRun) -> float:
+    """Mean recall of the risky model's sampled answers, each on its own."""
+    recalls = [
+        bench.attacker.score(answer.tokens, text.tokens)[0]
+        for text in bench.texts
+        for asked in single.asked(text, RISKY_ONLY)
+        for answer in asked.answers
+    ]
+    return sum(recalls) / len(recalls)
+
+
+def _methods(settings: AttackSettings, longest: int) -> list[Method]:
+    """Every way to attack; a single answer can hold the longest passage and no more."""
+    found = [
+        Method(mode, size, debt)
+        for debt in settings.debts
+        for mode, sizes in (
+            ("single", (longest,)),
+            ("oracle", settings.window),
+            ("chained", settings.window),
+        )
+        if mode == "single" or mode in settings.modes
+        for size in sizes
+    ]
+    # What brings a debt of its own, or has none, is not attacked twice.
+    names = [(one.mode, one.length, mechanism_of_method(settings, one).name) for one in found]
+    return [one for i, one in enumerate(found) if names[i] not in names[:i]]
+
+
+def _divided(
+    tokenizer: Any, passage: Passage, opening: tuple[int, ...], settings: AttackSettings
+) -> GivenText:
+    text = given_text(tokenizer, passage, opening, settings.given)
+    wanted = text.tokens[: settings.max_new_tokens]
+    if (words := len(tokenizer.decode(wanted).split())) < MIN_SPAN:
+        raise InputError(
+            f"{passage} has {words} words after the {settings.given} tokens that are given, within "
+            f"{settings.max_new_tokens} tokens; a near-verbatim span has {MIN_SPAN}. Change "
+            "--given or --max-new-tokens, or leave the passage out."
+        )
+    return replace(text, tokens=wanted)
+
+
+def _spread(texts: tuple[GivenText, ...], most: int) -> tuple[GivenText, ...]:
+    """At most so many, evenly over the whole list."""
+    n = len(texts)
+    return texts if not most or most >= n else tuple(texts[i * n // most] for i in range(most))
+
+
+def _width(texts: Sequence[GivenText], settings: AttackSettings, context: int) -> int:
+    """Positions that the longest prompt and its answer need; chained answers may run over."""
+    most = max(settings.window)
+    longest = max(texts, key=lambda text: len(text.before) + len(text.tokens))
+    needed = len(longest.before) + len(longest.tokens) + most
+    if needed > context:
+        raise InputError(
+            f"{longest.passage} and a window of {most} need {needed} positions; the pair has "
+            f"{context}. Lower --max-new-tokens, or split the passage."
+        )
+    return min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
+
+
+class _Teller:
+    """Counts tokens and seconds for the progress line."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell, self._tokens, self._start = tell, 0, time.monotonic()
+
+    def see(self, stage: str, done: int, total: int, trajectory: Trajectory) -> None:
+        """An answer has ended."""
+        self._tokens += len(trajectory)
+        self._tell(Told(stage, done, total, self._tokens, time.monotonic() - self._start))

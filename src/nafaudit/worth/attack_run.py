@@ -1,0 +1,242 @@
+"""One way to attack, as an ordinary run: what is asked, decoded, recorded and read back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
+from nafaudit.audit.material import material_of
+from nafaudit.audit.prepare import mechanism_of, vocabulary_table
+from nafaudit.checks import ArmResult, judge_run
+from nafaudit.core.design import Decoding, Identity
+from nafaudit.core.ledger import SAFE_ONLY
+from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.surprisal import Scorer
+from nafaudit.mechanisms.protocols import Mechanism
+from nafaudit.models.pair import Pair
+from nafaudit.store.passages import PASSAGES, read_passages_file, write_passages
+from nafaudit.workload import TokenizedPrompt, workload_hash
+from nafaudit.worth.odometer import Asked
+from nafaudit.worth.queries import Answer, Attacker, Method, Place, Query
+from nafaudit.worth.settings import AttackSettings
+from nafaudit.worth.texts import GivenText
+
+See = Callable[[str, int, int, Trajectory], None]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What all ways to attack decode with, loaded once.
+
+    Attributes:
+        pair: The models.
+        attacker: Who asks.
+        every: All passages that were given: what a run's identity is about.
+        texts: Those that are attacked.
+        settings: What was asked.
+        width: Positions per row; the same for every way, so that they share their bits.
+        context: What stands before each passage, in words.
+        session: What this session runs on.
+    """
+
+    pair: Pair
+    attacker: Attacker
+    every: tuple[GivenText, ...]
+    texts: tuple[GivenText, ...]
+    settings: AttackSettings
+    width: int
+    context: str
+    session: Mapping[str, Any]
+
+    def mechanism(self, method: Method) -> Mechanism:
+        """What is attacked, with or without its debt, ready to serve."""
+        material = material_of(self.pair.tokenizer, self.first_items(method, self.texts))
+        return mechanism_of_method(self.settings, method).of(material)
+
+    def decoding(self, method: Method) -> Decoding:
+        """The warps, and the length of one answer."""
+        return replace(self.settings.decoding, max_new_tokens=method.length)
+
+    def identity(self, method: Method) -> Identity:
+        """Of one way's run; all passages are its workload, later prompts follow from them."""
+        mechanism = self.mechanism(method)
+        return Identity(
+            pair=self.pair.fingerprint,
+            mechanism=mechanism.name,
+            ledger=mechanism.ledger.spec,
+            decoding=self.decoding(method),
+            workload=workload_hash(self.first_items(method, self.every)),
+            width=self.width,
+            seed=self.settings.seed,
+            purpose="attack",
+            currency=mechanism.currency,
+        )
+
+    def first_items(self, method: Method, texts: Sequence[GivenText]) -> list[TokenizedPrompt]:
+        """The prompts that are known before anything is answered."""
+        return [query.item for text in texts for query in self.first_queries(method, text)]
+
+    def first_queries(self, method: Method, text: GivenText) -> list[Query]:
+        """The queries that are known before anything is answered."""
+        return list(self.attacker.queries(text, method, SAFE_ONLY, {}))
+
+
+def mechanism_of_method(settings: AttackSettings, method: Method) -> Mechanism:
+    """The mechanism of one way to attack."""
+    return mechanism_of(replace(settings, prefix_debt=method.debt, max_new_tokens=method.length))
+
+
+@dataclass(frozen=True)
+class Log:
+    """One way to attack: what was asked under which budget, and the verdicts on it.
+
+    Attributes:
+        method: Which way.
+        path: Its run.
+        asked: Queries and answers by budget and passage, in order.
+        arms: Every check of every budget, as `nafaudit check` has them.
+    """
+
+    method: Method
+    path: Path
+    asked: Mapping[float, Mapping[str, tuple[Asked, ...]]]
+    arms: tuple[ArmResult, ...]
+
+    def arm(self, k: float) -> ArmResult:
+        """The verdicts on one budget."""
+        return next(arm for arm in self.arms if arm.k == k)
+
+
+class AttackRun:
+    """One way to attack, on its run directory; made by `open_attack_run`."""
+
+    def __init__(self, bench: Bench, method: Method, growing: GrowingRun, see: See) -> None:
+        self._bench, self._method, self._growing, self._see = bench, method, growing, see
+        self._ledger = bench.mechanism(method).ledger
+        self._answers: dict[Place, Answer] = {}
+        for trajectory in growing.run.trajectories():
+            self._add(trajectory)
+
+    def fill(self, budgets: tuple[float, ...]) -> None:
+        """Asks until every query of every passage is answered."""
+        for window in range(max(len(text.tokens) for text in self._bench.texts)):
+            wants = self._wants(budgets)
+            total = sum(len(request.rows) for request in self._growing.missing(wants))
+            if not total:
+                return
+            stage = self._method.words + (f", window {window + 1}" if window else "")
+            self._growing.fill(wants, self._counted(stage, total))
+
+    def log(self, budgets: tuple[float, ...]) -> Log:
+        """Everything that was asked, and the verdicts."""
+        asked = {k: {text.id: self.asked(text, k) for text in self._bench.texts} for k in budgets}
+        run = self._growing.run
+        return Log(self._method, run.path, asked, tuple(judge_run(run)))
+
+    def asked(self, text: GivenText, k: float) -> tuple[Asked, ...]:
+        """The log of one user: queries about one passage under one budget, with answers."""
+        attempts = range(self._bench.settings.trajectories)
+        return tuple(
+            Asked(query, tuple(self._answers[Place(query.item.prompt.id, k, i)] for i in attempts))
+            for query in self._queries(text, k)
+        )
+
+    def _counted(self, stage: str, total: int) -> Callable[[Trajectory], None]:
+        done = 0
+
+        def see(trajectory: Trajectory) -> None:
+            nonlocal done
+            done += 1
+            self._add(trajectory)
+            self._see(stage, done, total, trajectory)
+
+        return see
+
+    def _queries(self, text: GivenText, k: float) -> list[Query]:
+        return list(self._bench.attacker.queries(text, self._method, k, self._answers))
+
+    def _wants(self, budgets: tuple[float, ...]) -> list[Want]:
+        """What the attacker can ask next: prompts that share their budgets, together."""
+        asking: dict[TokenizedPrompt, list[float]] = {}
+        for text in self._bench.texts:
+            for k in budgets:
+                for query in self._queries(text, k):
+                    asking.setdefault(query.item, []).append(k)
+        groups: dict[tuple[float, ...], list[TokenizedPrompt]] = {}
+        for item, ks in asking.items():
+            groups.setdefault(tuple(ks), []).append(item)
+        attempts = self._bench.settings.trajectories
+        return [Want(tuple(items), attempts, ks) for ks, items in groups.items()]
+
+    def _add(self, trajectory: Trajectory) -> None:
+        key, steps = trajectory.key, trajectory.steps
+        place = Place(key.prompt, key.k, key.trajectory)
+        tokens = steps.token.tolist()
+        granted = self._ledger.accrued(key.k, trajectory.debt, steps.token)
+        self._answers[place] = Answer(
+            place,
+            tuple(tokens[:-1] if trajectory.stopped else tokens),
+            trajectory.spend,
+            math.fsum((steps.served.astype(float) - steps.safe.astype(float)).tolist()),
+            trajectory.debt,
+            max(0.0, float(granted[-1])),
+            len(trajectory),
+            int((steps.theta == 0).sum()),
+            int((steps.theta == 1).sum()),
+        )
+
+
+@contextmanager
+def open_attack_run(
+    bench: Bench, path: Path, method: Method, budgets: tuple[float, ...], see: See
+) -> Iterator[AttackRun]:
+    """Creates or resumes the run of one way to attack.
+
+    Args:
+        bench: What decodes.
+        path: The attack's directory.
+        method: Which way.
+        budgets: What is asked first.
+        see: Called as answers end, with what is being done and how far it is.
+    """
+    shape = {"width": bench.width, "batch": bench.settings.batch}
+    decoder = engine_of(bench.pair, bench.mechanism(method), bench.decoding(method), **shape)
+    first = Want(
+        tuple(bench.first_items(method, bench.texts)), bench.settings.trajectories, budgets
+    )
+    with open_growing(
+        path / method.name,
+        bench.identity(method),
+        first,
+        decoder,
+        vocabulary_table(bench.pair),
+        bench.session,
+    ) as growing:
+        if method.mode != "chained":
+            _score(bench, method, growing.run.path / PASSAGES)
+        yield AttackRun(bench, method, growing, see)
+
+
+def _score(bench: Bench, method: Method, path: Path) -> None:
+    """Surprisals of what the queries ask for, so that the records say what a budget is worth."""
+    recorded = read_passages_file(path)
+    known = {one.id: one for one in recorded.passages} if recorded else {}
+    decoding = bench.decoding(method)
+    scorer = Scorer(bench.pair.safe, bench.pair.vocabulary, decoding, context=bench.pair.context)
+    added = []
+    for text in bench.texts:
+        for query in bench.first_queries(method, text):
+            name = query.item.prompt.id
+            if name not in known:
+                values = scorer.surprisals(query.item.tokens, query.wanted).tolist()
+                added.append(ScoredPassage(name, len(query.wanted), tuple(values)))
+    if added:
+        context = f"{bench.context} and the true text up to there"
+        passages = (*known.values(), *added)
+        write_passages(path, PassageScores(context, decoding.anchor, passages))

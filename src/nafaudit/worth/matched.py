@@ -1,0 +1,210 @@
+"""What a frontier says: points, the bracket they must lie in, and mechanisms at equal fidelity."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.stats.crossing import first_crossing, resampled
+from nafaudit.worth.frontier import Frontier, Side
+
+Array = NDArray[np.float64]
+_TAIL = 0.025
+# Log-probabilities of one text add up to this; a smaller shortfall is rounding.
+_ROUNDING = 1e-6
+_SAME = 1e-9
+
+
+@dataclass(frozen=True)
+class Point:
+    """One mechanism at one budget.
+
+    Attributes:
+        mechanism: As it was named.
+        k: The budget.
+        price: Charge per ordinary token, in the mechanism's own currency.
+        nats: KL per ordinary token, whatever the currency.
+        fidelity: Share of D(risky || safe) that ordinary text gains.
+        price_protected: Charge per protected token.
+        leak: Log-probability that protected text gains over the safe model, per window.
+        below: Passages that lose instead.
+        free: Share of protected tokens at which the risky law was served unchanged.
+        forced: Share at which the safe law was.
+    """
+
+    mechanism: str
+    k: float
+    price: float
+    nats: float
+    fidelity: float
+    price_protected: float
+    leak: float
+    below: int
+    free: float
+    forced: float
+
+
+@dataclass(frozen=True)
+class Match:
+    """A mechanism where it buys what the first one buys at a budget.
+
+    Attributes:
+        mechanism: Which.
+        k: Budget of the first mechanism.
+        matched_k: Budget of this one that buys the same fidelity, linear between budgets; infinite
+            if none does.
+        fidelity: What both buy.
+        same_k: Leak of this one less leak of the first at the same k, per window.
+        difference: The same at the same fidelity; NaN if there is none.
+        low: Lower end of the 95 % interval over resampled texts that have a match.
+        high: Its upper end.
+        none: Share of resamples without a match.
+    """
+
+    mechanism: str
+    k: float
+    matched_k: float
+    fidelity: float
+    same_k: float
+    difference: float
+    low: float
+    high: float
+    none: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A frontier, read."""
+
+    frontier: Frontier
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """Every mechanism at every budget."""
+        settings = self.frontier.settings
+        return tuple(
+            self._point(m, j)
+            for m in range(len(settings.mechanisms))
+            for j in range(len(settings.k))
+        )
+
+    @property
+    def risky_leak(self) -> float:
+        """What protected text gains under the risky model alone, per window."""
+        side = self.frontier.protected
+        gain = side.end("risky").sum() - side.end("safe").sum()
+        return float(gain / side.end("tokens").sum() * self.frontier.settings.window)
+
+    @property
+    def ceiling(self) -> float:
+        """D(risky || safe) per ordinary token: all the fidelity there is."""
+        return _per_token(self.frontier.ordinary, self.frontier.ordinary.end("ceiling"))
+
+    @property
+    def bracketed(self) -> bool:
+        """True if protected text is nowhere less likely than under the safe model alone.
+
+        A mechanism between the models cannot lose where the risky one knows the text; where it
+        does, this is not the text that was memorised, and leakage says nothing.
+        """
+        slack = _ROUNDING * self.frontier.settings.window
+        return self.risky_leak >= -slack and all(point.leak >= -slack for point in self.points)
+
+    @property
+    def paying_k(self) -> tuple[float, float, float]:
+        """Least, median and largest budget from which a bank pays for every prefix of a passage.
+
+        A boundary of that model of the bank; whether text is then recalled is another matter.
+        """
+        values = self.frontier.protected.end("paying_k")
+        return float(values.min()), float(np.median(values)), float(values.max())
+
+    @cached_property
+    def matches(self) -> tuple[Match, ...]:
+        """Every other mechanism against the first, at each of its budgets."""
+        settings = self.frontier.settings
+        return tuple(
+            self._match(m, j)
+            for m in range(1, len(settings.mechanisms))
+            for j in range(len(settings.k))
+        )
+
+    def _point(self, m: int, j: int) -> Point:
+        ordinary, protected = self.frontier.ordinary, self.frontier.protected
+        settings = self.frontier.settings
+        gains = protected.values("leaked")[m, j] - protected.end("safe")
+        tokens = protected.end("tokens").sum()
+        return Point(
+            settings.mechanisms[m],
+            settings.k[j],
+            _per_token(ordinary, ordinary.values("price")[m, j]),
+            _per_token(ordinary, ordinary.values("divergence")[m, j]),
+            float(ordinary.values("gained")[m, j].sum() / ordinary.end("ceiling").sum()),
+            _per_token(protected, protected.values("price")[m, j]),
+            float(gains.sum() / tokens * settings.window),
+            int((gains < -_ROUNDING).sum()),
+            float(protected.values("free")[m, j].sum() / tokens),
+            float(protected.values("forced")[m, j].sum() / tokens),
+        )
+
+    @cached_property
+    def _curves(self) -> tuple[Array, Array]:
+        """Fidelity and leak [mechanisms, resamples, budgets from 0 on]; the first resample is all.
+
+        A budget of 0 is the safe model: nothing bought, nothing leaked.
+        """
+        ordinary, protected = self.frontier.ordinary, self.frontier.protected
+        by_text = [_weights(len(side.ids), seed) for seed, side in enumerate((ordinary, protected))]
+        bought = ordinary.values("gained") @ by_text[0].T
+        bought /= by_text[0] @ ordinary.end("ceiling")
+        gains = (protected.values("leaked") - protected.end("safe")) @ by_text[1].T
+        leaked = gains / (by_text[1] @ protected.end("tokens")) * self.frontier.settings.window
+        return _from_zero(bought), _from_zero(leaked)
+
+    def _match(self, m: int, j: int) -> Match:
+        settings = self.frontier.settings
+        bought, leaked = self._curves
+        grid = np.arange(len(settings.k) + 1, dtype=float)
+        wanted = bought[0][:, j + 1]
+        # All of the ceiling is all of it, whatever the order of the sum.
+        at = first_crossing(grid, bought[m], wanted * (1 - _SAME))
+        there = np.isfinite(at)
+        place = np.where(there, at, 0.0)
+        before = np.minimum(place.astype(int), len(grid) - 2)
+        rows = np.arange(len(place))
+        part = place - before
+        low, high = leaked[m][rows, before], leaked[m][rows, before + 1]
+        found = np.where(there, low + part * (high - low), np.nan) - leaked[0][:, j + 1]
+        budgets = np.array([0.0, *settings.k])
+        kept = found[1:][there[1:]]
+        ends = np.quantile(kept, [_TAIL, 1 - _TAIL]) if kept.size else (math.nan, math.nan)
+        return Match(
+            settings.mechanisms[m],
+            settings.k[j],
+            float(np.interp(at[0], grid, budgets)) if there[0] else math.inf,
+            float(wanted[0]),
+            float(leaked[m][0, j + 1] - leaked[0][0, j + 1]),
+            float(found[0]),
+            float(ends[0]),
+            float(ends[1]),
+            float((~there[1:]).mean()),
+        )
+
+
+def _weights(units: int, seed: int) -> Array:
+    """All units alike, then resamples of them."""
+    return np.vstack([np.full(units, 1 / units), resampled(units, seed=seed)])
+
+
+def _from_zero(values: Array) -> Array:
+    """[mechanisms, budgets, resamples] to [mechanisms, resamples, 0 and budgets]."""
+    turned = values.transpose(0, 2, 1)
+    return np.concatenate([np.zeros_like(turned[..., :1]), turned], axis=-1)
+
+
+def _per_token(side: Side, values: Array) -> float:
+    return float(values.sum() / side.end("tokens").sum())
