@@ -13,6 +13,7 @@ from nafaudit.checks.regime import Regime
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verdict import judge
 from nafaudit.core import finding as words
+from nafaudit.core.currency import NONE, REALISED, currency_of
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
 from nafaudit.core.ledger import Banking
@@ -205,6 +206,34 @@ def test_regime_counts_trajectories_that_acted() -> None:
     assert check.acted_share == 1 / 3
     assert "1 of 3 trajectories have an active step" in check.finding().text
     assert "3 steps record no weight" in check.finding().text
+
+
+def test_nothing_is_kept_where_nothing_is_promised() -> None:
+    free = replace(FACTS, currency=currency_of(NONE))
+    arm = judge([trajectory(Key("p", "m", 1.0, i), [0.5, 2.0 + i]) for i in range(30)], free)[0]
+    assert arm.kept == Kept.INCONCLUSIVE and not arm.invariant.violations
+    # 2.5 nats for two tokens is more than k a token, and so is whatever follows.
+    assert "promises no budget" in arm.invariant.finding().text and arm.invariant.beyond == 30
+    cheap = judge([trajectory(KEY, [0.5, 0.1])], free)[0]
+    assert cheap.invariant.beyond == 0
+    assert arm.worth == words.Worth.UNKNOWN
+
+
+def test_what_is_given_back_is_judged_where_it_may_be() -> None:
+    rows = [trajectory(Key("p", "m", 1.0, i), [0.5, -0.4, 1.0]) for i in range(30)]
+    allowed = judge(rows, replace(FACTS, currency=currency_of(REALISED)))[0]
+    assert allowed.kept == Kept.WITHIN
+    assert judge(rows, FACTS)[0].kept == Kept.INCONCLUSIVE  # a KL is never negative
+
+
+def test_a_rule_without_weights_acted_where_it_served_neither_model() -> None:
+    served = [-1.0, -2.0, -0.5, math.nan]  # the safe model's is -2, the risky one's -0.5
+    theta = [math.nan] * 4
+    one = trajectory(KEY, [0.1] * 4, theta=theta, served=served)
+    for own, seen in ((True, (1, 3)), (False, (0, 4))):
+        check = Regime(own=own)
+        check.see(one)
+        assert (check.active, check.unweighted) == seen
 
 
 def test_steps_without_a_weight_may_have_been_active() -> None:

@@ -71,7 +71,7 @@ class Invariant:
             usable &= trajectory.spend >= 0 or facts.currency.signed
             over = excess > facts.tolerance(ceiling)
         if not facts.currency.promised:
-            self.beyond += bool(over.any())
+            self.beyond += trajectory.spend > facts.budget(trajectory)
         elif over.any():
             self.violations += 1
             at = int(np.argmax(np.where(over, excess, -np.inf)))
@@ -101,7 +101,7 @@ class Invariant:
         if not self.facts.currency.promised:
             text = (
                 f"the mechanism promises no budget, so none can be kept; {self.beyond} of {n} "
-                "trajectories cost more KL than k per token"
+                "trajectories cost more KL than k nats per token"
             )
             return Finding("invariant", self.verdict, self.beyond, text)
         text = (

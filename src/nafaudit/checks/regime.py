@@ -19,11 +19,14 @@ class Regime:
 
     Attributes:
         edge: How far from 0 or 1 a weight still counts as that.
+        own: True for records of our own engine: where they have no weight but a probability that is
+            neither model's, a rule without weights acted.
         trajectories: How many have a step with a weight.
         acted: How many of them have an active step.
     """
 
     edge: float = 0.0
+    own: bool = False
     forced: int = 0
     active: int = 0
     free: int = 0
@@ -37,8 +40,7 @@ class Regime:
         theta = trajectory.steps.theta
         forced, free = theta <= self.edge, theta >= 1 - self.edge
         missing = np.isnan(theta)
-        if self.edge == 0:
-            # A rule without a weight acted where it served what neither model did.
+        if self.own:
             steps = trajectory.steps
             other = (steps.served != steps.safe) & (steps.served != steps.risky)
             missing &= ~(other & ~np.isnan(steps.served))

@@ -226,7 +226,7 @@ def _new_arm(arm: Arm, facts: Facts, shared: tuple[RunCheck, ...]) -> ArmResult:
     return ArmResult(
         *arm,
         Invariant(facts),
-        Regime(facts.edge),
+        Regime(facts.edge, own=not facts.foreign),
         WorthCheck(facts, arm.k),
         Utilisation(facts),
         Copying(facts),
