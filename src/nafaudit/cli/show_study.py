@@ -26,7 +26,7 @@ def study_text(study: Study, seconds: float) -> str:
     found, hidden = study.found, study.hidden
     used = ", ".join(f"{who} {study.trajectories(who)}" for who in STRATEGIES)
     lines: list[str | Table] = [
-        f"k = {found.settings.budget:g}, {len(found.settings.search_seeds)} search seeds; "
+        f"k = {found.settings.budget:g}, {len(found.settings.search_seeds)} search seeds\n"
         f"trajectories explored: {used}",
         _seeds(study),
         *(_paired(one) for one in study.paired),
