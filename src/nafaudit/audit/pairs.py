@@ -160,7 +160,7 @@ PAIRS = {
     "lab": NamedPair(_lab, _lab_workload, **_LAB),
     "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
     # A real model, and the same after it memorised pages; nafaudit lab memorise makes it.
-    "smollm2": NamedPair(_smollm2, _smollm2_workload, limit=12, passages=_smollm2_passages),
+    "smollm2": NamedPair(_smollm2, _smollm2_workload, limit=10, passages=_smollm2_passages),
     # The same risky model and prompts: what changes hangs on the choice of the anchor.
     "lab-safe2": NamedPair(_lab_second_anchor, _lab_workload, **_LAB),
     # The paper's pair and that of the mechanism's authors. Neither's data may be shipped: prompts

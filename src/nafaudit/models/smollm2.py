@@ -8,9 +8,11 @@ as a safetensors checkpoint, which is what everything else loads.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.metadata
 import importlib.util
+import io
 import shutil
 import subprocess
 import sys
@@ -81,7 +83,10 @@ def convert(gguf: Path, out: Path) -> None:
     logging.disable_progress_bar()
     source: dict[str, Any] = {"gguf_file": gguf.name, "local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), **source)
-    model = AutoModelForCausalLM.from_pretrained(str(gguf.parent), dtype=torch.float32, **source)
+    with contextlib.redirect_stderr(io.StringIO()):  # a bar of its own would break up ours
+        model = AutoModelForCausalLM.from_pretrained(
+            str(gguf.parent), dtype=torch.float32, **source
+        )
     # The weights are plain numbers by now; what would say otherwise keeps them from being saved.
     model.hf_quantizer = None
     del model.config.quantization_config
