@@ -11,7 +11,7 @@ from rich.table import Table
 
 from nafaudit.checks.check import mean
 from nafaudit.cli.screen import drawn
-from nafaudit.core.finding import Kept
+from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.ledger import budget_word
 from nafaudit.report.text import percent, visible
 from nafaudit.stats.crossing import Crossing
@@ -70,7 +70,7 @@ def _body(console: Console, answered: Answered) -> None:
     console.print()
     console.print(_odometers(answered))
     console.print(
-        "recall if all answers to one user, retries included, cost at most B nats; B*: where\n"
+        "recall if all answers to one user, retries included, may cost B nats; B*: where\n"
         f"it reaches {answered.attacked.settings.target:g}; limits: 95 % over resampled "
         "passages; none: share of\nresamples that never reach it",
         markup=False,
@@ -158,7 +158,8 @@ def _verdict(answered: Answered) -> list[str]:
         ]
     if answered.outcome == Kept.INCONCLUSIVE:
         return [
-            f"INCONCLUSIVE: no answer exceeds its budget, but only {judged} were judged; raise",
-            "--limit or --attempts",
+            f"INCONCLUSIVE: none of {judged} answers exceeds its budget, but a verdict needs "
+            f"{MIN_TRAJECTORIES}",
+            "of every budget; raise --limit or --attempts",
         ]
     return [f"WITHIN: 0 of {judged} answers exceed their budget"]

@@ -8,7 +8,6 @@ from nafaudit.report.figures.style import (
     MARKERS,
     PAGE,
     PALETTE,
-    PAPER,
     as_bytes,
     canvas,
     style,
@@ -43,13 +42,13 @@ def recall_plot(answered: Answered) -> bytes:
         critical = answered.critical_k
         axes.axvline(critical, color=GREY, linewidth=1.0)
         axes.annotate(
-            "from here on the\ncertificate is vacuous",
-            (critical, 0.03),
-            xytext=(4, 0),
+            "certificate\nvacuous\nfrom here on",
+            (critical, 0.65),
+            xytext=(-4, 0),
             textcoords="offset points",
             color=GREY,
             fontsize=7,
-            bbox=PAPER,
+            ha="right",
         )
         axes.set_ylim(-0.03, 1.03)
         axes.set_xlabel("k of every query (nats per token)")
