@@ -82,6 +82,11 @@ def uniforms(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
     return np.asarray((cells + 0.5) * 2.0**-52)
 
 
+def noise_of(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Returns the Gumbel noise that words stand for."""
+    return np.asarray(-np.log(-np.log(uniforms(raw))))
+
+
 def gumbel(stream: Stream, step: int, lanes: int) -> NDArray[np.float64]:
     """Returns the noise to add to a served log-law; the token is the argmax of the sum."""
-    return np.asarray(-np.log(-np.log(uniforms(words(stream, step, lanes)))))
+    return noise_of(words(stream, step, lanes))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,13 +19,14 @@ from torch import Tensor
 
 from nafaudit.core.debt import prefix_debt
 from nafaudit.core.design import Decoding
-from nafaudit.core.draws import Stream, gumbel
+from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Account, Banking, Payment, is_baseline, recorded_gap
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
 from nafaudit.engine.rows import Prefilled, RowModel
+from nafaudit.engine.sample import Draws, draw, draw_together, draws
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
+from nafaudit.mechanisms.laws import NEG_INF, log_law, log_probabilities, warp
 from nafaudit.mechanisms.protocols import Mechanism, Rule, booked
 from nafaudit.models.pair import Pair
 
@@ -33,7 +34,7 @@ from nafaudit.models.pair import Pair
 # within a vector register whatever its place in the batch.
 _LANES = 64
 # On a CPU, laws are worked on in pieces of this many numbers, to stay in the cache.
-_PIECE = 1 << 16
+_PIECE = 1 << 15
 
 
 # With an allowance of 0 and of inf this rule serves the safe and the risky law unchanged.
@@ -143,21 +144,20 @@ class Decoder:
         lanes = -(-len(known) // _LANES) * _LANES
         self._forbidden = torch.ones(lanes, dtype=torch.bool, device=self.device)
         self._forbidden[: len(known)] = ~known.to(self.device)
+        self._all_known = bool(known.all()) and lanes == len(known)
 
     @torch.inference_mode()
     def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
         """Yields every requested trajectory, in the order in which they end."""
         waiting = self._waiting(requests)
         rows: list[_Row] = []
-        logits = _Logits(self.batch, len(self._forbidden), self.pair.risky)
+        logits = _Logits(len(self._forbidden))
         while True:
             while len(rows) < self.batch and (entering := next(waiting, None)) is not None:
                 row, prompt = entering
                 self._safe.admit(len(rows), prompt.safe)
                 self._risky.admit(len(rows), prompt.risky)
-                logits.set_row(
-                    len(rows), self._cut(prompt.safe.logits), self._cut(prompt.risky.logits)
-                )
+                logits.admit(self._cut(prompt.safe.logits), self._cut(prompt.risky.logits))
                 rows.append(row)
             if not rows:
                 return
@@ -168,10 +168,12 @@ class Decoder:
                 if stopped or rows[slot].step == self.decoding.max_new_tokens:
                     yield rows[slot].trajectory(stopped)
                     self._leave(rows, slot)
-            if rows:
+            if not rows:
+                logits = _Logits(len(self._forbidden))
+            else:
                 tokens = [row.prefix[-1] for row in rows]
                 positions = [len(row.prefix) - 1 for row in rows]
-                logits.set_rows(
+                logits.renew(
                     self._cut(self._safe.step(tokens, positions)),
                     self._cut(self._risky.step(tokens, positions)),
                 )
@@ -218,17 +220,21 @@ class Decoder:
 
         def visit(start: int, logits: Tensor) -> None:
             following = torch.tensor(tokens[start + 1 : start + 1 + len(logits)], dtype=torch.long)
+            if not len(following):
+                return
             scored = self._cut(logits[: len(following)])
             seen = self._seen([tokens[: start + i + 1] for i in range(len(following))])
-            law = log_law(warp(scored, seen, self.decoding))
-            logp.append(law.gather(-1, following.to(self.device).unsqueeze(-1)).squeeze(-1))
+            scored = warp(scored, seen, self.decoding)
+            logp.append(log_probabilities(scored, following.to(self.device)))
 
         prefilled = model.prefill(tokens, visit)
+        if not logp:
+            return np.empty(0), prefilled
         return torch.cat(logp).cpu().numpy(), prefilled
 
     def _write_tokens(self, rows: list[_Row], logits: _Logits) -> None:
         """One step of every row: serve, sample, pay, record."""
-        noise: dict[tuple[int, int], NDArray[np.float64]] = {}
+        made: dict[tuple[int, int], Draws] = {}
         size = len(rows) if self.device.type != "cpu" else max(1, _PIECE // logits.lanes)
         # A baseline is a model alone, whatever rule is audited.
         alone = [slot for slot, row in enumerate(rows) if is_baseline(row.key.k)]
@@ -236,7 +242,7 @@ class Decoder:
         for rule, slots in ((_BASELINE_RULE, alone), (self.mechanism.rule, mixed)):
             for start in range(0, len(slots), size):
                 part = slots[start : start + size]
-                self._write_piece(rule, [rows[slot] for slot in part], *logits.get(part), noise)
+                self._write_piece(rule, [rows[slot] for slot in part], *logits.of(part), made)
 
     def _write_piece(
         self,
@@ -244,7 +250,7 @@ class Decoder:
         rows: list[_Row],
         safe_logits: Tensor,
         risky_logits: Tensor,
-        noise: dict[tuple[int, int], NDArray[np.float64]],
+        made: dict[tuple[int, int], Draws],
     ) -> None:
         prefixes = [row.prefix for row in rows]
         seen = self._seen(prefixes)
@@ -254,21 +260,25 @@ class Decoder:
         allowance = torch.tensor(allowed, dtype=torch.float64, device=self.device)
         served = rule.serve(prefixes, safe, risky, allowance)
         size = len(self.pair.vocabulary)
-        draws = torch.from_numpy(np.stack([_noise(row, size, noise) for row in rows]))
-        scores = served.law[:, :size] + draws.to(self.device)
-        token = scores.argmax(dim=-1, keepdim=True)
+        chosen = [_draws(row, size, made) for row in rows]
+        laws = served.law[:, :size]
+        if self.device.type == "cpu":
+            token = torch.tensor([draw(law, one) for law, one in zip(laws, chosen, strict=True)])
+        else:
+            token = draw_together(laws, chosen)
+        token = token.unsqueeze(-1)
         drawn = [law.gather(-1, token).squeeze(-1) for law in (served.law, safe, risky)]
         # One transfer for everything that the ledger and the record need.
         columns = [token.squeeze(-1).to(torch.float64), served.charge, served.theta, *drawn]
         values = torch.stack(columns, dim=1).tolist()
-        for row, limit, (chosen, charge, theta, *logp) in zip(rows, allowed, values, strict=True):
+        for row, limit, (picked, charge, theta, *logp) in zip(rows, allowed, values, strict=True):
             if math.isnan(charge) or math.isnan(logp[0]) or logp[0] == NEG_INF:
                 raise LawError(
                     f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
                     f"that is not one at step {row.step}: charge {charge}, log p {logp[0]}."
                 )
             paid = booked(rule, charge, logp[0] - logp[1])
-            row.write(_Step(int(chosen), limit, paid, theta_as_recorded(theta), *logp))
+            row.write(_Step(int(picked), limit, paid, theta_as_recorded(theta), *logp))
 
     def _leave(self, rows: list[_Row], slot: int) -> None:
         """Takes a finished row out; the last row takes its slot."""
@@ -291,34 +301,39 @@ class Decoder:
         """Logits over the tokenizer's ids, padded to whole lanes; other rows are forbidden."""
         lanes = len(self._forbidden)
         logits = logits[..., : len(self.pair.vocabulary)].to(self.device)
+        if self._all_known:
+            return logits
         padded = torch.nn.functional.pad(logits, (0, lanes - logits.shape[-1]))
-        return padded.masked_fill(self._forbidden, NEG_INF)
+        return padded.masked_fill_(self._forbidden, NEG_INF)
 
 
 class _Logits:
-    """The next logits of both models for every slot."""
+    """The next logits of both models for every slot, as the models returned them."""
 
-    def __init__(self, rows: int, lanes: int, like: Any) -> None:
+    def __init__(self, lanes: int) -> None:
         self.lanes = lanes
-        dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
-        self._safe = torch.empty(rows, lanes, device=like.device, dtype=dtype)
-        self._risky = torch.empty_like(self._safe)
+        self._rows: list[tuple[Tensor, Tensor]] = []
 
-    def set_row(self, slot: int, safe: Tensor, risky: Tensor) -> None:
-        self._safe[slot], self._risky[slot] = safe, risky
+    def admit(self, safe: Tensor, risky: Tensor) -> None:
+        """Takes in those of a row that enters at the next free slot."""
+        self._rows.append((safe, risky))
 
-    def set_rows(self, safe: Tensor, risky: Tensor) -> None:
-        self._safe[: len(safe)], self._risky[: len(risky)] = safe, risky
+    def renew(self, safe: Tensor, risky: Tensor) -> None:
+        """Takes in those of all rows, after a step."""
+        self._rows = list(zip(safe, risky, strict=True))
 
-    def get(self, slots: list[int]) -> tuple[Tensor, Tensor]:
-        return self._safe[slots], self._risky[slots]
+    def of(self, slots: list[int]) -> tuple[Tensor, Tensor]:
+        """Those of some slots, [slots, lanes] each."""
+        if len(slots) == 1:
+            safe, risky = self._rows[slots[0]]
+            return safe.unsqueeze(0), risky.unsqueeze(0)
+        chosen = [self._rows[slot] for slot in slots]
+        return torch.stack([safe for safe, _ in chosen]), torch.stack([r for _, r in chosen])
 
 
-def _noise(
-    row: _Row, size: int, made: dict[tuple[int, int], NDArray[np.float64]]
-) -> NDArray[np.float64]:
-    """The row's noise for this step; budgets that share a stream share the work."""
+def _draws(row: _Row, size: int, made: dict[tuple[int, int], Draws]) -> Draws:
+    """The row's draws for this step; budgets that share a stream share the work."""
     where = (row.stream.key, row.step)
     if where not in made:
-        made[where] = gumbel(row.stream, row.step, size)
+        made[where] = draws(row.stream, row.step, size)
     return made[where]

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nafaudit.mechanisms.laws import NEG_INF, geodesic, kl
 from nafaudit.mechanisms.protocols import Served
+from nafaudit.mechanisms.solve import Solved, solve_row
 
 # A smaller allowance drowns in the rounding of a divergence, and counts as none.
 LEAST_ALLOWANCE = 1e-10
@@ -43,6 +44,8 @@ class Anchored:
         funded = allowance >= LEAST_ALLOWANCE
         free = funded & (cost <= allowance)
         binding = funded & ~free
+        if safe.device.type == "cpu":
+            return _row_by_row(safe, risky, allowance, cost, free, binding)
         law = torch.where(free.unsqueeze(-1), risky, safe)
         charge = torch.where(free, cost, 0.0)
         theta = free.to(torch.float64)
@@ -51,6 +54,26 @@ class Anchored:
             solved = _largest_feasible(safe[rows], risky[rows], allowance[rows], cost[rows])
             law[rows], charge[rows], theta[rows] = solved
         return Served(law, charge, theta)
+
+
+def _row_by_row(
+    safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor, free: Tensor, binding: Tensor
+) -> Served:
+    """The same on a CPU, where a row that is worked on alone stays in the cache."""
+    laws: list[Tensor] = []
+    charges, thetas = torch.where(free, cost, 0.0), free.to(torch.float64)
+    for row, (is_free, binds) in enumerate(zip(free.tolist(), binding.tolist(), strict=True)):
+        if not binds:
+            laws.append(risky[row] if is_free else safe[row])
+            continue
+        solved = solve_row(safe[row], risky[row], float(allowance[row]), float(cost[row]))
+        if solved is None:
+            one = slice(row, row + 1)
+            found = _largest_feasible(safe[one], risky[one], allowance[one], cost[one])
+            solved = Solved(found.law[0], float(found.charge), float(found.theta))
+        law, charges[row], thetas[row] = solved
+        laws.append(law)
+    return Served(laws[0].unsqueeze(0) if len(laws) == 1 else torch.stack(laws), charges, thetas)
 
 
 def _largest_feasible(safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:

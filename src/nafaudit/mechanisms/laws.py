@@ -13,6 +13,8 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.errors import LawError
 
 NEG_INF = float("-inf")
+# Rows are worked on in pieces of about this many numbers, to stay in a processor's cache.
+_PIECE = 1 << 15
 
 
 def log_law(logits: Tensor) -> Tensor:
@@ -23,10 +25,12 @@ def log_law(logits: Tensor) -> Tensor:
     Raises:
         LawError: A row has a NaN or forbids every token.
     """
-    x = logits.to(torch.float64)
-    top = x.amax(dim=-1, keepdim=True)
+    top = logits.amax(dim=-1, keepdim=True).to(torch.float64)
     if torch.isfinite(top).all():  # amax carries NaN, so this one look covers every entry
-        return normalise(x)
+        x = logits.to(torch.float64)
+        mass = _log_mass(x, top)
+        return x - mass if x is logits else x.sub_(mass)
+    x = logits.to(torch.float64)
     if torch.isnan(top).any():
         raise LawError("a model returned NaN logits; no law can be served from them.")
     if (top == NEG_INF).any():
@@ -35,9 +39,32 @@ def log_law(logits: Tensor) -> Tensor:
     return normalise(torch.where(top == torch.inf, certain, x))
 
 
+def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
+    """Log-probability [rows] of one token a row: `log_law` there, without the rest of the law."""
+    rows = max(1, _PIECE // logits.shape[-1])
+    return torch.cat(
+        [
+            _at(part, at)
+            for part, at in zip(logits.split(rows), tokens.unsqueeze(-1).split(rows), strict=True)
+        ]
+    ).squeeze(-1)
+
+
+def _at(logits: Tensor, at: Tensor) -> Tensor:
+    top = logits.amax(dim=-1, keepdim=True).to(torch.float64)
+    if torch.isfinite(top).all():
+        return logits.gather(-1, at) - _log_mass(logits.to(torch.float64), top)
+    return log_law(logits).gather(-1, at)
+
+
 def normalise(x: Tensor) -> Tensor:
     """Subtracts the log of the total mass of each row."""
     return x - torch.logsumexp(x, dim=-1, keepdim=True)
+
+
+def _log_mass(x: Tensor, top: Tensor) -> Tensor:
+    """`torch.logsumexp` to the bit, for rows whose largest entry is known and finite."""
+    return (x - top).exp_().sum(dim=-1, keepdim=True).log_().add_(top)
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
@@ -45,6 +72,9 @@ def kl(p: Tensor, q: Tensor) -> Tensor:
 
     The one definition of the divergence: every charge in nats of KL is a value of this function.
     """
+    if p.device.type == "cpu" and bool(torch.isfinite(p.amin()) & torch.isfinite(q.amin())):
+        # Nothing is forbidden: the same numbers without the masks.
+        return (p - q).mul_(torch.exp(p)).sum(dim=-1).clamp_min_(0.0)
     # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
     terms = torch.where(q == NEG_INF, torch.inf, torch.exp(p) * (p - q))
     return torch.where(p == NEG_INF, 0.0, terms).sum(dim=-1).clamp_min(0.0)

@@ -1,0 +1,1 @@
+"""Speed as ratios: `python -m benchmarks`; single parts run on their own too."""
