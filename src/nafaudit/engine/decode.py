@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,8 +22,10 @@ from nafaudit.core.debt import prefix_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Account, Banking, Payment, is_baseline, recorded_gap
-from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
+from nafaudit.core.ledger import Banking, is_baseline
+from nafaudit.core.trajectory import Key, Trajectory, theta_as_recorded
+from nafaudit.engine.attention import check_attention
+from nafaudit.engine.row import Known, Row, Step
 from nafaudit.engine.rows import Prefilled, RowModel
 from nafaudit.engine.sample import Draws, draw, draw_together, draws
 from nafaudit.mechanisms.anchored import Anchored
@@ -40,6 +43,20 @@ _PIECE = 1 << 15
 # With an allowance of 0 and of inf this rule serves the safe and the risky law unchanged.
 _BASELINE_RULE = Anchored()
 _BASELINE_LEDGER = Banking()
+
+
+@dataclass
+class Guessed:
+    """How speculation went: guesses that the served law was asked about, and those that stood."""
+
+    asked: int = 0
+    stood: int = 0
+
+    def see(self, guess: int | None, token: int) -> None:
+        """Counts one written token, if it was guessed at."""
+        if guess is not None:
+            self.asked += 1
+            self.stood += guess == token
 
 
 class RowRequest(NamedTuple):
@@ -69,46 +86,6 @@ class _Prompt:
     risky: Prefilled
 
 
-class _Step(NamedTuple):
-    """One step's record, in the order of `Steps`."""
-
-    token: int
-    allowance: float
-    charge: float
-    theta: float
-    served: float
-    safe: float
-    risky: float
-
-
-@dataclass
-class _Row:
-    """A trajectory in the making."""
-
-    key: Key
-    stream: Stream
-    debt: float
-    account: Account
-    prefix: list[int]
-    records: list[_Step] = field(default_factory=list)
-
-    @property
-    def step(self) -> int:
-        return len(self.records)
-
-    def write(self, record: _Step) -> None:
-        """Takes in one step: the record, the prefix and the account."""
-        self.records.append(record)
-        self.prefix.append(record.token)
-        gap = recorded_gap(record.risky, record.safe)
-        self.account.pay(Payment(record.charge, record.served - record.safe, record.token, gap))
-
-    def trajectory(self, stopped: bool) -> Trajectory:
-        columns = zip(_Step._fields, zip(*self.records, strict=True), strict=True)
-        arrays = {name: np.array(values, STEP_TYPES[name]) for name, values in columns}
-        return Trajectory(self.key, self.debt, stopped, Steps(**arrays))
-
-
 class Decoder:
     """A pair and a mechanism, ready to decode.
 
@@ -118,11 +95,24 @@ class Decoder:
         decoding: Warps and length limit.
         width: Positions per row, as the design fixes them.
         batch: Rows decoded together; changes speed, never results.
+        speculate: Tokens that the safe model guesses ahead for one reading of the risky one;
+            changes speed, never results.
+        together: Both models step at once, on a thread each; changes speed, never results.
     """
 
     def __init__(
-        self, pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, batch: int
+        self,
+        pair: Pair,
+        mechanism: Mechanism,
+        decoding: Decoding,
+        *,
+        width: int,
+        batch: int,
+        speculate: int = 0,
+        together: bool = False,
     ) -> None:
+        if speculate:
+            check_attention("risky", pair.risky)
         if batch < 1:
             raise InputError(f"batch must be at least 1, got {batch}.")
         if width > pair.context:
@@ -135,6 +125,10 @@ class Decoder:
         self.decoding = decoding
         self.width = width
         self.batch = batch
+        self.speculate = speculate
+        self.guessed = Guessed()
+        self._thread = _second_thread() if together else None
+        self._made: dict[tuple[int, int], Draws] = {}
         # Told after every step how many rows have written a token; for progress, and free to raise.
         self.watch: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
@@ -150,39 +144,100 @@ class Decoder:
     def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
         """Yields every requested trajectory, in the order in which they end."""
         waiting = self._waiting(requests)
-        rows: list[_Row] = []
-        logits = _Logits(len(self._forbidden))
+        rows: list[Row] = []
         while True:
             while len(rows) < self.batch and (entering := next(waiting, None)) is not None:
                 row, prompt = entering
                 self._safe.admit(len(rows), prompt.safe)
                 self._risky.admit(len(rows), prompt.risky)
-                logits.admit(self._cut(prompt.safe.logits), self._cut(prompt.risky.logits))
+                row.ahead = [
+                    Known(self._cut(prompt.safe.logits), self._cut(prompt.risky.logits), None)
+                ]
                 rows.append(row)
             if not rows:
                 return
-            self._write_tokens(rows, logits)
-            self.watch(len(rows))
+            ready = [row for row in rows if row.ahead]
+            self._write_tokens(ready)
+            self.watch(len(ready))
+            wrote = set(map(id, ready))
             for slot in reversed(range(len(rows))):
+                if id(rows[slot]) not in wrote:
+                    continue
                 stopped = rows[slot].prefix[-1] in self.pair.vocabulary.stops
                 if stopped or rows[slot].step == self.decoding.max_new_tokens:
                     yield rows[slot].trajectory(stopped)
                     self._leave(rows, slot)
-            if not rows:
-                logits = _Logits(len(self._forbidden))
-            else:
-                tokens = [row.prefix[-1] for row in rows]
-                positions = [len(row.prefix) - 1 for row in rows]
-                logits.renew(
-                    self._cut(self._safe.step(tokens, positions)),
-                    self._cut(self._risky.step(tokens, positions)),
-                )
+            if not any(row.ahead for row in rows):
+                self._made.clear()
+                if rows:
+                    self._read_on(rows)
+
+    def _read_on(self, rows: list[Row]) -> None:
+        """Both models read what was written last, and perhaps a guess at what comes."""
+        tokens = [row.prefix[-1] for row in rows]
+        positions = [len(row.prefix) - 1 for row in rows]
+        if self.speculate:
+            ahead = self._speculated(rows, tokens, positions)
+        else:
+            safe, risky = self._step(tokens, positions)
+            ahead = [
+                [Known(*both, None)] for both in zip(self._cut(safe), self._cut(risky), strict=True)
+            ]
+        for row, known in zip(rows, ahead, strict=True):
+            row.ahead = known
+
+    def _step(self, tokens: list[int], positions: list[int]) -> tuple[Tensor, Tensor]:
+        if self._thread is None:
+            return self._safe.step(tokens, positions), self._risky.step(tokens, positions)
+        safe = self._thread.submit(_inferring, self._safe.step, tokens, positions)
+        risky = self._risky.step(tokens, positions)
+        return safe.result(), risky
+
+    def _speculated(
+        self, rows: list[Row], tokens: list[int], positions: list[int]
+    ) -> list[list[Known]]:
+        """The safe model writes on by itself; the risky model reads all of that at once.
+
+        Guesses take the draws that the served law will meet, so that a guess stands if and only if
+        that law gives the same token. Positions past the last one are never attended to.
+        """
+        fed, at, safe = [tokens], [positions], []
+        prefixes = [list(row.prefix) for row in rows]
+        for ahead in range(self.speculate + 1):
+            safe.append(self._cut(self._safe.step(fed[-1], at[-1])))
+            if ahead < self.speculate:
+                fed.append(self._guesses(rows, safe[-1], prefixes, ahead))
+                at.append([min(position + 1, self.width - 1) for position in at[-1]])
+        risky = self._cut(
+            self._risky.steps(list(zip(*fed, strict=True)), list(zip(*at, strict=True)))
+        )
+        guesses: list[Any] = [*fed[1:], [None] * len(rows)]
+        return [
+            [
+                Known(safe[ahead][slot], risky[slot, ahead], guesses[ahead][slot])
+                for ahead in range(self.speculate + 1)
+            ]
+            for slot in range(len(rows))
+        ]
+
+    def _guesses(
+        self, rows: list[Row], logits: Tensor, prefixes: list[list[int]], ahead: int
+    ) -> list[int]:
+        size = len(self.pair.vocabulary)
+        law = log_law(warp(logits, self._seen(prefixes), self.decoding))[:, :size].to("cpu")
+        found = [
+            draw(one, self._draws(row.stream, row.step + ahead))
+            for row, one in zip(rows, law, strict=True)
+        ]
+        for prefix, token in zip(prefixes, found, strict=True):
+            prefix.append(token)
+        return found
 
     def debt(self, tokens: Sequence[int]) -> float:
         """Returns the prefix debt of a prompt; it depends on nothing but the prompt."""
         return self._read(PromptRequest("", tuple(tokens), ())).debt
 
-    def _waiting(self, requests: Iterable[PromptRequest]) -> Iterator[tuple[_Row, _Prompt]]:
+    def _waiting(self, requests: Iterable[PromptRequest]) -> Iterator[tuple[Row, _Prompt]]:
         for request in requests:
             if not request.rows:
                 continue
@@ -191,7 +246,7 @@ class Decoder:
                 key = Key(request.prompt, self.mechanism.name, wanted.k, wanted.trajectory)
                 ledger = _BASELINE_LEDGER if is_baseline(wanted.k) else self.mechanism.ledger
                 account = ledger.open(wanted.k, prompt.debt)
-                row = _Row(key, wanted.stream, prompt.debt, account, list(request.tokens))
+                row = Row(key, wanted.stream, prompt.debt, account, list(request.tokens))
                 yield row, prompt
 
     @torch.inference_mode()
@@ -232,26 +287,19 @@ class Decoder:
             return np.empty(0), prefilled
         return torch.cat(logp).cpu().numpy(), prefilled
 
-    def _write_tokens(self, rows: list[_Row], logits: _Logits) -> None:
+    def _write_tokens(self, rows: list[Row]) -> None:
         """One step of every row: serve, sample, pay, record."""
-        made: dict[tuple[int, int], Draws] = {}
-        size = len(rows) if self.device.type != "cpu" else max(1, _PIECE // logits.lanes)
+        size = max(1, _PIECE // len(self._forbidden)) if self.device.type == "cpu" else len(rows)
         # A baseline is a model alone, whatever rule is audited.
-        alone = [slot for slot, row in enumerate(rows) if is_baseline(row.key.k)]
-        mixed = [slot for slot, row in enumerate(rows) if not is_baseline(row.key.k)]
-        for rule, slots in ((_BASELINE_RULE, alone), (self.mechanism.rule, mixed)):
-            for start in range(0, len(slots), size):
-                part = slots[start : start + size]
-                self._write_piece(rule, [rows[slot] for slot in part], *logits.of(part), made)
+        alone = [row for row in rows if is_baseline(row.key.k)]
+        mixed = [row for row in rows if not is_baseline(row.key.k)]
+        for rule, chosen in ((_BASELINE_RULE, alone), (self.mechanism.rule, mixed)):
+            for start in range(0, len(chosen), size):
+                self._write_piece(rule, chosen[start : start + size])
 
-    def _write_piece(
-        self,
-        rule: Rule,
-        rows: list[_Row],
-        safe_logits: Tensor,
-        risky_logits: Tensor,
-        made: dict[tuple[int, int], Draws],
-    ) -> None:
+    def _write_piece(self, rule: Rule, rows: list[Row]) -> None:
+        safe_logits = _together([row.ahead[0].safe for row in rows])
+        risky_logits = _together([row.ahead[0].risky for row in rows])
         prefixes = [row.prefix for row in rows]
         seen = self._seen(prefixes)
         safe = log_law(warp(safe_logits, seen, self.decoding))
@@ -260,7 +308,7 @@ class Decoder:
         allowance = torch.tensor(allowed, dtype=torch.float64, device=self.device)
         served = rule.serve(prefixes, safe, risky, allowance)
         size = len(self.pair.vocabulary)
-        chosen = [_draws(row, size, made) for row in rows]
+        chosen = [self._draws(row.stream, row.step) for row in rows]
         laws = served.law[:, :size]
         if self.device.type == "cpu":
             token = torch.tensor([draw(law, one) for law, one in zip(laws, chosen, strict=True)])
@@ -277,10 +325,18 @@ class Decoder:
                     f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
                     f"that is not one at step {row.step}: charge {charge}, log p {logp[0]}."
                 )
+            self.guessed.see(row.ahead[0].guess, int(picked))
             paid = booked(rule, charge, logp[0] - logp[1])
-            row.write(_Step(int(picked), limit, paid, theta_as_recorded(theta), *logp))
+            row.write(Step(int(picked), limit, paid, theta_as_recorded(theta), *logp))
 
-    def _leave(self, rows: list[_Row], slot: int) -> None:
+    def _draws(self, stream: Stream, step: int) -> Draws:
+        """A stream's draws; budgets that share it share the work, and so do guesses."""
+        where = (stream.key, step)
+        if where not in self._made:
+            self._made[where] = draws(stream, step, len(self.pair.vocabulary))
+        return self._made[where]
+
+    def _leave(self, rows: list[Row], slot: int) -> None:
         """Takes a finished row out; the last row takes its slot."""
         last = len(rows) - 1
         if slot != last:
@@ -307,33 +363,16 @@ class Decoder:
         return padded.masked_fill_(self._forbidden, NEG_INF)
 
 
-class _Logits:
-    """The next logits of both models for every slot, as the models returned them."""
-
-    def __init__(self, lanes: int) -> None:
-        self.lanes = lanes
-        self._rows: list[tuple[Tensor, Tensor]] = []
-
-    def admit(self, safe: Tensor, risky: Tensor) -> None:
-        """Takes in those of a row that enters at the next free slot."""
-        self._rows.append((safe, risky))
-
-    def renew(self, safe: Tensor, risky: Tensor) -> None:
-        """Takes in those of all rows, after a step."""
-        self._rows = list(zip(safe, risky, strict=True))
-
-    def of(self, slots: list[int]) -> tuple[Tensor, Tensor]:
-        """Those of some slots, [slots, lanes] each."""
-        if len(slots) == 1:
-            safe, risky = self._rows[slots[0]]
-            return safe.unsqueeze(0), risky.unsqueeze(0)
-        chosen = [self._rows[slot] for slot in slots]
-        return torch.stack([safe for safe, _ in chosen]), torch.stack([r for _, r in chosen])
+def _second_thread() -> ThreadPoolExecutor:
+    """A thread whose products run on one core, like those of the first."""
+    return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
 
-def _draws(row: _Row, size: int, made: dict[tuple[int, int], Draws]) -> Draws:
-    """The row's draws for this step; budgets that share a stream share the work."""
-    where = (row.stream.key, row.step)
-    if where not in made:
-        made[where] = draws(row.stream, row.step, size)
-    return made[where]
+def _inferring(work: Callable[..., Tensor], *given: list[int]) -> Tensor:
+    # Inference mode belongs to a thread.
+    with torch.inference_mode():
+        return work(*given)
+
+
+def _together(rows: list[Tensor]) -> Tensor:
+    return rows[0].unsqueeze(0) if len(rows) == 1 else torch.stack(rows)

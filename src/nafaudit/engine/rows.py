@@ -18,6 +18,8 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from nafaudit.engine.attention import one_position_at_a_time
+
 MIN_ROWS = 4
 # Logits of one chunk of a prompt stay under 2^23 numbers: 33 MB in float32.
 _CHUNK_NUMBERS = 1 << 23
@@ -135,6 +137,18 @@ class RowModel:
         ids = torch.tensor([*tokens, *[0] * spare], device=self.device).unsqueeze(-1)
         at = torch.tensor([*positions, *[0] * spare], device=self.device).unsqueeze(-1)
         return self._forward(self._cache, ids, at)[: len(tokens), -1]
+
+    def steps(self, tokens: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> Tensor:
+        """Feeds as many tokens to each of the first rows; returns the logits after each.
+
+        To the bit what `step` gives for one after the other: products of four rows and more do
+        not depend on their number, and attention is asked for one position at a time.
+        """
+        spare = [[0] * len(tokens[0])] * max(0, MIN_ROWS - len(tokens))
+        ids = torch.tensor([*tokens, *spare], device=self.device)
+        at = torch.tensor([*positions, *spare], device=self.device)
+        with one_position_at_a_time(self.model):
+            return self._forward(self._cache, ids, at)[: len(tokens)]
 
     def _forward(self, cache: RowCache, ids: Tensor, at: Tensor) -> Tensor:
         cache.positions = at
