@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: audit test test-full lint clean
+.PHONY: audit test test-full bench bench-quick lint clean
 
 audit: $(VENV)/.models  ## Sets up, runs the embedded audit, names the report.
 	$(BIN)/nafaudit run
@@ -16,6 +16,15 @@ test: $(VENV)/.dev lint  ## Everything a change must pass; under 6 minutes on 2 
 
 test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m full
+
+bench: $(VENV)/.dev $(VENV)/.peer  ## Ratios to the published decoder and to the limit.
+	$(BIN)/python -m benchmarks --peer $(VENV)/peer/bin/python --json bench.json
+	$(BIN)/python benchmarks/overlap.py
+	$(BIN)/python benchmarks/replay.py
+	$(BIN)/python benchmarks/store.py
+
+bench-quick: $(VENV)/.dev $(VENV)/.peer
+	$(BIN)/python -m benchmarks --quick --rounds 2 --peer $(VENV)/peer/bin/python
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -33,6 +42,13 @@ $(VENV)/.models: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.models
+
+# The published decoder needs a Transformers of its own.
+$(VENV)/.peer: | $(VENV)/bin/python
+	$(PYTHON) -m venv $(VENV)/peer
+	$(VENV)/peer/bin/python -m pip install -q --disable-pip-version-check \
+	  'anchoreddecode==0.1.0' 'transformers==4.57.6' 'torch==2.13.0'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -72,6 +72,7 @@ class Own(Side):
             "first": [int(s.token[0]) for s in steps],
             "debt": [t.debt for t in found],
             "binding": float(np.mean([s.theta < 1 for s in steps])),
+            "stood": decoder.guessed.stood / max(1, decoder.guessed.asked),
             "over": max(float((s.charge - s.allowance).max()) for s in steps),
         }
 

@@ -49,12 +49,27 @@ class Want:
 
 
 def engine_of(
-    pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, batch: int
+    pair: Pair,
+    mechanism: Mechanism,
+    decoding: Decoding,
+    *,
+    width: int,
+    batch: int,
+    speculate: int = 0,
+    together: bool = False,
 ) -> Decoder | SequenceDecoder:
     """Our own decoder, of steps or of whole outputs as the mechanism asks."""
     if isinstance(mechanism, SequenceMechanism):
         return SequenceDecoder(pair, mechanism, decoding, width=width, batch=batch)
-    return Decoder(pair, mechanism, decoding, width=width, batch=batch)
+    return Decoder(
+        pair,
+        mechanism,
+        decoding,
+        width=width,
+        batch=batch,
+        speculate=speculate,
+        together=together,
+    )
 
 
 class GrowingRun:

@@ -76,6 +76,7 @@ def read(settings: Settings) -> Asked:
     check_dtype(settings.dtype)
     if settings.ray is None:  # the driver of a cluster need not have what its workers have
         check_device(settings.device)
+        check_device(settings.safe_device or settings.device)
     safe, risky = checkpoints_of(settings)
     words = wording_of(settings, safe, risky)
     tokenizer = words.tokenizer
@@ -115,6 +116,7 @@ def load(order: Order) -> Pair:
         *order.checkpoints,
         dtype=settings.dtype,
         device=settings.device,
+        safe_device=settings.safe_device,
         stop_ids=order.stops,
         trust=settings.trust,
     )

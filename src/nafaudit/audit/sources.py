@@ -80,6 +80,17 @@ class Source(Protocol):
         ...
 
 
+def _shape(order: Order) -> dict[str, Any]:
+    """How the engine is to work; none of it changes a record."""
+    settings = order.settings
+    return {
+        "width": order.width,
+        "batch": settings.batch,
+        "speculate": settings.speculate,
+        "together": settings.together,
+    }
+
+
 class _Loaded:
     """What every source in this process has: a pair, and a probe of it."""
 
@@ -99,8 +110,7 @@ class _Loaded:
 
     def look(self) -> Seen:
         settings = self.order.settings
-        shape = {"width": self.order.width, "batch": settings.batch}
-        seen = probe(self.pair, self.mechanism, settings.decoding, **shape)
+        seen = probe(self.pair, self.mechanism, settings.decoding, **_shape(self.order))
         return Seen(seen.batch_free, {"probe": asdict(seen)})
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
@@ -112,9 +122,16 @@ class Engine(_Loaded):
 
     def __init__(self, order: Order, mechanism: Mechanism, pair: Pair) -> None:
         super().__init__(order, mechanism, pair)
-        settings = order.settings
-        shape = {"width": order.width, "batch": settings.batch}
-        self._decoder = engine_of(pair, mechanism, settings.decoding, **shape)
+        self._decoder = engine_of(pair, mechanism, order.settings.decoding, **_shape(order))
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """How speculation went, if there was any."""
+        if not (isinstance(self._decoder, Decoder) and self._decoder.guessed.asked):
+            return ()
+        guessed = self._decoder.guessed
+        share = guessed.stood / guessed.asked
+        return (f"of {guessed.asked:,} guesses of the safe model, {share:.0%} stood.",)
 
     @property
     def name(self) -> str:

@@ -104,6 +104,17 @@ def run(
     ] = None,
     threads: Annotated[int | None, typer.Option(help="Torch threads. Default: 1.")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device. Default: cpu.")] = None,
+    safe_device: Annotated[
+        str | None, typer.Option(help="Another device for the safe model. Default: the same.")
+    ] = None,
+    together: Annotated[
+        bool | None,
+        typer.Option("--together", help="Both models step at once; changes speed only."),
+    ] = None,
+    speculate: Annotated[
+        int | None,
+        typer.Option(help="The safe model guesses so many tokens ahead; speed only. Default: 0."),
+    ] = None,
     dtype: Annotated[
         str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
     ] = None,

@@ -52,6 +52,9 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         batch: Rows decoded together; changes speed only.
         threads: Torch threads; results are independent of the batch with 1.
         device: Torch device.
+        safe_device: Another one for the safe model, if it has its own.
+        together: Both models step at once, a thread each; changes speed only.
+        speculate: Tokens that the safe model guesses ahead; changes speed only.
         dtype: Precision of the forward passes.
         chat_template: True puts prompts into the model's chat template.
         remote_code: Hub repositories whose own code may run, each `owner/name@commit`.
@@ -79,6 +82,9 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
     batch: int = 32
     threads: int = 1
     device: str = "cpu"
+    safe_device: str | None = None
+    together: bool = False
+    speculate: int = 0
     dtype: str = "float32"
     chat_template: bool = False
     remote_code: tuple[str, ...] = ()
@@ -91,6 +97,15 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         for name in ("trajectories", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if not 0 <= self.speculate <= 64:
+            raise InputError(
+                f"speculate must be 0 (off) to 64 tokens, got {self.speculate}; 2 to 4 is usual."
+            )
+        if self.speculate and self.together:
+            raise InputError(
+                "speculate and together exclude each other: the risky model reads what the safe "
+                "one has guessed."
+            )
         if not self.k:
             raise InputError("no budget was given; use --k, for example --k 1,3,5.")
         self.check_workload()

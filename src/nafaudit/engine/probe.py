@@ -48,11 +48,22 @@ class Probe:
     digest: str
 
 
-def probe(pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, batch: int) -> Probe:
+def probe(
+    pair: Pair,
+    mechanism: Mechanism,
+    decoding: Decoding,
+    *,
+    width: int,
+    batch: int,
+    speculate: int = 0,
+    together: bool = False,
+) -> Probe:
     """Decodes a few random prompts in two ways and compares every bit.
 
+    The crowd is decoded as the run will be; rows alone are decoded plainly, whatever that is.
+
     Raises:
-        InputError: A model does not keep to the row layout.
+        InputError: A model does not keep to the row layout, or speculation changes its records.
     """
     new = min(_TOKENS, decoding.max_new_tokens)
     ids = [i for i, token in enumerate(pair.vocabulary.tokens) if token is not None]
@@ -67,19 +78,25 @@ def probe(pair: Pair, mechanism: Mechanism, decoding: Decoding, *, width: int, b
     prompts = [_prompt(i, ids, n) for i, n in enumerate([*short, longest])]
     warped = Decoding(new, decoding.temperature, decoding.repetition_penalty)
 
-    def decode(batch: int, chosen: list[PromptRequest]) -> dict[Key, Trajectory]:
-        decoder = Decoder(pair, mechanism, warped, width=width, batch=batch)
+    def decode(batch: int, chosen: list[PromptRequest], **how: Any) -> dict[Key, Trajectory]:
+        decoder = Decoder(pair, mechanism, warped, width=width, batch=batch, **how)
         return {trajectory.key: trajectory for trajectory in decoder.decode(chosen)}
 
-    crowd = decode(max(batch, 5), prompts)
+    crowd = decode(max(batch, 5), prompts, speculate=speculate, together=together)
     again = decode(1, prompts[:1]) | decode(3, prompts[-2:])
     pairs = [(crowd[key], again[key]) for key in again]
+    batch_free = all(one.same_as(other) for one, other in pairs)
+    if speculate and not batch_free:
+        raise InputError(
+            "on this machine --speculate changes a row's last bits, so records would depend on it. "
+            "Leave it out, or keep --threads 1."
+        )
     # The first prompt alone: it is the same for every batch.
     for key in sorted(key for key in again if key.prompt == prompts[0].prompt):
         for column in Steps.columns:
             digest.update(getattr(again[key].steps, column).tobytes())
     return Probe(
-        batch_free=all(one.same_as(other) for one, other in pairs),
+        batch_free=batch_free,
         deviation=max(_deviation(one, other) for one, other in pairs),
         plain_error=max(plain),
         digest=digest.hexdigest()[:16],

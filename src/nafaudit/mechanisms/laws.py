@@ -41,13 +41,10 @@ def log_law(logits: Tensor) -> Tensor:
 
 def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
     """Log-probability [rows] of one token a row: `log_law` there, without the rest of the law."""
-    rows = max(1, _PIECE // logits.shape[-1])
-    return torch.cat(
-        [
-            _at(part, at)
-            for part, at in zip(logits.split(rows), tokens.unsqueeze(-1).split(rows), strict=True)
-        ]
-    ).squeeze(-1)
+    size = max(1, _PIECE // logits.shape[-1])
+    pieces = [slice(start, start + size) for start in range(0, len(logits), size)]
+    at = tokens.unsqueeze(-1)
+    return torch.cat([_at(logits[piece], at[piece]) for piece in pieces]).squeeze(-1)
 
 
 def _at(logits: Tensor, at: Tensor) -> Tensor:

@@ -86,6 +86,7 @@ def load_pair(
     *,
     dtype: str = "float32",
     device: str = "cpu",
+    safe_device: str | None = None,
     stop_ids: Iterable[int] | None = None,
     trust: Trust = trusts.NONE,
 ) -> Pair:
@@ -96,6 +97,7 @@ def load_pair(
         risky: Directory or hub id of the risky model.
         dtype: Precision of the forward passes; laws are float64 whatever this is.
         device: Torch device of both models.
+        safe_device: Another one for the safe model.
         stop_ids: Ids that end a row; by default every end-of-text id that the tokenizer or
             either model declares.
         trust: What the checkpoints are permitted; unless told, to be safetensors and no code.
@@ -104,13 +106,15 @@ def load_pair(
         InputError: The checkpoints are missing, or their vocabularies differ.
     """
     check_dtype(dtype)
-    check_device(device)
+    devices = {"safe": safe_device or device, "risky": device}
+    for name in devices.values():
+        check_device(name)
     places = (("safe", safe), ("risky", risky))
     tokenizers = {role: load_tokenizer(path, trust) for role, path in places}
     same_vocabulary(tokenizers["safe"], tokenizers["risky"])
     tokenizer = tokenizers["safe"]
     models = {
-        role: load_model(role, path, dtype=dtype, device=device, trust=trust)
+        role: load_model(role, path, dtype=dtype, device=devices[role], trust=trust)
         for role, path in places
     }
     vocabulary = read_vocabulary(tokenizer, models.values(), stop_ids)

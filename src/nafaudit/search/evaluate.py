@@ -191,7 +191,7 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
     tokenized = [TokenizedPrompt(p, words.ids(p.text)) for p in prompts]
     own = settings.pair if settings.safe is None else None
     mechanism = mechanism.of(material_of(pair.tokenizer, tokenized, own))
-    shape = {"width": words.width, "batch": settings.batch}
+    shape: dict[str, Any] = {"width": words.width, "batch": settings.batch}
     decoder = engine_of(pair, mechanism, settings.decoding, **shape)
     identity = Identity(
         pair=pair.fingerprint,
