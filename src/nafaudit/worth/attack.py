@@ -106,7 +106,7 @@ def run_attack(passages: Sequence[Passage], settings: AttackSettings, tell: Tell
     texts = _spread(every, settings.limit or 0)
     bench = Bench(pair, attacker, every, texts, settings, width, context, session)
     first = methods[0]
-    shape = {"width": width, "batch": settings.batch}
+    shape: dict[str, Any] = {"width": width, "batch": settings.batch}
     seen = probe(pair, bench.mechanism(first), bench.decoding(first), **shape)
     bench = replace(bench, session={**session, "probe": asdict(seen)})
     design = bench.identity(methods[0]).hash

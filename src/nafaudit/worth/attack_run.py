@@ -205,7 +205,7 @@ def open_attack_run(
         budgets: What is asked first.
         see: Called as answers end, with what is being done and how far it is.
     """
-    shape = {"width": bench.width, "batch": bench.settings.batch}
+    shape: dict[str, Any] = {"width": bench.width, "batch": bench.settings.batch}
     decoder = engine_of(bench.pair, bench.mechanism(method), bench.decoding(method), **shape)
     first = Want(
         tuple(bench.first_items(method, bench.texts)), bench.settings.trajectories, budgets
