@@ -16,6 +16,8 @@ import platform
 import random
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -72,21 +74,19 @@ class Bench:
     def _load(self, side: Worker) -> dict[str, Any]:
         return side.ask("load", safe=str(self.where.safe), risky=str(self.where.risky))
 
-    def rows(self, cases: list[Case], solver: bool, scratch: Path) -> list[dict[str, Any]]:
+    def rows(self, cases: list[Case], solver: bool, scratch: Path) -> Iterator[dict[str, Any]]:
         """Decoding, then the step between the forwards."""
-        found = []
-        with sides.own() as own:
+        with ExitStack() as stack:
+            own = stack.enter_context(sides.own())
             peer = sides.peer(self.python)
+            if peer is not None:
+                stack.enter_context(peer)
             for side in filter(None, (peer, own)):
                 self._load(side)
-            found += [self._decoding(case, peer, own) for case in cases]
-            if solver:
-                for rows in (8, 32):
-                    for k in (0.5, 50.0):
-                        found.append(self._solver(rows, k, peer, own, scratch))
-            if peer is not None:
-                peer.__exit__()
-        return found
+            for case in cases:
+                yield self._decoding(case, peer, own)
+            for rows, k in ((8, 0.5), (8, 50.0), (32, 0.5), (32, 50.0)) if solver else ():
+                yield self._solver(rows, k, peer, own, scratch)
 
     def _decoding(self, case: Case, peer: Worker | None, own: Worker) -> dict[str, Any]:
         work = case.work(self.size)
