@@ -128,7 +128,8 @@ def halving_plan(pool: int, trajectories: int, finalists: int = 1) -> tuple[Rung
     if share < pool:
         raise InputError(
             f"halving {pool} prompts takes {len(rounds)} rounds and at least "
-            f"{pool * len(rounds)} trajectories, got {trajectories}; give more, or fewer prompts."
+            f"{pool * len(rounds)} trajectories, got {trajectories}; give more (--draws), or "
+            "fewer prompts (--pool, --screened)."
         )
     return tuple(Rung(alive, share // alive, keep) for alive, keep in rounds)
 

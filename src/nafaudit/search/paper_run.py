@@ -11,12 +11,12 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 
 from nafaudit.audit.prepare import mechanism_of
 from nafaudit.search.book import Book, Measured, utilisations_of
 from nafaudit.search.bundle import violations_of, write_bundles
 from nafaudit.search.candidate import Parent, references_of
+from nafaudit.search.claim import check_claim, claim, directory_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
 from nafaudit.search.embeddings import embedder, sklearn
 from nafaudit.search.evaluate import Ask, Bench, Recorder, Told, Words, load_bench, open_recorder
@@ -45,6 +45,7 @@ ABOVE = 0.5
 def run_paper_search(settings: PaperSettings, tell: Tell) -> PaperFound:
     """Runs, or resumes, the paper's search; what is wrong is said before a model loads."""
     mechanism_of(settings)
+    check_claim(settings)
     sklearn("feature_extraction.text")
     pools = paper_pools(settings)
     words = Words(settings)
@@ -75,8 +76,7 @@ class _PaperSearch:
         self.guess = Guesser(
             bench.words, embedder(texts), size, settings.total, settings.sizes.surrogate_epochs
         )
-        out = settings.out
-        self.path = Path(out) if out else Path("runs") / f"search-{bench.identity.hash[:10]}"
+        self.path = directory_of(settings, bench.identity.hash)
         self._chat = chat
 
     def run(self) -> PaperFound:
@@ -85,6 +85,7 @@ class _PaperSearch:
             recorder = open_runs.enter_context(
                 open_recorder(self.bench, self.path, "search", first, self._references())
             )
+            claim(self.path, self.settings)
             proposers = Proposers(self.settings, self._chat, self.path, self._asking)
             draw = PaperDraws(
                 recorder, self.catalogue, self._references, self.settings.budget, self.tell

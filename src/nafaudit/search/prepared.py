@@ -12,6 +12,7 @@ from pathlib import Path
 from nafaudit.audit.prepare import mechanism_of
 from nafaudit.core.errors import InputError
 from nafaudit.search.candidate import Candidate
+from nafaudit.search.claim import check_claim, directory_of
 from nafaudit.search.embeddings import embedder, sklearn
 from nafaudit.search.evaluate import Bench, Words, load_bench, others_of, passages_of, seeds_of
 from nafaudit.search.features import PromptFeatures
@@ -51,13 +52,13 @@ class Prepared:
     @property
     def path(self) -> Path:
         """The run directory."""
-        out, identity = self.settings.out, self.bench.identity
-        return Path(out) if out else Path("runs") / f"search-{identity.hash[:10]}"
+        return directory_of(self.settings, self.bench.identity.hash)
 
 
 def prepare(settings: SearchSettings) -> Prepared:
     """Reads prompts and loads models; whatever is wrong is said before a model loads."""
     mechanism_of(settings)
+    check_claim(settings)
     sklearn("feature_extraction.text")
     prompts, passages = seeds_of(settings), passages_of(settings)
     words = Words(settings)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from nafaudit.search.book import Book, UnrecordedError, utilisations_of
 from nafaudit.search.bundle import violations_of, write_bundles
 from nafaudit.search.candidate import Candidate, references_of
+from nafaudit.search.claim import claim
 from nafaudit.search.confirm import (
     Comparison,
     Finalist,
@@ -81,6 +82,7 @@ class _Search:
         with open_recorder(
             self.bench, self.path, "search", self._first(), self._references()
         ) as recorder:
+            claim(self.path, self.settings)
             self._proposers = Proposers(self.settings, self._chat, self.path, self._tell_of_call)
             explored = self._explore(recorder)
             asks, chosen = self._finals(explored)

@@ -13,13 +13,14 @@ from typing import Any
 
 from nafaudit.core.finding import Kept
 from nafaudit.report.result import as_number
+from nafaudit.search.claim import claim
 from nafaudit.search.explore import STRATEGIES
 from nafaudit.search.found import Found
 from nafaudit.search.prepared import prepare
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.run import Tell, search_with
 from nafaudit.search.settings import SearchSettings
-from nafaudit.store.files import write_whole
+from nafaudit.store.files import make_directory, write_whole
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ def run_sweep(settings: SearchSettings, tell: Tell) -> Sweep:
     """
     ready = prepare(settings)
     path, budgets = ready.path, settings.k
+    make_directory(path)
+    claim(path, settings)
     found = []
     for k in budgets:
         one = replace(
