@@ -43,6 +43,8 @@ class NamedPair:
         paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
             no such prompts and the paper's protocol takes what there is.
         others: Returns prompts of other kinds than the workload's, for further held-out pools.
+        start: Classes that a search starts from unless told; all if empty. Whoever holds the
+            openings of protected passages need not search for them.
     """
 
     locate: Callable[[], tuple[str, str]]
@@ -53,6 +55,7 @@ class NamedPair:
     ordinary: Callable[[], list[Passage]] = list
     paper: PaperWorkload | None = None
     others: Callable[[], list[Prompt]] = list
+    start: tuple[str, ...] = ()
 
 
 def cache_directory() -> Path:
@@ -134,6 +137,7 @@ _LAB: dict[str, Any] = {
     "passages": _lab_passages,
     "ordinary": _lab_ordinary,
     "paper": _lab_paper,
+    "start": ("neutral", "factual", "creative"),
     "others": _lab_others,
 }
 

@@ -45,7 +45,7 @@ def search(
         list[str] | None,
         typer.Option(
             metavar="K,...",
-            help="Budgets in nats per token; several are searched in turn. Default: 1.",
+            help="Budgets in nats per token; several are searched in turn. Default: 3.",
             rich_help_panel=MODELS,
         ),
     ] = None,
@@ -64,7 +64,9 @@ def search(
     classes: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME,...", help="Only these classes. Default: all.", rich_help_panel=PROMPTS
+            metavar="NAME,...",
+            help="Classes to start from. Default: the ordinary ones of the lab; all of yours.",
+            rich_help_panel=PROMPTS,
         ),
     ] = None,
     cap: Annotated[

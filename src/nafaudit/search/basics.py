@@ -28,7 +28,7 @@ class SearchBasics(Settings):
         proposer_timeout: Seconds that its server may take to answer.
     """
 
-    k: tuple[float, ...] = (1.0,)
+    k: tuple[float, ...] = (3.0,)
     shortest: int = 20
     longest: int = 250
     operators: tuple[str, ...] = tuple(OPERATORS)

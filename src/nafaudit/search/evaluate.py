@@ -151,8 +151,16 @@ class Bench:
 
 def seeds_of(settings: SearchBasics) -> list[Prompt]:
     """The workload that a search starts from; reads no model."""
-    prompts = workload_of(settings).prompts
+    prompts = workload_of(replace(settings, classes=_start(settings))).prompts
     return prompts[: settings.limit] if settings.limit else prompts
+
+
+def _start(settings: SearchBasics) -> tuple[str, ...]:
+    """Classes that a search starts from: those asked for, or those of the pair's own workload."""
+    own = not settings.corpus and not (settings.prompts or settings.data or settings.safe)
+    if settings.classes or not own:
+        return settings.classes
+    return named_pair(settings.pair).start
 
 
 def others_of(settings: SearchSettings, words: Words) -> list[Prompt]:
