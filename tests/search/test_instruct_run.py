@@ -96,9 +96,8 @@ def undisturbed(make: Make) -> dict[str, Any]:
         return searched(make("undisturbed", server))
 
 
-@pytest.mark.parametrize(
-    "moment", [5, *(pytest.param(m, marks=pytest.mark.full) for m in (0, 1, 2, 3, 4, 6, 7))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("moment", range(8))
 def test_a_killed_search_ends_where_an_undisturbed_one_ends(
     moment: int, make: Make, undisturbed: dict[str, Any]
 ) -> None:
@@ -172,6 +171,7 @@ def instruct(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_a_model_that_writes_garbage_is_counted_and_filled(make: Make, instruct: Path) -> None:
     more: dict[str, Any] = {"proposer": f"transformers:{instruct}", "proposer_attempts": 1}
     more |= {"longest": 100, "generations": 1}

@@ -196,9 +196,8 @@ def as_written(place: Path, out: str) -> dict[str, str]:
 
 
 # In the first pool, at a medium fidelity, at a top-up, among the fresh draws.
-@pytest.mark.parametrize(
-    "moment", [31, *(pytest.param(m, marks=pytest.mark.full) for m in (5, 11, 17, 23, 40, 52))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("moment", [5, 11, 17, 23, 31, 40, 52])
 def test_a_killed_search_ends_where_an_undisturbed_one_ends(
     moment: int, place: Path, settings: Make, whole: dict[str, Any]
 ) -> None:

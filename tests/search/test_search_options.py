@@ -156,9 +156,8 @@ def fork_and_kill(work: Callable[[], object], moment: int) -> int:
 
 
 # While teaching or exploring under the first budget, and under the second.
-@pytest.mark.parametrize(
-    "moment", [70, *(pytest.param(m, marks=pytest.mark.full) for m in (9, 25, 44, 95))]
-)
+@pytest.mark.full
+@pytest.mark.parametrize("moment", [9, 25, 44, 70, 95])
 def test_a_killed_sweep_ends_where_an_undisturbed_one_ends(
     moment: int, settings: Callable[..., SearchSettings], whole: Sweep
 ) -> None:
