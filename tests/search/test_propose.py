@@ -183,7 +183,7 @@ def test_admission_agrees_with_its_slow_twin(rows: list[list[str]]) -> None:
 
 
 def test_windows_and_limits_are_checked() -> None:
-    with pytest.raises(InputError, match="least <= most"):
+    with pytest.raises(InputError, match="shortest <= longest"):
         LengthWindow(9, 3)
     with pytest.raises(InputError, match="near-duplicate"):
         admit([], [], words, near=0.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,360 +16,220 @@ from nafaudit.cli.progress import ProgressLine
 if TYPE_CHECKING:
     from nafaudit.search.evaluate import Told
 
-MODELS, PROMPTS, SEARCH = "What is searched", "Prompts to start from", "The search"
-SURROGATE, CONFIRM, STUDY = "Surrogate", "Confirmation on fresh draws", "Study"
-DECODING, MACHINE, PROPOSER = "Decoding", "Run", "Proposer"
-PAPER = "Protocol"
+
+def _panel(name: str) -> Callable[..., Any]:
+    """Declares options that stand under one heading of the help."""
+    return partial(typer.Option, rich_help_panel=name)
+
+
+_models, _prompts = _panel("What is searched"), _panel("Prompts to start from")
+_search, _proposer = _panel("The search"), _panel("Proposer")
+_surrogate, _confirm = _panel("Surrogate"), _panel("Confirmation on fresh draws")
+_study, _paper = _panel("Study"), _panel("Protocol")
+_decoding, _machine = _panel("Decoding"), _panel("Run")
 
 
 def search(
     design: Annotated[
         Path | None, typer.Argument(help="TOML file with the names of these options.")
     ] = None,
-    pair: Annotated[
-        str | None, typer.Option(help="A registered pair. Default: lab.", rich_help_panel=MODELS)
-    ] = None,
-    safe: Annotated[
-        str | None,
-        typer.Option(help="Safe checkpoint: directory or hub id.", rich_help_panel=MODELS),
-    ] = None,
-    risky: Annotated[
-        str | None,
-        typer.Option(help="Risky checkpoint: directory or hub id.", rich_help_panel=MODELS),
-    ] = None,
+    pair: Annotated[str | None, _models(help="A registered pair. Default: lab.")] = None,
+    safe: Annotated[str | None, _models(help="Safe checkpoint: directory or hub id.")] = None,
+    risky: Annotated[str | None, _models(help="Risky checkpoint: directory or hub id.")] = None,
     mechanism: Annotated[
-        str | None,
-        typer.Option(
-            help="Name, or package.module:Class. Default: anchored.", rich_help_panel=MODELS
-        ),
+        str | None, _models(help="Name, or package.module:Class. Default: anchored.")
     ] = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(
+        _models(
             metavar="K,...",
             help="Budgets in nats per token; several are searched in turn. Default: 3.",
-            rich_help_panel=MODELS,
         ),
     ] = None,
     prompts: Annotated[
-        str | None,
-        typer.Option(
-            help="JSON Lines file of prompts. Default: the pair's own.", rich_help_panel=PROMPTS
-        ),
+        str | None, _prompts(help="JSON Lines file of prompts. Default: the pair's own.")
     ] = None,
     data: Annotated[
-        str | None,
-        typer.Option(
-            help="Directory with the paper's six files of prompts.", rich_help_panel=PROMPTS
-        ),
+        str | None, _prompts(help="Directory with the paper's six files of prompts.")
     ] = None,
     classes: Annotated[
         list[str] | None,
-        typer.Option(
+        _prompts(
             metavar="NAME,...",
             help="Classes to start from. Default: the ordinary ones of the lab; all of yours.",
-            rich_help_panel=PROMPTS,
         ),
     ] = None,
     cap: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="CLASS=N",
-            help="Most prompts of a class; may be repeated.",
-            rich_help_panel=PROMPTS,
-        ),
+        _prompts(metavar="CLASS=N", help="Most prompts of a class; may be repeated."),
     ] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(
-            help="At most so many prompts; 0 for all. Default: 0.", rich_help_panel=PROMPTS
-        ),
+        int | None, _prompts(help="At most so many prompts; 0 for all. Default: 0.")
     ] = None,
     shortest: Annotated[
-        int | None,
-        typer.Option(help="Fewest tokens of a prompt. Default: 20.", rich_help_panel=PROMPTS),
+        int | None, _prompts(help="Fewest tokens of a prompt. Default: 20.")
     ] = None,
-    longest: Annotated[
-        int | None,
-        typer.Option(help="Most tokens of a prompt. Default: 250.", rich_help_panel=PROMPTS),
-    ] = None,
-    searches: Annotated[
-        int | None, typer.Option(help="Independent searches. Default: 2.", rich_help_panel=SEARCH)
-    ] = None,
+    longest: Annotated[int | None, _prompts(help="Most tokens of a prompt. Default: 250.")] = None,
+    searches: Annotated[int | None, _search(help="Independent searches. Default: 2.")] = None,
     pool: Annotated[
-        int | None,
-        typer.Option(
-            help="Prompts that a search starts from. Default: 12.", rich_help_panel=SEARCH
-        ),
+        int | None, _search(help="Prompts that a search starts from. Default: 12.")
     ] = None,
-    generations: Annotated[
-        int | None, typer.Option(help="Rounds of new prompts. Default: 2.", rich_help_panel=SEARCH)
-    ] = None,
+    generations: Annotated[int | None, _search(help="Rounds of new prompts. Default: 2.")] = None,
     proposals: Annotated[
-        int | None,
-        typer.Option(help="Prompts proposed in a generation. Default: 24.", rich_help_panel=SEARCH),
+        int | None, _search(help="Prompts proposed in a generation. Default: 24.")
     ] = None,
     screened: Annotated[
-        int | None,
-        typer.Option(
-            help="How many of them get a trajectory. Default: 12.", rich_help_panel=SEARCH
-        ),
+        int | None, _search(help="How many of them get a trajectory. Default: 12.")
     ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(help="Trajectories of a generation. Default: 72.", rich_help_panel=SEARCH),
-    ] = None,
+    draws: Annotated[int | None, _search(help="Trajectories of a generation. Default: 72.")] = None,
     survivors: Annotated[
-        int | None,
-        typer.Option(
-            help="Prompts of a generation never dropped. Default: 2.", rich_help_panel=SEARCH
-        ),
+        int | None, _search(help="Prompts of a generation never dropped. Default: 2.")
     ] = None,
     parents: Annotated[
-        int | None,
-        typer.Option(
-            help="Prompts the next generation is made of. Default: 6.", rich_help_panel=SEARCH
-        ),
+        int | None, _search(help="Prompts the next generation is made of. Default: 6.")
     ] = None,
     operators: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME,...", help="Ways to make prompts. Default: all.", rich_help_panel=SEARCH
-        ),
+        list[str] | None, _search(metavar="NAME,...", help="Ways to make prompts. Default: all.")
     ] = None,
     proposer: Annotated[
         str | None,
-        typer.Option(
+        _proposer(
             help="Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with "
-            "--proposer-url. Default: local.",
-            rich_help_panel=PROPOSER,
+            "--proposer-url. Default: local."
         ),
     ] = None,
     proposer_url: Annotated[
         str | None,
-        typer.Option(
+        _proposer(
             help="Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
-            "NAFAUDIT_API_KEY in the environment.",
-            rich_help_panel=PROPOSER,
+            "NAFAUDIT_API_KEY in the environment."
         ),
     ] = None,
     proposer_attempts: Annotated[
-        int | None,
-        typer.Option(
-            help="Most attempts at each question to it. Default: 4.", rich_help_panel=PROPOSER
-        ),
+        int | None, _proposer(help="Most attempts at each question to it. Default: 4.")
     ] = None,
     proposer_timeout: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds that an answer may take. Default: 120.", rich_help_panel=PROPOSER
-        ),
+        float | None, _proposer(help="Seconds that an answer may take. Default: 120.")
     ] = None,
     archive: Annotated[
         str | None,
-        typer.Option(
-            help="What is built upon: dpp (diverse) or elites (best of each kind). Default: dpp.",
-            rich_help_panel=SEARCH,
+        _search(
+            help="What is built upon: dpp (diverse) or elites (best of each kind). Default: dpp."
         ),
     ] = None,
     surrogate: Annotated[
         str | None,
-        typer.Option(
-            help="auto: chooses among proposals if it passes its gate; off. Default: auto.",
-            rich_help_panel=SURROGATE,
-        ),
+        _surrogate(help="auto: chooses among proposals if it passes its gate; off. Default: auto."),
     ] = None,
     training: Annotated[
         int | None,
-        typer.Option(
-            help="Prompts that teach it first, 10 trajectories each. Default: 0.",
-            rich_help_panel=SURROGATE,
-        ),
+        _surrogate(help="Prompts that teach it first, 10 trajectories each. Default: 0."),
     ] = None,
     embedding: Annotated[
-        str | None,
-        typer.Option(
-            help="What it sees of a text: auto, tfidf or minilm. Default: auto.",
-            rich_help_panel=SURROGATE,
-        ),
+        str | None, _surrogate(help="What it sees of a text: auto, tfidf or minilm. Default: auto.")
     ] = None,
     finalists: Annotated[
-        int | None,
-        typer.Option(
-            help="Prompts of a search that are confirmed. Default: 2.", rich_help_panel=CONFIRM
-        ),
+        int | None, _confirm(help="Prompts of a search that are confirmed. Default: 2.")
     ] = None,
     fresh: Annotated[
-        int | None,
-        typer.Option(
-            help="Fresh trajectories of each finalist. Default: 24.", rich_help_panel=CONFIRM
-        ),
+        int | None, _confirm(help="Fresh trajectories of each finalist. Default: 24.")
     ] = None,
     heldout: Annotated[
-        int | None,
-        typer.Option(help="Prompts that no search sees. Default: 10.", rich_help_panel=CONFIRM),
+        int | None, _confirm(help="Prompts that no search sees. Default: 10.")
     ] = None,
     heldout_draws: Annotated[
-        int | None,
-        typer.Option(help="Trajectories of each of these. Default: 4.", rich_help_panel=CONFIRM),
+        int | None, _confirm(help="Trajectories of each of these. Default: 4.")
     ] = None,
     others: Annotated[
         str | None,
-        typer.Option(
-            help="JSON Lines of held-out prompts of other kinds. Default: the pair's own.",
-            rich_help_panel=CONFIRM,
-        ),
+        _confirm(help="JSON Lines of held-out prompts of other kinds. Default: the pair's own."),
     ] = None,
     passages: Annotated[
         str | None,
-        typer.Option(
-            help="Protected text that outputs are compared with. Default: the pair's own.",
-            rich_help_panel=CONFIRM,
-        ),
+        _confirm(help="Protected text that outputs are compared with. Default: the pair's own."),
     ] = None,
     above: Annotated[
-        float | None,
-        typer.Option(
-            help="Name prompts that use more than this share. Default: 0.5.",
-            rich_help_panel=CONFIRM,
-        ),
+        float | None, _confirm(help="Name prompts that use more than this share. Default: 0.5.")
     ] = None,
     delta: Annotated[
-        float | None,
-        typer.Option(help="Level of all limits together. Default: 0.05.", rich_help_panel=CONFIRM),
+        float | None, _confirm(help="Level of all limits together. Default: 0.05.")
     ] = None,
     study: Annotated[
-        bool,
-        typer.Option(
-            "--study",
-            help="Does search work here? Ten seeds, and a planted prompt.",
-            rich_help_panel=STUDY,
-        ),
+        bool, _study("--study", help="Does search work here? Ten seeds, and a planted prompt.")
     ] = False,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(help="Length limit T. Default: 64.", rich_help_panel=DECODING)
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="On both models, before the solve. Default: 1.", rich_help_panel=DECODING
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None,
-        typer.Option(
-            help="On both models, before the solve. Default: 1.", rich_help_panel=DECODING
-        ),
-    ] = None,
-    prefix_n: Annotated[
-        int | None,
-        typer.Option(
-            help="Prompt tokens that make up the debt. Default: 5.", rich_help_panel=DECODING
-        ),
-    ] = None,
-    prefix_debt: Annotated[
-        bool | None,
-        typer.Option(help="Charge prompts a prefix debt. Default: yes.", rich_help_panel=DECODING),
-    ] = None,
-    debt: Annotated[
-        str | None,
-        typer.Option(
-            help="Definition: positives or official. Default: positives.", rich_help_panel=DECODING
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Seed of run and search. Default: 0.", rich_help_panel=MACHINE),
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            help="Rows decoded together; changes speed only. Default: 32.", rich_help_panel=MACHINE
-        ),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(help="Torch threads. Default: 1.", rich_help_panel=MACHINE)
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="Torch device. Default: cpu.", rich_help_panel=MACHINE)
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            help="Precision of the forward passes. Default: float32.", rich_help_panel=MACHINE
-        ),
-    ] = None,
-    chat_template: options.ChatTemplate = None,
-    remote_code: options.RemoteCode = None,
-    allow_pickle_weights: options.PickleWeights = None,
-    ray: Annotated[str | None, typer.Option(hidden=True)] = None,
-    out: Annotated[
-        str | None,
-        typer.Option(
-            help="Run directory. Default: runs/search-<design hash>.", rich_help_panel=MACHINE
-        ),
-    ] = None,
     protocol: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=PAPER, help="sound, or paper: the paper's search. Default: sound."
-        ),
+        str | None, _paper(help="sound, or paper: the paper's search. Default: sound.")
     ] = None,
     variant: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=PAPER,
-            help="Where the paper's text and code differ: code or text. Default: code.",
-        ),
+        _paper(help="Where the paper's text and code differ: code or text. Default: code."),
     ] = None,
     fix: Annotated[
         str | None,
-        typer.Option(
-            rich_help_panel=PAPER,
+        _paper(
             metavar="NAME,...",
             help="The paper's own recommendations: min-n, width, reff. Default: none.",
         ),
     ] = None,
     topup_fraction: Annotated[
         float | None,
-        typer.Option(
-            rich_help_panel=PAPER,
-            help="Share of a pool that is topped up; its k = 5 table needs 0.75. Default: 0.5.",
-        ),
+        _paper(help="Share of a pool that is topped up; its k = 5 table needs 0.75. Default: 0.5."),
     ] = None,
     second_k: Annotated[
         float | None,
-        typer.Option(
-            rich_help_panel=PAPER,
-            help="Second budget for flagged prompts. Default: 5/3 of k, as 5 is of 3.",
-        ),
+        _paper(help="Second budget for flagged prompts. Default: 5/3 of k, as 5 is of 3."),
     ] = None,
     init: Annotated[
         list[str] | None,
-        typer.Option(
-            rich_help_panel=PAPER,
+        _paper(
             metavar="CLASS=N,...",
             help="Prompts that it starts from. Default: attack_train=48,factual=24,creative=24.",
         ),
     ] = None,
     heldout_class: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=PAPER, help="Class of the held-out pool. Default: test."),
+        str | None, _paper(help="Class of the held-out pool. Default: test.")
     ] = None,
     size: Annotated[
         list[str] | None,
-        typer.Option(
-            rich_help_panel=PAPER,
+        _paper(
             metavar="NAME=N,...",
             help="Other sizes than the paper's, by its names: generations=1,init_traj=4.",
         ),
     ] = None,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="No progress.", rich_help_panel=MACHINE)
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object instead.", rich_help_panel=MACHINE)
-    ] = False,
+    max_new_tokens: Annotated[int | None, _decoding(help="Length limit T. Default: 64.")] = None,
+    temperature: Annotated[
+        float | None, _decoding(help="On both models, before the solve. Default: 1.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float | None, _decoding(help="On both models, before the solve. Default: 1.")
+    ] = None,
+    prefix_n: Annotated[
+        int | None, _decoding(help="Prompt tokens that make up the debt. Default: 5.")
+    ] = None,
+    prefix_debt: Annotated[
+        bool | None, _decoding(help="Charge prompts a prefix debt. Default: yes.")
+    ] = None,
+    debt: Annotated[
+        str | None, _decoding(help="Definition: positives or official. Default: positives.")
+    ] = None,
+    seed: Annotated[int | None, _machine(help="Seed of run and search. Default: 0.")] = None,
+    batch: Annotated[
+        int | None, _machine(help="Rows decoded together; changes speed only. Default: 32.")
+    ] = None,
+    threads: Annotated[int | None, _machine(help="Torch threads. Default: 1.")] = None,
+    device: Annotated[str | None, _machine(help="Torch device. Default: cpu.")] = None,
+    dtype: Annotated[
+        str | None, _machine(help="Precision of the forward passes. Default: float32.")
+    ] = None,
+    chat_template: options.ChatTemplate = None,
+    remote_code: options.RemoteCode = None,
+    allow_pickle_weights: options.PickleWeights = None,
+    ray: Annotated[str | None, typer.Option(hidden=True)] = None,
+    out: Annotated[
+        str | None, _machine(help="Run directory. Default: runs/search-<design hash>.")
+    ] = None,
+    quiet: Annotated[bool, _machine("--quiet", help="No progress.")] = False,
+    as_json: Annotated[bool, _machine("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
     """Can an adversary find a prompt that drives spend to the budget?
 

@@ -213,7 +213,8 @@ def points(value: float) -> str:
     """A difference of shares, in percentage points."""
     if math.isnan(value):
         return "unknown"
-    return f"{100 * value:+.1f} points" if math.isfinite(value) else f"{value:+}"
+    # Adding 0 after rounding leaves no minus sign before a zero.
+    return f"{round(100 * value, 1) + 0.0:+.1f} points" if math.isfinite(value) else f"{value:+}"
 
 
 def _spread(found: Found) -> str:

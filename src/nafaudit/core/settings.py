@@ -184,7 +184,7 @@ def _read_toml(path: Path, kind: type[Settings]) -> dict[str, Any]:
         data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(
-            f"{path}: {error.strerror}; give a TOML file with the names of nafaudit run's options."
+            f"{path}: {error.strerror}; give a TOML file with the names of the command's options."
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: not a TOML file: {error}.") from error

@@ -29,7 +29,8 @@ class LengthWindow:
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
             raise InputError(
-                f"a length window needs 1 <= least <= most, got {self.least} and {self.most}."
+                f"lengths of prompts must be 1 <= shortest <= longest, got {self.least} and "
+                f"{self.most}; set --shortest and --longest."
             )
 
 
