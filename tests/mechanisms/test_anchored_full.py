@@ -7,9 +7,18 @@ import random
 
 import pytest
 import torch
+from hypothesis import given, settings
+from torch import Tensor
 
 from nafaudit.mechanisms.laws import log_law
-from tests.mechanisms.test_anchored import check_promise, one_sided
+from tests.mechanisms.test_anchored import (
+    ALLOWANCE,
+    check_against_the_twin,
+    check_any_two_laws,
+    check_promise,
+    one_sided,
+    two_laws,
+)
 
 PAIRS = 6000
 
@@ -48,3 +57,17 @@ def test_no_pair_of_laws_breaks_the_promise(seed: int) -> None:
             binding += 1
             assert allowance - float(out.charge[0]) <= 1e-4 * allowance
     assert binding > PAIRS / 20
+
+
+@pytest.mark.full
+@settings(max_examples=3000)
+@given(two_laws(), ALLOWANCE)
+def test_any_two_laws_at_length(laws: tuple[Tensor, Tensor], allowance: float) -> None:
+    check_any_two_laws(*laws, allowance)
+
+
+@pytest.mark.full
+@settings(max_examples=1000)
+@given(two_laws(), ALLOWANCE)
+def test_agrees_with_the_slow_twin_at_length(laws: tuple[Tensor, Tensor], allowance: float) -> None:
+    check_against_the_twin(*laws, allowance)

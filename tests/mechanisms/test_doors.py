@@ -12,6 +12,7 @@ from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.mechanisms import doors
 from nafaudit.mechanisms.doors import BlackBox, Output, Request, World, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.mechanisms.solve import SLACK
 from nafaudit.mechanisms.twin import divergence, largest_theta, mixture
 from tests.mechanisms.tables import TableWorld
 
@@ -44,6 +45,7 @@ def test_the_worked_example_of_the_module_is_a_decoder() -> None:
 
 @pytest.mark.parametrize("k", [0.05, 0.4, 3.0])
 def test_the_reference_claims_what_the_slow_twin_computes(k: float) -> None:
+    rounding = 1e-12
     world = TableWorld()
     debt = debt_of(world, PROMPT)
     for output in AnchoredDecoder(world).decode(_requests(20, k)):
@@ -54,11 +56,15 @@ def test_the_reference_claims_what_the_slow_twin_computes(k: float) -> None:
             (safe,), (risky,) = world.laws([prefix])
             allowance = max(0.0, (step + 1) * k - spent - debt)
             theta = largest_theta(safe, risky, allowance)
-            law = mixture(safe, risky, theta)
-            assert output.theta[step] == pytest.approx(theta, abs=1e-6)
-            assert output.charge[step] == pytest.approx(divergence(law, safe), abs=1e-7)
-            assert output.charge[step] <= allowance
-            assert output.served[step] == pytest.approx(law[token], abs=1e-6)
+            most = divergence(mixture(safe, risky, theta), safe)
+            # Never above, and below by no more than the solver may leave unspent.
+            assert output.charge[step] <= min(allowance, most + rounding)
+            assert most - output.charge[step] <= SLACK * min(allowance, 1.0) + rounding
+            assert theta - 1e-6 <= output.theta[step] <= theta + rounding
+            # The claims are about one law.
+            law = mixture(safe, risky, output.theta[step])
+            assert output.charge[step] == pytest.approx(divergence(law, safe), abs=rounding)
+            assert output.served[step] == pytest.approx(law[token], abs=rounding)
             spent += output.charge[step]
             prefix.append(token)
 
