@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import random
 import signal
@@ -14,6 +15,7 @@ from unittest import mock
 
 import pytest
 
+from nafaudit.audit import recording
 from nafaudit.cli.show_study import study_text, sweep_text
 from nafaudit.lab.others import other_prompts
 from nafaudit.lab.tiny import SENTENCES
@@ -169,14 +171,22 @@ def test_a_killed_sweep_ends_where_an_undisturbed_one_ends(
 
 @pytest.mark.full
 def test_a_study_survives_a_kill_and_says_the_same(
-    settings: Callable[..., SearchSettings],
+    settings: Callable[..., SearchSettings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # No part is written because time passed: the writes of every machine are the same ones.
+    monkeypatch.setattr(recording, "_PART_SECONDS", (math.inf, math.inf))
     more: dict[str, Any] = {"k": (2.0,), "searches": 2, "training": 0}
-    study = run_study(settings("study", **more), quiet)
+    with (
+        mock.patch.object(store_run, "append_line", wraps=files.append_line) as lines,
+        mock.patch.object(store_run, "write_whole", wraps=files.write_whole) as wholes,
+    ):
+        study = run_study(settings("study", **more), quiet)
+    last = 2 * (lines.call_count + wholes.call_count)
     assert study.hidden.bank == 24 and len(study.paired[0].differences) == 2
     assert study.paired[0].answer == "not told apart"
     assert all(len(line) <= 80 or "/" in line for line in study_text(study, 1.0).splitlines())
-    for moment in (50, 80):
+    # On the way, and in the bank of the planted prompt, whose parts are written last.
+    for moment in (last // 2, last - 1):
         again = settings(f"study{moment}", **more)
         status = fork_and_kill(partial(run_study, again, quiet), moment)
         assert os.WIFSIGNALED(status)
