@@ -99,8 +99,8 @@ def _lines(found: PaperFound) -> list[str]:
         *([_recheck_line(found)] if found.rechecks else []),
         f"validation: {len(rounds.rounds)} round(s), {len(rounds.disqualified)} prompts "
         "disqualified with their families",
-        f"generalisation gap: {found.gap.paper:+.3f} with {found.gap.invalid} invalid held-out "
-        f"rows as 0, {found.gap.valid:+.3f} without",
+        f"generalisation gap: {_gap(found.gap.paper)} with {found.gap.invalid} invalid held-out "
+        f"rows as 0, {_gap(found.gap.valid)} without",
         f"surrogate: {found.embedding} in the place of Sentence-T5",
         *_findings(found),
     ]
@@ -109,6 +109,10 @@ def _lines(found: PaperFound) -> list[str]:
         f"search directory: {found.found.path}",
     ]
     return [*(fill(line, 80, subsequent_indent="  ") for line in lines), *ends]
+
+
+def _gap(value: float) -> str:
+    return "unknown" if math.isnan(value) else f"{value:+.3f}"
 
 
 def _recheck_line(found: PaperFound) -> str:

@@ -238,6 +238,11 @@ def verdict_lines(found: Found, more: str = "--fresh") -> list[str]:
             "trajectory\nabove its budget"
         ]
         return lines + [f"counterexample: nafaudit verify {path}" for path in found.counterexamples]
+    if found.outcome == Kept.INCONCLUSIVE and not found.finalists:
+        return [
+            f"{name}: INCONCLUSIVE: nothing exceeds its budget, but no prompt reached\n"
+            "the end of the search; start from more prompts, or search another --k"
+        ]
     if found.outcome == Kept.INCONCLUSIVE:
         return [
             f"{name}: INCONCLUSIVE: nothing exceeds its budget, but a finalist needs\n"
