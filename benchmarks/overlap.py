@@ -17,15 +17,17 @@ import platform
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.overlap import twins
 
 from nafaudit.lab.works import passages
-from nafaudit.overlap import METRICS, Overlap, Reference, measure, prepare
+from nafaudit.overlap import METRICS, Overlap, Reference, measure, prepare, rouge_l
 
 Texts = list[str]
 
@@ -89,6 +91,57 @@ def compare(outputs: Texts, references: Texts, ready: list[Reference], slow: int
     return f"{rate:8.0f} {twin:8.1f} {rate / twin:6.0f} {'yes' if equal else 'NO':>6}"
 
 
+def rows(rounds: int, pairs: int = 60) -> Iterator[dict[str, Any]]:
+    """The rows of `python -m benchmarks`: rouge-score's ROUGE-L against all of ours.
+
+    It is given our words (lower-cased, split at white space), and must find what we find.
+    """
+    from rouge_score.rouge_scorer import RougeScorer
+
+    from benchmarks import gates
+    from benchmarks.sides import ratio
+
+    class Words:
+        def tokenize(self, text: str) -> list[str]:
+            return text.lower().split()
+
+    scorer, rng, words = RougeScorer(["rougeL"], tokenizer=Words()), random.Random(0), corpus()
+    references = prose_of(words, pairs, 100, rng)
+    ready = [prepare(text) for text in references]
+    for name, outputs in kinds(words, references, 200, rng).items():
+        asked = list(zip(outputs, references, ready, strict=True))
+        scores = [scorer.score(text, output)["rougeL"] for output, text, _ in asked]
+        theirs = [(score.fmeasure, score.precision, score.recall) for score in scores]
+        ours = [rouge_l(output, wanted) for output, _, wanted in asked]
+        works: dict[str, Callable[[str, str, Reference], object]] = {
+            "rouge-score": lambda output, text, wanted: scorer.score(text, output),
+            "all eight": lambda output, text, wanted: measure(output, wanted),
+            "ROUGE-L": lambda output, text, wanted: rouge_l(output, wanted),
+        }
+        times: dict[str, list[float]] = {work: [] for work in works}
+        for _ in range(rounds):
+            for work, do in works.items():
+                times[work].append(seconds(partial(_each, do, asked), 1))
+        yield {
+            "row": f"overlap: {name}, 200 words of 100",
+            "invalid": gates.same_scores(theirs, ours),
+            "rouge-score/own eight": ratio(times["rouge-score"], times["all eight"]),
+            "rouge-score/own ROUGE-L": ratio(times["rouge-score"], times["ROUGE-L"]),
+            "cpu": times,
+        }
+
+
+def _each(do: Callable[..., object], asked: list[tuple[str, str, Reference]]) -> None:
+    for given in asked:
+        do(*given)
+
+
+def prose_of(words: list[str], count: int, length: int, rng: random.Random) -> Texts:
+    """References: so many pieces of prose."""
+    starts = [rng.randrange(len(words) - length) for _ in range(count)]
+    return [" ".join(words[i : i + length]) for i in starts]
+
+
 def main() -> None:
     """Prints the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -97,8 +150,7 @@ def main() -> None:
     options = parser.parse_args()
     out = sys.stdout.write
     rng, words = random.Random(0), corpus()
-    starts = [rng.randrange(len(words) - options.reference) for _ in range(options.pairs)]
-    references = [" ".join(words[i : i + options.reference]) for i in starts]
+    references = prose_of(words, options.pairs, options.reference, rng)
     ready = [prepare(text) for text in references]
     out(f"{platform.machine()}, Python {platform.python_version()}, {options.pairs} pairs\n")
     out(f"{options.output} words against {options.reference}; pairs per second and core\n")

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import resource
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -42,7 +43,7 @@ def timed(work: Callable[[], Any]) -> tuple[Any, float]:
     return done, time.process_time() - start
 
 
-def main(prompts: int, trajectories: int) -> None:
+def measure(prompts: int, trajectories: int) -> dict[str, Any]:
     """Decodes the lab's first prompts at every budget, then replays what was written."""
     torch.set_num_threads(1)
     named = named_pair("lab")
@@ -83,10 +84,12 @@ def main(prompts: int, trajectories: int) -> None:
     seconds, replayed = timed(lambda: list(replay_written(reader, rule, written)))[::-1]
     scored = timed(lambda: list(replay_written(reader, rule, written, score)))[1]
     count = sum(len(r) for r in records)
-    report = {
+    return {
         "tokens": count,
         "different texts": len({(w.prompt, w.tokens.tobytes()) for w in written}),
         "of": len(written),
+        "decoding_seconds": decoded,
+        "replay_seconds": seconds,
         "decoding_us_per_token": 1e6 * decoded / count,
         "replay_us_per_token": 1e6 * seconds / count,
         "replay_and_sampler_us_per_token": 1e6 * scored / count,
@@ -99,8 +102,28 @@ def main(prompts: int, trajectories: int) -> None:
         ),
         "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
-    sys.stdout.write(json.dumps(report, indent=2) + "\n")
+
+
+def rows(rounds: int) -> Iterator[dict[str, Any]]:
+    """The row of `python -m benchmarks`: few prompts, each round in a process of its own."""
+    from benchmarks import gates
+    from benchmarks.sides import ratio
+
+    command = [sys.executable, __file__, "4", "2"]
+    found = [
+        json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        for _ in range(rounds)
+    ]
+    worst = max(each["largest_charge_deviation"] for each in found)
+    times = {name: [each[f"{name}_seconds"] for each in found] for name in ("replay", "decoding")}
+    yield {
+        "row": f"lab: replay of {found[0]['tokens']:,} tokens",
+        "invalid": gates.replayed(worst),
+        "replay/decoding": ratio(times["replay"], times["decoding"]),
+        "cpu": times,
+    }
 
 
 if __name__ == "__main__":
-    main(*(int(a) for a in [*sys.argv[1:], "12", "2"][:2]))
+    given = [int(text) for text in [*sys.argv[1:], "12", "2"][:2]]
+    sys.stdout.write(json.dumps(measure(*given), indent=2) + "\n")

@@ -17,6 +17,7 @@ import argparse
 import gzip
 import json
 import math
+import os
 import platform
 import subprocess
 import sys
@@ -32,7 +33,7 @@ import pyarrow as pa
 
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import Key, Steps, Trajectory
-from nafaudit.store.run import open_for_writing
+from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 
 PART = 256
@@ -138,8 +139,18 @@ def json_line(trajectory: Trajectory) -> bytes:
     return json.dumps(row).encode() + b"\n"
 
 
-def write_run(path: Path, count: int, steps: int, every: int) -> dict[str, float]:
-    """Writes a run; returns seconds spent in the writer and bytes of JSON Lines."""
+def write_run(
+    path: Path, count: int, steps: int, every: int, keep: Path | None = None
+) -> dict[str, float]:
+    """Writes a run; returns seconds spent in the writer and bytes of JSON Lines.
+
+    Args:
+        path: Where the run goes.
+        count: Trajectories.
+        steps: Steps of each.
+        every: One in so many is written as JSON, and their bytes are scaled up.
+        keep: Where those lines go; None counts them only.
+    """
     ids = tuple(f"prompt-{i:05d}" for i in range(-(-count // (PER_PROMPT * len(BUDGETS)))))
     design = Design(
         Identity({}, "anchored", "banking", Decoding(steps), "synthetic", 512, 0),
@@ -148,17 +159,21 @@ def write_run(path: Path, count: int, steps: int, every: int) -> dict[str, float
     prompts = [TokenizedPrompt(Prompt(name, name), (0,)) for name in ids]
     source = trajectories(count, steps)
     seconds, sampled, plain, packed = 0.0, 0, 0, 0
-    with open_for_writing(path, design, prompts, {"tokens": [], "stops": []}) as writer:
+    with (
+        open_for_writing(path, design, prompts, {"tokens": [], "stops": []}) as writer,
+        (keep or Path(os.devnull)).open("wb") as kept,
+    ):
         while batch := list(islice(source, PART)):
             start = time.perf_counter()
             writer.append(batch)
             seconds += time.perf_counter() - start
             lines = [json_line(trajectory) for trajectory in batch[::every]]
+            kept.writelines(lines)
             sampled += len(lines)
             plain += sum(map(len, lines))
             packed += len(gzip.compress(b"".join(lines), 6))
     scale = count / sampled
-    return {"seconds": seconds, "json": plain * scale, "gzip": packed * scale}
+    return {"seconds": seconds, "json": plain * scale, "gzip": packed * scale, "scale": scale}
 
 
 def measure_check(path: Path) -> dict[str, float]:
@@ -171,6 +186,56 @@ def measure_check(path: Path) -> dict[str, float]:
         raise SystemExit(done.stdout + done.stderr)
     processor, peak = map(float, done.stderr.split()[-2:])
     return {"seconds": seconds, "processor": processor, "peak": 1024 * peak}
+
+
+def rows(count: int, rounds: int) -> Iterator[dict[str, Any]]:
+    """The rows of `python -m benchmarks`: size, reading and checking against JSON Lines.
+
+    JSON is written and read of one trajectory in twenty, and scaled up; its reading ends with
+    Python's own objects, ours with arrays whose digests were verified.
+    """
+    from benchmarks import gates
+    from benchmarks.sides import ratio
+
+    with tempfile.TemporaryDirectory() as scratch:
+        path, lines = Path(scratch) / "run", Path(scratch) / "steps.jsonl"
+        written = write_run(path, count, 200, 20, lines)
+        size = float(sum(p.stat().st_size for p in path.rglob("*") if p.is_file()))
+        times: dict[str, list[float]] = {"json": [], "run": [], "check": []}
+        for _ in range(rounds):
+            start = time.process_time()
+            logged = _spent_in_lines(lines)
+            middle = time.process_time()
+            recorded = _spent_in_run(path)
+            times["json"].append(written["scale"] * (middle - start))
+            times["run"].append(time.process_time() - middle)
+            times["check"].append(measure_check(path)["processor"])
+    yield {
+        "row": f"record: {count:,} trajectories of 200 steps",
+        "invalid": gates.spending(logged, recorded),
+        "size, JSON Lines/run": ratio([written["json"]], [size]),
+        "reading, JSON Lines/run": ratio(times["json"], times["run"]),
+        "reading JSON Lines/all checks": ratio(times["json"], times["check"]),
+        "cpu": times,
+    }
+
+
+def _spent_in_lines(path: Path) -> dict[tuple[str, float, int], float]:
+    found = {}
+    with path.open("rb") as lines:
+        for line in lines:
+            row = json.loads(line)
+            about = row["metadata"]
+            key = about["prompt_id"], about["k"], about["trajectory_id"]
+            found[key] = row["aggregate"]["total_spend"]
+    return found
+
+
+def _spent_in_run(path: Path) -> dict[tuple[str, float, int], float]:
+    return {
+        (one.key.prompt, one.key.k, one.key.trajectory): float(one.steps.charge.sum())
+        for one in Run(path).trajectories()
+    }
 
 
 def column_sizes(path: Path) -> dict[str, int]:

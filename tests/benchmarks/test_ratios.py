@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchmarks.__main__ import line
 from benchmarks.sides import ratio
 
-from benchmarks import gates
+from benchmarks import gates, growth, store
 
 PYTHON = os.environ.get("NAFAUDIT_OFFICIAL_PYTHON", "")
 
@@ -36,6 +37,35 @@ def test_gates_fire(tmp_path: Path) -> None:
     assert gates.debts({"debt": [1.0]}, {"debt": [1.0 + 5e-5]}) == ""
     assert "differ" in gates.debts({"debt": [1.0]}, {"debt": [1.001]})
     assert "above" in gates.feasible({"over": 1e-18})
+    assert gates.spending({"a": 1.0}, {"a": 1.0, "b": 2.0}) == ""
+    assert "differs" in gates.spending({"a": 1.0}, {"a": 1.002})
+    assert gates.same_scores([(0.5, 1.0)], [(0.5, 1.0)]) == ""
+    assert "differ" in gates.same_scores([(0.5, 1.0)], [(0.5, 1.0 - 1e-9)])
+    assert "off" in gates.replayed(2e-4)
+
+
+def test_growth_is_over_the_smallest_size_and_counts_only_if_nothing_is_overdrawn() -> None:
+    def decode(size: int) -> dict[str, float]:
+        return {"cpu": 2.0 * size, "over": 0.0 if size < 5 else 1e-9}
+
+    found = growth._grown("rows", (1, 2), decode, 2)
+    assert found["2"] == (2.0, 2.0, 2.0) and found["invalid"] == ""
+    assert "above" in growth._grown("rows", (1, 5), decode, 2)["invalid"]
+
+
+def test_the_record_is_read_and_checked_beside_json_lines() -> None:
+    (row,) = store.rows(60, 1)
+    assert row["invalid"] == ""
+    assert row["size, JSON Lines/run"].middle > 10
+    assert row["reading, JSON Lines/run"].middle > 1
+    assert "60 trajectories" in line(row)
+
+
+def test_bad_arguments_are_refused_before_anything_is_built() -> None:
+    for given, said in ((["--rounds", "0"], "at least 1"), (["--real", "/none"], "not exist")):
+        command = [sys.executable, "-m", "benchmarks", *given]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 2 and said in done.stderr
 
 
 @pytest.mark.full

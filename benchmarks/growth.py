@@ -1,0 +1,69 @@
+"""How the cost of decoding grows with trajectories, budgets and vocabulary; our side alone.
+
+Every size is decoded in every round, one after another, and compared with the smallest of its
+round's sizes. Growth below the sizes' own ratio is work that is shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from benchmarks import checkpoints, gates, sides
+from benchmarks.decoding import Case
+from benchmarks.sides import Worker, ratio
+
+TRAJECTORIES = (1, 2, 5, 10)
+BUDGETS = (1.0, 0.5, 2.0, 3.0, 5.0)
+VOCABULARIES = ("r8", "r32", "r128")
+
+
+def rows(root: Path, rounds: int) -> Iterator[dict[str, Any]]:
+    """Three rows: trajectories of a prompt, budgets of a prompt, ids of a vocabulary."""
+    with ExitStack() as stack:
+        loaded = {}
+        for name in VOCABULARIES:
+            where = checkpoints.build(name, root)
+            loaded[name] = stack.enter_context(sides.own())
+            loaded[name].ask("load", safe=str(where.safe), risky=str(where.risky))
+        own, size = loaded["r32"], checkpoints.VOCABULARY["r32"]
+        one = Case("growth", "r32", 1, 128, 1, 32, 1.0).work(size)
+
+        def more(each: int) -> dict[str, Any]:
+            return own.ask("decode", **one | {"each": each}, k=1.0)
+
+        def wider(budgets: int) -> dict[str, Any]:
+            return own.ask("decode", **one | {"each": 2}, k=list(BUDGETS[:budgets]))
+
+        def larger(ids: int) -> dict[str, Any]:
+            name = next(n for n in VOCABULARIES if checkpoints.VOCABULARY[n] == ids)
+            return _eight(loaded[name], ids)
+
+        sizes = [checkpoints.VOCABULARY[name] for name in VOCABULARIES]
+        yield _grown("trajectories of one prompt", TRAJECTORIES, more, rounds)
+        yield _grown("budgets, 2 trajectories each", (1, 2, len(BUDGETS)), wider, rounds)
+        yield _grown("ids of the vocabulary, 8 prompts", sizes, larger, rounds)
+
+
+def _eight(own: Worker, ids: int) -> dict[str, Any]:
+    return own.ask("decode", **Case("growth", "", 8, 32, 1, 16, 1.0).work(ids), k=1.0)
+
+
+def _grown(
+    name: str, sizes: list[int] | tuple[int, ...], decode: Callable[[int], Any], rounds: int
+) -> dict[str, Any]:
+    """Cost at every size over the cost at the first."""
+    times: dict[int, list[float]] = {size: [] for size in sizes}
+    wrong: set[str] = set()
+    decode(sizes[0])  # warms up
+    for _ in range(rounds):
+        for size in sizes:
+            answer = decode(size)
+            wrong.add(gates.feasible(answer))
+            times[size].append(answer["cpu"])
+    base = times[sizes[0]]
+    grown = {f"{n:,}": ratio(times[n], base) for n in sizes[1:]}
+    row = f"growth: {name}, from {sizes[0]:,} to"
+    return {"row": row, "invalid": "; ".join(sorted(wrong - {""})), "cpu": times} | grown
