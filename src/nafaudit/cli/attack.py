@@ -12,6 +12,8 @@ from nafaudit.cli import options
 if TYPE_CHECKING:
     from nafaudit.worth.attack import Told
 
+_attack = options.panel("The attack")
+
 
 def attack(
     passages: Annotated[
@@ -21,79 +23,68 @@ def attack(
             "Default: the pair's own."
         ),
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: lab.")] = None,
-    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
-    risky: Annotated[
-        str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
-    ] = None,
-    mechanism: Annotated[
-        str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
-    ] = None,
+    pair: options.Pair = None,
+    safe: options.Safe = None,
+    risky: options.Risky = None,
+    mechanism: options.Mechanism = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(metavar="K,...", help="Budgets of a query. Default: 1,5,10,20."),
+        options.audited_option(metavar="K,...", help="Budgets of a query. Default: 1,5,10,20."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(help="At most so many passages; 0 for all. Default: 16.")
+        int | None,
+        _attack(help="At most so many passages; 0 for all. Default: 16."),
     ] = None,
     given: Annotated[
-        int | None, typer.Option(help="Opening tokens that the attacker knows. Default: 25.")
+        int | None,
+        _attack(help="Opening tokens that the attacker knows. Default: 25."),
     ] = None,
     modes: Annotated[
         list[str] | None,
-        typer.Option(metavar="MODE,...", help="oracle, chained; single is always there."),
+        _attack(metavar="MODE,...", help="oracle, chained; single is always there."),
     ] = None,
     window: Annotated[
         list[str] | None,
-        typer.Option(metavar="N,...", help="Tokens that one window query asks for. Default: 50."),
+        _attack(metavar="N,...", help="Tokens that one window query asks for. Default: 50."),
     ] = None,
     attempts: Annotated[
-        int | None, typer.Option(help="How often each query is asked. Default: 2.")
+        int | None,
+        _attack(help="How often each query is asked. Default: 2."),
     ] = None,
     ablation: Annotated[
-        bool | None, typer.Option(help="Attack without the prefix debt too. Default: yes.")
+        bool | None,
+        _attack(help="Attack without the prefix debt too. Default: yes."),
     ] = None,
     target: Annotated[
-        float | None, typer.Option(help="Recall whose budget is looked for. Default: 0.1.")
+        float | None,
+        _attack(help="Recall whose budget is looked for. Default: 0.1."),
     ] = None,
     user_budget: Annotated[
         list[str] | None,
-        typer.Option(metavar="B,...", help="Total nats of a user. Default: 100,200,400,800,1600."),
+        _attack(metavar="B,...", help="Total nats of a user. Default: 100,200,400,800,1600."),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(help="Most tokens of a passage that are asked for. Default: 200.")
+        int | None,
+        options.decoding_option(help="Most tokens of a passage that are asked for. Default: 200."),
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
-    ] = None,
-    prefix_n: Annotated[
-        int | None, typer.Option(help="Prompt tokens that make up the debt. Default: 5.")
-    ] = None,
-    prefix_debt: Annotated[
-        bool | None, typer.Option(help="Charge prompts a prefix debt. Default: yes.")
-    ] = None,
-    debt: Annotated[
-        str | None, typer.Option(help="Definition: positives or official. Default: positives.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Run seed. Default: 0.")] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Rows decoded together; changes speed only. Default: 32.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Torch threads. Default: 1.")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device. Default: cpu.")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
-    ] = None,
+    temperature: options.Temperature = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    prefix_n: options.PrefixN = None,
+    prefix_debt: options.PrefixDebt = None,
+    debt: options.Debt = None,
+    seed: Annotated[int | None, options.machine_option(help="Run seed. Default: 0.")] = None,
+    batch: options.Batch = None,
+    threads: options.Threads = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
     out: Annotated[
-        str | None, typer.Option(help="Directory. Default: runs/attack-<design hash>.")
+        str | None,
+        options.machine_option(help="Directory. Default: runs/attack-<design hash>."),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """What can be reconstructed while every query stays in budget?
 
@@ -125,7 +116,7 @@ def attack(
     import json
 
     from nafaudit.cli.echo import echo
-    from nafaudit.cli.progress import ProgressLine
+    from nafaudit.cli.progress import ProgressLine, resumable
     from nafaudit.cli.show_attack import EXIT, attack_text
     from nafaudit.worth.attack import run_attack
     from nafaudit.worth.attack_files import attack_json, write_attack
@@ -136,15 +127,8 @@ def attack(
     def tell(told: Told) -> None:
         progress.line(_describe(told), told.seconds)
 
-    try:
+    with resumable(progress):
         attacked = run_attack(protected, settings, tell)
-    except KeyboardInterrupt:
-        progress.close()
-        typer.echo(
-            "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
-        )
-        raise typer.Exit(130) from None
-    progress.close()
     if not attacked.batch_free:
         typer.echo(
             "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "

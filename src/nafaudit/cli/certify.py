@@ -44,8 +44,8 @@ def certify(
         Path | None, typer.Option(help="Directory. Default: certificates/<hash>.")
     ] = None,
     show: Annotated[int, typer.Option(min=0, help="Passages in the table, worst first.")] = 10,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """What does a budget say about reproducing these passages?
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nafaudit.cli import options
 from nafaudit.cli.import_ import (
     Columns,
     GivenK,
@@ -39,7 +40,7 @@ def check(
     column: Columns = None,
     ledger: LedgerName = None,
     vocabulary_size: VocabularySize = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """What do the records alone show? Needs no models.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 
 def checklist(
     run: Annotated[
@@ -17,9 +19,9 @@ def checklist(
         Path | None,
         typer.Option(help="A run with another safe model and the same risky one, for item 1."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Answer the paper's seven practitioner items: pass, fail, and what to run to pass.
+    """Answers the paper's seven practitioner items: pass, fail, and what to run to pass.
 
     Needs no models. The exit status is 0 whatever the answers: no item is a verdict.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 
 def compare(
     a: Annotated[
@@ -19,7 +21,7 @@ def compare(
     out: Annotated[
         Path | None, typer.Option(help="Also write compare.md and compare.json there.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """What moved between two runs, two decoders or two versions? Needs no models.
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 if TYPE_CHECKING:
     from nafaudit.selftest.conform import Item
 
@@ -22,7 +24,7 @@ def conform(
         str | None, typer.Option(help="Interpreter that runs it. Default: this one.")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that an answer may take.")] = 120.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Does a decoder, or a step-level rule, keep the contract? For CI.
 

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 
 def export(
     run: Annotated[
@@ -23,7 +25,7 @@ def export(
         float | None,
         typer.Option(help="Level of all bounds of the summary. Default: the run's, or 0.05."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Writes a run as the paper's trajectory files. Needs no models.
 

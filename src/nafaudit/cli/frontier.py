@@ -61,8 +61,8 @@ def frontier(
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
     out: Annotated[Path | None, typer.Option(help="Directory. Default: frontiers/<hash>.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """What does each budget buy on ordinary text, and what does it give away of protected text?
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from nafaudit.cli import options
 from nafaudit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def import_(
     column: Columns = None,
     ledger: LedgerName = None,
     vocabulary_size: VocabularySize = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Reads other people's logs into a run directory. Needs no models.
 

@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 from nafaudit.cli.memorise import memorise
+from nafaudit.cli.sections import SentenceGroup
 
-app = typer.Typer(help="The embedded world: its models, text and prompts.", no_args_is_help=True)
+app = typer.Typer(
+    cls=SentenceGroup,
+    help="The embedded world: its models, text and prompts.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
@@ -19,7 +24,7 @@ def train(
         bool, typer.Option("--all", help="Also the second anchor, and the card with its numbers.")
     ] = False,
 ) -> None:
-    """Train the lab's pair from its text; the same recipe gives the same bytes.
+    """Trains the lab's pair from its text; the same recipe gives the same bytes.
 
     Example: nafaudit lab train --out lab-weights
     """
@@ -46,7 +51,7 @@ def workload(
     out: Annotated[Path, typer.Option(help="Where the six files go.")] = Path("lab-workload"),
     seed: Annotated[int, typer.Option(help="Of every choice but passages and facts.")] = 0,
 ) -> None:
-    """Write the lab's prompts as the paper's six JSON Lines files.
+    """Writes the lab's prompts as the paper's six JSON Lines files.
 
     Example: nafaudit lab workload --out lab-workload
     """

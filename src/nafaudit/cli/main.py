@@ -28,12 +28,12 @@ from nafaudit.cli import (
     selftest,
     verify,
 )
-from nafaudit.cli.options import BareRay
-from nafaudit.cli.sections import SectionedCommand
+from nafaudit.cli.sections import SectionedCommand, SentenceGroup
 from nafaudit.core.errors import NafauditError
 
 app = typer.Typer(
     name="nafaudit",
+    cls=SentenceGroup,
     help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?"
     "\n\nExit status: 0 within, 1 violated, 2 bad usage or input, 3 inconclusive, 70 our fault.",
     no_args_is_help=True,
@@ -52,14 +52,14 @@ def _root(
         raise typer.Exit
 
 
-app.command("run", cls=BareRay)(run.run)
+app.command("run", cls=SectionedCommand)(run.run)
 app.command("search", cls=SectionedCommand)(search.search)
 app.command("check")(check.check)
 app.command("verify")(verify.verify)
 app.command("report")(report.report)
 app.command("compare")(compare.compare)
 app.command("certify")(certify.certify)
-app.command("attack")(attack.attack)
+app.command("attack", cls=SectionedCommand)(attack.attack)
 app.command("frontier")(frontier.frontier)
 app.command("plan")(plan.plan)
 app.command("import")(import_.import_)

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nafaudit.cli import options
+
 if TYPE_CHECKING:
     from nafaudit.mechanisms.cards import Card, Option
 
 
 def mechanisms(
     name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """List what can be audited: what it serves and promises, and how that is counted.
+    """Lists what can be audited: what it serves and promises, and how that is counted.
 
     Options follow a name: --mechanism renyi:4, --mechanism anchored:cap=20,bank=5.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from nafaudit.cli import options
+
 if TYPE_CHECKING:
     from nafaudit.audit.memorised import MemorisedPair
 
@@ -41,10 +43,10 @@ def memorise(
     out: Annotated[
         Path | None, typer.Option(help="Directory. Default: in the cache, by content.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Make a pair: a safe model, and the same model after it memorised a text.
+    """Makes a pair: a safe model, and the same model after it memorised a text.
 
     Says how much both recall when sampled. The same command resumes after a kill, and finds
     a pair that is there.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,24 +16,98 @@ from nafaudit.core.trust import Trust
 if TYPE_CHECKING:
     from nafaudit.workload.passages import Passage
 
-ChatTemplate = Annotated[
-    bool | None,
-    typer.Option(
-        "--chat-template", help="Put prompts into the model's chat template. Default: no."
-    ),
+
+def panel(title: str) -> Callable[..., Any]:
+    """Declares options that stand under one title of the help."""
+    return partial(typer.Option, rich_help_panel=title)
+
+
+# The sections that several commands have.
+audited_option, prompts_option = panel("What is audited"), panel("Prompts")
+protocol_option, decoding_option = panel("Protocol"), panel("Decoding")
+machine_option = panel("Machine and output")
+
+Pair = Annotated[str | None, audited_option(help="A registered pair. Default: lab.")]
+Safe = Annotated[str | None, audited_option(help="Safe checkpoint: directory or hub id.")]
+Risky = Annotated[str | None, audited_option(help="Risky checkpoint: directory or hub id.")]
+Mechanism = Annotated[
+    str | None,
+    audited_option(help="Name, or package.module:Class. Default: anchored."),
 ]
 RemoteCode = Annotated[
     list[str] | None,
-    typer.Option(
+    audited_option(
         metavar="OWNER/NAME@COMMIT", help="Let this repository's own code run. Default: none."
     ),
 ]
 PickleWeights = Annotated[
     bool | None,
-    typer.Option(
+    audited_option(
         "--allow-pickle-weights", help="Read weights that are not safetensors. Default: no."
     ),
 ]
+
+Prompts = Annotated[
+    str | None,
+    prompts_option(help="JSON Lines file of prompts. Default: the pair's own."),
+]
+Data = Annotated[
+    str | None,
+    prompts_option(help="Directory with the paper's six files of prompts."),
+]
+Classes = Annotated[
+    list[str] | None,
+    prompts_option(metavar="NAME,...", help="Only these classes. Default: all."),
+]
+Cap = Annotated[
+    list[str] | None,
+    prompts_option(metavar="CLASS=N", help="Most prompts of a class; may be repeated."),
+]
+ChatTemplate = Annotated[
+    bool | None,
+    prompts_option(
+        "--chat-template", help="Put prompts into the model's chat template. Default: no."
+    ),
+]
+
+Variant = Annotated[
+    str | None,
+    protocol_option(help="Where the paper's text and code differ: code or text. Default: code."),
+]
+
+Temperature = Annotated[
+    float | None,
+    decoding_option(help="On both models, before the solve. Default: 1."),
+]
+RepetitionPenalty = Annotated[
+    float | None,
+    decoding_option(help="On both models, before the solve. Default: 1."),
+]
+PrefixN = Annotated[
+    int | None,
+    decoding_option(help="Prompt tokens that make up the debt. Default: 5."),
+]
+PrefixDebt = Annotated[
+    bool | None,
+    decoding_option(help="Charge prompts a prefix debt. Default: yes."),
+]
+Debt = Annotated[
+    str | None,
+    decoding_option(help="Definition: positives or official. Default: positives."),
+]
+
+Batch = Annotated[
+    int | None,
+    machine_option(help="Rows decoded together; changes speed only. Default: 32."),
+]
+Threads = Annotated[int | None, machine_option(help="Torch threads. Default: 1.")]
+Device = Annotated[str | None, machine_option(help="Torch device. Default: cpu.")]
+Dtype = Annotated[
+    str | None,
+    machine_option(help="Precision of the forward passes. Default: float32."),
+]
+Quiet = Annotated[bool, machine_option("--quiet", help="No progress.")]
+Json = Annotated[bool, machine_option("--json", help="Print one JSON object instead.")]
 
 
 def trust(remote_code: Sequence[str] | None, pickle: bool | None) -> Trust:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 _FIGURES = Path("paper")
 
 
@@ -17,9 +19,9 @@ def paper(
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Print every cell.")] = False,
     markdown: Annotated[bool, typer.Option(help="Print the page of docs/paper.md.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
-    """Recompute the paper's tables, equations and figures from the numbers it prints.
+    """Recomputes the paper's tables, equations and figures from the numbers it prints.
 
     Needs no models. Agreeing means: inside what the rounding of the printed inputs allows.
     The exit status is 0 whatever is found: the paper is not a decoder under audit.

@@ -18,23 +18,15 @@ def plan(
     design: Annotated[
         Path | None, typer.Argument(help="TOML file with the names of nafaudit run's options.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: lab.")] = None,
-    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
-    risky: Annotated[
-        str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
-    ] = None,
-    prompts: Annotated[str | None, typer.Option(help="JSON Lines file of prompts.")] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Directory with the paper's six files of prompts.")
-    ] = None,
-    classes: Annotated[
-        list[str] | None, typer.Option(metavar="NAME,...", help="Only these classes.")
-    ] = None,
-    cap: Annotated[
-        list[str] | None, typer.Option(metavar="CLASS=N", help="Most prompts of a class.")
-    ] = None,
+    pair: options.Pair = None,
+    safe: options.Safe = None,
+    risky: options.Risky = None,
+    prompts: options.Prompts = None,
+    data: options.Data = None,
+    classes: options.Classes = None,
+    cap: options.Cap = None,
     protocol: Annotated[str | None, typer.Option(help="sound or paper.")] = None,
-    mechanism: Annotated[str | None, typer.Option(help="What would be audited.")] = None,
+    mechanism: options.Mechanism = None,
     k: Annotated[
         list[str] | None, typer.Option(metavar="K,...", help="Budgets in nats per token.")
     ] = None,
@@ -43,10 +35,10 @@ def plan(
     ] = None,
     limit: Annotated[int | None, typer.Option(help="At most so many prompts; 0 for all.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Length limit T.")] = None,
-    batch: Annotated[int | None, typer.Option(help="Rows decoded together.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Torch threads.")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device.")] = None,
-    dtype: Annotated[str | None, typer.Option(help="Precision of the forward passes.")] = None,
+    batch: options.Batch = None,
+    threads: options.Threads = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
     gpu: Annotated[
         str | None, typer.Option(help="Count memory and time on this GPU, for example h100.")
     ] = None,
@@ -56,7 +48,7 @@ def plan(
         typer.Option(metavar="SAFE,RISKY", help="Models to count: names, or config.json files."),
     ] = None,
     seconds: Annotated[float, typer.Option(help="How long to time decoding; 0: not at all.")] = 3.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """How many trajectories, how long, what could be detected?
 

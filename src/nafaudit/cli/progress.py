@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
+
+import typer
 
 if TYPE_CHECKING:
     from nafaudit.audit.recording import Progress
@@ -47,6 +51,20 @@ class ProgressLine:
         if self._shown and self._terminal:
             self._stream.write("\n")
             self._stream.flush()
+
+
+@contextmanager
+def resumable(progress: ProgressLine) -> Iterator[None]:
+    """Work that the same command goes on with: Ctrl-C says so and exits with status 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        progress.close()
+        typer.echo(
+            "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
+        )
+        raise typer.Exit(130) from None
+    progress.close()
 
 
 class CountedLine:

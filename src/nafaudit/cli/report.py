@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 
 def report(
     run: Annotated[
@@ -22,7 +24,7 @@ def report(
         str | None,
         typer.Option(metavar="PART:ROW", help="Print one record as JSON and write nothing."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Writes RUN/report: a page, Markdown and JSON, from the records alone. Needs no models.
 

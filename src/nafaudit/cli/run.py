@@ -20,119 +20,107 @@ def run(
     design: Annotated[
         Path | None, typer.Argument(help="TOML file with the names of these options.")
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="A registered pair. Default: lab.")] = None,
-    safe: Annotated[str | None, typer.Option(help="Safe checkpoint: directory or hub id.")] = None,
-    risky: Annotated[
-        str | None, typer.Option(help="Risky checkpoint: directory or hub id.")
-    ] = None,
-    prompts: Annotated[
-        str | None, typer.Option(help="JSON Lines file of prompts. Default: the pair's own.")
-    ] = None,
-    mechanism: Annotated[
-        str | None, typer.Option(help="Name, or package.module:Class. Default: anchored.")
-    ] = None,
+    pair: options.Pair = None,
+    safe: options.Safe = None,
+    risky: options.Risky = None,
+    prompts: options.Prompts = None,
+    mechanism: options.Mechanism = None,
     decoder: Annotated[
         str | None,
-        typer.Option(help="A black box: package.module:Class, file.py:Class, anchoreddecode."),
+        options.audited_option(
+            help="A black box: package.module:Class, file.py:Class, anchoreddecode."
+        ),
     ] = None,
     decoder_python: Annotated[
-        str | None, typer.Option(help="Interpreter that runs the decoder. Default: this one.")
+        str | None,
+        options.audited_option(help="Interpreter that runs the decoder. Default: this one."),
     ] = None,
     decoder_timeout: Annotated[
-        float | None, typer.Option(help="Seconds for its answer to a batch. Default: 300.")
+        float | None,
+        options.audited_option(help="Seconds for its answer to a batch. Default: 300."),
     ] = None,
     k: Annotated[
         list[str] | None,
-        typer.Option(metavar="K,...", help="Budgets in nats per token. Default: 0.25,1,10."),
+        options.audited_option(
+            metavar="K,...", help="Budgets in nats per token. Default: 0.25,1,10."
+        ),
     ] = None,
     trajectories: Annotated[
-        int | None, typer.Option(help="Executions per prompt and budget. Default: 2.")
+        int | None,
+        options.audited_option(help="Executions per prompt and budget. Default: 2."),
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(help="At most so many prompts; 0 for all. Default: 48 of the lab's."),
+        options.prompts_option(
+            help="At most so many prompts; 0 for all. Default: 48 of the lab's."
+        ),
     ] = None,
-    data: Annotated[
-        str | None, typer.Option(help="Directory with the paper's six files of prompts.")
-    ] = None,
-    classes: Annotated[
-        list[str] | None, typer.Option(metavar="NAME,...", help="Only these classes. Default: all.")
-    ] = None,
-    cap: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CLASS=N", help="Most prompts of a class; may be repeated."),
-    ] = None,
+    data: options.Data = None,
+    classes: options.Classes = None,
+    cap: options.Cap = None,
     protocol: Annotated[
         str | None,
-        typer.Option(help="sound, or paper: its seeds, k 3,5, 10 each, its files. Default: sound."),
+        options.protocol_option(
+            help="sound, or paper: its seeds, k 3,5, 10 each, its files. Default: sound."
+        ),
     ] = None,
-    variant: Annotated[
-        str | None,
-        typer.Option(help="Where the paper's text and code differ: code or text. Default: code."),
-    ] = None,
+    variant: options.Variant = None,
     baselines: Annotated[
         bool | None,
-        typer.Option(help="Run each model alone too; only the paper goes without. Default: yes."),
+        options.protocol_option(
+            help="Run each model alone too; only the paper goes without. Default: yes."
+        ),
     ] = None,
     delta: Annotated[
         float | None,
-        typer.Option(
+        options.protocol_option(
             help="Level of all mean bounds together, over classes x budgets. Default: 0.05."
         ),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(help="Length limit T. Default: 200.")
+        int | None, options.decoding_option(help="Length limit T. Default: 200.")
     ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="On both models, before the solve. Default: 1.")
-    ] = None,
-    prefix_n: Annotated[
-        int | None, typer.Option(help="Prompt tokens that make up the debt. Default: 5.")
-    ] = None,
-    prefix_debt: Annotated[
-        bool | None, typer.Option(help="Charge prompts a prefix debt. Default: yes.")
-    ] = None,
-    debt: Annotated[
-        str | None, typer.Option(help="Definition: positives or official. Default: positives.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Run seed. Default: 0.")] = None,
-    batch: Annotated[
-        int | None, typer.Option(help="Rows decoded together; changes speed only. Default: 32.")
-    ] = None,
-    threads: Annotated[int | None, typer.Option(help="Torch threads. Default: 1.")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device. Default: cpu.")] = None,
+    temperature: options.Temperature = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    prefix_n: options.PrefixN = None,
+    prefix_debt: options.PrefixDebt = None,
+    debt: options.Debt = None,
+    seed: Annotated[int | None, options.machine_option(help="Run seed. Default: 0.")] = None,
+    batch: options.Batch = None,
+    threads: options.Threads = None,
+    device: options.Device = None,
     safe_device: Annotated[
-        str | None, typer.Option(help="Another device for the safe model. Default: the same.")
+        str | None,
+        options.machine_option(help="Another device for the safe model. Default: the same."),
     ] = None,
     together: Annotated[
         bool | None,
-        typer.Option("--together", help="Both models step at once; changes speed only."),
+        options.machine_option("--together", help="Both models step at once; changes speed only."),
     ] = None,
     speculate: Annotated[
         int | None,
-        typer.Option(help="The safe model guesses so many tokens ahead; speed only. Default: 0."),
+        options.machine_option(
+            help="The safe model guesses so many tokens ahead; speed only. Default: 0."
+        ),
     ] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Precision of the forward passes. Default: float32.")
-    ] = None,
+    dtype: options.Dtype = None,
     chat_template: options.ChatTemplate = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
     ray: Annotated[
         str | None,
-        typer.Option(
+        options.machine_option(
             metavar="[ADDRESS]",
             help="Decode on a Ray cluster: this machine's own, auto, or HOST:PORT.",
         ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Ray processes, each with a pair. Default: all that fit.")
+        int | None,
+        options.machine_option(help="Ray processes, each with a pair. Default: all that fit."),
     ] = None,
     out: Annotated[
-        str | None, typer.Option(help="Run directory. Default: runs/run-<design hash>.")
+        str | None,
+        options.machine_option(help="Run directory. Default: runs/run-<design hash>."),
     ] = None,
     top_k: Annotated[str | None, typer.Option(hidden=True)] = None,
     top_p: Annotated[str | None, typer.Option(hidden=True)] = None,
@@ -140,8 +128,8 @@ def run(
     num_beams: Annotated[str | None, typer.Option(hidden=True)] = None,
     min_p: Annotated[str | None, typer.Option(hidden=True)] = None,
     typical_p: Annotated[str | None, typer.Option(hidden=True)] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Does the mechanism stay in budget over a fixed workload?
 
@@ -166,19 +154,12 @@ def run(
     settings = load_settings(design, overrides | lists)
 
     from nafaudit.audit.stage1 import run_stage1
-    from nafaudit.cli.progress import ProgressLine
+    from nafaudit.cli.progress import ProgressLine, resumable
     from nafaudit.cli.show import show
 
     progress = ProgressLine(quiet)
-    try:
+    with resumable(progress):
         outcome = run_stage1(settings, progress.update)
-    except KeyboardInterrupt:
-        progress.close()
-        typer.echo(
-            "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
-        )
-        raise typer.Exit(130) from None
-    progress.close()
     if not outcome.batch_free:
         typer.echo(
             "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "

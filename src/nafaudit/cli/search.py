@@ -2,74 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from nafaudit.cli import options
 from nafaudit.cli.echo import echo
-from nafaudit.cli.progress import ProgressLine
+from nafaudit.cli.progress import ProgressLine, resumable
 
 if TYPE_CHECKING:
     from nafaudit.search.evaluate import Told
 
-
-def _panel(name: str) -> Callable[..., Any]:
-    """Declares options that stand under one heading of the help."""
-    return partial(typer.Option, rich_help_panel=name)
-
-
-_models, _prompts = _panel("What is searched"), _panel("Prompts to start from")
-_search, _proposer = _panel("The search"), _panel("Proposer")
-_surrogate, _confirm = _panel("Surrogate"), _panel("Confirmation on fresh draws")
-_study, _paper = _panel("Study"), _panel("Protocol")
-_decoding, _machine = _panel("Decoding"), _panel("Run")
+_search, _proposer = options.panel("The search"), options.panel("Proposer")
+_surrogate, _confirm = options.panel("Surrogate"), options.panel("Confirmation on fresh draws")
+_study = options.panel("Study")
 
 
 def search(
     design: Annotated[
         Path | None, typer.Argument(help="TOML file with the names of these options.")
     ] = None,
-    pair: Annotated[str | None, _models(help="A registered pair. Default: lab.")] = None,
-    safe: Annotated[str | None, _models(help="Safe checkpoint: directory or hub id.")] = None,
-    risky: Annotated[str | None, _models(help="Risky checkpoint: directory or hub id.")] = None,
-    mechanism: Annotated[
-        str | None, _models(help="Name, or package.module:Class. Default: anchored.")
-    ] = None,
+    pair: options.Pair = None,
+    safe: options.Safe = None,
+    risky: options.Risky = None,
+    mechanism: options.Mechanism = None,
     k: Annotated[
         list[str] | None,
-        _models(
+        options.audited_option(
             metavar="K,...",
             help="Budgets in nats per token; several are searched in turn. Default: 3.",
         ),
     ] = None,
-    prompts: Annotated[
-        str | None, _prompts(help="JSON Lines file of prompts. Default: the pair's own.")
-    ] = None,
-    data: Annotated[
-        str | None, _prompts(help="Directory with the paper's six files of prompts.")
-    ] = None,
+    prompts: options.Prompts = None,
+    data: options.Data = None,
     classes: Annotated[
         list[str] | None,
-        _prompts(
+        options.prompts_option(
             metavar="NAME,...",
             help="Classes to start from. Default: the ordinary ones of the lab; all of yours.",
         ),
     ] = None,
-    cap: Annotated[
-        list[str] | None,
-        _prompts(metavar="CLASS=N", help="Most prompts of a class; may be repeated."),
-    ] = None,
+    cap: options.Cap = None,
     limit: Annotated[
-        int | None, _prompts(help="At most so many prompts; 0 for all. Default: 0.")
+        int | None, options.prompts_option(help="At most so many prompts; 0 for all. Default: 0.")
     ] = None,
     shortest: Annotated[
-        int | None, _prompts(help="Fewest tokens of a prompt. Default: 20.")
+        int | None, options.prompts_option(help="Fewest tokens of a prompt. Default: 20.")
     ] = None,
-    longest: Annotated[int | None, _prompts(help="Most tokens of a prompt. Default: 250.")] = None,
+    longest: Annotated[
+        int | None, options.prompts_option(help="Most tokens of a prompt. Default: 250.")
+    ] = None,
     searches: Annotated[int | None, _search(help="Independent searches. Default: 2.")] = None,
     pool: Annotated[
         int | None, _search(help="Prompts that a search starts from. Default: 12.")
@@ -158,78 +141,71 @@ def search(
         bool, _study("--study", help="Does search work here? Ten seeds, and a planted prompt.")
     ] = False,
     protocol: Annotated[
-        str | None, _paper(help="sound, or paper: the paper's search. Default: sound.")
-    ] = None,
-    variant: Annotated[
         str | None,
-        _paper(help="Where the paper's text and code differ: code or text. Default: code."),
+        options.protocol_option(help="sound, or paper: the paper's search. Default: sound."),
     ] = None,
+    variant: options.Variant = None,
     fix: Annotated[
         str | None,
-        _paper(
+        options.protocol_option(
             metavar="NAME,...",
             help="The paper's own recommendations: min-n, width, reff. Default: none.",
         ),
     ] = None,
     topup_fraction: Annotated[
         float | None,
-        _paper(help="Share of a pool that is topped up; its k = 5 table needs 0.75. Default: 0.5."),
+        options.protocol_option(
+            help="Share of a pool that is topped up; its k = 5 table needs 0.75. Default: 0.5."
+        ),
     ] = None,
     second_k: Annotated[
         float | None,
-        _paper(help="Second budget for flagged prompts. Default: 5/3 of k, as 5 is of 3."),
+        options.protocol_option(
+            help="Second budget for flagged prompts. Default: 5/3 of k, as 5 is of 3."
+        ),
     ] = None,
     init: Annotated[
         list[str] | None,
-        _paper(
+        options.protocol_option(
             metavar="CLASS=N,...",
             help="Prompts that it starts from. Default: attack_train=48,factual=24,creative=24.",
         ),
     ] = None,
     heldout_class: Annotated[
-        str | None, _paper(help="Class of the held-out pool. Default: test.")
+        str | None, options.protocol_option(help="Class of the held-out pool. Default: test.")
     ] = None,
     size: Annotated[
         list[str] | None,
-        _paper(
+        options.protocol_option(
             metavar="NAME=N,...",
             help="Other sizes than the paper's, by its names: generations=1,init_traj=4.",
         ),
     ] = None,
-    max_new_tokens: Annotated[int | None, _decoding(help="Length limit T. Default: 64.")] = None,
-    temperature: Annotated[
-        float | None, _decoding(help="On both models, before the solve. Default: 1.")
+    max_new_tokens: Annotated[
+        int | None, options.decoding_option(help="Length limit T. Default: 64.")
     ] = None,
-    repetition_penalty: Annotated[
-        float | None, _decoding(help="On both models, before the solve. Default: 1.")
+    temperature: options.Temperature = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    prefix_n: options.PrefixN = None,
+    prefix_debt: options.PrefixDebt = None,
+    debt: options.Debt = None,
+    seed: Annotated[
+        int | None, options.machine_option(help="Seed of run and search. Default: 0.")
     ] = None,
-    prefix_n: Annotated[
-        int | None, _decoding(help="Prompt tokens that make up the debt. Default: 5.")
-    ] = None,
-    prefix_debt: Annotated[
-        bool | None, _decoding(help="Charge prompts a prefix debt. Default: yes.")
-    ] = None,
-    debt: Annotated[
-        str | None, _decoding(help="Definition: positives or official. Default: positives.")
-    ] = None,
-    seed: Annotated[int | None, _machine(help="Seed of run and search. Default: 0.")] = None,
-    batch: Annotated[
-        int | None, _machine(help="Rows decoded together; changes speed only. Default: 32.")
-    ] = None,
-    threads: Annotated[int | None, _machine(help="Torch threads. Default: 1.")] = None,
-    device: Annotated[str | None, _machine(help="Torch device. Default: cpu.")] = None,
-    dtype: Annotated[
-        str | None, _machine(help="Precision of the forward passes. Default: float32.")
-    ] = None,
+    batch: options.Batch = None,
+    threads: options.Threads = None,
+    device: options.Device = None,
+    dtype: options.Dtype = None,
     chat_template: options.ChatTemplate = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
     ray: Annotated[str | None, typer.Option(hidden=True)] = None,
     out: Annotated[
-        str | None, _machine(help="Run directory. Default: runs/search-<design hash>.")
+        str | None,
+        options.machine_option(help="Run directory. Default: runs/search-<design hash>."),
     ] = None,
-    quiet: Annotated[bool, _machine("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, _machine("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Can an adversary find a prompt that drives spend to the budget?
 
@@ -261,17 +237,10 @@ def search(
     def tell(told: Told) -> None:
         progress.line(described(told), told.seconds)
 
-    try:
+    with resumable(progress):
         if isinstance(settings, PaperSettings):
             text, status = answer_paper(settings, tell, as_json)
         else:
             text, status = (answer_study if study else answer_search)(settings, tell, as_json)
-    except KeyboardInterrupt:
-        progress.close()
-        typer.echo(
-            "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
-        )
-        raise typer.Exit(130) from None
-    progress.close()
     echo(text)
     raise typer.Exit(status)

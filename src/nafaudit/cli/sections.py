@@ -1,10 +1,10 @@
-"""Help in sections: options that name a panel stand under its title, in plain text."""
+"""Help in plain text: options under the titles of their sections, commands with whole sentences."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperArgument
+from typer.core import TyperArgument, TyperGroup
 
 from nafaudit.cli.options import BareRay
 
@@ -23,3 +23,18 @@ class SectionedCommand(BareRay):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+
+class SentenceGroup(TyperGroup):
+    """Commands whose first lines are shown whole: half a question helps nobody to choose."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes every command with the first paragraph of its help."""
+        shown = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, " ".join((command.help or "").split("\n\n")[0].split()))
+            for name, command in shown
+            if command is not None and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)

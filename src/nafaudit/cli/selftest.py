@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from nafaudit.cli import options
+
 
 def selftest(
     full: Annotated[
@@ -20,8 +22,8 @@ def selftest(
         typer.Option(help="Where to save: a .json file, or the page of docs/selftest.md as .md."),
     ] = None,
     jobs: Annotated[int, typer.Option(help="Processes; the result is the same.", min=1)] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Can the auditor be trusted? Faulty decoders caught, false alarms, calibration of bounds.
 

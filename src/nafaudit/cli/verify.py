@@ -39,8 +39,8 @@ def verify(
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Of an imported log.")] = None,
     repetition_penalty: Annotated[float | None, typer.Option(help="Of an imported log.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
 ) -> None:
     """Are the logged numbers true? Recomputes each from the models, and the tokens from the draws.
 
