@@ -21,14 +21,13 @@ from nafaudit.mechanisms.choosing import (
     Blockwise,
     CapK,
     Hybrid,
-    best_of_n_divergence,
-    window_cost,
 )
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.sequences import Plan, write
 from nafaudit.selftest.exact import truth_of_mechanism
 from nafaudit.selftest.worlds import ToyWorld, toy_world
+from nafaudit.stats.guarantees import best_of_kl, block_budget
 
 PROMPT = (1, 2, 3)
 Outputs = dict[tuple[int, ...], float]
@@ -74,7 +73,7 @@ def test_selection_multiplies_by_n_and_no_more() -> None:
         worst = largest_ratio(law, safe)
         assert 0.99 * math.log(n) < worst <= math.log(n) + 1e-9
         divergence = sum(q * math.log(q / safe[y]) for y, q in law.items() if q > 0)
-        assert divergence <= best_of_n_divergence(n)
+        assert divergence <= best_of_kl(n)
 
 
 def test_the_divergence_of_the_best_is_tight_for_many_outputs() -> None:
@@ -83,7 +82,7 @@ def test_the_divergence_of_the_best_is_tight_for_many_outputs() -> None:
     for n in (2, 8):
         best = best_of(n, law, {y: float(y[0]) for y in law})
         divergence = math.fsum(q * math.log(q * 4096) for q in best.values())
-        assert 0.99 * best_of_n_divergence(n) < divergence <= best_of_n_divergence(n)
+        assert 0.99 * best_of_kl(n) < divergence <= best_of_kl(n)
 
 
 def test_cp_k_reaches_its_cap() -> None:
@@ -233,7 +232,7 @@ def test_a_chooser_knows_the_length_of_its_run() -> None:
 
 def test_golden_divergence_of_the_best_of_n() -> None:
     printed = {2: 0.1931, 4: 0.6363, 8: 1.2044, 16: 1.8351, 32: 2.4970, 64: 3.1745}
-    assert {n: round(best_of_n_divergence(n), 4) for n in printed} == printed
+    assert {n: round(best_of_kl(n), 4) for n in printed} == printed
 
 
 def test_golden_caps_of_64_tries() -> None:
@@ -256,5 +255,5 @@ def test_golden_windows() -> None:
         (2, 34): (2.08, 4.16),
     }
     for (n, block), (window, whole) in printed.items():
-        assert round(window_cost(n, block, 200, 50), 2) == window
+        assert round(block_budget(n, block, 200, 50), 2) == window
         assert round(Plan(safe=n, block=block).most(200), 2) == whole

@@ -222,11 +222,6 @@ def workload_of(settings: Settings) -> Workload:
     return pair.workload().select(classes, cap)
 
 
-def prompts_of(settings: Settings) -> list[Prompt]:
-    """The prompts of a run; reads no model."""
-    return workload_of(settings).prompts
-
-
 def limit_of(settings: Settings) -> int:
     """How many prompts to take; 0 for all."""
     if settings.limit is not None:

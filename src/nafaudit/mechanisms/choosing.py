@@ -116,14 +116,3 @@ def affordable(budget: float) -> int:
         return MOST_DRAFTS
     # exp(log 3) may be 2.9999999999999996, which still pays for three.
     return max(1, math.floor(math.exp(budget) * (1 + 1e-12)))
-
-
-def best_of_n_divergence(n: int) -> float:
-    """The largest KL of best-of-n from its drafts' law: log n - (n-1)/n."""
-    return math.log(n) - (n - 1) / n
-
-
-def window_cost(n: int, block: int, length: int, window: int) -> float:
-    """The most that blockwise selection can spend on any so many consecutive tokens."""
-    blocks = Plan(block=block).blocks(length)
-    return min(blocks, -(-window // block) + 1) * math.log(n)
