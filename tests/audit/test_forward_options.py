@@ -87,9 +87,6 @@ def test_bfloat16_changes_the_laws_and_not_the_promise(
     assert _same(other, found) or not session["probe"]["batch_free"]
 
 
-@pytest.mark.xfail(
-    strict=True, reason="verify's tolerances are those of float32 forwards (docs/sharp-edges.md)"
-)
 def test_a_true_bfloat16_run_is_true(run: Started) -> None:
     path, _, _ = run("short", "--batch", 8, "--dtype", "bfloat16")
     done = call("verify", path, "--json", "--quiet", cwd=path.parent)

@@ -150,6 +150,7 @@ def killed_at(moment: int, order: Order) -> bool:
     return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
 
 
+@pytest.mark.full
 def test_a_kill_leaves_no_pair_and_the_same_command_ends_the_same(
     tiny_pair_paths: Callable[[str], tuple[Path, Path]], tmp_path: Path
 ) -> None:

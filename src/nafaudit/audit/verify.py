@@ -408,7 +408,8 @@ class _Verifier:
             for name, values in gaps.items():
                 known = values[np.isfinite(values)]
                 noise[name] = max(noise.get(name, 0.0), float(known.max(initial=0.0)))
-        return levels(noise, foreign=not self.promise.own)
+        dtype = self.pair.fingerprint["dtype"]
+        return levels(noise, foreign=not self.promise.own, dtype=dtype)
 
     def _look(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
         if key not in self._scored:

@@ -38,6 +38,9 @@ QUANTITIES: Mapping[str, str] = {
 WARN, FAIL = 8.0, 40.0
 # Noise below this is the rounding of a record (float32) and of sums.
 _LEAST_NOISE = 5e-6
+# Where forwards run in fewer bits, one rounding of a logit is more than that; a few replays may
+# happen to agree to the last bit, and say nothing about the next one.
+_ROUNDOFF = {"bfloat16": 2.0**-8, "8bit": 2.0**-8, "4bit": 2.0**-8, "float16": 2.0**-11}
 # A token whose perturbed score is this close to the best may have been the best.
 TOKEN_SLACK = 1e-4
 
@@ -58,16 +61,20 @@ FOREIGN_STEP = Level(1e-3, 0.05)
 FOREIGN_SUM = Level(1e-3, 0.02)
 
 
-def levels(noise: Mapping[str, float], *, foreign: bool = False) -> dict[str, Level]:
+def levels(
+    noise: Mapping[str, float], *, foreign: bool = False, dtype: str = "float32"
+) -> dict[str, Level]:
     """Turns measured noise into levels; quantities that were not measured get the least.
 
     Args:
         noise: Largest difference seen between two replays, by quantity.
         foreign: True for claims of other people's code, which may round to bfloat16.
+        dtype: Precision of the forward passes.
     """
     found = {}
+    least_noise = _ROUNDOFF.get(dtype, _LEAST_NOISE)
     for name in QUANTITIES:
-        unit = max(_LEAST_NOISE, noise.get(name, 0.0))
+        unit = max(least_noise, noise.get(name, 0.0))
         warn, fail = WARN * unit, FAIL * unit
         if foreign:
             sums = name in ("debt", "allowance", "spend")
