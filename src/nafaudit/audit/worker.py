@@ -58,8 +58,11 @@ def main() -> None:
         _say(answers, said)
 
 
-def _built(hello: dict[str, Any]) -> tuple[str, object, BlackBox]:
-    """What the hello names: a decoder, or, where that will do, a rule behind the same door."""
+def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
+    """What the hello names: a decoder, or, where that will do, a rule behind the same door.
+
+    A rule that chooses among whole outputs is only recognised: nothing is asked of it here.
+    """
     spec, world = hello["decoder"], HelloWorld(hello)
     if hello.get("rules") and (made := registered(spec, world.debt, world.checkpoints[0])):
         from nafaudit.mechanisms.rule_decoder import MechanismDecoder
@@ -71,6 +74,9 @@ def _built(hello: dict[str, Any]) -> tuple[str, object, BlackBox]:
 
         rule = build(spec, what="rule")
         return "rule", rule, RuleDecoder(world, rule, spec)
+    if hello.get("rules") and all(hasattr(found, part) for part in ("plan", "choose")):
+        rule = build(spec, what="rule")
+        return "sequence", rule, rule
     decoder = build(spec, world, what="decoder")
     if not callable(getattr(decoder, "decode", None)):
         raise InputError(
@@ -94,7 +100,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
     if isinstance(made, SequenceMechanism):
         raise InputError(
             f"{spec} chooses among whole outputs and serves no law at a step, so there is nothing "
-            "to replay; conform tries decoders and step-level mechanisms."
+            "to replay."
         )
     return made.of(material_of(load_tokenizer(checkpoint), (), "lab"))
 

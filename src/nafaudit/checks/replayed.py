@@ -41,6 +41,10 @@ _LEAST_NOISE = 5e-6
 # Where forwards run in fewer bits, one rounding of a logit is more than that; a few replays may
 # happen to agree to the last bit, and say nothing about the next one.
 _ROUNDOFF = {"bfloat16": 2.0**-8, "8bit": 2.0**-8, "4bit": 2.0**-8, "float16": 2.0**-11}
+# An allowance below this, relative to what was spent before, is the rounding of that sum.
+_DUST = 8 * _LEAST_NOISE
+# What such a step may be off by at most, whatever its token.
+_MOST_BLUR = 0.1
 # A token whose perturbed score is this close to the best may have been the best.
 TOKEN_SLACK = 1e-4
 
@@ -122,7 +126,24 @@ def deviations(
         again_logp = getattr(again, name).astype(np.float64)
         scale = 1 + np.where(np.isfinite(again_logp), np.abs(again_logp), 0.0)
         found[name] = _gap(getattr(steps, name), again_logp) / scale
+    blur = _blur(claimed, second, _DUST * size)
+    for name in ("served", "token"):
+        found[name] = np.maximum(0.0, found[name] - blur)
     return found
+
+
+def _blur(claimed: Trajectory, second: Replayed, dust: Array) -> Array:
+    """By how much the law of a step with hardly any allowance may differ in a token.
+
+    Where a step earns nothing (a token of no character, say), what is left to spend is the
+    rounding of the sums before it, and the weight goes with its square root: a law of KL at most
+    m has |log p/p_safe| of at most about sqrt(2 m / p_safe) at a token.
+    """
+    steps, again = claimed.steps, second.trajectory.steps
+    left = np.fmax(np.fmax(steps.allowance, again.allowance), 0.0).astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        widest = 2 * np.sqrt(2 * left * np.exp(-again.safe.astype(np.float64)))
+    return np.asarray(np.where(left <= dust, np.minimum(widest, _MOST_BLUR), 0.0))
 
 
 def _spend_gap(claimed: Trajectory, spent: Array) -> Array:

@@ -159,20 +159,14 @@ def write(
     """
     length = world.decoding.max_new_tokens
     budget = k * length
-    try:
-        plan = _as_planned(rule.plan(budget))
-        most = plan.most(length)
-    except Exception as error:  # whatever their code raises is theirs, and is named so
-        raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
-    if most > budget + 1e-9:
-        raise LawError(f"{name} plans to spend {most:.6g} nats of a budget of {budget:.6g}.")
+    plan = checked_plan(rule, name, budget, length)
     parts: list[Draft] = []
     charges: list[NDArray[np.float64]] = []
     written: tuple[int, ...] = ()
     for number in range(plan.blocks(length)):
         most_tokens = min(plan.block or length, length - len(written))
         kinds = _Kinds(plan, stream, number)
-        chosen = _choose(rule, name, _draw(world, (*prompt, *written), kinds, most_tokens))
+        chosen = checked_choice(rule, name, _draw(world, (*prompt, *written), kinds, most_tokens))
         charge = chosen.served - chosen.safe if plan.metered else np.zeros(len(chosen.tokens))
         charge[0] += plan.cost
         parts.append(chosen)
@@ -183,7 +177,19 @@ def write(
     return _joined(parts), np.concatenate(charges)
 
 
-def _choose(rule: SequenceRule, name: str, drafts: Drafts) -> Draft:
+def checked_plan(rule: SequenceRule, name: str, budget: float, length: int) -> Plan:
+    """What the rule plans for outputs of at most so many tokens, if the budget pays for it."""
+    try:
+        plan = _as_planned(rule.plan(budget))
+        most = plan.most(length)
+    except Exception as error:  # whatever their code raises is theirs, and is named so
+        raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
+    if most > budget + 1e-9:
+        raise LawError(f"{name} plans to spend {most:.6g} nats of a budget of {budget:.6g}.")
+    return plan
+
+
+def checked_choice(rule: SequenceRule, name: str, drafts: Drafts) -> Draft:
     """What the rule chooses, as it was drawn."""
     try:
         shown = _copies(drafts)

@@ -81,6 +81,11 @@ class LabBench:
         found = parse(self._settings.decoder or "")
         return found is None or found.card.promise.divergence != "none"
 
+    @property
+    def chooses(self) -> bool:
+        """True for somebody's rule that chooses among whole outputs; it decodes nothing here."""
+        return bool(self._session.ready.get("kind") == "sequence")
+
     def close(self) -> None:
         """Ends the decoder's process."""
         self._session.close()

@@ -15,7 +15,10 @@ from functools import cache
 
 import numpy as np
 
+from nafaudit.core.debt import DebtRule
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
+from nafaudit.mechanisms.spec import parse
 from nafaudit.selftest.bench import LabBench
 from nafaudit.selftest.trials import ACTIVE, Trials, run_trials
 
@@ -51,16 +54,32 @@ class Item:
 def conform(spec: str, *, python: str | None = None, timeout: float = 120.0) -> list[Item]:
     """Tries a decoder on the lab pair and answers for every item.
 
+    A mechanism that chooses among whole outputs is tried in small exact worlds instead
+    (`selftest.choosing`), and has items of its own.
+
     Args:
-        spec: `package.module:Class`, `file.py:Class` or the name of a known decoder.
+        spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
 
     Raises:
         InputError: It cannot be built.
     """
+    if parse(spec) is not None and isinstance(mechanism(spec, DebtRule(0)), SequenceMechanism):
+        return _whole_outputs(spec)
     with LabBench(spec, python=python, timeout=timeout) as bench:
+        if bench.chooses:
+            return _whole_outputs(spec)
         return judge(run_trials(bench, promises=bench.promises))
+
+
+def _whole_outputs(spec: str) -> list[Item]:
+    """The items of a mechanism that chooses among whole outputs, which no replay can judge."""
+    from nafaudit.selftest.choosing import conform_choosing
+
+    made = mechanism(spec, DebtRule(0))
+    assert isinstance(made, SequenceMechanism)
+    return conform_choosing(made, spec)
 
 
 def judge(trials: Trials) -> list[Item]:
