@@ -11,8 +11,9 @@ import pytest
 
 from nafaudit.audit.outputs import read_output
 from nafaudit.audit.worker import plain
-from nafaudit.checks.replayed import Comparison, levels
-from nafaudit.core.trajectory import Key
+from nafaudit.checks.replayed import Comparison, deviations, levels
+from nafaudit.core.replayed import Replayed
+from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
 from nafaudit.mechanisms.doors import Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
@@ -88,3 +89,28 @@ def test_a_lie_is_named_in_every_arm_that_has_it() -> None:
         0.4: [],
         0.6: [("replay: theta", 0.6)],
     }
+
+
+@pytest.mark.parametrize(
+    ("allowance", "off", "seen"),
+    [
+        (1e-6, 0.003, 0.0),  # hardly anything to spend: the law may differ by its square root
+        (1e-6, 0.02, 0.0132),  # the rest is seen
+        (0.0, 0.003, 0.003),  # nothing to spend: the safe law and no other
+        (0.01, 0.003, 0.003),  # an ordinary step
+    ],
+)
+def test_only_a_law_whose_allowance_is_rounding_is_forgiven(
+    allowance: float, off: float, seen: float
+) -> None:
+    """A law of KL at most m is off by about sqrt(2 m / p) at a token of probability p."""
+    half = math.log(0.5)
+    said = {"token": 3, "allowance": allowance, "charge": 0, "theta": 0}
+    step = said | {"served": half, "safe": half, "risky": half}
+    steps = Steps(**{name: np.array([step[name]], kind) for name, kind in STEP_TYPES.items()})
+    true = Trajectory(Key("p", "m", 1.0, 0), 0.0, False, steps)
+    none = np.zeros(1)
+    again = Replayed(true, none, none, none, np.zeros(1, np.int32))
+    claimed = replace(true, steps=replace(steps, served=steps.served + np.float32(off)))
+    found = deviations(claimed, again, stops=frozenset())["served"][0] * (1 + math.log(2))
+    assert found == pytest.approx(seen, abs=1e-4)
