@@ -31,7 +31,9 @@ WORDS = (
     "river lamp, stone window and garden that morning, paper bridge because winter letter harbour",
     "when silver candle, thunder orchard but marble whistle, shadow kitchen velvet lamp so copper",
 )
-SETTINGS = SearchSettings(pool=8, generations=3, proposals=16, screened=8, draws=32, parents=4)
+SETTINGS = SearchSettings(
+    k=(1.0,), pool=8, generations=3, proposals=16, screened=8, draws=32, parents=4
+)
 
 
 def length(text: str) -> int:
@@ -206,7 +208,7 @@ def test_a_reader_hands_out_each_value_once() -> None:
         ({"protocol": "paper"}, "sound"),
         ({"trajectories": 5}, "--draws"),
         ({"decoder": "a:B"}, "engine"),
-        ({"shortest": 30, "longest": 20}, "window"),
+        ({"shortest": 30, "longest": 20}, "--shortest and --longest"),
     ],
 )
 def test_bad_settings_are_said_in_words(given: dict[str, object], says: str) -> None:
