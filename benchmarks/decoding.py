@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from benchmarks import checkpoints, gates, sides
-from benchmarks.sides import Worker, ratio
+from benchmarks.breakdown import FORWARDS, PROMPTS, REST
+from benchmarks.results import LIMIT, MEMORY, PEER, Row, of_bytes, ratio
+from benchmarks.sides import Worker
 
 
 @dataclass(frozen=True)
@@ -26,6 +30,10 @@ class Case:
     each: int
     new: int
     k: float
+
+    def __str__(self) -> str:
+        many = f"{self.prompts} x {self.each}, " if self.each > 1 else ""
+        return f"{many}{self.length} tokens and {self.new} new, k = {self.k:g}"
 
     def work(self, size: int) -> dict[str, Any]:
         """The request for a side, without the budget."""
@@ -42,28 +50,32 @@ CASES = (
     Case("8 prompts, binding", "r128", 8, 32, 1, 16, 1.0),
     Case("8 prompts, free", "r128", 8, 32, 1, 16, 20.0),
     Case("1 prompt x 10", "r128", 1, 128, 10, 16, 1.0),
-    Case("8 prompts", "smol", 8, 32, 1, 16, 0.5),
-    Case("1 prompt x 10", "smol", 1, 96, 10, 16, 0.5),
+    Case("8 prompts", "real", 8, 32, 1, 64, 0.5),
+    Case("1 prompt x 10", "real", 1, 96, 10, 16, 0.5),
 )
+SOLVED = {"binding": 0.5, "free": 50.0}
 SWEEP = (0.0, 0.5, 1.0, 3.0, float("inf"))
+AHEAD = 3
 
 
 class Bench:
     """Both sides with one pair loaded, and the rows that are measured on it."""
 
     def __init__(
-        self, pair: str, where: checkpoints.Checkpoints, python: str | None, rounds: int
+        self,
+        pair: str,
+        where: checkpoints.Checkpoints,
+        python: str | None,
+        rounds: int,
+        *,
+        profile: bool,
     ) -> None:
-        self.pair, self.where, self.python, self.rounds = pair, where, python, rounds
-        self.size = checkpoints.VOCABULARY.get(pair, 49_152)
+        self.pair, self.where, self.python = pair, where, python
+        self.rounds, self.profile = rounds, profile
+        self.size = checkpoints.VOCABULARY[pair]
 
-    def _load(self, side: Worker) -> dict[str, Any]:
-        return side.ask("load", safe=str(self.where.safe), risky=str(self.where.risky))
-
-    def rows(self, scratch: Path) -> Iterator[dict[str, Any]]:
+    def rows(self, scratch: Path) -> Iterator[Row]:
         """Decoding, then the step between the forwards, on logits kept in a scratch directory."""
-        cases = [case for case in CASES if case.pair == self.pair]
-        solver = self.pair != "smol"  # its own laws are what its decoding rows measure
         with ExitStack() as stack:
             own = stack.enter_context(sides.own())
             peer = sides.peer(self.python)
@@ -71,14 +83,21 @@ class Bench:
                 stack.enter_context(peer)
             for side in filter(None, (peer, own)):
                 self._load(side)
-            for case in cases:
-                yield self._decoding(case, peer, own)
-            for rows, k in ((8, 0.5), (8, 50.0), (32, 0.5), (32, 50.0)) if solver else ():
-                yield self._solver(rows, k, peer, own, scratch)
+            for case in CASES:
+                if case.pair == self.pair:
+                    yield self._decoding(case, peer, own)
+            if self.pair == "real":  # its laws are what its decoding rows measure
+                return
+            for rows in (8, 32):
+                for kind, k in SOLVED.items():
+                    yield self._solver(rows, kind, k, peer, own, scratch)
 
-    def _decoding(self, case: Case, peer: Worker | None, own: Worker) -> dict[str, Any]:
+    def _load(self, side: Worker) -> None:
+        side.ask("load", safe=str(self.where.safe), risky=str(self.where.risky))
+
+    def _decoding(self, case: Case, peer: Worker | None, own: Worker) -> Row:
         work = case.work(self.size)
-        times: dict[str, list[float]] = {"peer": [], "own": [], "limit": []}
+        times: dict[str, list[float]] = {"peer": [], "own": [], "limit": [], "limit, prompts": []}
         wrong: set[str] = set()
         for turn in range(self.rounds + 1):  # the first warms up
             small = work | {"new": 4} if turn == 0 else work
@@ -87,34 +106,58 @@ class Bench:
             limit = own.ask("limit", **small)
             wrong |= {gates.feasible(ours), gates.debts(theirs, ours) if theirs else ""}
             if turn:
-                for name, answer in (("peer", theirs), ("own", ours), ("limit", limit)):
-                    times[name].append(answer["cpu"] if answer else float("nan"))
-        return {
-            "row": f"{self.pair}: {case.name}",
-            "case": asdict(case),
-            "invalid": "; ".join(sorted(wrong - {""})),
-            "peer/own": ratio(times["peer"], times["own"]),
-            "own/limit": ratio(times["own"], times["limit"]),
-            "binding": ours["binding"],
-            "cpu": times,
-            "memory": self._memory(case) if case.prompts == 1 or case.k < 2 else None,
-        }
+                times["peer"].append(theirs["cpu"] if theirs else float("nan"))
+                times["own"].append(ours["cpu"])
+                times["limit"].append(limit["cpu"])
+                times["limit, prompts"].append(limit["prompts"])
+        memory = self._memory(case) if case.prompts == 1 or case.k < 2 else {}
+        ratios = {PEER: ratio(times["peer"], times["own"])}
+        ratios |= {LIMIT: ratio(times["own"], times["limit"])}
+        if len(memory) == 2:
+            ratios |= {MEMORY: of_bytes(memory["peer"], memory["own"])}
+        facts = {"case": asdict(case), "cpu": times, "memory": memory, "binding": ours["binding"]}
+        if self.profile:
+            facts["ns"] = self._profile(case, own, times)
+        return Row(
+            f"{self.pair}: {case.name}",
+            f"{case}; {ours['binding']:.0%} of steps bind",
+            ratios,
+            gates.all_of(wrong),
+            facts,
+        )
 
     def _memory(self, case: Case) -> dict[str, float]:
-        """Bytes above the loaded models, each side in a fresh process."""
-        found = {}
-        for name, side in (("peer", sides.peer(self.python)), ("own", sides.own())):
-            if side is None:
-                continue
+        """Bytes above the loaded models, each side in a fresh process, both at once."""
+
+        def peak(side: Worker) -> float:
             with side:
                 self._load(side)
+                side.ask("touch")
                 answer = side.ask("decode", **case.work(self.size), k=case.k)
-                found[name] = answer["peak"] - answer["before"]
-        return found
+                return float(answer["peak"] - answer["before"])
+
+        started = {"peer": sides.peer(self.python), "own": sides.own()}
+        with ThreadPoolExecutor() as threads:
+            asked = {name: threads.submit(peak, side) for name, side in started.items() if side}
+        return {name: answer.result() for name, answer in asked.items()}
+
+    def _profile(
+        self, case: Case, own: Worker, times: dict[str, list[float]]
+    ) -> dict[str, dict[str, float]]:
+        """Nanoseconds per row, step and token id of ours and of the limit, by part."""
+        answer = own.ask("profile", **case.work(self.size), k=case.k)
+        ours = answer["spent"] | {REST: answer["cpu"] - sum(answer["spent"].values())}
+        prompts = median(times["limit, prompts"])
+        limit = {FORWARDS: median(times["limit"]) - prompts, PROMPTS: prompts}
+        each = 1e9 / (case.prompts * case.each * case.new * self.size)
+        return {
+            side: {part: each * seconds for part, seconds in spent.items()}
+            for side, spent in (("ours", ours), ("limit", limit))
+        }
 
     def _solver(
-        self, rows: int, k: float, peer: Worker | None, own: Worker, scratch: Path
-    ) -> dict[str, Any]:
+        self, rows: int, kind: str, k: float, peer: Worker | None, own: Worker, scratch: Path
+    ) -> Row:
         file, draw = scratch / "logits.npz", np.random.default_rng(rows)
         names = ("safe", "risky")
         logits = {n: 1.75 * draw.standard_normal((rows, self.size), np.float32) for n in names}
@@ -130,43 +173,59 @@ class Bench:
                 answer = side.ask("solve", file=str(file), k=k, times=2)
                 times[name].append(min(answer["seconds"]))
                 wrong.add(gates.solved(answer, truth, k, strict=name == "own"))
-        return {
-            "row": f"{self.pair}: solver, {rows} rows, {'binding' if k < 1 else 'free'}",
-            "invalid": "; ".join(sorted(wrong - {""})),
-            "peer/own": ratio(times["peer"], times["own"]),
-            "cpu": times,
-        }
+        return Row(
+            f"{self.pair}: solver, {rows} rows, {kind}",
+            f"laws, theta, charge, token; k = {k:g}",
+            {PEER: ratio(times["peer"], times["own"])},
+            gates.all_of(wrong),
+            {"cpu": times},
+        )
 
-    def sweep(self) -> dict[str, Any]:
+    def sweep(self) -> Row:
         """Three budgets and two baselines in one run against five separate ones."""
         case = Case("sweep", self.pair, 2, 128, 2, 64, 1.0)
         work = case.work(self.size)
-        together, apart = [], []
+        together, apart, wrong = [], [], set()
         with sides.own() as own:
             self._load(own)
             for _ in range(self.rounds):
-                together.append(own.ask("decode", **work, k=list(SWEEP))["cpu"])
-                apart.append(sum(own.ask("decode", **work, k=k)["cpu"] for k in SWEEP))
-        row = f"{self.pair}: five arms in one run / five runs"
-        return {"row": row, "invalid": "", "together/apart": ratio(together, apart)}
+                one = own.ask("decode", **work, k=list(SWEEP))
+                each = [own.ask("decode", **work, k=k) for k in SWEEP]
+                records = [record for answer in each for record in answer["records"]]
+                wrong.add(gates.same_records(one["records"], records))
+                together.append(one["cpu"])
+                apart.append(sum(answer["cpu"] for answer in each))
+        return Row(
+            f"{self.pair}: five arms",
+            f"2 x 2, 128 tokens and 64 new, k = {', '.join(f'{k:g}' for k in SWEEP)}",
+            {"one run/five runs": ratio(together, apart)},
+            gates.all_of(wrong),
+            {"case": asdict(case), "cpu": {"together": together, "apart": apart}},
+        )
 
-    def speculation(self) -> dict[str, Any]:
-        """Plain decoding against guessing three tokens ahead."""
+    def speculation(self) -> Row:
+        """Plain decoding against guessing tokens ahead."""
         case = Case("speculation", self.pair, 8, 32, 1, 32, 0.25)
-        work = case.work(self.size)
-        plain, guessed, stood = [], [], 0.0
+        work, wrong = case.work(self.size), set()
+        times: dict[str, list[float]] = {"plain": [], "speculated": []}
         with sides.own() as own:
             self._load(own)
             for _ in range(self.rounds):
-                plain.append(own.ask("decode", **work, k=case.k)["cpu"])
-                answer = own.ask("decode", **work, k=case.k, speculate=3)
-                guessed.append(answer["cpu"])
-                stood = answer["stood"]
-        row = f"{self.pair}: plain / 3 guesses ahead, {stood:.0%} stood"
-        return {"row": row, "invalid": "", "plain/speculated": ratio(plain, guessed)}
+                plain = own.ask("decode", **work, k=case.k)
+                guessed = own.ask("decode", **work, k=case.k, speculate=AHEAD)
+                wrong.add(gates.same_records(plain["records"], guessed["records"]))
+                times["plain"].append(plain["cpu"])
+                times["speculated"].append(guessed["cpu"])
+        return Row(
+            f"{self.pair}: {AHEAD} guesses ahead",
+            f"{case}; {guessed['stood']:.0%} stood",
+            {"plain/speculated": ratio(times["plain"], times["speculated"])},
+            gates.all_of(wrong),
+            {"case": asdict(case), "stood": guessed["stood"], "cpu": times},
+        )
 
 
-def gate_of_first_tokens(root: Path, python: str) -> str:
+def gate_of_first_tokens(root: Path, python: str) -> Row:
     """The chi-square gate, on a pair of its own."""
     where = checkpoints.build("tiny", root)
     peer = sides.peer(python)
@@ -174,4 +233,6 @@ def gate_of_first_tokens(root: Path, python: str) -> str:
     with peer, sides.own() as own:
         for side in (peer, own):
             side.ask("load", safe=str(where.safe), risky=str(where.risky))
-        return gates.first_tokens(peer, own, 2000, checkpoints.VOCABULARY["tiny"])
+        p = gates.first_tokens(peer, own, 2000, checkpoints.VOCABULARY["tiny"])
+    about = f"of 2,000 draws a side, 64 ids; p = {p:.2g}"
+    return Row("gate: first tokens", about, {}, gates.drawn_alike(p), {"p": p})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,11 @@ SPENT = 1e-3
 SCORE = 1e-12
 # Of a chi-square test of two thousand first tokens a side; a false alarm in ten thousand.
 LEVEL = 1e-4
+
+
+def all_of(found: Iterable[str]) -> str:
+    """What any gate found wrong; empty if none did."""
+    return "; ".join(sorted(set(found) - {""}))
 
 
 def debts(one: dict[str, Any], other: dict[str, Any]) -> str:
@@ -48,6 +53,11 @@ def same_scores(one: Sequence[Sequence[float]], other: Sequence[Sequence[float]]
     pairs = zip(one, other, strict=True)
     gap = max(abs(a - b) for x, y in pairs for a, b in zip(x, y, strict=True))
     return "" if gap <= SCORE else f"scores differ by {gap:.2g}"
+
+
+def same_records(one: Sequence[str], other: Sequence[str]) -> str:
+    """Empty if two ways of decoding write the same trajectories, to the bit."""
+    return "" if sorted(one) == sorted(other) else "the records differ"
 
 
 def replayed(deviation: float) -> str:
@@ -100,8 +110,8 @@ def solved(
     return ""
 
 
-def first_tokens(peer: Worker, own: Worker, draws: int, size: int) -> str:
-    """Empty if both sides draw first tokens alike, on a vocabulary so small that it shows."""
+def first_tokens(peer: Worker, own: Worker, draws: int, size: int) -> float:
+    """The p-value that both sides' first tokens have one law, on a small vocabulary."""
     prompt = [[3, 9, 4, 21, 30, 7]]
     counts = []
     for side in (peer, own):
@@ -113,5 +123,9 @@ def first_tokens(peer: Worker, own: Worker, draws: int, size: int) -> str:
     table = table[:, table.sum(axis=0) >= 10]
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
     degrees = table.shape[1] - 1
-    p = float(chisquare(table.ravel(), expected.ravel(), ddof=table.size - 1 - degrees).pvalue)
+    return float(chisquare(table.ravel(), expected.ravel(), ddof=table.size - 1 - degrees).pvalue)
+
+
+def drawn_alike(p: float) -> str:
+    """Empty if first tokens may well have one law."""
     return "" if p > LEVEL else f"first tokens differ, p = {p:.2g}"

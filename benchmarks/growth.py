@@ -13,14 +13,15 @@ from typing import Any
 
 from benchmarks import checkpoints, gates, sides
 from benchmarks.decoding import Case
-from benchmarks.sides import Worker, ratio
+from benchmarks.results import Row, ratio
+from benchmarks.sides import Worker
 
 TRAJECTORIES = (1, 2, 5, 10)
 BUDGETS = (1.0, 0.5, 2.0, 3.0, 5.0)
 VOCABULARIES = ("r8", "r32", "r128")
 
 
-def rows(root: Path, rounds: int) -> Iterator[dict[str, Any]]:
+def rows(root: Path, rounds: int) -> Iterator[Row]:
     """Three rows: trajectories of a prompt, budgets of a prompt, ids of a vocabulary."""
     with ExitStack() as stack:
         loaded = {}
@@ -42,9 +43,10 @@ def rows(root: Path, rounds: int) -> Iterator[dict[str, Any]]:
             return _eight(loaded[name], ids)
 
         sizes = [checkpoints.VOCABULARY[name] for name in VOCABULARIES]
-        yield _grown("trajectories of one prompt", TRAJECTORIES, more, rounds)
-        yield _grown("budgets, 2 trajectories each", (1, 2, len(BUDGETS)), wider, rounds)
-        yield _grown("ids of the vocabulary, 8 prompts", sizes, larger, rounds)
+        about = "1 prompt of 128 tokens, 32 new, 32,000 ids"
+        yield _grown("trajectories", about, TRAJECTORIES, more, rounds)
+        yield _grown("budgets", f"{about}, 2 trajectories", (1, 2, len(BUDGETS)), wider, rounds)
+        yield _grown("vocabulary", "8 prompts of 32 tokens, 16 new", sizes, larger, rounds)
 
 
 def _eight(own: Worker, ids: int) -> dict[str, Any]:
@@ -52,8 +54,12 @@ def _eight(own: Worker, ids: int) -> dict[str, Any]:
 
 
 def _grown(
-    name: str, sizes: list[int] | tuple[int, ...], decode: Callable[[int], Any], rounds: int
-) -> dict[str, Any]:
+    name: str,
+    about: str,
+    sizes: list[int] | tuple[int, ...],
+    decode: Callable[[int], Any],
+    rounds: int,
+) -> Row:
     """Cost at every size over the cost at the first."""
     times: dict[int, list[float]] = {size: [] for size in sizes}
     wrong: set[str] = set()
@@ -64,6 +70,5 @@ def _grown(
             wrong.add(gates.feasible(answer))
             times[size].append(answer["cpu"])
     base = times[sizes[0]]
-    grown = {f"{n:,}": ratio(times[n], base) for n in sizes[1:]}
-    row = f"growth: {name}, from {sizes[0]:,} to"
-    return {"row": row, "invalid": "; ".join(sorted(wrong - {""})), "cpu": times} | grown
+    grown = {f"{n:,}/{sizes[0]:,}": ratio(times[n], base) for n in sizes[1:]}
+    return Row(f"growth: {name}", about, grown, gates.all_of(wrong), {"cpu": times})

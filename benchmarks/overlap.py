@@ -1,6 +1,6 @@
 """Speed of every copying metric, against the textbook's tables and difflib.
 
-    python benchmarks/overlap.py [--pairs 400] [--output 200] [--reference 100]
+    python -m benchmarks.overlap [--pairs 400] [--output 200] [--reference 100]
 
 Outputs and references are prose of the lab's works. `unrelated` outputs are other prose, `copied`
 ones begin with the whole reference, `edited` ones have a word of the reference exchanged every few
@@ -19,17 +19,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
-from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from tests.overlap import twins
 
+from benchmarks import gates
+from benchmarks.results import Row, ratio
 from nafaudit.lab.works import passages
 from nafaudit.overlap import METRICS, Overlap, Reference, measure, prepare, rouge_l
 
 Texts = list[str]
+EIGHT, ROUGE = "our eight metrics", "our ROUGE-L"
 
 
 def corpus() -> list[str]:
@@ -91,15 +90,12 @@ def compare(outputs: Texts, references: Texts, ready: list[Reference], slow: int
     return f"{rate:8.0f} {twin:8.1f} {rate / twin:6.0f} {'yes' if equal else 'NO':>6}"
 
 
-def rows(rounds: int, pairs: int = 60) -> Iterator[dict[str, Any]]:
+def rows(rounds: int, pairs: int = 60) -> Iterator[Row]:
     """The rows of `python -m benchmarks`: rouge-score's ROUGE-L against all of ours.
 
     It is given our words (lower-cased, split at white space), and must find what we find.
     """
     from rouge_score.rouge_scorer import RougeScorer
-
-    from benchmarks import gates
-    from benchmarks.sides import ratio
 
     class Words:
         def tokenize(self, text: str) -> list[str]:
@@ -115,20 +111,23 @@ def rows(rounds: int, pairs: int = 60) -> Iterator[dict[str, Any]]:
         ours = [rouge_l(output, wanted) for output, _, wanted in asked]
         works: dict[str, Callable[[str, str, Reference], object]] = {
             "rouge-score": lambda output, text, wanted: scorer.score(text, output),
-            "all eight": lambda output, text, wanted: measure(output, wanted),
-            "ROUGE-L": lambda output, text, wanted: rouge_l(output, wanted),
+            EIGHT: lambda output, text, wanted: measure(output, wanted),
+            ROUGE: lambda output, text, wanted: rouge_l(output, wanted),
         }
         times: dict[str, list[float]] = {work: [] for work in works}
         for _ in range(rounds):
             for work, do in works.items():
                 times[work].append(seconds(partial(_each, do, asked), 1))
-        yield {
-            "row": f"overlap: {name}, 200 words of 100",
-            "invalid": gates.same_scores(theirs, ours),
-            "rouge-score/own eight": ratio(times["rouge-score"], times["all eight"]),
-            "rouge-score/own ROUGE-L": ratio(times["rouge-score"], times["ROUGE-L"]),
-            "cpu": times,
-        }
+        yield Row(
+            f"overlap: {name}",
+            f"{pairs} outputs of 200 words, references of 100",
+            {
+                f"rouge-score/{work}": ratio(times["rouge-score"], times[work])
+                for work in (EIGHT, ROUGE)
+            },
+            gates.same_scores(theirs, ours),
+            {"cpu": times},
+        )
 
 
 def _each(do: Callable[..., object], asked: list[tuple[str, str, Reference]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from typing import Any
 
@@ -9,10 +10,12 @@ import numpy as np
 import torch
 import transformers
 
+from benchmarks import breakdown
 from benchmarks.peer_side import Side, serve
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
+from nafaudit.core.trajectory import STEP_TYPES, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.sample import draw, draws
 from nafaudit.mechanisms.laws import log_law
@@ -28,6 +31,7 @@ class Own(Side):
     def do_load(self, safe: str, risky: str) -> dict[str, Any]:
         """Loads both models."""
         self.pair = load_pair(safe, risky, stop_ids=())
+        self.models = self.pair.safe, self.pair.risky
         # The published decoder's debt is of the five largest ratios, whatever their sign.
         self.mechanism = mechanism("anchored", DebtRule(definition="official"))
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
@@ -73,21 +77,31 @@ class Own(Side):
             "debt": [t.debt for t in found],
             "binding": float(np.mean([s.theta < 1 for s in steps])),
             "stood": decoder.guessed.stood / max(1, decoder.guessed.asked),
+            "records": [_digest(t) for t in found],
             "over": max(float((s.charge - s.allowance).max()) for s in steps),
         }
+
+    def do_profile(self, **work: Any) -> dict[str, Any]:
+        """Decodes once, with the processor seconds of every part of it."""
+        with breakdown.probed() as spent:
+            self.do_decode(**work)
+        return {"spent": spent}
 
     @torch.inference_mode()
     def do_limit(self, prompts: list[list[int]], each: int, new: int) -> dict[str, Any]:
         """Both models, cached, given tokens; nothing is served, drawn or recorded."""
         ids = torch.tensor(prompts)
         following = ids[:, :1].repeat_interleave(each, 0)
+        reading = 0.0
         for model in (self.pair.safe, self.pair.risky):
+            start = time.process_time()
             cache = model(input_ids=ids, use_cache=True, logits_to_keep=1).past_key_values
             if each > 1:
                 cache.batch_repeat_interleave(each)
+            reading += time.process_time() - start
             for _ in range(new - 1):
                 model(input_ids=following, past_key_values=cache, use_cache=True)
-        return {"tokens": len(following) * new}
+        return {"tokens": len(following) * new, "prompts": reading}
 
     @torch.inference_mode()
     def do_solve(self, file: str, k: float, times: int) -> dict[str, Any]:
@@ -108,6 +122,12 @@ class Own(Side):
             seconds.append(time.process_time() - start)
         theta, charge = zip(*found, strict=True)
         return {"seconds": seconds[1:], "theta": theta, "charge": charge}
+
+
+def _digest(found: Trajectory) -> str:
+    """Changes with any bit of a trajectory."""
+    columns = [np.asarray(getattr(found.steps, name)).tobytes() for name in STEP_TYPES]
+    return hashlib.sha256(repr(found.key).encode() + b"".join(columns)).hexdigest()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Imports nothing of nafaudit. Reads one JSON request a line, answers with one lin
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import resource
@@ -32,6 +33,24 @@ def peak_memory(reset: bool = False) -> int:
 
 class Side:
     """What both sides share: loading once, timing a call."""
+
+    models: tuple[Any, Any]
+
+    def do_decode(self, *given: Any, **named: Any) -> dict[str, Any]:
+        """Decodes prompts; what a side is for."""
+        raise NotImplementedError
+
+    def do_touch(self) -> dict[str, Any]:
+        """Reads every weight and decodes a little, so that what follows is memory of decoding.
+
+        Weights are mapped into memory and arrive when they are first read, and so does code.
+        """
+        for model in self.models:
+            for weight in model.parameters():
+                weight.sum()
+        self.do_decode(prompts=[[2, 3]], each=1, new=2, k=1.0)
+        ctypes.CDLL(None).malloc_trim(0)
+        return {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """Does what a request names, with its processor and wall seconds and peak memory."""
@@ -65,9 +84,10 @@ class Peer(Side):
         if tokenizer.pad_token_id is None:
             tokenizer.pad_token = tokenizer.eos_token
         self.size = len(tokenizer)
+        self.models = load(safe), load(risky)
         self.factory = AnchoredDecodingFactory.from_pretrained(
-            safe_model=load(safe),
-            risky_model=load(risky),
+            safe_model=self.models[0],
+            risky_model=self.models[1],
             tokenizer=tokenizer,
             use_prefix_debt=True,
             prefix_n=5,

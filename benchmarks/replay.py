@@ -1,6 +1,6 @@
 """What a verification costs beside the decoding it verifies, in one process.
 
-    python benchmarks/replay.py [prompts] [trajectories]
+    python -m benchmarks.replay [prompts] [trajectories]
 
 Prints one JSON object. Processor time, one thread; loading the models is in neither number.
 """
@@ -21,6 +21,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 
+from benchmarks import gates
+from benchmarks.results import Row, ratio
+from benchmarks.sides import HERE
 from nafaudit.audit.pairs import named_pair
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
@@ -104,24 +107,22 @@ def measure(prompts: int, trajectories: int) -> dict[str, Any]:
     }
 
 
-def rows(rounds: int) -> Iterator[dict[str, Any]]:
+def rows(rounds: int) -> Iterator[Row]:
     """The row of `python -m benchmarks`: few prompts, each round in a process of its own."""
-    from benchmarks import gates
-    from benchmarks.sides import ratio
-
-    command = [sys.executable, __file__, "4", "2"]
+    command = [sys.executable, "-m", "benchmarks.replay", "4", "2"]
     found = [
-        json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd=HERE).stdout)
         for _ in range(rounds)
     ]
     worst = max(each["largest_charge_deviation"] for each in found)
     times = {name: [each[f"{name}_seconds"] for each in found] for name in ("replay", "decoding")}
-    yield {
-        "row": f"lab: replay of {found[0]['tokens']:,} tokens",
-        "invalid": gates.replayed(worst),
-        "replay/decoding": ratio(times["replay"], times["decoding"]),
-        "cpu": times,
-    }
+    yield Row(
+        "lab: replay",
+        f"{found[0]['tokens']:,} tokens, {found[0]['of']} trajectories, 2,048 ids",
+        {"replay/decoding": ratio(times["replay"], times["decoding"])},
+        gates.replayed(worst),
+        {"cpu": times, "rounds": found},
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The processes that are timed against each other, and how their times become ratios."""
+"""The processes that are timed against each other."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from statistics import median
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
-_HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 
 
 class Worker:
@@ -25,7 +24,7 @@ class Worker:
             stderr=subprocess.DEVNULL,
             text=True,
             env=environment,
-            cwd=_HERE.parent,
+            cwd=HERE,
         )
 
     def ask(self, do: str, **request: Any) -> dict[str, Any]:
@@ -65,21 +64,4 @@ def peer(python: str | None) -> Worker | None:
     if python is None:
         return None
     # Isolated: nothing of ours may shadow what it imports.
-    return Worker([python, "-I", str(_HERE / "peer_side.py")])
-
-
-class Ratio(NamedTuple):
-    """How many times more one side costs than another."""
-
-    middle: float
-    least: float
-    most: float
-
-    def __str__(self) -> str:
-        return f"{self.middle:.2f} ({self.least:.2f}-{self.most:.2f})"
-
-
-def ratio(costs: list[float], base: list[float]) -> Ratio:
-    """Ratio of medians, with the range over the rounds."""
-    each = [a / b for a, b in zip(costs, base, strict=True)]
-    return Ratio(median(costs) / median(base), min(each), max(each))
+    return Worker([python, "-I", str(HERE / "benchmarks" / "peer_side.py")])

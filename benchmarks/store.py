@@ -1,6 +1,6 @@
 """Size, time and memory of the record at the scale of a full audit.
 
-    python benchmarks/store.py [--trajectories 27000] [--steps 200] [--out DIRECTORY]
+    python -m benchmarks.store [--trajectories 27000] [--steps 200] [--out DIRECTORY]
 
 Writes synthetic trajectories through `RunWriter` in parts of 256, as a run does, then times
 `nafaudit check` in a child process and reads its peak memory. The size is compared with the
@@ -26,11 +26,14 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from benchmarks import gates
+from benchmarks.results import Row, of_bytes, ratio
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import Key, Steps, Trajectory
 from nafaudit.store.run import Run, open_for_writing
@@ -188,20 +191,18 @@ def measure_check(path: Path) -> dict[str, float]:
     return {"seconds": seconds, "processor": processor, "peak": 1024 * peak}
 
 
-def rows(count: int, rounds: int) -> Iterator[dict[str, Any]]:
+def rows(count: int, rounds: int) -> Iterator[Row]:
     """The rows of `python -m benchmarks`: size, reading and checking against JSON Lines.
 
     JSON is written and read of one trajectory in twenty, and scaled up; its reading ends with
     Python's own objects, ours with arrays whose digests were verified.
     """
-    from benchmarks import gates
-    from benchmarks.sides import ratio
-
     with tempfile.TemporaryDirectory() as scratch:
         path, lines = Path(scratch) / "run", Path(scratch) / "steps.jsonl"
         written = write_run(path, count, 200, 20, lines)
         size = float(sum(p.stat().st_size for p in path.rglob("*") if p.is_file()))
-        times: dict[str, list[float]] = {"json": [], "run": [], "check": []}
+        times: dict[str, list[float]] = {"json": [], "run": []}
+        checks: list[dict[str, float]] = []
         for _ in range(rounds):
             start = time.process_time()
             logged = _spent_in_lines(lines)
@@ -209,15 +210,20 @@ def rows(count: int, rounds: int) -> Iterator[dict[str, Any]]:
             recorded = _spent_in_run(path)
             times["json"].append(written["scale"] * (middle - start))
             times["run"].append(time.process_time() - middle)
-            times["check"].append(measure_check(path)["processor"])
-    yield {
-        "row": f"record: {count:,} trajectories of 200 steps",
-        "invalid": gates.spending(logged, recorded),
-        "size, JSON Lines/run": ratio([written["json"]], [size]),
-        "reading, JSON Lines/run": ratio(times["json"], times["run"]),
-        "reading JSON Lines/all checks": ratio(times["json"], times["check"]),
-        "cpu": times,
-    }
+            checks.append(measure_check(path))
+    times["check"] = [each["processor"] for each in checks]
+    yield Row(
+        "record",
+        f"{count:,} trajectories of 200 steps; all checks: {median(times['check']):.1f} s, "
+        f"{max(each['peak'] for each in checks) / 2**20:.0f} MiB",
+        {
+            "size, JSON Lines/run": of_bytes(written["json"], size),
+            "reading, JSON Lines/run": ratio(times["json"], times["run"]),
+            "JSON Lines/all checks": ratio(times["json"], times["check"]),
+        },
+        gates.spending(logged, recorded),
+        {"cpu": times, "checks": checks, "written": written, "bytes": size},
+    )
 
 
 def _spent_in_lines(path: Path) -> dict[tuple[str, float, int], float]:
