@@ -14,6 +14,7 @@ import importlib.util
 import json
 import os
 import platform
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -41,15 +42,17 @@ def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
         yield gate_of_first_tokens(root, given.peer)
     if part == "r32" or part == "r128":
         where = checkpoints.build(part, root)
-        bench = Bench(part, where, given.peer, rounds, profile=given.profile)
-        yield from bench.rows(root)
-        if part == "r32":
-            yield bench.sweep()
-            yield bench.speculation()
+        few = rounds if part == "r32" else min(rounds, 2)
+        with Bench(part, where, given.peer, few, profile=given.profile) as bench:
+            yield from bench.decoding()
+            yield from bench.solver(root)
+            if part == "r32":
+                yield bench.sweep()
+                yield bench.speculation()
     if part == "real" and given.real:
         where = checkpoints.real(root, given.real)
-        bench = Bench(part, where, given.peer, min(rounds, 2), profile=given.profile)
-        yield from bench.rows(root)
+        with Bench(part, where, given.peer, min(rounds, 2), profile=given.profile) as bench:
+            yield from bench.decoding()
     if part == "growth":
         from benchmarks import growth
 
@@ -141,7 +144,7 @@ def main() -> None:
     out(breakdown.text({row.name: row.facts["ns"] for row in rows if "ns" in row.facts}))
     out(summary(rows))
     facts = {
-        "command": "python -m benchmarks " + " ".join(sys.argv[1:]),
+        "command": shlex.join(["python", "-m", "benchmarks", *map(_short, sys.argv[1:])]),
         "versions": versions(given.peer),
         "processor": processor(),
         "load": loads,
@@ -156,6 +159,11 @@ def main() -> None:
         given.json.write_text(json.dumps(facts, indent=1) + "\n")
     if any(row.invalid for row in rows):
         raise SystemExit(1)
+
+
+def _short(argument: str) -> str:
+    """An argument without the place where it lies on this machine."""
+    return Path(argument).name if Path(argument).is_absolute() else argument
 
 
 def closing(facts: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from benchmarks.sides import Worker
 
 @dataclass(frozen=True)
 class Case:
-    """A decoding workload: prompts, their length, trajectories of each, new tokens, budget."""
+    """A decoding workload: prompts, their length, trajectories of each, new tokens, budget.
+
+    Its memory is measured if so said; of many prompts most of it is keys and values, on both sides.
+    """
 
     name: str
     pair: str
@@ -30,6 +33,7 @@ class Case:
     each: int
     new: int
     k: float
+    memory: bool = False
 
     def __str__(self) -> str:
         many = f"{self.prompts} x {self.each}, " if self.each > 1 else ""
@@ -43,15 +47,15 @@ class Case:
 
 
 CASES = (
-    Case("8 prompts, binding", "r32", 8, 32, 1, 64, 1.0),
+    Case("8 prompts, binding", "r32", 8, 32, 1, 64, 1.0, memory=True),
     Case("8 prompts, free", "r32", 8, 32, 1, 64, 20.0),
     Case("32 prompts, binding", "r32", 32, 16, 1, 24, 1.0),
-    Case("1 prompt x 10", "r32", 1, 128, 10, 64, 1.0),
+    Case("1 prompt x 10", "r32", 1, 128, 10, 64, 1.0, memory=True),
     Case("8 prompts, binding", "r128", 8, 32, 1, 16, 1.0),
     Case("8 prompts, free", "r128", 8, 32, 1, 16, 20.0),
-    Case("1 prompt x 10", "r128", 1, 128, 10, 16, 1.0),
-    Case("8 prompts", "real", 8, 32, 1, 64, 0.5),
-    Case("1 prompt x 10", "real", 1, 96, 10, 16, 0.5),
+    Case("1 prompt x 10", "r128", 1, 128, 10, 16, 1.0, memory=True),
+    Case("8 prompts", "real", 8, 32, 1, 32, 0.5),
+    Case("1 prompt x 10", "real", 1, 96, 10, 16, 0.5, memory=True),
 )
 SOLVED = {"binding": 0.5, "free": 50.0}
 SWEEP = (0.0, 0.5, 1.0, 3.0, float("inf"))
@@ -59,7 +63,15 @@ AHEAD = 3
 
 
 class Bench:
-    """Both sides with one pair loaded, and the rows that are measured on it."""
+    """Both sides with one pair loaded, and the rows that are measured on it.
+
+    Args:
+        pair: Its name in `checkpoints.VOCABULARY`.
+        where: Its checkpoints.
+        python: The interpreter of the published decoder's environment; None leaves it out.
+        rounds: How often everything is timed.
+        profile: Whether every case is decoded once more to see where the time goes.
+    """
 
     def __init__(
         self,
@@ -74,28 +86,36 @@ class Bench:
         self.rounds, self.profile = rounds, profile
         self.size = checkpoints.VOCABULARY[pair]
 
-    def rows(self, scratch: Path) -> Iterator[Row]:
-        """Decoding, then the step between the forwards, on logits kept in a scratch directory."""
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
-            own = stack.enter_context(sides.own())
-            peer = sides.peer(self.python)
-            if peer is not None:
-                stack.enter_context(peer)
-            for side in filter(None, (peer, own)):
+            self.own, self.peer = sides.own(), sides.peer(self.python)
+            for side in filter(None, (self.peer, self.own)):
+                stack.enter_context(side)
+            for side in filter(None, (self.peer, self.own)):
                 self._load(side)
-            for case in CASES:
-                if case.pair == self.pair:
-                    yield self._decoding(case, peer, own)
-            if self.pair == "real":  # its laws are what its decoding rows measure
-                return
-            for rows in (8, 32):
-                for kind, k in SOLVED.items():
-                    yield self._solver(rows, kind, k, peer, own, scratch)
+            self._open = stack.pop_all()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._open.close()
 
     def _load(self, side: Worker) -> None:
         side.ask("load", safe=str(self.where.safe), risky=str(self.where.risky))
 
-    def _decoding(self, case: Case, peer: Worker | None, own: Worker) -> Row:
+    def decoding(self) -> Iterator[Row]:
+        """The cases of this pair."""
+        for case in CASES:
+            if case.pair == self.pair:
+                yield self._decoding(case)
+
+    def solver(self, scratch: Path) -> Iterator[Row]:
+        """The step between the forwards, on logits kept in a scratch directory."""
+        for rows in (8, 32):
+            for kind, k in SOLVED.items():
+                yield self._solver(rows, kind, k, scratch)
+
+    def _decoding(self, case: Case) -> Row:
+        own, peer = self.own, self.peer
         work = case.work(self.size)
         times: dict[str, list[float]] = {"peer": [], "own": [], "limit": [], "limit, prompts": []}
         wrong: set[str] = set()
@@ -110,14 +130,14 @@ class Bench:
                 times["own"].append(ours["cpu"])
                 times["limit"].append(limit["cpu"])
                 times["limit, prompts"].append(limit["prompts"])
-        memory = self._memory(case) if case.prompts == 1 or case.k < 2 else {}
+        memory = self._memory(case) if case.memory else {}
         ratios = {PEER: ratio(times["peer"], times["own"])}
         ratios |= {LIMIT: ratio(times["own"], times["limit"])}
         if len(memory) == 2:
             ratios |= {MEMORY: of_bytes(memory["peer"], memory["own"])}
         facts = {"case": asdict(case), "cpu": times, "memory": memory, "binding": ours["binding"]}
         if self.profile:
-            facts["ns"] = self._profile(case, own, times)
+            facts["ns"] = self._profile(case, times)
         return Row(
             f"{self.pair}: {case.name}",
             f"{case}; {ours['binding']:.0%} of steps bind",
@@ -141,11 +161,9 @@ class Bench:
             asked = {name: threads.submit(peak, side) for name, side in started.items() if side}
         return {name: answer.result() for name, answer in asked.items()}
 
-    def _profile(
-        self, case: Case, own: Worker, times: dict[str, list[float]]
-    ) -> dict[str, dict[str, float]]:
+    def _profile(self, case: Case, times: dict[str, list[float]]) -> dict[str, dict[str, float]]:
         """Nanoseconds per row, step and token id of ours and of the limit, by part."""
-        answer = own.ask("profile", **case.work(self.size), k=case.k)
+        answer = self.own.ask("profile", **case.work(self.size), k=case.k)
         ours = answer["spent"] | {REST: answer["cpu"] - sum(answer["spent"].values())}
         prompts = median(times["limit, prompts"])
         limit = {FORWARDS: median(times["limit"]) - prompts, PROMPTS: prompts}
@@ -155,9 +173,7 @@ class Bench:
             for side, spent in (("ours", ours), ("limit", limit))
         }
 
-    def _solver(
-        self, rows: int, kind: str, k: float, peer: Worker | None, own: Worker, scratch: Path
-    ) -> Row:
+    def _solver(self, rows: int, kind: str, k: float, scratch: Path) -> Row:
         file, draw = scratch / "logits.npz", np.random.default_rng(rows)
         names = ("safe", "risky")
         logits = {n: 1.75 * draw.standard_normal((rows, self.size), np.float32) for n in names}
@@ -166,7 +182,7 @@ class Bench:
         times: dict[str, list[float]] = {"peer": [], "own": []}
         wrong = set()
         for _ in range(self.rounds):
-            for name, side in (("peer", peer), ("own", own)):
+            for name, side in (("peer", self.peer), ("own", self.own)):
                 if side is None:
                     times[name].append(float("nan"))
                     continue
@@ -186,15 +202,13 @@ class Bench:
         case = Case("sweep", self.pair, 2, 128, 2, 64, 1.0)
         work = case.work(self.size)
         together, apart, wrong = [], [], set()
-        with sides.own() as own:
-            self._load(own)
-            for _ in range(self.rounds):
-                one = own.ask("decode", **work, k=list(SWEEP))
-                each = [own.ask("decode", **work, k=k) for k in SWEEP]
-                records = [record for answer in each for record in answer["records"]]
-                wrong.add(gates.same_records(one["records"], records))
-                together.append(one["cpu"])
-                apart.append(sum(answer["cpu"] for answer in each))
+        for _ in range(self.rounds):
+            one = self.own.ask("decode", **work, k=list(SWEEP))
+            each = [self.own.ask("decode", **work, k=k) for k in SWEEP]
+            records = [record for answer in each for record in answer["records"]]
+            wrong.add(gates.same_records(one["records"], records))
+            together.append(one["cpu"])
+            apart.append(sum(answer["cpu"] for answer in each))
         return Row(
             f"{self.pair}: five arms",
             f"2 x 2, 128 tokens and 64 new, k = {', '.join(f'{k:g}' for k in SWEEP)}",
@@ -208,14 +222,12 @@ class Bench:
         case = Case("speculation", self.pair, 8, 32, 1, 32, 0.25)
         work, wrong = case.work(self.size), set()
         times: dict[str, list[float]] = {"plain": [], "speculated": []}
-        with sides.own() as own:
-            self._load(own)
-            for _ in range(self.rounds):
-                plain = own.ask("decode", **work, k=case.k)
-                guessed = own.ask("decode", **work, k=case.k, speculate=AHEAD)
-                wrong.add(gates.same_records(plain["records"], guessed["records"]))
-                times["plain"].append(plain["cpu"])
-                times["speculated"].append(guessed["cpu"])
+        for _ in range(self.rounds):
+            plain = self.own.ask("decode", **work, k=case.k)
+            guessed = self.own.ask("decode", **work, k=case.k, speculate=AHEAD)
+            wrong.add(gates.same_records(plain["records"], guessed["records"]))
+            times["plain"].append(plain["cpu"])
+            times["speculated"].append(guessed["cpu"])
         return Row(
             f"{self.pair}: {AHEAD} guesses ahead",
             f"{case}; {guessed['stood']:.0%} stood",

@@ -16,8 +16,9 @@ class Ratio(NamedTuple):
     note: str = ""
 
     def __str__(self) -> str:
-        spread = f"{_number(self.least)} to {_number(self.most)}"
-        return f"{_number(self.middle)} ({self.note or spread})"
+        spread = "" if self.least == self.most else f"{_number(self.least)} to {_number(self.most)}"
+        said = self.note or spread
+        return _number(self.middle) + (f" ({said})" if said else "")
 
 
 def _number(value: float) -> str:
@@ -118,7 +119,7 @@ class Row:
         lines = [f"{self.name:32} {self.about}".rstrip()]
         for name, value in self.ratios.items():
             aim = AIMS.get((self.name, name))
-            text = f"    {name:30} {value!s:28} {str(aim or ''):8} {self.verdict(name)}"
+            text = f"    {name:30} {value!s:28} {aim or ''!s:8} {self.verdict(name)}"
             lines.append(text.rstrip())
         return "\n".join([*lines, *([f"    {said}"] if said else [])]) + "\n"
 

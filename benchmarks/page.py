@@ -1,0 +1,73 @@
+"""The JSON of a benchmark as tables in Markdown, alone or put into a page.
+
+    python -m benchmarks.page bench.json [docs/benchmarks.md]
+
+In a page they replace what stands between the two marks.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.__main__ import closing
+from benchmarks.breakdown import table
+from benchmarks.results import Ratio
+
+START, END = "<!-- from bench.json -->", "<!-- up to here -->"
+
+
+def page(facts: dict[str, Any]) -> str:
+    """All ratios with their aims and verdicts, then where the time goes."""
+    lines = [["row", "case", "ratio", "measured", "aim", ""]]
+    for row in facts["rows"]:
+        told = [row["name"], row["about"]]
+        if row["invalid"] or not row["ratios"]:
+            lines.append([*told, "", row["invalid"] or "passed", "", ""])
+        for name, found in row["ratios"].items():
+            value = Ratio(*(found[field] for field in Ratio._fields))
+            verdict = found["verdict"] if found["verdict"] != "missed" else "**missed**"
+            lines.append([*told, name, str(value), found["aim"] or "", verdict])
+            told = ["", ""]
+    spent = {row["name"]: row["facts"]["ns"] for row in facts["rows"] if "ns" in row["facts"]}
+    parts = [f"`{facts['command']}`: {closing(facts).replace(chr(10), '; ').strip('; ')}."]
+    parts.append(_markdown(lines))
+    if spent:
+        parts += ["Nanoseconds per row, step and token id:", _markdown(table(spent))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _markdown(lines: list[list[str]]) -> str:
+    head, *rest = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([head, "|" + "---|" * len(lines[0]), *rest])
+
+
+def put(text: str, into: str) -> str:
+    """Replaces what stands between the marks of a page.
+
+    Raises:
+        ValueError: The page has no such marks.
+    """
+    before, start, rest = into.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end):
+        raise ValueError(f"the page has no {START} with {END} after it")
+    return f"{before}{START}\n\n{text}\n{END}{after}"
+
+
+def main() -> None:
+    """Prints the tables, or puts them into the page that is named second."""
+    if len(sys.argv) not in (2, 3):
+        raise SystemExit((__doc__ or "").strip())
+    text = page(json.loads(Path(sys.argv[1]).read_text()))
+    if len(sys.argv) == 2:
+        sys.stdout.write(text)
+    else:
+        target = Path(sys.argv[2])
+        target.write_text(put(text, target.read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Verdicts, the table and the page of a benchmark's results."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from benchmarks.decoding import CASES, SOLVED
+from benchmarks.page import END, START, page, put
+from benchmarks.results import AIMS, LIMIT, MEMORY, PEER, Ratio, Row, of_bytes, ratio, summary
+
+BINDING = "r32: 8 prompts, binding"
+
+
+def row(middle: float, name: str = BINDING, invalid: str = "") -> Row:
+    return Row(name, "a case", {PEER: Ratio(middle, middle - 0.1, middle + 0.1)}, invalid)
+
+
+def test_a_ratio_is_of_medians_with_the_range_over_rounds() -> None:
+    assert ratio([4.0, 9.0, 2.0], [2.0, 1.0, 2.0]) == (2.0, 1.0, 9.0, "")
+    assert str(ratio([4.0, 9.0, 2.0], [2.0, 1.0, 2.0])) == "2.00 (1.00 to 9.00)"
+    assert str(ratio([4.0], [2.0])) == "2.00"
+    assert str(of_bytes(2e9, 1e7)) == "200 (2,000 / 10 MB)"
+
+
+def test_an_aim_is_met_where_the_median_reaches_it() -> None:
+    assert [row(x).verdict(PEER) for x in (2.29, 2.3, 9.0)] == ["missed", "met", "met"]
+    upper = [Row("real: 8 prompts", "", {LIMIT: Ratio(x, x, x)}) for x in (1.0, 1.1, 1.11)]
+    assert [one.verdict(LIMIT) for one in upper] == ["met", "met", "missed"]
+
+
+def test_no_row_counts_whose_gate_failed_or_that_has_no_peer() -> None:
+    assert row(9.0, invalid="debts differ").verdict(PEER) == "invalid"
+    assert "INVALID: debts differ" in str(row(9.0, invalid="debts differ"))
+    assert row(float("nan")).verdict(PEER) == "not measured"
+    assert row(9.0, name="r32: 8 prompts, free").verdict(PEER) == ""
+
+
+def test_every_aim_belongs_to_a_row() -> None:
+    known = {f"{case.pair}: {case.name}" for case in CASES}
+    known |= {
+        f"{pair}: solver, {rows} rows, {kind}"
+        for pair in ("r32", "r128")
+        for rows in (8, 32)
+        for kind in SOLVED
+    }
+    # The rows that are made elsewhere: `Bench.sweep`, `replay.rows`, `store.rows`.
+    known |= {"r32: five arms", "lab: replay", "record"}
+    assert {name for name, _ in AIMS} <= known
+    measured = {f"{case.pair}: {case.name}" for case in CASES if case.memory}
+    assert {name for name, what in AIMS if what == MEMORY} <= measured
+
+
+def test_lines_fit_a_terminal_and_the_summary_names_what_was_missed() -> None:
+    found = [row(2.0), row(2.5), row(12.0, "r128: solver, 32 rows, binding"), Row("gate")]
+    assert max(map(len, "".join(map(str, found)).splitlines())) <= 100
+    assert "missed" in str(found[0]) and ">= 2.3" in str(found[0])
+    assert str(found[-1]).split() == ["gate", "passed"]
+    said = summary([*found, row(1.0, invalid="wrong")])
+    assert said.startswith("1 aims met\n2 missed") and "1 invalid" in said
+    assert f"{BINDING} (peer/ours)" in said
+
+
+def test_a_page_is_made_again_from_the_json() -> None:
+    spent = {"ours": {"two laws": 2.5, "everything else": 1.0}, "limit": {}}
+    profiled = Row(BINDING, "a case", row(2.0).ratios, facts={"ns": spent})
+    facts = {
+        "command": "python -m benchmarks",
+        "versions": {"torch": "2"},
+        "processor": "x",
+        "load": [1.0, 3.0],
+        "all seconds": 9.0,
+        "rows": [one.as_json() for one in (profiled, Row("gate"), row(2.0, invalid="wrong"))],
+    }
+    text = page(json.loads(json.dumps(facts)))
+    assert f"| {BINDING} | a case | peer/ours | 2.00 (1.90 to 2.10) | >= 2.3 | **missed** |" in text
+    assert "| gate |  |  | passed |  |  |" in text and "| wrong |" in text
+    assert "| 2.5 |" in text and "| 3.5 |" in text and "load 1.0 to 3.0" in text
+    old = f"before\n{START}\nold\n{END}\nafter\n"
+    assert put(text, old) == f"before\n{START}\n\n{text}\n{END}\nafter\n"
+    assert put(text, put("other", old)) == put(text, old)
+    with pytest.raises(ValueError, match="no <!--"):
+        put(text, "a page without marks")
