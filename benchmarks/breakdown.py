@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
@@ -28,7 +28,7 @@ PROBES: dict[str, tuple[str, ...]] = {
 
 
 @contextmanager
-def probed(probes: dict[str, tuple[str, ...]] = PROBES) -> Iterator[dict[str, float]]:
+def probed(probes: Mapping[str, Sequence[str]] = PROBES) -> Iterator[dict[str, float]]:
     """Collects the processor seconds of every part, by name, while it is open.
 
     Raises:

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chisquare
-
-from benchmarks.sides import Worker
 
 Law = NDArray[np.float64]
 DEBT = 1e-4
@@ -24,6 +22,13 @@ SPENT = 1e-3
 SCORE = 1e-12
 # Of a chi-square test of two thousand first tokens a side; a false alarm in ten thousand.
 LEVEL = 1e-4
+
+
+class Drawer(Protocol):
+    """Whoever can be asked for first tokens."""
+
+    def ask(self, do: str, **request: Any) -> dict[str, Any]:
+        """One request, one answer."""
 
 
 def all_of(found: Iterable[str]) -> str:
@@ -110,7 +115,7 @@ def solved(
     return ""
 
 
-def first_tokens(peer: Worker, own: Worker, draws: int, size: int) -> float:
+def first_tokens(peer: Drawer, own: Drawer, draws: int, size: int) -> float:
     """The p-value that both sides' first tokens have one law, on a small vocabulary."""
     prompt = [[3, 9, 4, 21, 30, 7]]
     counts = []

@@ -44,15 +44,18 @@ BUDGETS = (1.0, 3.0, 5.0)
 PER_PROMPT = 10
 VOCABULARY = 128_256  # Llama 3, the risky model of the paper
 
-# Runs a command and ends its errors with processor seconds and peak memory in KiB.
+# Runs a command and ends its errors with processor seconds and peak memory in KiB. The system's
+# count for a process begins with what its parent held, so the kernel's own line is read.
 MEASURED = """
-import resource, sys
+import pathlib, resource, sys
 from nafaudit.cli.main import main
 try:
     main()
 finally:
     used = resource.getrusage(resource.RUSAGE_SELF)
-    print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    peak = next(line.split()[1] for line in lines if line.startswith("VmHWM"))
+    print(used.ru_utime + used.ru_stime, peak, file=sys.stderr)
 """
 
 
