@@ -1,4 +1,7 @@
-"""Decoders that misbehave, each in one way."""
+"""Decoders that misbehave, each in one way.
+
+None of them needs a law, so this file imports no torch: whoever runs them starts at once.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,8 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from nafaudit.mechanisms.doors import Output, Request, World
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 
 
 class Constant:
@@ -75,20 +76,3 @@ class NoDecode:
 
     def __init__(self, world: World) -> None:
         pass
-
-
-class NoDebt(AnchoredDecoder):
-    """Forgets what the prompt owes, and says so truthfully at every step."""
-
-    def debt(self, request: Request) -> float:
-        """Nothing."""
-        return 0.0
-
-
-class HalfPrice(AnchoredDecoder):
-    """Claims half of what it charged."""
-
-    def output(self, row: Row) -> Output:
-        """The claims, halved."""
-        said = super().output(row)
-        return replace(said, charge=[charge / 2 for charge in said.charge or ()])

@@ -10,13 +10,13 @@ from nafaudit.store.run import Run
 from tests.commands import call
 
 DECODERS = Path(__file__).with_name("decoders.py")
+BROKEN = Path(__file__).parents[1] / "selftest" / "broken.py"
 SMALL = ("--pair", "tiny", "--k", "0.5", "--max-new-tokens", "3", "--json", "--quiet")
 
 
 def _run(tmp_path: Path, name: str, *options: object, out: str = "run") -> tuple[int, Any, str]:
-    result = call(
-        "run", "--decoder", f"{DECODERS}:{name}", *SMALL, "--out", out, *options, cwd=tmp_path
-    )
+    spec = name if ":" in name else f"{DECODERS}:{name}"
+    result = call("run", "--decoder", spec, *SMALL, "--out", out, *options, cwd=tmp_path)
     return result.returncode, json.loads(result.stdout or "null"), result.stderr
 
 
@@ -105,7 +105,10 @@ def test_a_sound_decoder_is_within_by_its_replay(tmp_path: Path) -> None:
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "kept", "check"),
-    [("NoDebt", "VIOLATED", "claims: debt"), ("HalfPrice", "INCONCLUSIVE", "claims: charge")],
+    [
+        ("nafaudit.selftest.faults.budget:NoDebtStated", "VIOLATED", "claims: debt"),
+        (f"{BROKEN}:HalfPrice", "INCONCLUSIVE", "claims: charge"),
+    ],
 )
 def test_a_faulty_decoder_is_judged_by_its_replay(
     tmp_path: Path, name: str, kept: str, check: str

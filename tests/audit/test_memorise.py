@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +20,7 @@ from nafaudit.lab.teach import Lesson
 from nafaudit.lab.works import held_out
 from nafaudit.workload.passages import Passage
 from tests.commands import call
+from tests.kills import fork, fuse, was_killed
 
 pytestmark = pytest.mark.xdist_group("memorise")
 
@@ -115,39 +114,21 @@ def test_one_prompt_of_each_class_comes_first() -> None:
     assert page.endswith(records[0]["reference"])
 
 
-class _Killer:
-    """Kills its own process with SIGKILL at the n-th moment of making a pair."""
-
-    def __init__(self, moment: int) -> None:
-        self._left = moment
-
-    def __call__(self, *_: object) -> None:
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._left -= 1
-
-
 def killed_at(moment: int, order: Order) -> bool:
     """Makes a pair in a child that kills itself; False if the pair was finished before."""
-    child = os.fork()
-    if child == 0:
-        kill = _Killer(moment)
-        real = Path.rename
+    kill = fuse(moment)
+    real = Path.rename
 
-        def rename(self: Path, target: Path) -> Path:
-            kill()  # all is written, nothing has its name yet
-            return real(self, target)
+    def rename(self: Path, target: Path) -> Path:
+        kill()  # all is written, nothing has its name yet
+        return real(self, target)
 
-        try:
-            with (
-                mock.patch.object(teach, "_SAVE_EVERY", 0.0),
-                mock.patch.object(Path, "rename", rename),
-            ):
-                build(order, tell=kill, say=kill)
-        finally:
-            os._exit(0)  # never back into the tests
-    _, status = os.waitpid(child, 0)
-    return os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    with (
+        mock.patch.object(teach, "_SAVE_EVERY", 0.0),
+        mock.patch.object(Path, "rename", rename),
+    ):
+        child = fork(lambda: build(order, tell=kill, say=kill))
+    return was_killed(child)
 
 
 @pytest.mark.full
@@ -158,7 +139,7 @@ def test_a_kill_leaves_no_pair_and_the_same_command_ends_the_same(
     safe = str(tiny_pair_paths("llama")[0])
     order = Order(four_pages(words=36), safe, lesson=SHORT, out=tmp_path / "killed")
     kills = 0
-    while killed_at(kills + 3, order):
+    while killed_at(kills + 4, order):
         kills += 1
         assert read_pair(tmp_path / "killed") is None
     assert kills == 4  # twice in training, before the risky checkpoint, before the card

@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.audit import recording
 from nafaudit.core.settings import Settings
+from nafaudit.store.run import read_journal
 from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
+from tests.kills import kill_at
 
 Paths = Callable[[str], tuple[Path, Path]]
 
@@ -170,45 +173,38 @@ def test_an_incomplete_run_says_so(finished: Path, tmp_path: Path) -> None:
     assert "incomplete: 80 of 8000 trajectories" in call("check", "r", cwd=tmp_path).stdout
 
 
-def test_batch_order_and_interruptions_leave_the_findings_alone(
+def test_batch_and_growth_leave_the_findings_alone(
     options: list[str], finished: Path, tmp_path: Path
 ) -> None:
-    expected = findings(finished)
-    assert isinstance(expected, dict)
-    for batch in (1, 3):
-        done = call(*options, "--batch", batch, "--out", f"b{batch}", "--quiet", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
-        got = findings(tmp_path, f"b{batch}")
-        assert isinstance(got, dict)
-        assert got | {"run": 0} == expected | {"run": 0}
-    # Grown in three steps: fewer prompts, fewer budgets, then the whole.
-    for step in (["--limit", "2"], ["--k", "3"], []):
-        done = call(*options, *step, "--out", "grown", "--quiet", cwd=tmp_path)
+    """Fewer prompts, fewer budgets, then the whole, each with another batch."""
+    for batch, step in ((1, ["--limit", "2"]), (3, ["--k", "3"]), (5, [])):
+        more = ["--batch", batch, "--out", "r", "--quiet"]
+        done = call(*options, *step, *more, cwd=tmp_path)
         assert done.returncode in (0, 3), done.stderr
-    grown = findings(tmp_path, "grown")
-    assert isinstance(grown, dict)
-    assert grown | {"run": 0} == expected | {"run": 0}
+    assert findings(tmp_path) == findings(finished)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("batch", [1, 3])
+def test_the_batch_leaves_the_findings_alone(
+    batch: int, options: list[str], finished: Path, tmp_path: Path
+) -> None:
+    done = call(*options, "--batch", batch, "--out", "r", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert findings(tmp_path) == findings(finished)
 
 
 def test_killed_while_it_holds_work_then_resumed(
-    options: list[str], finished: Path, tmp_path: Path
+    options: list[str], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    long = [*options, "--max-new-tokens", "60", "--out", "r", "--batch", "2"]
-    for delay in (0.05, 1.0):
-        child = subprocess.Popen([*NAFAUDIT, *long], cwd=tmp_path, stderr=subprocess.DEVNULL)
-        sessions = tmp_path / "r" / "sessions.jsonl"
-        before = sessions.stat().st_size if sessions.exists() else 0
-        deadline = time.monotonic() + 120
-        while (sessions.stat().st_size if sessions.exists() else 0) <= before:
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        time.sleep(delay)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
-    assert call(*long, cwd=tmp_path).returncode == 0
-    (tmp_path / "whole").mkdir()
-    assert call(*long, cwd=tmp_path / "whole").returncode == 0
-    assert findings(tmp_path) == findings(tmp_path / "whole")
+    """Twice, the second time while it resumes; each trajectory is recorded when it ends."""
+    monkeypatch.setattr(recording, "_PART_ROWS", 1)
+    same = [*options, "--out", "r", "--batch", "2", "--quiet"]
+    for moment in (60, 90):  # four moments a trajectory, a few for the directory
+        kill_at(moment, lambda: call(*same, cwd=tmp_path))
+        assert 10 < len(read_journal(tmp_path / "r" / "journal.jsonl")) < 70
+    assert call(*same, cwd=tmp_path).returncode == 0
+    assert findings(tmp_path) == findings(finished)
 
 
 def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from nafaudit.store.run import Run
-from tests.disks import can_mount, on_a_full_disk, on_a_read_only_disk, run_there
+from tests.commands import NAFAUDIT, call
+from tests.disks import can_mount, on_a_full_disk, on_a_read_only_disk
 
 Paths = Callable[[str], tuple[Path, Path]]
-NAFAUDIT = str(Path(sys.executable).with_name("nafaudit"))
 RUN = Path("r")
 
 
@@ -22,28 +21,27 @@ RUN = Path("r")
 def finished(
     tiny_pair_paths: Paths, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[str]]:
-    """A small finished run, and the command that made it."""
+    """A small finished run, and what stands after `nafaudit` in the command that made it."""
     safe, risky = tiny_pair_paths("llama")
     cwd = tmp_path_factory.mktemp("finished")
     lines = [{"id": f"p{i}", "text": "The baker said"} for i in range(5)]
     (cwd / "prompts.jsonl").write_text("\n".join(map(json.dumps, lines)))
     models = ["--safe", str(safe), "--risky", str(risky), "--prompts", "prompts.jsonl"]
     sizes = ["--k", "3", "--trajectories", "4", "--max-new-tokens", "8", "--out", "r", "--quiet"]
-    command = [NAFAUDIT, "run", *models, *sizes]
-    done = run_there(command, cwd)
+    done = call("run", *models, *sizes, cwd=cwd)
     assert done.returncode == 0, done.stderr
-    return cwd, command
+    return cwd, ["run", *models, *sizes]
 
 
 @pytest.fixture
 def begun(finished: tuple[Path, list[str]], tmp_path: Path) -> list[str]:
-    """That run, copied to tmp_path, and its command."""
+    """That run, copied to tmp_path; returns its command."""
     shutil.copytree(finished[0], tmp_path, dirs_exist_ok=True)
     return finished[1]
 
 
 def findings(cwd: Path) -> str:
-    done = run_there([NAFAUDIT, "check", "r", "--json"], cwd)
+    done = call("check", "r", "--json", cwd=cwd)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -52,7 +50,7 @@ def fill_up(begun: list[str], cwd: Path) -> list[str]:
     """Asks for more than fits; returns the command."""
     before = (cwd / RUN / "journal.jsonl").read_bytes()
     more = [*begun, "--trajectories", "40"]
-    done = on_a_full_disk(more, RUN, room=4 * 4096, cwd=cwd)
+    done = on_a_full_disk([*NAFAUDIT, *more], RUN, room=4 * 4096, cwd=cwd)
     assert done.returncode == 2, done.stderr
     assert ("No space left" if can_mount() else "File too large") in done.stderr
     assert "Traceback" not in done.stderr
@@ -68,22 +66,22 @@ def test_a_full_disk_loses_nothing(begun: list[str], tmp_path: Path) -> None:
 @pytest.mark.full
 def test_a_full_disk_then_room_again(begun: list[str], tmp_path: Path) -> None:
     more = fill_up(begun, tmp_path)
-    assert run_there(more, tmp_path).returncode == 0
+    assert call(*more, cwd=tmp_path).returncode == 0
     resumed = findings(tmp_path)
     (tmp_path / RUN).rename(tmp_path / "resumed")
-    assert run_there(more, tmp_path).returncode == 0
+    assert call(*more, cwd=tmp_path).returncode == 0
     assert findings(tmp_path) == resumed
 
 
 def test_a_read_only_run(begun: list[str], tmp_path: Path) -> None:
     expected = findings(tmp_path)
-    done = on_a_read_only_disk([*begun, "--trajectories", "5"], RUN, cwd=tmp_path)
+    done = on_a_read_only_disk([*NAFAUDIT, *begun, "--trajectories", "5"], RUN, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "cannot write" in done.stderr
     assert "Traceback" not in done.stderr
     assert findings(tmp_path) == expected
     if can_mount():
-        checked = on_a_read_only_disk([NAFAUDIT, "check", "r", "--json"], RUN, cwd=tmp_path)
+        checked = on_a_read_only_disk([*NAFAUDIT, "check", "r", "--json"], RUN, cwd=tmp_path)
         assert checked.stdout == expected
 
 
@@ -92,7 +90,7 @@ def test_a_damaged_part(begun: list[str], tmp_path: Path, damage: str) -> None:
     part = next((tmp_path / RUN / "parts").iterdir())
     content = part.read_bytes()
     part.write_bytes(content[:-1]) if damage == "cut" else part.unlink()
-    done = run_there([NAFAUDIT, "check", "r"], tmp_path)
+    done = call("check", "r", cwd=tmp_path)
     assert done.returncode == 2
     assert part.name in done.stderr
     assert "Restore it" in done.stderr

@@ -21,6 +21,7 @@ from nafaudit.search.run import run_search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from tests.commands import call
+from tests.kills import fork, was_killed
 from tests.search.chat_server import MODEL, ChatServer, chat_server
 
 pytestmark = pytest.mark.xdist_group("search-run")
@@ -70,12 +71,7 @@ def searched(settings: SearchSettings) -> dict[str, Any]:
 
 def killed_at(server: ChatServer, moment: int, settings: SearchSettings) -> None:
     """Searches in a child that is killed while it waits for, or has just got, an answer."""
-    child = os.fork()
-    if not child:
-        try:
-            run_search(settings, lambda told: None)
-        finally:
-            os._exit(0)
+    child = fork(lambda: run_search(settings, lambda told: None))
     hook = "before" if moment % 2 == 0 else "after"
 
     def strike(number: int) -> None:
@@ -83,9 +79,9 @@ def killed_at(server: ChatServer, moment: int, settings: SearchSettings) -> None
             os.kill(child, signal.SIGKILL)
 
     setattr(server, hook, strike)
-    status = os.waitpid(child, 0)[1]
+    killed = was_killed(child)
     server.before = server.after = lambda number: None
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    assert killed
 
 
 @pytest.fixture(scope="module")

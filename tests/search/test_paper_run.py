@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,9 @@ from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
 from nafaudit.search.paper_run import run_paper_search
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.store import files
-from nafaudit.store import run as store_run
 from nafaudit.store.run import Run
 from tests.commands import call
+from tests.kills import kill_at, moments_of
 
 pytestmark = pytest.mark.xdist_group("paper-run")
 
@@ -97,9 +94,19 @@ def searched(settings: PaperSettings) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(settings: Make) -> dict[str, Any]:
-    """A search that nobody disturbed."""
-    return searched(settings("whole"))
+def undisturbed(settings: Make) -> tuple[dict[str, Any], int]:
+    """A search that nobody disturbed, and how many moments it has."""
+    return moments_of(lambda: searched(settings("whole")))
+
+
+@pytest.fixture(scope="module")
+def whole(undisturbed: tuple[dict[str, Any], int]) -> dict[str, Any]:
+    return undisturbed[0]
+
+
+@pytest.fixture(scope="module")
+def moments(undisturbed: tuple[dict[str, Any], int]) -> int:
+    return undisturbed[1]
 
 
 def rows(place: Path, out: str, name: str) -> list[dict[str, Any]]:
@@ -159,31 +166,6 @@ def test_its_directories_are_ordinary_runs(place: Path, whole: dict[str, Any]) -
     assert (identity["protocol"], identity["purpose"]) == ("sound", "confirm")
 
 
-def fork_and_kill(settings: PaperSettings, moment: int) -> int:
-    """Searches in a child that is killed at a write of its work; returns its wait status."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    passed = 0
-
-    def reach(real: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            nonlocal passed
-            passed += 1
-            if passed == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return real(*args, **kwargs)
-
-        return hooked
-
-    try:
-        for name in ("append_line", "write_whole"):
-            mock.patch.object(store_run, name, reach(getattr(files, name))).start()
-        run_paper_search(settings, lambda told: None)
-    finally:
-        os._exit(0)
-
-
 def as_written(place: Path, out: str) -> dict[str, str]:
     """All of a search's answers, without its directory and the time at which it began."""
     found = {path.name: path.read_text() for path in (place / out / "paper").iterdir()}
@@ -197,13 +179,12 @@ def as_written(place: Path, out: str) -> dict[str, str]:
 
 # In the first pool, at a medium fidelity, at a top-up, among the fresh draws.
 @pytest.mark.full
-@pytest.mark.parametrize("moment", [5, 11, 17, 23, 31, 40, 52])
+@pytest.mark.parametrize("share", [0.1, 0.2, 0.3, 0.45, 0.6, 0.75, 0.95])
 def test_a_killed_search_ends_where_an_undisturbed_one_ends(
-    moment: int, place: Path, settings: Make, whole: dict[str, Any]
+    share: float, place: Path, settings: Make, whole: dict[str, Any], moments: int
 ) -> None:
-    out = f"killed{moment}"
-    status = fork_and_kill(settings(out), moment)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    out = f"killed{share}"
+    kill_at(round(share * moments), lambda: searched(settings(out)))
     searched(settings(out))
     assert as_written(place, out) == as_written(place, "whole")
     designs = [Run(place / name).design for name in ("whole", out)]

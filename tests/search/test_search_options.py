@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
-import os
 import random
-import signal
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
-from nafaudit.audit import recording
 from nafaudit.cli.show_study import study_text, sweep_text
 from nafaudit.lab.others import other_prompts
 from nafaudit.lab.tiny import SENTENCES
@@ -27,10 +22,9 @@ from nafaudit.search.prepared import prepare
 from nafaudit.search.settings import SearchSettings
 from nafaudit.search.study import run_study, study_json, write_study
 from nafaudit.search.sweep import Sweep, run_sweep, sweep_json, write_sweep
-from nafaudit.store import files
-from nafaudit.store import run as store_run
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
+from tests.kills import kill_at, moments_of
 
 pytestmark = pytest.mark.xdist_group("search-options")
 
@@ -78,9 +72,19 @@ def swept(settings: SearchSettings) -> Sweep:
 
 
 @pytest.fixture(scope="module")
-def whole(settings: Callable[..., SearchSettings]) -> Sweep:
-    """A sweep with every option that nobody disturbed."""
-    return swept(settings("whole"))
+def undisturbed(settings: Callable[..., SearchSettings]) -> tuple[Sweep, int]:
+    """A sweep with every option that nobody disturbed, and how many moments it has."""
+    return moments_of(lambda: swept(settings("whole")))
+
+
+@pytest.fixture(scope="module")
+def whole(undisturbed: tuple[Sweep, int]) -> Sweep:
+    return undisturbed[0]
+
+
+@pytest.fixture(scope="module")
+def moments(undisturbed: tuple[Sweep, int]) -> int:
+    return undisturbed[1]
 
 
 def content(sweep: Sweep) -> list[str]:
@@ -128,68 +132,30 @@ def test_overlap_is_what_the_records_say(whole: Sweep) -> None:
     assert one.overlaps.everything.trajectories == len(everything)
 
 
-def fork_and_kill(work: Callable[[], object], moment: int) -> int:
-    """Works in a child that is killed before or after one of its writes; its wait status."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    passed = 0
-
-    def reach(real: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            nonlocal passed
-            passed += 1
-            if passed == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = real(*args, **kwargs)
-            passed += 1
-            if passed == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-
-        return hooked
-
-    try:
-        for name in ("append_line", "write_whole"):
-            mock.patch.object(store_run, name, reach(getattr(files, name))).start()
-        work()
-    finally:
-        os._exit(0)
-
-
 # While teaching or exploring under the first budget, and under the second.
 @pytest.mark.full
-@pytest.mark.parametrize("moment", [9, 25, 44, 70, 95])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.45, 0.7, 0.95])
 def test_a_killed_sweep_ends_where_an_undisturbed_one_ends(
-    moment: int, settings: Callable[..., SearchSettings], whole: Sweep
+    share: float, settings: Callable[..., SearchSettings], whole: Sweep, moments: int
 ) -> None:
-    out = f"killed{moment}"
-    status = fork_and_kill(lambda: run_sweep(settings(out), quiet), moment)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    out = f"killed{share}"
+    kill_at(round(share * moments), lambda: run_sweep(settings(out), quiet))
     assert content(swept(settings(out))) == content(whole)
 
 
 @pytest.mark.full
 def test_a_study_survives_a_kill_and_says_the_same(
-    settings: Callable[..., SearchSettings], monkeypatch: pytest.MonkeyPatch
+    settings: Callable[..., SearchSettings],
 ) -> None:
-    # No part is written because time passed: the writes of every machine are the same ones.
-    monkeypatch.setattr(recording, "_PART_SECONDS", (math.inf, math.inf))
     more: dict[str, Any] = {"k": (2.0,), "searches": 2, "training": 0}
-    with (
-        mock.patch.object(store_run, "append_line", wraps=files.append_line) as lines,
-        mock.patch.object(store_run, "write_whole", wraps=files.write_whole) as wholes,
-    ):
-        study = run_study(settings("study", **more), quiet)
-    last = 2 * (lines.call_count + wholes.call_count)
+    study, last = moments_of(lambda: run_study(settings("study", **more), quiet))
     assert study.hidden.bank == 24 and len(study.paired[0].differences) == 2
     assert study.paired[0].answer == "not told apart"
     assert all(len(line) <= 80 or "/" in line for line in study_text(study, 1.0).splitlines())
     # On the way, and in the bank of the planted prompt, whose parts are written last.
     for moment in (last // 2, last - 1):
         again = settings(f"study{moment}", **more)
-        status = fork_and_kill(partial(run_study, again, quiet), moment)
-        assert os.WIFSIGNALED(status)
+        kill_at(moment, partial(run_study, again, quiet))
         found = run_study(again, quiet)
         assert study_json(found) | {"run": ""} == study_json(study) | {"run": ""}
         assert json.loads(write_study(found).read_text()) == study_json(found)

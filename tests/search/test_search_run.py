@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,9 @@ from nafaudit.lab.tiny import SENTENCES
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.run import run_search
 from nafaudit.search.settings import SearchSettings
-from nafaudit.store import files
-from nafaudit.store import run as store_run
 from nafaudit.store.run import Run
 from tests.commands import call
+from tests.kills import kill_at, moments_of
 
 pytestmark = pytest.mark.xdist_group("search-run")
 
@@ -77,9 +74,19 @@ def searched(settings: SearchSettings) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def whole(place: Path, settings: Callable[..., SearchSettings]) -> dict[str, Any]:
-    """A search that nobody disturbed."""
-    return searched(settings("whole"))
+def undisturbed(settings: Callable[..., SearchSettings]) -> tuple[dict[str, Any], int]:
+    """A search that nobody disturbed, and how many moments it has."""
+    return moments_of(lambda: searched(settings("whole")))
+
+
+@pytest.fixture(scope="module")
+def whole(undisturbed: tuple[dict[str, Any], int]) -> dict[str, Any]:
+    return undisturbed[0]
+
+
+@pytest.fixture(scope="module")
+def moments(undisturbed: tuple[dict[str, Any], int]) -> int:
+    return undisturbed[1]
 
 
 def records(path: Path) -> dict[tuple[object, ...], Trajectory]:
@@ -130,45 +137,20 @@ def test_an_edited_candidate_is_refused(place: Path, whole: dict[str, Any]) -> N
     require_unaltered(Run(place / "whole"))
 
 
-def fork_and_kill(settings: SearchSettings, moment: int) -> int:
-    """Searches in a child that is killed at a moment of its work; returns its wait status."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    passed = 0
-
-    def reach(real: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            nonlocal passed
-            passed += 1
-            if passed == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            result = real(*args, **kwargs)
-            passed += 1
-            if passed == moment:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-
-        return hooked
-
-    try:
-        for name in ("append_line", "write_whole"):
-            mock.patch.object(store_run, name, reach(getattr(files, name))).start()
-        run_search(settings, lambda told: None)
-    finally:
-        os._exit(0)
-
-
 # Before and after single writes: the first part, between generations, while confirming.
 @pytest.mark.parametrize(
-    "moment", [31, *(pytest.param(m, marks=pytest.mark.full) for m in (4, 9, 14, 22, 40, 47))]
+    "share",
+    [0.6, *(pytest.param(s, marks=pytest.mark.full) for s in (0.1, 0.2, 0.3, 0.45, 0.8, 0.95))],
 )
 def test_a_killed_search_ends_where_an_undisturbed_one_ends(
-    moment: int, place: Path, settings: Callable[..., SearchSettings], whole: dict[str, Any]
+    share: float,
+    place: Path,
+    settings: Callable[..., SearchSettings],
+    whole: dict[str, Any],
+    moments: int,
 ) -> None:
-    out = f"killed{moment}"
-    status = fork_and_kill(settings(out), moment)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+    out = f"killed{share}"
+    kill_at(round(share * moments), lambda: searched(settings(out)))
     result = searched(settings(out))
     assert result | {"run": whole["run"]} == whole
     assert same_records(place / out, place / "whole")

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import random
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,6 @@ import pytest
 
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.store import files
-from nafaudit.store import run as store_run
 from nafaudit.store.passages import read_passages_file
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
@@ -26,6 +22,7 @@ from nafaudit.worth.attack_files import attack_json, write_attack
 from nafaudit.worth.attack_result import Answered
 from nafaudit.worth.settings import AttackSettings
 from tests.commands import call
+from tests.kills import kill_at, moments_of
 
 pytestmark = pytest.mark.xdist_group("attack")
 
@@ -80,9 +77,19 @@ def attacked(settings: AttackSettings) -> Answered:
 
 
 @pytest.fixture(scope="module")
-def whole(settings: Callable[..., AttackSettings], opened: None) -> Answered:
-    """An attack that nobody disturbed."""
-    return attacked(settings("whole"))
+def undisturbed(settings: Callable[..., AttackSettings], opened: None) -> tuple[Answered, int]:
+    """An attack that nobody disturbed, and how many moments it has."""
+    return moments_of(lambda: attacked(settings("whole")))
+
+
+@pytest.fixture(scope="module")
+def whole(undisturbed: tuple[Answered, int]) -> Answered:
+    return undisturbed[0]
+
+
+@pytest.fixture(scope="module")
+def moments(undisturbed: tuple[Answered, int]) -> int:
+    return undisturbed[1]
 
 
 def records(path: Path) -> dict[tuple[object, ...], Trajectory]:
@@ -168,47 +175,21 @@ def test_nothing_depends_on_the_batch(
     assert {**mine, "attack": 0, "runs": 0} == {**theirs, "attack": 0, "runs": 0}
 
 
-def fork_and_kill(settings: AttackSettings, moment: int) -> int:
-    """Attacks in a child that is killed before or after its n-th write."""
-    child = os.fork()
-    if child:
-        return os.waitpid(child, 0)[1]
-    passed = 0
-
-    def reach(real: Callable[..., Any]) -> Callable[..., Any]:
-        def hooked(*args: Any, **kwargs: Any) -> Any:
-            nonlocal passed
-            for before in (True, False):
-                passed += 1
-                if passed == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                if before:
-                    result = real(*args, **kwargs)
-            return result
-
-        return hooked
-
-    try:
-        for name in ("append_line", "write_whole"):
-            mock.patch.object(store_run, name, reach(getattr(files, name))).start()
-        run_attack(passages(), settings, lambda told: None)
-    finally:
-        os._exit(0)
-
-
-# While the gate is recorded, in the single answers, in a chain.
+# While the gate is recorded, in the single answers, with an oracle, in a chain.
 @pytest.mark.parametrize(
-    "moment", [25, *(pytest.param(m, marks=pytest.mark.full) for m in (6, 11, 16, 21, 29))]
+    "share", [0.8, *(pytest.param(s, marks=pytest.mark.full) for s in (0.2, 0.35, 0.5, 0.65, 0.95))]
 )
 def test_a_killed_attack_ends_where_an_undisturbed_one_ends(
-    moment: int, place: Path, settings: Callable[..., AttackSettings], whole: Answered
+    share: float,
+    place: Path,
+    settings: Callable[..., AttackSettings],
+    whole: Answered,
+    moments: int,
 ) -> None:
-    out = f"killed{moment}"
-    mine = settings(out, modes=("chained",))
-    status = fork_and_kill(mine, moment)
-    assert os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
-    attacked(mine)
-    for name in ("single", "chained36"):
+    out = f"killed{share}"
+    kill_at(round(share * moments), lambda: attacked(settings(out)))
+    attacked(settings(out))
+    for name in ("single", "oracle36", "chained36"):
         one, other = records(place / out / name), records(place / "whole" / name)
         assert one.keys() == other.keys()
         assert all(one[key].same_as(other[key]) for key in one)
