@@ -21,7 +21,7 @@ from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest
 from nafaudit.engine.probe import probe
-from nafaudit.engine.sample import draw, draw_together, draws
+from nafaudit.engine.sample import draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
@@ -113,7 +113,6 @@ def test_the_token_is_the_argmax_of_law_and_noise(
         slow = int(np.argmax(law.numpy() + gumbel(Stream(key), step, size)))
         made = draws(Stream(key), step, size)
         assert draw(law, made) == slow
-        assert draw_together(law.unsqueeze(0), [made]).tolist() == [slow]
 
 
 def test_the_extremes_of_a_word_are_drawn_right() -> None:

@@ -7,6 +7,7 @@ trajectories and budgets.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,9 +26,11 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Banking, is_baseline
 from nafaudit.core.trajectory import Key, Trajectory, theta_as_recorded
 from nafaudit.engine.attention import check_attention
+from nafaudit.engine.device_draws import DeviceDraws, Draw
 from nafaudit.engine.row import Known, Row, Step
 from nafaudit.engine.rows import Prefilled, RowModel
-from nafaudit.engine.sample import Draws, draw, draw_together, draws
+from nafaudit.engine.sample import Draws, draw, draws
+from nafaudit.engine.together import law_or_flat, sent, table_of_step
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, log_probabilities, warp
 from nafaudit.mechanisms.protocols import Mechanism, Rule, booked
@@ -98,6 +101,8 @@ class Decoder:
         speculate: Tokens that the safe model guesses ahead for one reading of the risky one;
             changes speed, never results.
         together: Both models step at once, on a thread each; changes speed, never results.
+        rows_together: Laws of all rows are worked on at once, where they are; None for wherever
+            that is not a CPU.
     """
 
     def __init__(
@@ -110,6 +115,7 @@ class Decoder:
         batch: int,
         speculate: int = 0,
         together: bool = False,
+        rows_together: bool | None = None,
     ) -> None:
         if speculate:
             check_attention("risky", pair.risky)
@@ -132,6 +138,11 @@ class Decoder:
         # Told after every step how many rows have written a token; for progress, and free to raise.
         self.watch: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
+        if rows_together is None:
+            rows_together = self.device.type != "cpu"
+        self._noise = (
+            DeviceDraws(len(pair.vocabulary), batch, self.device) if rows_together else None
+        )
         self._safe = RowModel(pair.safe, batch, width)
         self._risky = RowModel(pair.risky, batch, width)
         known = torch.tensor([token is not None for token in pair.vocabulary.tokens])
@@ -169,6 +180,8 @@ class Decoder:
                     self._leave(rows, slot)
             if not any(row.ahead for row in rows):
                 self._made.clear()
+                if self._noise:
+                    self._noise.keep(Draw(row.stream, row.step) for row in rows)
                 if rows:
                     self._read_on(rows)
 
@@ -224,11 +237,16 @@ class Decoder:
         self, rows: list[Row], logits: Tensor, prefixes: list[list[int]], ahead: int
     ) -> list[int]:
         size = len(self.pair.vocabulary)
-        law = log_law(warp(logits, self._seen(prefixes), self.decoding))[:, :size].to("cpu")
-        found = [
-            draw(one, self._draws(row.stream, row.step + ahead))
-            for row, one in zip(rows, law, strict=True)
-        ]
+        logits = warp(logits, self._seen(prefixes), self.decoding)
+        if self._noise:
+            # What is no law here raises when its step is written.
+            noise = self._noise.noise([Draw(row.stream, row.step + ahead) for row in rows])
+            found = (law_or_flat(logits)[0][:, :size] + noise).argmax(dim=-1).cpu().tolist()
+        else:
+            found = [
+                draw(law, self._draws(row.stream, row.step + ahead))
+                for row, law in zip(rows, log_law(logits)[:, :size], strict=True)
+            ]
         for prefix, token in zip(prefixes, found, strict=True):
             prefix.append(token)
         return found
@@ -289,45 +307,75 @@ class Decoder:
 
     def _write_tokens(self, rows: list[Row]) -> None:
         """One step of every row: serve, sample, pay, record."""
-        size = max(1, _PIECE // len(self._forbidden)) if self.device.type == "cpu" else len(rows)
-        # A baseline is a model alone, whatever rule is audited.
-        alone = [row for row in rows if is_baseline(row.key.k)]
-        mixed = [row for row in rows if not is_baseline(row.key.k)]
-        for rule, chosen in ((_BASELINE_RULE, alone), (self.mechanism.rule, mixed)):
+        if self._noise:
+            self._write_at_once(rows, self._noise)
+            return
+        size = max(1, _PIECE // len(self._forbidden))
+        for rule, chosen in self._by_rule(rows):
             for start in range(0, len(chosen), size):
                 self._write_piece(rule, chosen[start : start + size])
 
+    def _by_rule(self, rows: list[Row]) -> list[tuple[Rule, list[Row]]]:
+        """A baseline is a model alone, whatever rule is audited."""
+        alone = [row for row in rows if is_baseline(row.key.k)]
+        mixed = [row for row in rows if not is_baseline(row.key.k)]
+        return [(_BASELINE_RULE, alone), (self.mechanism.rule, mixed)]
+
+    def _write_at_once(self, rows: list[Row], noise: DeviceDraws) -> None:
+        """The same on a device: all rows at once, and one transfer for what the host must know."""
+        rule = self.mechanism.rule
+        groups = [(rule, rows)] if isinstance(rule, Anchored) else self._by_rule(rows)
+        tables, asked, logits = [], [], []
+        for rule, chosen in groups:
+            if chosen:
+                made = noise.noise([Draw(row.stream, row.step) for row in chosen])
+                allowed = [row.account.allowance() for row in chosen]
+                asked += [(rule, row, limit) for row, limit in zip(chosen, allowed, strict=True)]
+                logits.append(self._warped(chosen))
+                prefixes = [row.prefix for row in chosen]
+                allowance = sent(allowed, self.device)
+                tables.append(table_of_step(rule, prefixes, logits[-1], allowance, made))
+        values = torch.cat(tables).cpu().tolist()
+        if any(no_law for no_law, *_ in values):
+            for one in itertools.chain(*logits):
+                log_law(one)  # says what is wrong
+        for (rule, row, limit), (_, *columns) in zip(asked, values, strict=True):
+            self._record(rule, row, limit, columns)
+
     def _write_piece(self, rule: Rule, rows: list[Row]) -> None:
-        safe_logits = _together([row.ahead[0].safe for row in rows])
-        risky_logits = _together([row.ahead[0].risky for row in rows])
+        safe, risky = map(log_law, self._warped(rows))
         prefixes = [row.prefix for row in rows]
-        seen = self._seen(prefixes)
-        safe = log_law(warp(safe_logits, seen, self.decoding))
-        risky = log_law(warp(risky_logits, seen, self.decoding))
         allowed = [row.account.allowance() for row in rows]
         allowance = torch.tensor(allowed, dtype=torch.float64, device=self.device)
         served = rule.serve(prefixes, safe, risky, allowance)
         size = len(self.pair.vocabulary)
         chosen = [self._draws(row.stream, row.step) for row in rows]
         laws = served.law[:, :size]
-        if self.device.type == "cpu":
-            token = torch.tensor([draw(law, one) for law, one in zip(laws, chosen, strict=True)])
-        else:
-            token = draw_together(laws, chosen)
+        token = torch.tensor([draw(law, one) for law, one in zip(laws, chosen, strict=True)])
         token = token.unsqueeze(-1)
         drawn = [law.gather(-1, token).squeeze(-1) for law in (served.law, safe, risky)]
-        # One transfer for everything that the ledger and the record need.
         columns = [token.squeeze(-1).to(torch.float64), served.charge, served.theta, *drawn]
         values = torch.stack(columns, dim=1).tolist()
-        for row, limit, (picked, charge, theta, *logp) in zip(rows, allowed, values, strict=True):
-            if math.isnan(charge) or math.isnan(logp[0]) or logp[0] == NEG_INF:
-                raise LawError(
-                    f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
-                    f"that is not one at step {row.step}: charge {charge}, log p {logp[0]}."
-                )
-            self.guessed.see(row.ahead[0].guess, int(picked))
-            paid = booked(rule, charge, logp[0] - logp[1])
-            row.write(Step(int(picked), limit, paid, theta_as_recorded(theta), *logp))
+        for row, limit, columns in zip(rows, allowed, values, strict=True):
+            self._record(rule, row, limit, columns)
+
+    def _record(self, rule: Rule, row: Row, limit: float, columns: Sequence[float]) -> None:
+        picked, charge, theta, *logp = columns
+        if math.isnan(charge) or math.isnan(logp[0]) or logp[0] == NEG_INF:
+            raise LawError(
+                f"mechanism {self.mechanism.name} served prompt {row.key.prompt!r} a law "
+                f"that is not one at step {row.step}: charge {charge}, log p {logp[0]}."
+            )
+        self.guessed.see(row.ahead[0].guess, int(picked))
+        paid = booked(rule, charge, logp[0] - logp[1])
+        row.write(Step(int(picked), limit, paid, theta_as_recorded(theta), *logp))
+
+    def _warped(self, rows: list[Row]) -> tuple[Tensor, Tensor]:
+        """What both models say of each row's next token."""
+        seen = self._seen([row.prefix for row in rows])
+        safe = _together([row.ahead[0].safe for row in rows])
+        risky = _together([row.ahead[0].risky for row in rows])
+        return warp(safe, seen, self.decoding), warp(risky, seen, self.decoding)
 
     def _draws(self, stream: Stream, step: int) -> Draws:
         """A stream's draws; budgets that share it share the work, and so do guesses."""
@@ -351,7 +399,7 @@ class Decoder:
         seen = torch.zeros(len(prefixes), len(self._forbidden), dtype=torch.bool)
         for row, prefix in enumerate(prefixes):
             seen[row, list(prefix)] = True
-        return seen.to(self.device)
+        return seen.to(self.device, non_blocking=True)
 
     def _cut(self, logits: Tensor) -> Tensor:
         """Logits over the tokenizer's ids, padded to whole lanes; other rows are forbidden."""

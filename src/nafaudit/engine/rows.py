@@ -134,8 +134,8 @@ class RowModel:
     def step(self, tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
         """Feeds one token to each of the first rows; returns their next logits [rows, :]."""
         spare = max(0, MIN_ROWS - len(tokens))
-        ids = torch.tensor([*tokens, *[0] * spare], device=self.device).unsqueeze(-1)
-        at = torch.tensor([*positions, *[0] * spare], device=self.device).unsqueeze(-1)
+        ids = self._sent([*tokens, *[0] * spare]).unsqueeze(-1)
+        at = self._sent([*positions, *[0] * spare]).unsqueeze(-1)
         return self._forward(self._cache, ids, at)[: len(tokens), -1]
 
     def steps(self, tokens: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> Tensor:
@@ -145,10 +145,14 @@ class RowModel:
         not depend on their number, and attention is asked for one position at a time.
         """
         spare = [[0] * len(tokens[0])] * max(0, MIN_ROWS - len(tokens))
-        ids = torch.tensor([*tokens, *spare], device=self.device)
-        at = torch.tensor([*positions, *spare], device=self.device)
+        ids = self._sent([*tokens, *spare])
+        at = self._sent([*positions, *spare])
         with one_position_at_a_time(self.model):
             return self._forward(self._cache, ids, at)[: len(tokens)]
+
+    def _sent(self, numbers: Sequence[object]) -> Tensor:
+        """Numbers on their way to the model's device; nobody waits for their arrival."""
+        return torch.tensor(numbers).to(self.device, non_blocking=True)
 
     def _forward(self, cache: RowCache, ids: Tensor, at: Tensor) -> Tensor:
         cache.positions = at

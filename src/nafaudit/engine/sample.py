@@ -8,7 +8,6 @@ average one or two tokens are left, and only their noise is computed, by `core/d
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -62,9 +61,3 @@ def draw(law: Tensor, made: Draws) -> int:
     if rivals.size <= 1:
         return likely
     return int(rivals[(exact[rivals] + noise_of(raw[rivals])).argmax()])
-
-
-def draw_together(laws: Tensor, made: Sequence[Draws]) -> Tensor:
-    """The tokens of many rows at once, on any device."""
-    noise = torch.from_numpy(np.stack([noise_of(one.raw) for one in made]))
-    return (laws + noise.to(laws.device)).argmax(dim=-1)

@@ -20,6 +20,7 @@ from torch import Tensor
 from nafaudit.mechanisms.laws import NEG_INF, geodesic, kl
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import Solved, solve_row
+from nafaudit.mechanisms.solve_together import solve_together
 
 # A smaller allowance drowns in the rounding of a divergence, and counts as none.
 LEAST_ALLOWANCE = 1e-10
@@ -30,11 +31,19 @@ _ROUGH_SLACK = 1e-3
 _ROUGH_ITERATIONS = 8
 # Every third step bisects, so 180 steps halve the bracket at least 60 times.
 _ITERATIONS = 180
+# Where a look at the device means to wait for it, the search goes on between looks.
+_LOOK_EVERY = 8
 
 
 @dataclass(frozen=True)
 class Anchored:
-    """The rule of KL-anchored decoding; charge and allowance are in nats of KL."""
+    """The rule of KL-anchored decoding; charge and allowance are in nats of KL.
+
+    Attributes:
+        together: True to solve all rows at once; None for wherever rows are not on a CPU.
+    """
+
+    together: bool | None = None
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
@@ -44,16 +53,28 @@ class Anchored:
         funded = allowance >= LEAST_ALLOWANCE
         free = funded & (cost <= allowance)
         binding = funded & ~free
-        if safe.device.type == "cpu":
-            return _row_by_row(safe, risky, allowance, cost, free, binding)
-        law = torch.where(free.unsqueeze(-1), risky, safe)
-        charge = torch.where(free, cost, 0.0)
-        theta = free.to(torch.float64)
-        rows = binding.nonzero().squeeze(-1)
-        if rows.numel():
-            solved = _largest_feasible(safe[rows], risky[rows], allowance[rows], cost[rows])
-            law[rows], charge[rows], theta[rows] = solved
-        return Served(law, charge, theta)
+        together = safe.device.type != "cpu" if self.together is None else self.together
+        solve = _all_together if together else _row_by_row
+        return solve(safe, risky, allowance, cost, free, binding)
+
+
+def _all_together(
+    safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor, free: Tensor, binding: Tensor
+) -> Served:
+    """All rows at once, with one look at the device: are they settled?"""
+    ends = Served(
+        torch.where(free.unsqueeze(-1), risky, safe),
+        torch.where(free, cost, 0.0),
+        free.to(torch.float64),
+    )
+    served, settled = solve_together(safe, risky, allowance, cost, ends, binding)
+    if settled.all():
+        return served
+    rows = (~settled).nonzero().squeeze(-1)
+    found = _largest_feasible(safe[rows], risky[rows], allowance[rows], cost[rows])
+    for column, better in zip(served, found, strict=True):
+        column.index_copy_(0, rows, better)
+    return served
 
 
 def _row_by_row(
@@ -110,6 +131,7 @@ def _search(
     target = torch.sqrt(allowance * (1 - slack / 2))
     enough = allowance - slack * allowance - ABSOLUTE_SLACK
     theta = torch.where((start > 0) & (start < 1), start, 0.5)
+    every = 1 if safe.device.type == "cpu" else _LOOK_EVERY
     for iteration in range(iterations):
         law = geodesic(base, ratio, theta)
         charge = kl(law, safe)
@@ -124,7 +146,7 @@ def _search(
         high = torch.where(feasible, high, theta)
         middle = (low + high) / 2
         done = (feasible & (charge >= enough)) | (middle <= low) | (middle >= high)
-        if done.all():
+        if iteration % every == every // 2 and done.all():
             break
         weight = torch.exp(law)
         mean = (weight * ratio).sum(dim=-1)

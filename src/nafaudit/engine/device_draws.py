@@ -1,0 +1,129 @@
+"""The noise of `core/draws.py`, made where the laws are: only keys and steps are sent there.
+
+Philox4x64-10 in 64-bit integers that wrap around, as layout 1 wants it, for many rows at once. It
+takes some two hundred small operations however many rows there are, and noise depends on nothing
+but stream and step; so each stream's noise is made several steps ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from nafaudit.core.draws import Stream
+
+_ROUNDS = 10
+_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_BUMPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
+_HALF = 0xFFFFFFFF
+_CELLS = (1 << 52) - 1
+# Noise is made ahead as far as this many numbers go for a whole batch: 32 MB.
+_NUMBERS = 1 << 22
+_MOST_STEPS = 16
+
+
+class Draw(NamedTuple):
+    """Which noise: a stream and a step of it."""
+
+    stream: Stream
+    step: int
+
+
+class DeviceDraws:
+    """Noise on a device, a few steps of every stream at a time.
+
+    Args:
+        lanes: Tokens of the vocabulary.
+        rows: Rows that are decoded together, at most.
+        device: Where the noise is made.
+    """
+
+    def __init__(self, lanes: int, rows: int, device: torch.device) -> None:
+        self.lanes = lanes
+        self.ahead = max(1, min(_MOST_STEPS, _NUMBERS // (lanes * rows)))
+        self.device = device
+        self._made: dict[tuple[int, int], Tensor] = {}
+        # Words 0 and 2 of a counter are multiplied, each by its own number; they stand first here.
+        # A round exchanges them, so the multiplier of word 2 comes first.
+        multipliers = _bits(_MULTIPLIERS[::-1]).reshape(2, 1, 1)
+        bumps = [[bump * number % 2**64 for bump in _BUMPS] for number in range(_ROUNDS)]
+        self._multiplier = _Multiplier(multipliers.to(device))
+        self._bumps = _bits(bumps).reshape(_ROUNDS, 2, 1, 1).to(device)
+        self._blocks = torch.arange(1, -(-lanes // 4) + 1, device=device)
+
+    def noise(self, wanted: Sequence[Draw]) -> Tensor:
+        """The Gumbel noise [rows, lanes] of each row's stream and step, float64."""
+        where = [self._where(draw) for draw in wanted]
+        missing = {
+            at: draw.stream for at, draw in zip(where, wanted, strict=True) if at not in self._made
+        }
+        if missing:
+            draws = [
+                Draw(stream, part * self.ahead + step)
+                for (_, part), stream in missing.items()
+                for step in range(self.ahead)
+            ]
+            made = gumbel_of(self.words(draws)).view(len(missing), self.ahead, self.lanes)
+            self._made |= zip(missing, made.unbind(), strict=True)
+        steps = [draw.step % self.ahead for draw in wanted]
+        return torch.stack([self._made[at][step] for at, step in zip(where, steps, strict=True)])
+
+    def keep(self, wanted: Iterable[Draw]) -> None:
+        """Forgets all noise but that of the steps that come next, and what was made with it."""
+        kept = {self._where(draw) for draw in wanted}
+        self._made = {at: made for at, made in self._made.items() if at in kept}
+
+    def _where(self, draw: Draw) -> tuple[int, int]:
+        return draw.stream.key, draw.step // self.ahead
+
+    def words(self, draws: Sequence[Draw]) -> Tensor:
+        """The bits of `core.draws.words` [draws, lanes], as int64."""
+        sent = _bits([[*draw.stream.words, draw.step] for draw in draws])
+        given = sent.to(self.device, non_blocking=True)
+        keys = given[:, :2].T.reshape(2, -1, 1) + self._bumps
+        # Words 0 and 2 of every counter, and words 1 and 3.
+        shape = (len(draws), len(self._blocks))
+        first = self._blocks.expand(shape)
+        multiplied = torch.stack([first, torch.zeros_like(first)])
+        others = torch.stack([given[:, 2:].expand(shape), torch.zeros_like(first)])
+        for key in keys.unbind():
+            low, high = self._multiplier.product(multiplied.flip(0))
+            multiplied, others = high ^ others ^ key, low
+        inner = [multiplied[0], others[0], multiplied[1], others[1]]
+        return torch.stack(inner, dim=-1).flatten(1)[:, : self.lanes]
+
+
+class _Multiplier:
+    """Multiplies 64-bit words to 128 bits; all numbers are unsigned, in the bits of int64."""
+
+    def __init__(self, by: Tensor) -> None:
+        self.by = by
+        self.low, self.high = by & _HALF, _upper(by)
+
+    def product(self, words: Tensor) -> tuple[Tensor, Tensor]:
+        """The lower and the upper word of each product."""
+        low, high = words & _HALF, _upper(words)
+        # No sum exceeds 64 bits: (2^32 - 1)^2 + 2 (2^32 - 1) = 2^64 - 1.
+        across = torch.addcmul(_upper(low * self.low), high, self.low)
+        other = torch.addcmul(across & _HALF, low, self.high)
+        upper = torch.addcmul(_upper(across), high, self.high).add_(_upper(other))
+        return words * self.by, upper
+
+
+def gumbel_of(words: Tensor) -> Tensor:
+    """The noise that words stand for, as `core.draws.noise_of` has it, to the last bits of log."""
+    cells = words.bitwise_right_shift(12).bitwise_and_(_CELLS).to(torch.float64)
+    uniforms = cells.add_(0.5).mul_(2.0**-52)
+    return uniforms.log_().neg_().log_().neg_()
+
+
+def _upper(words: Tensor) -> Tensor:
+    return words.bitwise_right_shift(32).bitwise_and_(_HALF)
+
+
+def _bits(words: Sequence[int] | Sequence[Sequence[int]]) -> Tensor:
+    return torch.from_numpy(np.array(words, np.uint64).view(np.int64))
