@@ -37,38 +37,38 @@ SEEDS = {"weights": [0, 1], "noise of the real pair": 0, "prompts": "name of the
 
 def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
     """The rows of one part."""
-    rounds = given.rounds
+    rounds, few = given.rounds, 1 if given.quick else min(given.rounds, 2)
     if part == "gate" and given.peer:
         yield gate_of_first_tokens(root, given.peer)
     if part == "r32" or part == "r128":
         where = checkpoints.build(part, root)
-        few = rounds if part == "r32" else min(rounds, 2)
-        with Bench(part, where, given.peer, few, profile=given.profile) as bench:
+        turns = rounds if part == "r32" else few
+        with Bench(part, where, given.peer, turns, profile=given.profile) as bench:
             yield from bench.decoding()
             yield from bench.solver(root)
             if part == "r32":
-                yield bench.sweep()
-                yield bench.speculation()
+                yield bench.sweep(few)
+                yield bench.speculation(few)
     if part == "real" and given.real:
         where = checkpoints.real(root, given.real)
-        with Bench(part, where, given.peer, min(rounds, 2), profile=given.profile) as bench:
+        with Bench(part, where, given.peer, few, profile=given.profile) as bench:
             yield from bench.decoding()
     if part == "growth":
         from benchmarks import growth
 
-        yield from growth.rows(root, rounds)
+        yield from growth.rows(root, few)
     if part == "replay":
         from benchmarks import replay
 
-        yield from replay.rows(min(rounds, 2))
+        yield from replay.rows(few)
     if part == "record":
         from benchmarks import store
 
-        yield from store.rows(FEW_TRAJECTORIES if given.quick else TRAJECTORIES, min(rounds, 2))
+        yield from store.rows(FEW_TRAJECTORIES if given.quick else TRAJECTORIES, few)
     if part == "overlap" and importlib.util.find_spec("rouge_score"):
         from benchmarks import overlap
 
-        yield from overlap.rows(rounds)
+        yield from overlap.rows(few)
 
 
 def missing(given: argparse.Namespace) -> list[str]:

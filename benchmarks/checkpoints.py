@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 class Checkpoints(NamedTuple):

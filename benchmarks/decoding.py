@@ -120,7 +120,7 @@ class Bench:
         times: dict[str, list[float]] = {"peer": [], "own": [], "limit": [], "limit, prompts": []}
         wrong: set[str] = set()
         for turn in range(self.rounds + 1):  # the first warms up
-            small = work | {"new": 4} if turn == 0 else work
+            small = work | {"new": 4, "each": min(case.each, 2)} if turn == 0 else work
             theirs = peer and peer.ask("decode", **small, k=case.k)
             ours = own.ask("decode", **small, k=case.k)
             limit = own.ask("limit", **small)
@@ -197,12 +197,12 @@ class Bench:
             {"cpu": times},
         )
 
-    def sweep(self) -> Row:
+    def sweep(self, rounds: int) -> Row:
         """Three budgets and two baselines in one run against five separate ones."""
         case = Case("sweep", self.pair, 2, 128, 2, 64, 1.0)
         work = case.work(self.size)
         together, apart, wrong = [], [], set()
-        for _ in range(self.rounds):
+        for _ in range(rounds):
             one = self.own.ask("decode", **work, k=list(SWEEP))
             each = [self.own.ask("decode", **work, k=k) for k in SWEEP]
             records = [record for answer in each for record in answer["records"]]
@@ -217,12 +217,12 @@ class Bench:
             {"case": asdict(case), "cpu": {"together": together, "apart": apart}},
         )
 
-    def speculation(self) -> Row:
+    def speculation(self, rounds: int) -> Row:
         """Plain decoding against guessing tokens ahead."""
         case = Case("speculation", self.pair, 8, 32, 1, 32, 0.25)
         work, wrong = case.work(self.size), set()
         times: dict[str, list[float]] = {"plain": [], "speculated": []}
-        for _ in range(self.rounds):
+        for _ in range(rounds):
             plain = self.own.ask("decode", **work, k=case.k)
             guessed = self.own.ask("decode", **work, k=case.k, speculate=AHEAD)
             wrong.add(gates.same_records(plain["records"], guessed["records"]))

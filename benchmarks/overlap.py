@@ -90,7 +90,7 @@ def compare(outputs: Texts, references: Texts, ready: list[Reference], slow: int
     return f"{rate:8.0f} {twin:8.1f} {rate / twin:6.0f} {'yes' if equal else 'NO':>6}"
 
 
-def rows(rounds: int, pairs: int = 60) -> Iterator[Row]:
+def rows(rounds: int, pairs: int = 30) -> Iterator[Row]:
     """The rows of `python -m benchmarks`: rouge-score's ROUGE-L against all of ours.
 
     It is given our words (lower-cased, split at white space), and must find what we find.
