@@ -61,20 +61,27 @@ class Anchored:
 def _all_together(
     safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor, free: Tensor, binding: Tensor
 ) -> Served:
-    """All rows at once, with one look at the device: are they settled?"""
-    ends = Served(
+    """All rows at once, with two looks at the device: which bind, and which are not settled?"""
+    served = Served(
         torch.where(free.unsqueeze(-1), risky, safe),
         torch.where(free, cost, 0.0),
         free.to(torch.float64),
     )
-    served, settled = solve_together(safe, risky, allowance, cost, ends, binding)
-    if settled.all():
+    rows = binding.nonzero().squeeze(-1)
+    if not rows.numel():
         return served
-    rows = (~settled).nonzero().squeeze(-1)
-    found = _largest_feasible(safe[rows], risky[rows], allowance[rows], cost[rows])
-    for column, better in zip(served, found, strict=True):
-        column.index_copy_(0, rows, better)
+    given = safe[rows], risky[rows], allowance[rows], cost[rows]
+    solved, settled = solve_together(*given)
+    _put(solved, rows, served)
+    left = (~settled).nonzero().squeeze(-1)
+    if left.numel():
+        _put(_largest_feasible(*(x[left] for x in given)), rows[left], served)
     return served
+
+
+def _put(found: Served, rows: Tensor, served: Served) -> None:
+    for column, part in zip(served, found, strict=True):
+        column.index_copy_(0, rows, part)
 
 
 def _row_by_row(

@@ -1,11 +1,10 @@
-"""The largest affordable weights of all rows at once, without a look at any of them.
+"""The largest affordable weights of many rows at once, without a look at any of them.
 
 For devices on which starting work and waiting for its end cost more than the work: every row takes
-the same fixed number of trials in float32 and of laws in float64, and rows that do not bind are
-carried along and masked. As in `solve.py`, theta is sought as a function of g = sqrt(D), at first
-by a cubic, and a law is served if its charge is just below the allowance by the one `kl` function.
-A row for which that fails is left to the bracketed search of `anchored.py`; whatever goes wrong on
-the way (a NaN, a weight outside (0, 1)) ends there too.
+the same fixed number of trials in float32 and of laws in float64. As in `solve.py`, theta is sought
+as a function of g = sqrt(D), at first by a cubic, and a law is served if its charge is just below
+the allowance by the one `kl` function. A row for which that fails is left to the bracketed search
+of `anchored.py`; whatever goes wrong on the way (a NaN, a weight outside (0, 1)) ends there too.
 """
 
 from __future__ import annotations
@@ -36,21 +35,20 @@ class _Trial(NamedTuple):
 
 
 def solve_together(
-    safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor, served: Served, binding: Tensor
+    safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor
 ) -> tuple[Served, Tensor]:
-    """Puts mixtures into the rows that bind.
+    """Solves rows whose risky law does not fit, or leaves them.
 
     Args:
         safe: Log-laws of the safe model [rows, vocabulary], float64.
         risky: The same of the risky model.
-        allowance: What may be charged [rows].
-        cost: D_KL(risky || safe) [rows].
-        served: What is served to rows that do not bind, or cannot be settled here.
-        binding: True for rows whose risky law costs more than their allowance, which is not 0.
+        allowance: What may be charged [rows], above 0.
+        cost: D_KL(risky || safe) [rows], above the allowance.
 
     Returns:
-        What is served, and which rows are settled: those that do not bind, and those that are
-        charged at most their allowance and at least that less SLACK * min(allowance, 1 nat).
+        What is served, and True for rows that are settled: they are charged at most their allowance
+        and at least that less SLACK * min(allowance, 1 nat). Others get the safe law, and take a
+        more patient search.
     """
     ratio = risky - safe
     both = ratio.abs() < torch.inf  # a NaN, where both forbid a token, is not
@@ -59,19 +57,19 @@ def solve_together(
     slack = SLACK * allowance.clamp(max=1.0)
     aim = torch.sqrt(allowance - slack / 2)
     trial = _approach(base.to(torch.float32), ratio.to(torch.float32), aim, torch.sqrt(cost))
-    settled = ~binding
+    none = torch.zeros_like(allowance)
+    served, settled = Served(safe, none, none), none > 0
     for settle in range(_SETTLES):
         theta = trial.newton(aim)
         law = geodesic(base, ratio, theta)
         charge = kl(law, safe)
         fits = (charge >= allowance - slack) & (charge <= allowance) & (theta > 0) & (theta < 1)
-        new = fits & ~settled
         served = Served(
-            torch.where(new.unsqueeze(-1), law, served.law),
-            torch.where(new, charge, served.charge),
-            torch.where(new, theta, served.theta),
+            torch.where(fits.unsqueeze(-1), law, served.law),
+            torch.where(fits, charge, served.charge),
+            torch.where(fits, theta, served.theta),
         )
-        settled = settled | new
+        settled = settled | fits
         made = _Trial(torch.sqrt(charge), theta, trial.slope)
         trial = _with_chord(trial, made) if settle else made
     return served, settled
