@@ -246,40 +246,59 @@ def test_debt_is_of_the_warped_laws(llama: Pair) -> None:
     )
 
 
-def test_a_long_prompt_is_read_in_chunks(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_prompt_is_read_in_passes(llama: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = request(3, 150, budgets=(0.5,))
     decoding = Decoding(max_new_tokens=6)
     whole = decode(llama, [prompt], width=192, decoding=decoding)
     sizes = []
     forward = RowModel._forward
 
-    def small_chunks(self: RowModel, *args: Any) -> torch.Tensor:
+    def small_passes(self: RowModel, *args: Any) -> torch.Tensor:
         logits: torch.Tensor = forward(self, *args)
         sizes.append(logits.shape[0] * logits.shape[1])
         return logits
 
-    monkeypatch.setattr("nafaudit.engine.rows._CHUNK_TOKENS", 16)
-    monkeypatch.setattr(RowModel, "_forward", small_chunks)
-    chunked = decode(llama, [prompt], width=192, decoding=decoding)
+    monkeypatch.setattr("nafaudit.engine.rows._PASS_TOKENS", 16)
+    monkeypatch.setattr(RowModel, "_forward", small_passes)
+    passes = decode(llama, [prompt], width=192, decoding=decoding)
     assert max(sizes) == 16  # never [prompt, vocabulary] at once
-    (one,), (other,) = whole.values(), chunked.values()
-    assert one.debt == pytest.approx(other.debt, abs=1e-5)
-    assert one.steps.charge == pytest.approx(other.steps.charge, abs=1e-4)
+    (one,), (other,) = whole.values(), passes.values()
+    assert one.same_as(other)
 
 
 def test_a_prompt_is_read_once_for_all_its_rows(
     llama: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = []
-    prefill = RowModel.prefill
+    read = RowModel.read
 
-    def counted(self: RowModel, tokens: Any, visit: Any) -> Any:
-        reads.append(len(tokens))
-        return prefill(self, tokens, visit)
+    def counted(self: RowModel, prompts: Any, visit: Any) -> Any:
+        reads.extend(prompts)
+        return read(self, prompts, visit)
 
-    monkeypatch.setattr(RowModel, "prefill", counted)
+    monkeypatch.setattr(RowModel, "read", counted)
     decode(llama, [request(i, 5, trajectories=3) for i in range(2)], batch=4)
     assert len(reads) == 2 * 2
+
+
+def test_prompts_are_read_together_as_if_each_were_alone(pair: Pair) -> None:
+    """Keys, values and every logit, for lengths around the ends of blocks."""
+    model = pair.risky
+    size = model.get_output_embeddings().weight.shape[0]
+    prompts = [[(7 * i + n) % size for i in range(n)] for n in (1, 3, 15, 16, 17, 31, 33, 70)]
+    rows = RowModel(model, 4, 72)
+
+    def read(chosen: list[list[int]]) -> list[list[torch.Tensor]]:
+        logits: list[list[torch.Tensor]] = [[] for _ in chosen]
+        with torch.inference_mode():
+            found = rows.read(chosen, lambda n, _, seen: logits[n].append(seen.clone()))
+        return [
+            [torch.cat(seen), one.logits, *one.keys, *one.values]
+            for seen, one in zip(logits, found, strict=True)
+        ]
+
+    for alone, among in zip((read([p])[0] for p in prompts), read(prompts), strict=True):
+        assert all(map(torch.equal, alone, among))
 
 
 def test_budgets_share_their_draws(llama: Pair) -> None:

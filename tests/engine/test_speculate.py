@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
-from nafaudit.core.draws import Stream, gumbel
+from nafaudit.core.draws import Stream, gumbel, noise_of, uniforms
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest
 from nafaudit.engine.probe import probe
-from nafaudit.engine.sample import draw, draws
+from nafaudit.engine.sample import bounded, draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
@@ -117,9 +117,16 @@ def test_the_token_is_the_argmax_of_law_and_noise(
 
 def test_the_extremes_of_a_word_are_drawn_right() -> None:
     """Noise from -3.6 to 36.7: a word of all ones wins against a likelier token."""
-    from nafaudit.engine.sample import Draws
-
     law = log_law(torch.tensor([[0.0, -20.0, 0.0]]))[0]
-    raw = np.array([0, 2**64 - 1, 5], np.uint64)
-    gaps = torch.tensor([2.0**52, 0.5, 2.0**52])
-    assert draw(law, Draws(raw, gaps)) == 1
+    assert draw(law, bounded(np.array([0, 2**64 - 1, 5], np.uint64))) == 1
+
+
+@given(st.lists(st.integers(0, 2**64 - 1) | st.integers(2**64 - 2**36, 2**64 - 1), min_size=1))
+def test_noise_stays_under_its_bound(drawn: list[int]) -> None:
+    """And near it, unless -log u is far from 1 - u or the word is in the last cell."""
+    raw = np.array(drawn, np.uint64)
+    noise, bound = noise_of(raw), bounded(raw).ceilings.double().numpy()
+    assert (noise < bound + 2e-5).all()
+    top = raw < np.uint64(2**64 - 2**40)
+    u = uniforms(raw)[top]
+    assert (bound[top] < -np.log(1 - u) + 0.0598 + 0.01).all()

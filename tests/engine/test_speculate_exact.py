@@ -26,7 +26,7 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine import decode as engine
 from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
 from nafaudit.engine.row import Row, Step
-from nafaudit.engine.sample import Draws
+from nafaudit.engine.sample import Draws, bounded
 from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.doors import Request, debt_of
 from nafaudit.mechanisms.registry import mechanism
@@ -98,7 +98,7 @@ class Arena:
         raw = (uniforms * 2.0**52).astype(np.uint64) << np.uint64(12)
         noise = noise_of(raw)
         assert low < 1 / (1 + math.exp(noise[0] - noise[1])) < high
-        return Draws(raw, torch.from_numpy((1 - uniforms) * 2.0**52).to(torch.float32))
+        return bounded(raw)
 
     def decode(self, speculate: int = 0) -> tuple[Decoded, Decoder]:
         """Decodes once in every part."""

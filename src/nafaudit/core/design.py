@@ -21,8 +21,8 @@ RECORD_VERSION = 1
 
 AuditProtocol = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
-ROWS_LAYOUT = 1
-RULES_VERSION = 2
+ROWS_LAYOUT = 2
+RULES_VERSION = 3
 
 REFUSED_DECODING = {
     "top_k": "it truncates the law after it was charged",

@@ -2,7 +2,7 @@
 
 One step of every active row: two laws, the served law, the noise, the token, the payment.
 Finished rows leave, waiting rows enter. A prompt is read once, whatever the number of its
-trajectories and budgets.
+trajectories and budgets, together with those that follow it.
 """
 
 from __future__ import annotations
@@ -253,57 +253,80 @@ class Decoder:
 
     def debt(self, tokens: Sequence[int]) -> float:
         """Returns the prefix debt of a prompt; it depends on nothing but the prompt."""
-        return self._read(PromptRequest("", tuple(tokens), ())).debt
+        return self._read([PromptRequest("", tuple(tokens), ())])[0].debt
 
     def _waiting(self, requests: Iterable[PromptRequest]) -> Iterator[tuple[Row, _Prompt]]:
-        for request in requests:
-            if not request.rows:
-                continue
-            prompt = self._read(request)
-            for wanted in request.rows:
-                key = Key(request.prompt, self.mechanism.name, wanted.k, wanted.trajectory)
-                ledger = _BASELINE_LEDGER if is_baseline(wanted.k) else self.mechanism.ledger
-                account = ledger.open(wanted.k, prompt.debt)
-                row = Row(key, wanted.stream, prompt.debt, account, list(request.tokens))
-                yield row, prompt
+        for group in self._groups(request for request in requests if request.rows):
+            for prompt in self._read(group):
+                for wanted in prompt.request.rows:
+                    yield self._row(prompt, wanted), prompt
 
-    @torch.inference_mode()
-    def _read(self, request: PromptRequest) -> _Prompt:
-        tokens = request.tokens
-        if not tokens:
+    def _row(self, prompt: _Prompt, wanted: RowRequest) -> Row:
+        key = Key(prompt.request.prompt, self.mechanism.name, wanted.k, wanted.trajectory)
+        ledger = _BASELINE_LEDGER if is_baseline(wanted.k) else self.mechanism.ledger
+        account = ledger.open(wanted.k, prompt.debt)
+        return Row(key, wanted.stream, prompt.debt, account, list(prompt.request.tokens))
+
+    def _groups(self, requests: Iterable[PromptRequest]) -> Iterator[list[PromptRequest]]:
+        """Prompts that follow each other and are read in one pass."""
+        group: list[PromptRequest] = []
+        for request in requests:
+            self._check(request)
+            longest = max(len(r.tokens) for r in (*group, request))
+            fits = all(m.fits(len(group) + 1, longest) for m in (self._safe, self._risky))
+            if group and (len(group) == self.batch or not fits):
+                yield group
+                group = []
+            group.append(request)
+        if group:
+            yield group
+
+    def _check(self, request: PromptRequest) -> None:
+        if not request.tokens:
             raise InputError(f"prompt {request.prompt!r} has no tokens; leave it out.")
-        if len(tokens) + self.decoding.max_new_tokens > self.width:
+        if len(request.tokens) + self.decoding.max_new_tokens > self.width:
             raise InputError(
-                f"prompt {request.prompt!r} has {len(tokens)} tokens; with "
+                f"prompt {request.prompt!r} has {len(request.tokens)} tokens; with "
                 f"{self.decoding.max_new_tokens} new ones it does not fit the run's "
                 f"{self.width} positions."
             )
-        safe_logp, safe = self._read_by(self._safe, tokens)
-        risky_logp, risky = self._read_by(self._risky, tokens)
-        with np.errstate(invalid="ignore"):
-            ratios = risky_logp - safe_logp
-        counted = np.array([t not in self.pair.vocabulary.special for t in tokens[1:]], bool)
-        return _Prompt(request, prefix_debt(ratios, counted, self.mechanism.debt), safe, risky)
+
+    @torch.inference_mode()
+    def _read(self, requests: list[PromptRequest]) -> list[_Prompt]:
+        """Both models read some prompts together."""
+        prompts = [request.tokens for request in requests]
+        safe, risky = (self._read_by(model, prompts) for model in (self._safe, self._risky))
+        read = []
+        for request, (safe_logp, safe_read), (risky_logp, risky_read) in zip(
+            requests, safe, risky, strict=True
+        ):
+            with np.errstate(invalid="ignore"):
+                ratios = risky_logp - safe_logp
+            special = self.pair.vocabulary.special
+            counted = np.array([t not in special for t in request.tokens[1:]], bool)
+            debt = prefix_debt(ratios, counted, self.mechanism.debt)
+            read.append(_Prompt(request, debt, safe_read, risky_read))
+        return read
 
     def _read_by(
-        self, model: RowModel, tokens: Sequence[int]
-    ) -> tuple[NDArray[np.float64], Prefilled]:
-        """Reads a prompt with one model; returns log p(x_i | x_<i) for i = 1 .. L-1 too."""
-        logp: list[Tensor] = []
+        self, model: RowModel, prompts: Sequence[Sequence[int]]
+    ) -> list[tuple[NDArray[np.float64], Prefilled]]:
+        """Reads prompts with one model; returns log p(x_i | x_<i) for i = 1 .. L-1 of each too."""
+        logp: list[list[Tensor]] = [[] for _ in prompts]
 
-        def visit(start: int, logits: Tensor) -> None:
+        def visit(number: int, start: int, logits: Tensor) -> None:
+            tokens = prompts[number]
             following = torch.tensor(tokens[start + 1 : start + 1 + len(logits)], dtype=torch.long)
             if not len(following):
                 return
             scored = self._cut(logits[: len(following)])
             seen = self._seen([tokens[: start + i + 1] for i in range(len(following))])
             scored = warp(scored, seen, self.decoding)
-            logp.append(log_probabilities(scored, following.to(self.device)))
+            logp[number].append(log_probabilities(scored, following.to(self.device)))
 
-        prefilled = model.prefill(tokens, visit)
-        if not logp:
-            return np.empty(0), prefilled
-        return torch.cat(logp).cpu().numpy(), prefilled
+        read = model.read(prompts, visit)
+        scores = [torch.cat(found).cpu().numpy() if found else np.empty(0) for found in logp]
+        return list(zip(scores, read, strict=True))
 
     def _write_tokens(self, rows: list[Row]) -> None:
         """One step of every row: serve, sample, pay, record."""

@@ -126,11 +126,11 @@ def _deviation(one: Trajectory, other: Trajectory) -> float:
 
 @torch.inference_mode()
 def _plain_error(digest: Any, name: str, model: Any, tokens: Sequence[int], width: int) -> float:
-    """Compares a row's logits, read in chunks and then stepped, with one plain forward pass."""
+    """Compares a row's logits, read in passes and then stepped, with one plain forward pass."""
     try:
         rows = RowModel(model, 1, width)
-        # Past a chunk's end, so that joining chunks is tested; no longer, to spare memory.
-        tokens = tokens[: rows.chunk + 24]
+        # Past a pass's end, so that joining passes is tested; no longer, to spare memory.
+        tokens = tokens[: rows.pass_tokens + 24]
         stepped = min(4, len(tokens) - 1)
         read = tokens[: len(tokens) - stepped]
         cached: list[Tensor] = []

@@ -1,11 +1,12 @@
 """Where a row's keys and values lie, so that its logits cannot depend on its neighbours.
 
-Layout 1. Every row has `width` positions, fixed by the design; token i of a row (prompt and
+Layout 2. Every row has `width` positions, fixed by the design; token i of a row (prompt and
 output) sits at position i, whatever slot the row is in and whoever shares the batch. Attention
 always runs over the whole width, later positions masked. A batch has at least four rows,
 because matrix products of fewer take another path through the linear-algebra library. A
-prompt is read alone, in chunks of a fixed size. With one torch thread, logits are then
-bit-identical for every batch, slot, order and refill; `nafaudit.engine.probe` checks it.
+prompt is read in blocks of 16 positions, the last one filled up, so that prompts can be read
+together and none of them notices. With one torch thread, logits are then bit-identical for
+every batch, slot, order and refill; `nafaudit.engine.probe` checks it.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from nafaudit.engine.attention import one_position_at_a_time
 
 MIN_ROWS = 4
-# Logits of one chunk of a prompt stay under 2^23 numbers: 33 MB in float32.
-_CHUNK_NUMBERS = 1 << 23
-_CHUNK_TOKENS = 512
+# Prompts are read in blocks of so many positions.
+BLOCK = 16
+# Logits of one pass over prompts stay under 2^23 numbers: 33 MB in float32.
+_PASS_NUMBERS = 1 << 23
+_PASS_TOKENS = 512
 
 
 class _RowLayer(CacheLayerMixin):
@@ -84,35 +87,69 @@ class Prefilled:
     logits: Tensor
 
 
+def whole_blocks(positions: int) -> int:
+    """Rounds up to whole blocks."""
+    return -(-positions // BLOCK) * BLOCK
+
+
 class RowModel:
     """One model with a cache of rows: reads prompts, admits rows, steps them together."""
 
     def __init__(self, model: Any, rows: int, width: int) -> None:
         self.model = model
         self.width = width
+        # The last block of a prompt may fill up past the width, where nobody looks.
+        self.slots = whole_blocks(width)
         self.device = model.device
         self.rows = max(MIN_ROWS, rows)
         self._layers = int(model.config.get_text_config().num_hidden_layers)
-        self._cache = RowCache(self._layers, self.rows, width)
-        embedding_rows = model.get_output_embeddings().weight.shape[0]
-        self.chunk = max(16, min(_CHUNK_TOKENS, _CHUNK_NUMBERS // embedding_rows))
+        self._cache = RowCache(self._layers, self.rows, self.slots)
+        embedding_rows: int = model.get_output_embeddings().weight.shape[0]
+        tokens = min(_PASS_TOKENS, _PASS_NUMBERS // embedding_rows)
+        # Positions in one pass over prompts, those that fill up blocks included.
+        self.pass_tokens = max(BLOCK, tokens // BLOCK * BLOCK)
 
     def prefill(self, tokens: Sequence[int], visit: Callable[[int, Tensor], None]) -> Prefilled:
-        """Reads a prompt, alone; shows `visit` each chunk's first position and its logits."""
-        cache = RowCache(self._layers, 1, self.width)
-        ids = torch.tensor([list(tokens)], device=self.device)
-        logits = ids.new_empty(0, dtype=torch.float32)
-        for start in range(0, ids.shape[1], self.chunk):
-            part = ids[:, start : start + self.chunk]
-            at = torch.arange(start, start + part.shape[1], device=self.device).unsqueeze(0)
-            logits = self._forward(cache, part, at)[0]
-            visit(start, logits)
-        length = ids.shape[1]
-        return Prefilled(
-            [layer.keys[0, :, :length].clone() for layer in cache.layers],
-            [layer.values[0, :, :length].clone() for layer in cache.layers],
-            logits[-1].clone(),
+        """Reads one prompt; shows `visit` the first position of each pass and its logits."""
+        return self.read([tokens], lambda _, start, logits: visit(start, logits))[0]
+
+    def read(
+        self, prompts: Sequence[Sequence[int]], visit: Callable[[int, int, Tensor], None]
+    ) -> list[Prefilled]:
+        """Reads prompts together, each to the bit as if it were alone.
+
+        Args:
+            prompts: The fewer passes, the better: see `fits`.
+            visit: Shown a prompt's number, the first position of a pass and its logits there.
+        """
+        longest = whole_blocks(max(map(len, prompts)))
+        each = min(longest, max(BLOCK, self.pass_tokens // len(prompts) // BLOCK * BLOCK))
+        cache = RowCache(self._layers, len(prompts), self.slots)
+        ids = torch.tensor(
+            [[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], device=self.device
         )
+        last: list[Tensor] = [ids.new_empty(0)] * len(prompts)
+        for start in range(0, longest, each):
+            part = ids[:, start : start + each]
+            at = torch.arange(start, start + part.shape[1], device=self.device)
+            logits = self._forward(cache, part, at.expand(len(prompts), -1))
+            for number, tokens in enumerate(prompts):
+                if (length := min(part.shape[1], len(tokens) - start)) > 0:
+                    visit(number, start, logits[number, :length])
+                    if start + length == len(tokens):
+                        last[number] = logits[number, length - 1].clone()
+        return [
+            Prefilled(
+                [layer.keys[number, :, : len(tokens)].clone() for layer in cache.layers],
+                [layer.values[number, :, : len(tokens)].clone() for layer in cache.layers],
+                last[number],
+            )
+            for number, tokens in enumerate(prompts)
+        ]
+
+    def fits(self, prompts: int, longest: int) -> bool:
+        """True if so many prompts, the longest of so many tokens, are read in one pass."""
+        return prompts * whole_blocks(longest) <= self.pass_tokens
 
     def admit(self, slot: int, prompt: Prefilled) -> None:
         """Puts a prompt's keys and values into a slot, wiping whoever was there."""
@@ -159,7 +196,7 @@ class RowModel:
         output = self.model(
             input_ids=ids,
             attention_mask=self._masks(at),
-            position_ids=at,
+            position_ids=at.clamp(max=self.width - 1),
             past_key_values=cache,
             use_cache=True,
         )
@@ -179,7 +216,7 @@ class RowModel:
 
     def _mask(self, at: Tensor, window: int | None) -> Tensor:
         """Additive mask [rows, 1, tokens, width]: 0 where a position may be attended to."""
-        position = torch.arange(self.width, device=at.device)
+        position = torch.arange(self.slots, device=at.device)
         hidden = position > at.unsqueeze(-1)
         if window is not None:
             hidden |= position <= at.unsqueeze(-1) - window

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nafaudit.mechanisms.laws import NEG_INF, geodesic, kl
+from nafaudit.mechanisms.laws import NEG_INF, gap, geodesic, kl
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import Solved, solve_row
 from nafaudit.mechanisms.solve_together import solve_together
@@ -49,25 +49,21 @@ class Anchored:
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
         """Serves the safe law, the risky law or the largest mixture that fits; never more."""
-        cost = kl(risky, safe)
-        funded = allowance >= LEAST_ALLOWANCE
-        free = funded & (cost <= allowance)
-        binding = funded & ~free
         together = safe.device.type != "cpu" if self.together is None else self.together
-        solve = _all_together if together else _row_by_row
-        return solve(safe, risky, allowance, cost, free, binding)
+        return (_all_together if together else _row_by_row)(safe, risky, allowance)
 
 
-def _all_together(
-    safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor, free: Tensor, binding: Tensor
-) -> Served:
+def _all_together(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     """All rows at once, with two looks at the device: which bind, and which are not settled?"""
+    cost = kl(risky, safe)
+    funded = allowance >= LEAST_ALLOWANCE
+    free = funded & (cost <= allowance)
     served = Served(
         torch.where(free.unsqueeze(-1), risky, safe),
         torch.where(free, cost, 0.0),
         free.to(torch.float64),
     )
-    rows = binding.nonzero().squeeze(-1)
+    rows = (funded & ~free).nonzero().squeeze(-1)
     if not rows.numel():
         return served
     given = safe[rows], risky[rows], allowance[rows], cost[rows]
@@ -84,24 +80,29 @@ def _put(found: Served, rows: Tensor, served: Served) -> None:
         column.index_copy_(0, rows, part)
 
 
-def _row_by_row(
-    safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor, free: Tensor, binding: Tensor
-) -> Served:
+def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     """The same on a CPU, where a row that is worked on alone stays in the cache."""
-    laws: list[Tensor] = []
-    charges, thetas = torch.where(free, cost, 0.0), free.to(torch.float64)
-    for row, (is_free, binds) in enumerate(zip(free.tolist(), binding.tolist(), strict=True)):
-        if not binds:
-            laws.append(risky[row] if is_free else safe[row])
-            continue
-        solved = solve_row(safe[row], risky[row], float(allowance[row]), float(cost[row]))
-        if solved is None:
-            one = slice(row, row + 1)
-            found = _largest_feasible(safe[one], risky[one], allowance[one], cost[one])
-            solved = Solved(found.law[0], float(found.charge), float(found.theta))
-        law, charges[row], thetas[row] = solved
-        laws.append(law)
-    return Served(laws[0].unsqueeze(0) if len(laws) == 1 else torch.stack(laws), charges, thetas)
+    apart = gap(risky, safe)
+    costs, allowed = apart.total.tolist(), allowance.tolist()
+    served = []
+    for row, (cost, limit) in enumerate(zip(costs, allowed, strict=True)):
+        if not limit >= LEAST_ALLOWANCE:
+            served.append(Solved(safe[row], 0.0, 0.0))
+        elif cost <= limit:
+            served.append(Solved(risky[row], cost, 1.0))
+        else:
+            spread = float(torch.dot(apart.weighted[row], apart.ratio[row])) - cost * cost
+            solved = solve_row(safe[row], apart.ratio[row], limit, cost, spread)
+            served.append(solved or _patiently(safe[row], risky[row], limit, cost))
+    law, charge, theta = zip(*served, strict=True)
+    together = law[0].unsqueeze(0) if len(law) == 1 else torch.stack(law)
+    return Served(together, *(torch.tensor(x, dtype=torch.float64) for x in (charge, theta)))
+
+
+def _patiently(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved:
+    numbers = (torch.tensor([x], dtype=torch.float64) for x in (allowance, cost))
+    law, charge, theta = _largest_feasible(safe.unsqueeze(0), risky.unsqueeze(0), *numbers)
+    return Solved(law[0], float(charge), float(theta))
 
 
 def _largest_feasible(safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:

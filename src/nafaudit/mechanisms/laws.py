@@ -6,6 +6,9 @@ forgives; so a law is normalised in float64, whatever the model computes in.
 
 from __future__ import annotations
 
+import math
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -25,12 +28,11 @@ def log_law(logits: Tensor) -> Tensor:
     Raises:
         LawError: A row has a NaN or forbids every token.
     """
-    top = logits.amax(dim=-1, keepdim=True).to(torch.float64)
-    if torch.isfinite(top).all():  # amax carries NaN, so this one look covers every entry
-        x = logits.to(torch.float64)
-        mass = _log_mass(x, top)
-        return x - mass if x is logits else x.sub_(mass)
     x = logits.to(torch.float64)
+    law = normalise(x)
+    if not torch.isnan(law[..., 0]).any():  # a row without a law is NaN throughout
+        return law
+    top = x.amax(dim=-1, keepdim=True)
     if torch.isnan(top).any():
         raise LawError("a model returned NaN logits; no law can be served from them.")
     if (top == NEG_INF).any():
@@ -40,41 +42,76 @@ def log_law(logits: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Log-probability [rows] of one token a row: `log_law` there, without the rest of the law."""
+    """Log-probability [rows] of one token a row: `log_law` there, without keeping the law."""
     size = max(1, _PIECE // logits.shape[-1])
     pieces = [slice(start, start + size) for start in range(0, len(logits), size)]
     at = tokens.unsqueeze(-1)
-    return torch.cat([_at(logits[piece], at[piece]) for piece in pieces]).squeeze(-1)
-
-
-def _at(logits: Tensor, at: Tensor) -> Tensor:
-    top = logits.amax(dim=-1, keepdim=True).to(torch.float64)
-    if torch.isfinite(top).all():
-        return logits.gather(-1, at) - _log_mass(logits.to(torch.float64), top)
-    return log_law(logits).gather(-1, at)
+    return torch.cat([log_law(logits[piece]).gather(-1, at[piece]) for piece in pieces]).squeeze(-1)
 
 
 def normalise(x: Tensor) -> Tensor:
     """Subtracts the log of the total mass of each row."""
-    return x - torch.logsumexp(x, dim=-1, keepdim=True)
+    return torch.log_softmax(x, dim=-1)
 
 
-def _log_mass(x: Tensor, top: Tensor) -> Tensor:
-    """`torch.logsumexp` to the bit, for rows whose largest entry is known and finite."""
-    return (x - top).exp_().sum(dim=-1, keepdim=True).log_().add_(top)
+class Gap(NamedTuple):
+    """How far a law p is from a law q, row by row.
+
+    Attributes:
+        ratio: log p - log q; 0 where both forbid the token.
+        weighted: p times that.
+        total: D_KL(p || q).
+    """
+
+    ratio: Tensor
+    weighted: Tensor
+    total: Tensor
+
+
+def gap(p: Tensor, q: Tensor) -> Gap:
+    """Compares log-laws [rows, vocabulary]; the total is inf where q forbids what p serves."""
+    ratio = p - q
+    weighted = torch.exp(p).mul_(ratio)
+    total = weighted.sum(dim=-1)
+    # NaN where something is forbidden; elsewhere than on a CPU, to look is to wait.
+    if p.device.type != "cpu" or torch.isnan(total).any():
+        ratio = torch.where((p == NEG_INF) & (q == NEG_INF), 0.0, ratio)
+        # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
+        weighted = torch.where(q == NEG_INF, torch.inf, torch.exp(p) * ratio)
+        weighted = torch.where(p == NEG_INF, 0.0, weighted)
+        total = weighted.sum(dim=-1)
+    return Gap(ratio, weighted, total.clamp_min(0.0))
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
     """D_KL(p || q) per row in nats, from log-probabilities; inf where q forbids what p serves.
 
-    The one definition of the divergence: every charge in nats of KL is a value of this function.
+    The one definition of the divergence: every charge in nats of KL is a value of this function,
+    or of `tilted`, which is the same number for laws between two others.
     """
-    if p.device.type == "cpu" and bool(torch.isfinite(p.amin()) & torch.isfinite(q.amin())):
-        # Nothing is forbidden: the same numbers without the masks.
-        return (p - q).mul_(torch.exp(p)).sum(dim=-1).clamp_min_(0.0)
-    # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
-    terms = torch.where(q == NEG_INF, torch.inf, torch.exp(p) * (p - q))
-    return torch.where(p == NEG_INF, 0.0, terms).sum(dim=-1).clamp_min(0.0)
+    return gap(p, q).total
+
+
+class Tilted(NamedTuple):
+    """A law [vocabulary] between two others, and its D_KL to the first."""
+
+    law: Tensor
+    charge: float
+
+
+def tilted(base: Tensor, ratio: Tensor, theta: float) -> Tilted:
+    """One row of `geodesic` with its charge: theta E[ratio] - log(mass), without another exp.
+
+    Unlike there, nothing has to be -inf: base and base + ratio are log-laws, so that no entry
+    of the mixture exceeds 0, and its mass is at most 1.
+    """
+    law = torch.add(base, ratio, alpha=theta)
+    weight = torch.exp(law)
+    mass = float(weight.sum())
+    if not mass > 0:
+        return Tilted(law, math.nan)
+    log_mass = math.log(mass)
+    return Tilted(law.sub_(log_mass), theta * float(torch.dot(weight, ratio)) / mass - log_mass)
 
 
 def geodesic(base: Tensor, ratio: Tensor, theta: Tensor) -> Tensor:

@@ -1,27 +1,30 @@
 """The largest affordable weight of one row, in few passes over its vocabulary.
 
 In theta, g = sqrt(D) is nearly a straight line through the origin, and g(1) is known before the
-search begins; so theta is interpolated as a function of g: from both ends and the first trial, then
-from the last two trials with their slopes. Two trials in float32 usually place theta to 1e-6. One
-law is then made in float64, and it is served if its charge is just below the allowance by the one
-`kl` function. A row for which that fails is left to the bracketed search of `anchored.py`.
+search begins, with its slope; so theta is interpolated as a function of g, from the ends and the
+trials so far. One or two trials in float32 usually place theta to 1e-6. One law is then made in
+float64, and it is served if its charge is just below the allowance. A row for which that fails
+is left to the bracketed search of `anchored.py`.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from nafaudit.mechanisms.laws import kl, log_law
+from nafaudit.mechanisms.laws import tilted
 
 # What may stay unspent: SLACK * min(allowance, 1 nat). The ledger grants it again at the next step.
 SLACK = 8e-7
-# Trials end when they move theta by less than this, relatively.
-_CLOSE = 1e-3
-_TRIALS = 5
+# A row is left alone if its slack is not far above what rounding can hide.
+_ROUNDING = 1e-12
+# Trials end when they move theta by less than this, relatively: what is left is its square.
+_CLOSE = 5e-3
+_TRIALS = 8
 _SETTLES = 3
 
 
@@ -33,42 +36,50 @@ class Solved(NamedTuple):
     theta: float
 
 
-class _Knot(NamedTuple):
-    """A trial: theta and its slope as a function of g = sqrt(D)."""
+class Knot(NamedTuple):
+    """A point of theta as a function of g = sqrt(D), with its slope if that is known."""
 
     g: float
     theta: float
-    slope: float
+    slope: float | None
 
 
-def solve_row(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved | None:
+_ORIGIN = Knot(0.0, 0.0, None)
+
+
+def solve_row(
+    safe: Tensor, ratio: Tensor, allowance: float, cost: float, spread: float
+) -> Solved | None:
     """Solves one row whose risky law does not fit; None if it takes a more patient search.
 
     Args:
         safe: Log-law of the safe model [vocabulary], float64.
-        risky: The same of the risky model.
+        ratio: Log-law of the risky model minus that, 0 where both forbid the token.
         allowance: What may be charged, above 0.
         cost: D_KL(risky || safe), above the allowance.
+        spread: Variance of the ratio under the risky law.
     """
-    if not math.isfinite(cost):
+    if not (math.isfinite(cost) and math.isfinite(spread) and spread > 0):
         return None
-    ratio = risky - safe
-    if not math.isfinite(float(safe.amin())):
-        ratio.masked_fill_(torch.isneginf(safe) & torch.isneginf(risky), 0.0)
     slack = SLACK * min(allowance, 1.0)
+    if slack < _ROUNDING * (1 + math.sqrt(spread + cost * cost)):
+        return None
     aim = math.sqrt(allowance - slack / 2)
-    knot = _approach(safe.to(torch.float32), ratio.to(torch.float32), aim, cost)
+    end = Knot(math.sqrt(cost), 1.0, 2 * math.sqrt(cost) / spread)
+    knot = _approach(safe.to(torch.float32), ratio.to(torch.float32), aim, end)
     return knot and _settle(safe, ratio, allowance, slack, aim, knot)
 
 
-def _approach(base: Tensor, ratio: Tensor, aim: float, cost: float) -> _Knot | None:
+def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None:
     """Trials in float32, until theta is all but settled; the slope stays that of the last one."""
-    ends = math.sqrt(cost)
-    theta = aim / ends
-    last: _Knot | None = None
+    low, high = 0.0, 1.0
+    theta = interpolated((_ORIGIN, end), aim)
+    if not low < theta < high:
+        theta = aim / end.g
+    trials: list[Knot] = []
     weight = torch.empty_like(base)
     for _ in range(_TRIALS):
-        torch.mul(ratio, theta, out=weight).add_(base).exp_()
+        torch.add(base, ratio, alpha=theta, out=weight).exp_()
         mass = float(weight.sum())
         mean = float(weight.mul_(ratio).sum())
         square = float(torch.dot(weight, ratio))
@@ -79,50 +90,50 @@ def _approach(base: Tensor, ratio: Tensor, aim: float, cost: float) -> _Knot | N
         if not (spent > 0 and spread > 0):
             return None
         g = math.sqrt(spent)
-        knot = _Knot(g, theta, 2 * g / (theta * spread))
-        reached = _from_ends(aim, knot, ends) if last is None else _from_knots(aim, last, knot)
-        if not 0 < reached < 1:
-            return None
+        slope = 2 * g / (theta * spread)
+        trials = [*trials[-1:], Knot(g, theta, slope)]
+        reached = interpolated((_ORIGIN, *trials, end), aim)
         if abs(reached - theta) < _CLOSE * theta:
-            return _Knot(aim, reached, knot.slope)
-        theta, last = reached, knot
+            return Knot(aim, reached, slope)
+        low, high = (theta, high) if g < aim else (low, theta)
+        theta = reached if low < reached < high else (low + high) / 2
     return None
 
 
-def _from_ends(aim: float, at: _Knot, end: float) -> float:
-    """The cubic through (0, 0), (end, 1) and a trial with its slope, at `aim`."""
-    if at.g == end:
-        return at.theta
-    low = (at.slope * at.g - at.theta) / at.g**2
-    above = end - at.g
-    high = (1 - at.theta - at.slope * above) / above**2
-    cubic = (high - low) / end
-    step = aim - at.g
-    return at.theta + step * (at.slope + step * (low + cubic * (at.g + step)))
+def interpolated(knots: Sequence[Knot], g: float) -> float:
+    """Theta at `g` by the polynomial through some knots and slopes (Newton, confluent nodes)."""
+    nodes = [knot for knot in knots for _ in range(1 if knot.slope is None else 2)]
+    column = [node.theta for node in nodes]
+    found, product = column[0], 1.0
+    for order in range(1, len(nodes)):
+        column = [
+            _divided(nodes[i], nodes[i + order], column[i], column[i + 1])
+            for i in range(len(column) - 1)
+        ]
+        product *= g - nodes[order - 1].g
+        found += product * column[0]
+    return found
 
 
-def _from_knots(aim: float, first: _Knot, last: _Knot) -> float:
-    """The cubic through two trials with their slopes, at `aim`."""
-    step, between = aim - last.g, last.g - first.g
-    if between == 0:
-        return last.theta + last.slope * step
-    chord = (last.theta - first.theta) / between
-    bend = (last.slope - chord) / between
-    cubic = (bend - (chord - first.slope) / between) / between
-    return last.theta + step * (last.slope + step * (bend + cubic * (aim - first.g)))
+def _divided(first: Knot, last: Knot, low: float, high: float) -> float:
+    if first.g != last.g:
+        return (high - low) / (last.g - first.g)
+    # Twice the same knot, or two trials that float32 cannot tell apart.
+    return first.slope if first is last and first.slope is not None else math.nan
 
 
 def _settle(
-    safe: Tensor, ratio: Tensor, allowance: float, slack: float, aim: float, knot: _Knot
+    safe: Tensor, ratio: Tensor, allowance: float, slack: float, aim: float, knot: Knot
 ) -> Solved | None:
     """Makes the law in float64; what it costs corrects theta, if it has to."""
     theta = knot.theta
     for _ in range(_SETTLES):
         if not 0 < theta < 1:
             return None
-        law = log_law(torch.mul(ratio, theta).add_(safe).unsqueeze(0))
-        charge = float(kl(law, safe.unsqueeze(0)))
-        if allowance - slack <= charge <= allowance:
-            return Solved(law[0], charge, theta)
+        law, charge = tilted(safe, ratio, theta)
+        if allowance - slack <= charge <= allowance - slack / 8:
+            return Solved(law, charge, theta)
+        if not charge > 0 or knot.slope is None:
+            return None
         theta += (aim - math.sqrt(charge)) * knot.slope
     return None
