@@ -100,16 +100,24 @@ def test_a_row_is_bit_identical_alone_in_a_crowd_reordered_and_after_a_refill(pa
         assert same(other, expected)
 
 
+SIX = [request(i, 3 + 7 * i % 40, trajectories=2) for i in range(6)]
+
+
+@pytest.fixture(scope="module")
+def six(llama: Pair) -> dict[Key, Trajectory]:
+    return decode(llama, SIX)
+
+
 @settings(max_examples=6)
 @given(st.randoms(use_true_random=False), st.integers(1, 13))
-def test_random_batch_histories(llama: Pair, shuffle: random.Random, batch: int) -> None:
-    requests = [request(i, 3 + 7 * i % 40, trajectories=2) for i in range(6)]
-    expected = decode(llama, requests)
-    mixed = [replace(r, rows=tuple(shuffle.sample(r.rows, len(r.rows)))) for r in requests]
+def test_random_batch_histories(
+    llama: Pair, six: dict[Key, Trajectory], shuffle: random.Random, batch: int
+) -> None:
+    mixed = [replace(r, rows=tuple(shuffle.sample(r.rows, len(r.rows)))) for r in SIX]
     shuffle.shuffle(mixed)
     decoded = decode(llama, mixed, batch=batch)
-    assert decoded.keys() == expected.keys()
-    assert same(decoded, expected)
+    assert decoded.keys() == six.keys()
+    assert same(decoded, six)
 
 
 def laws(pair: Pair, model: Any, tokens: list[int], new: int) -> np.ndarray:
