@@ -112,9 +112,9 @@ def test_parts_without_predictions_are_read_alike(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_run_is_twenty_times_smaller_than_json_lines() -> None:
-    script = Path(__file__).parents[2] / "benchmarks" / "store.py"
-    command = [sys.executable, str(script), "--trajectories", "256", "--checks", "1"]
-    done = subprocess.run(command, capture_output=True, text=True)
+    command = [sys.executable, "-m", "benchmarks.store", "--trajectories", "256", "--checks", "1"]
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     ratio = re.search(r"JSON Lines / run +([\d.]+)", done.stdout)
     assert ratio is not None
