@@ -307,6 +307,7 @@ BAD = [
     (["--min-p", "0.1"], "min-p = 0.1 is refused"),
     (["--debt", "mean"], "'positives' or 'official'"),
     (["--device", "cuda:9"], "Try --device cpu"),
+    (["--device", "mps"], "device 'mps' has no float64"),
     (["--dtype", "fp32"], "unknown dtype 'fp32'"),
     (["bad.toml"], "unknown key 'temprature'; did you mean 'temperature'?"),
     (["type.toml"], "batch must be int, got 'many'"),

@@ -102,11 +102,14 @@ def test_the_host_waits_three_times_a_step(tiny_pair_paths: Paths) -> None:
             device.waits.clear()
 
         decoder.watch = watch
+        device.waits.clear()
         found = {trajectory.key: trajectory for trajectory in decoder.decode(requests)}
     for key, one in rows.items():
         assert np.array_equal(one.steps.token, found[key].steps.token)
         # Attention takes another path there, so even debts differ in the last bits of float32.
         assert np.allclose(one.steps.charge, found[key].steps.charge, atol=1e-4)
+    # Two prompts, each read by two models: are its laws sound, and its debt; then the first step.
+    assert waits[0] <= 2 * 2 * 2 + 3
     # Two, if no row binds.
     assert set(waits[1:]) == {2, 3}
     # The companion: a list that is sent the usual way is waited for, in both models.

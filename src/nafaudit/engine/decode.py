@@ -322,7 +322,8 @@ class Decoder:
             scored = self._cut(logits[: len(following)])
             seen = self._seen([tokens[: start + i + 1] for i in range(len(following))])
             scored = warp(scored, seen, self.decoding)
-            logp[number].append(log_probabilities(scored, following.to(self.device)))
+            at = following.to(self.device, non_blocking=True)
+            logp[number].append(log_probabilities(scored, at))
 
         read = model.read(prompts, visit)
         scores = [torch.cat(found).cpu().numpy() if found else np.empty(0) for found in logp]

@@ -125,9 +125,7 @@ class RowModel:
         longest = whole_blocks(max(map(len, prompts)))
         each = min(longest, max(BLOCK, self.pass_tokens // len(prompts) // BLOCK * BLOCK))
         cache = RowCache(self._layers, len(prompts), self.slots)
-        ids = torch.tensor(
-            [[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts], device=self.device
-        )
+        ids = self._sent([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts])
         last: list[Tensor] = [ids.new_empty(0)] * len(prompts)
         for start in range(0, longest, each):
             part = ids[:, start : start + each]

@@ -43,7 +43,7 @@ def log_law(logits: Tensor) -> Tensor:
 
 def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
     """Log-probability [rows] of one token a row: `log_law` there, without keeping the law."""
-    size = max(1, _PIECE // logits.shape[-1])
+    size = max(1, _PIECE // logits.shape[-1] if logits.device.type == "cpu" else len(logits))
     pieces = [slice(start, start + size) for start in range(0, len(logits), size)]
     at = tokens.unsqueeze(-1)
     return torch.cat([log_law(logits[piece]).gather(-1, at[piece]) for piece in pieces]).squeeze(-1)

@@ -42,8 +42,18 @@ def check_dtype(name: str) -> None:
         raise InputError(f"unknown dtype {name!r}{nearest(name, known)} Allowed: {allowed}.")
 
 
-def check_device(device: str) -> None:
-    """Raises if tensors cannot be put on a device; `auto` spreads a model over all there are."""
+def check_device(device: str, *, laws: bool = True) -> None:
+    """Raises if tensors cannot be put on a device; `auto` spreads a model over all there are.
+
+    Args:
+        device: As PyTorch names it.
+        laws: Laws are computed there too, which takes float64.
+    """
+    if laws and device.partition(":")[0] == "mps":
+        raise UnavailableError(
+            f"device {device!r} has no float64, in which laws and charges are computed. "
+            "Use --device cpu, or a CUDA device."
+        )
     if device == AUTO:
         if find_spec("accelerate") is None:
             raise UnavailableError(
@@ -96,7 +106,7 @@ def load_model(
     from transformers import AutoModelForCausalLM
 
     check_dtype(dtype)
-    check_device(device)
+    check_device(device, laws=False)
     _quiet_transformers()
     try:
         name, how = _where(path, trust)

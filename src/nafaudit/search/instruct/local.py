@@ -47,7 +47,7 @@ class Instruct:
 
     def check(self) -> None:
         """Reads tokenizer and configuration; loads no weights."""
-        check_device(self._device)
+        check_device(self._device, laws=False)
         check_dtype(self._dtype)
         if not self._tokenizer.chat_template:
             raise InputError(
