@@ -66,12 +66,14 @@ class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     Attributes:
         calls: Operations that were started on it, views among them.
+        moved: Bytes that they read and wrote, as if nothing stayed in a cache.
         waits: Why the host waited, and how often.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls = 0
+        self.moved = 0
         self.waits: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -98,7 +100,10 @@ class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.calls += 1
         if arrives:
             kwargs["device"] = _CPU
-        out = func(*tree_map(_numbers, args), **tree_map(_numbers, kwargs))
+        given = tree_map(_numbers, (args, kwargs))
+        out = func(*given[0], **given[1])
+        if func._schema.is_mutable or func._schema.arguments[0].alias_info is None:  # no view
+            self.moved += sum(map(_bytes, tree_leaves((given, out))))
         return args[0] if func._schema.is_mutable else tree_map(_hold, out)
 
     def _both_places(self, func: Any, name: str, tensors: list[Tensor], how: Any) -> None:
@@ -149,6 +154,12 @@ def _numbers(x: Any) -> Any:
 
 def _hold(x: Any) -> Any:
     return put(x) if isinstance(x, Tensor) else x
+
+
+def _bytes(x: Any) -> int:
+    if not isinstance(x, Tensor):
+        return 0
+    return min(x.numel() * x.element_size(), x.untyped_storage().nbytes())
 
 
 def _has_mask(indices: Any) -> bool:

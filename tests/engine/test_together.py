@@ -15,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nafaudit.audit.arithmetic import LAW_TRAFFIC, NOISE_TRAFFIC
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
+from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.device_draws import DeviceDraws, Draw
 from nafaudit.engine.rows import RowModel
 from nafaudit.engine.together import law_or_flat, sent, table_of_step
 from nafaudit.mechanisms.anchored import Anchored
@@ -126,18 +129,31 @@ def test_the_host_waits_three_times_a_step(tiny_pair_paths: Paths) -> None:
     ("budget", "calls", "waits"), [(0.5, 400, 2), (100.0, 100, 1)], ids=["binding", "free"]
 )
 def test_a_step_is_few_calls(budget: float, calls: int, waits: int) -> None:
-    """358 and 72, as docs/gpu.md says; the transfer of the table comes on top."""
+    """About 360 and 70, as docs/gpu.md says; the transfer of the table comes on top."""
     generator = torch.Generator().manual_seed(0)
-    logits = [3 * torch.randn(8, 500, generator=generator) for _ in "ab"]
+    logits = [3 * torch.randn(8, 4096, generator=generator) for _ in "ab"]
     with pretended() as device:
         safe, risky = map(put, logits)
-        allowance, noise = sent([budget] * 8, DEVICE), put(torch.zeros(8, 500))
-        device.calls = 0
+        allowance, noise = sent([budget] * 8, DEVICE), put(torch.zeros(8, 4096))
+        device.calls = device.moved = 0
         table = table_of_step(Anchored(), [[]] * 8, (safe, risky), allowance, noise)
         assert device.waits.total() == waits
         assert calls / 2 < device.calls <= calls
+        assert device.moved <= LAW_TRAFFIC * safe.numel()
+        assert (waits == 1) == (device.moved <= LAW_TRAFFIC * safe.numel() / 2)
         theta = table.cpu()[:, 3]
         assert ((theta == 1) == (waits == 1)).all()
+
+
+def test_noise_is_few_calls() -> None:
+    """230 for some steps of every row, and the bytes that `nafaudit plan` counts."""
+    with pretended() as device:
+        source = DeviceDraws(4096, 8, DEVICE)
+        device.calls = device.moved = 0
+        source.noise([Draw(Stream(key), 0) for key in range(8)])
+        assert device.calls <= 250
+        made = 8 * 4096 * source.ahead
+        assert 0.9 * NOISE_TRAFFIC * made <= device.moved <= NOISE_TRAFFIC * made
 
 
 LOGIT = st.one_of(st.floats(-1e4, 1e4), st.sampled_from([-math.inf, math.inf, 0.0]))

@@ -18,14 +18,14 @@ _TABLE = Path(__file__).with_name("gpus.csv")
 # Of a weight; what few-bit weights are multiplied with, and the cache, have two at least.
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "8bit": 1, "4bit": 0.5}
 # Float64 arrays of rows x vocabulary that a step holds at once: laws, noise, scores, work space.
-_LAW_ARRAYS = 10
-# What the solver moves for every row and token id when rows bind: about 200 operations, 24 bytes.
-_LAW_TRAFFIC = 200 * 24
+_LAW_ARRAYS = 12
+# Bytes that a step moves for every row and token id if rows bind, and those of its noise: counted
+# operation by operation in tests/engine/test_together.py (1,400 and 1,900), and some to spare.
+LAW_TRAFFIC = 1600
+NOISE_TRAFFIC = 2000
 # A layer of Transformers without compilation, whatever the GPU: the 8B model of a third party
 # took 3.19 s an answer; with 200 tokens and 32 layers that is 0.5 ms.
 _LAYER_SECONDS = 0.5e-3
-# Noise of one token id on one core (5.6 ms for 8 rows of 128k).
-_NOISE_SECONDS = 5.5e-9
 # What the driver, Torch and the allocator keep for themselves.
 _SPARE = 0.1
 
@@ -161,9 +161,8 @@ class Arithmetic:
             for shape in (self.safe, self.risky)
         )
         numbers = self.work.batch * max(self.safe.vocabulary, self.risky.vocabulary)
-        laws = numbers * _LAW_TRAFFIC / self.gpu.bandwidth
-        noise = numbers / self.work.sharing * _NOISE_SECONDS
-        return sum(layers) + laws + noise
+        moved = numbers * (LAW_TRAFFIC + NOISE_TRAFFIC / self.work.sharing)
+        return sum(layers) + moved / self.gpu.bandwidth
 
     @property
     def reading(self) -> float:
