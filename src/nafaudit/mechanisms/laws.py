@@ -71,16 +71,17 @@ class Gap(NamedTuple):
 def gap(p: Tensor, q: Tensor) -> Gap:
     """Compares log-laws [rows, vocabulary]; the total is inf where q forbids what p serves."""
     ratio = p - q
-    weighted = torch.exp(p).mul_(ratio)
-    total = weighted.sum(dim=-1)
-    # NaN where something is forbidden; elsewhere than on a CPU, to look is to wait.
-    if p.device.type != "cpu" or torch.isnan(total).any():
-        ratio = torch.where((p == NEG_INF) & (q == NEG_INF), 0.0, ratio)
-        # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
-        weighted = torch.where(q == NEG_INF, torch.inf, torch.exp(p) * ratio)
-        weighted = torch.where(p == NEG_INF, 0.0, weighted)
+    if p.device.type == "cpu":  # elsewhere, to look is to wait
+        weighted = torch.exp(p).mul_(ratio)
         total = weighted.sum(dim=-1)
-    return Gap(ratio, weighted, total.clamp_min(0.0))
+        if not torch.isnan(total).any():  # nothing is forbidden
+            return Gap(ratio, weighted, total.clamp_min_(0.0))
+    no_p, no_q = p == NEG_INF, q == NEG_INF
+    ratio = torch.where(no_p & no_q, 0.0, ratio)
+    # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
+    weighted = torch.where(no_q, torch.inf, torch.exp(p).mul_(ratio))
+    weighted = torch.where(no_p, 0.0, weighted)
+    return Gap(ratio, weighted, weighted.sum(dim=-1).clamp_min_(0.0))
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
