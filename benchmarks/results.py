@@ -126,11 +126,12 @@ class Row:
 
 def summary(rows: list[Row]) -> str:
     """How many aims were met, and which were not."""
-    judged = [(row.name, name, row.verdict(name)) for row in rows for name in row.ratios]
-    met = sum(verdict == "met" for *_, verdict in judged)
-    lines = [f"{met} aims met"]
-    for word in ("missed", "invalid", "not measured"):
-        found = [f"{row} ({name})" for row, name, v in judged if v == word and (row, name) in AIMS]
-        if found:
-            lines.append(f"{len(found)} {word}: " + "; ".join(found))
-    return "\n".join(lines) + "\n"
+    judged = [
+        (f"{row.name} ({name})", row.verdict(name))
+        for row in rows
+        for name in row.ratios
+        if (row.name, name) in AIMS
+    ]
+    met = sum(verdict == "met" for _, verdict in judged)
+    others = [f"    {verdict}: {name}\n" for name, verdict in judged if verdict != "met"]
+    return f"{met} of {len(judged)} aims met\n" + "".join(others)
