@@ -115,13 +115,19 @@ class Watched(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class _Making(TorchFunctionMode):
-    """Makes a tensor of a list as a GPU does: on the CPU first."""
+    """Makes a tensor of a list, and a list of a tensor, as a GPU does: on the CPU."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
         if func in (torch.tensor, torch.as_tensor) and kwargs.get("device") is not None:
             device = kwargs.pop("device")
             return func(*args, **kwargs).to(device)
+        if func is Tensor.tolist and isinstance(args[0], _Held):
+            return args[0].cpu().tolist()
+        if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], _Held):
+            at = args[1] if isinstance(args[1], tuple) else (args[1],)
+            at = tuple(_sent(x) if isinstance(x, list) else x for x in at)
+            return func(args[0], at, *args[2:])
         return func(*args, **kwargs)
 
 
@@ -146,6 +152,10 @@ class _Held(Tensor):
     @classmethod
     def __torch_dispatch__(cls, *args: Any, **kwargs: Any) -> Any:
         raise RuntimeError("a tensor of the pretended device is used outside of it.")
+
+
+def _sent(numbers: list[int]) -> Tensor:
+    return torch.tensor(numbers).to(DEVICE)
 
 
 def _numbers(x: Any) -> Any:

@@ -26,8 +26,10 @@ WAITS: dict[str, Callable[[Tensor], Any]] = {
     "masked_select": lambda x: x.masked_select(x > 4),
     "unique": lambda x: torch.unique_consecutive(x),
     "cpu": lambda x: x.cpu(),
+    "tolist": lambda x: x.tolist(),
     "to cpu": lambda x: x.to("cpu"),
     "of a list": lambda x: torch.tensor([1.0], device=x.device),
+    "by a list": lambda x: x[:, [1, 0]],
     "there": lambda x: torch.ones(3).to(x.device),
     "copied there": lambda x: x[0].copy_(torch.ones(4)),
 }
