@@ -63,6 +63,18 @@ def test_other_pairs_do_too(architecture: str, tiny_pair_paths: Paths) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.parametrize("there", ["safe", "risky"])
+def test_models_of_two_devices_are_a_pair(there: str, tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"), stop_ids=())
+    here = tokens(pair, 0)
+    expected = charges(pair, here)
+    with pretended():
+        put_model(getattr(pair, there))
+        assert tokens(pair, 0) == tokens(pair, 2) == here
+        assert charges(pair, here) == pytest.approx(expected, abs=1e-4)
+
+
+@pytest.mark.full
 def test_the_probe_asks_the_device(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
     with pretended():
