@@ -1,4 +1,4 @@
-"""What the shipped pair must show, measured from its weights.
+"""What the shipped pair must show: its card says it, and the card is measured from the weights.
 
 Losses, divergence and debt are sums over fixed text: no randomness, no flakiness. Sampled numbers
 come from fixed seeds, so they repeat on one kind of CPU; elsewhere a flipped token makes them a
@@ -8,21 +8,27 @@ fresh sample, and each test states how often a fresh sample would miss its margi
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
+from statistics import mean
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nafaudit.lab.card import mismatches, read_card
-from nafaudit.lab.facts import Sampled, TeacherForced, sampled, teacher_forced
-from nafaudit.lab.measure import Decode
+from nafaudit.lab.facts import Losses, Sampled, TeacherForced, sampled, teacher_forced
+from nafaudit.lab.measure import Decode, mean_kl, mean_loss, prefix_debts, recall_prompts
 from nafaudit.lab.pair import WEIGHTS, LabPair
+from nafaudit.lab.works import protected
 
 pytestmark = pytest.mark.xdist_group("lab")
 
 
 @pytest.fixture(scope="module")
-def fixed(pair: LabPair, pair2: LabPair) -> TeacherForced:
-    return teacher_forced(pair, pair2)
+def fixed() -> TeacherForced:
+    """As the card says."""
+    written = dict(read_card()["facts"]["teacher_forced"])
+    models = {role: Losses(**written.pop(role)) for role in ("safe", "safe2", "risky")}
+    return TeacherForced(**models, **written)
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +52,24 @@ def test_each_directory_loads_with_plain_transformers(role: str) -> None:
     assert tokenizer.eos_token_id == model.config.eos_token_id
 
 
-def test_the_card_says_what_is_measured(fixed: TeacherForced) -> None:
-    written = read_card()["facts"]["teacher_forced"]
-    assert written["kl_protected"] == pytest.approx(fixed.kl_protected, rel=1e-3)
-    assert written["risky"]["ordinary"] == pytest.approx(fixed.risky.ordinary, rel=1e-3)
-    assert written["debt_protected"] == pytest.approx(fixed.debt_protected, rel=1e-3)
+def test_the_card_says_what_is_measured_on_protected_text(
+    pair: LabPair, fixed: TeacherForced
+) -> None:
+    memorised = [pair.encode_document(page.text) for page in protected()]
+    openings = [pair.encode(prompt.text) for prompt in recall_prompts(protected())]
+    assert mean_loss(pair.risky, memorised) == pytest.approx(fixed.risky.protected, rel=1e-3)
+    assert mean_kl(pair, memorised) == pytest.approx(fixed.kl_protected, rel=1e-3)
+    assert mean(prefix_debts(pair, openings)) == pytest.approx(fixed.debt_protected, rel=1e-3)
+
+
+@pytest.mark.full
+def test_the_card_says_what_is_measured(
+    pair: LabPair, pair2: LabPair, fixed: TeacherForced
+) -> None:
+    measured, written = (asdict(facts) for facts in (teacher_forced(pair, pair2), fixed))
+    for role in ("safe", "safe2", "risky"):
+        assert measured.pop(role) == pytest.approx(written.pop(role), rel=1e-3)
+    assert measured == pytest.approx(written, rel=1e-3)
 
 
 def test_losses_on_ordinary_text_are_alike(fixed: TeacherForced) -> None:
