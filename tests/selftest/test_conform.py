@@ -204,7 +204,7 @@ class _Unnormalised(Anchored):
     ("rule", "broke"),
     [
         pytest.param(Anchored, set(), marks=pytest.mark.full),
-        pytest.param(_Overspends, {"budget"}, marks=pytest.mark.full),
+        (_Overspends, {"budget"}),
         (_Lies, {"charges"}),
         (_Unnormalised, {"normalises"}),
     ],

@@ -156,24 +156,31 @@ def _padding(trials: Trials) -> _Answer:
 
 def _charges(trials: Trials) -> _Answer:
     claimed = [t for t in trials.main if t.key.k in ACTIVE and not np.isnan(t.steps.charge).all()]
+    # Known to serve more than it may, it does not serve, nor draw from, the law it owes.
+    owes = _budget(trials)[0] is not Conforms.NO
+    judged = 0
     for record in claimed:
         again = trials.replayed[record.key]
         # At the weight it claims, if it does: whether that weight may be served is the budget's.
-        true = np.where(np.isnan(again.implied), again.trajectory.steps.charge, again.implied)
+        owed = again.trajectory.steps.charge if owes else math.nan
+        true = np.where(np.isnan(again.implied), owed, again.implied)
         gap = np.abs(record.steps.charge - true) / (1 + np.abs(true))
+        if np.isnan(gap).all():
+            continue
+        judged += 1
         if (worst := float(np.nanmax(gap))) > SLACK:
             at = int(np.nanargmax(gap))
             said, is_ = record.steps.charge[at], true[at]
             text = f"it charges {said:.4g} nats for a law that costs {is_:.4g}"
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
-    # Known to serve more than it may, it cannot be drawing from the law it owes.
-    owes = _budget(trials)[0] is not Conforms.NO and _differs(trials)[0] is not Conforms.NO
     for k in ACTIVE:
-        if owes and (alarm := trials.alarm(k)):
+        if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarm(k)):
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
     if not claimed:
         return Conforms.UNKNOWN, "it claims no charge; its tokens fit the law that it owes"
-    return Conforms.YES, f"{len(claimed)} outputs are charged what their laws cost"
+    if not judged:
+        return Conforms.UNKNOWN, "it spends too much and claims no weights, so no law is known"
+    return Conforms.YES, f"{judged} outputs are charged what their laws cost"
 
 
 def _budget(trials: Trials) -> _Answer:
