@@ -26,9 +26,9 @@ pytestmark = pytest.mark.xdist_group("lab")
 @pytest.fixture(scope="module")
 def fixed() -> TeacherForced:
     """As the card says."""
-    written = dict(read_card()["facts"]["teacher_forced"])
-    models = {role: Losses(**written.pop(role)) for role in ("safe", "safe2", "risky")}
-    return TeacherForced(**models, **written)
+    written = read_card()["facts"]["teacher_forced"]
+    losses = {role: Losses(**written[role]) for role in ("safe", "safe2", "risky")}
+    return TeacherForced(**written | losses)
 
 
 @pytest.fixture(scope="module")
