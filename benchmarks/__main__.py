@@ -128,9 +128,19 @@ def main() -> None:
     """Prints the table, row by row, then where the time went."""
     given, began = arguments(), time.perf_counter()
     out = sys.stdout.write
-    loads, seconds = [os.getloadavg()[0]], {}
     for note in missing(given):
         out(note + "\n")
+    loads = [os.getloadavg()[0]]
+    seconds: dict[str, float] = {}
+    facts: dict[str, Any] = {
+        "command": shlex.join(["python", "-m", "benchmarks", *map(_short, sys.argv[1:])]),
+        "versions": versions(given.peer),
+        "processor": processor(),
+        "rounds": given.rounds,
+        "seeds": SEEDS,
+        "load": loads,
+        "seconds": seconds,
+    }
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as scratch:
         for part in given.only:
@@ -141,22 +151,14 @@ def main() -> None:
                 sys.stdout.flush()
             seconds[part] = time.perf_counter() - start
             loads.append(os.getloadavg()[0])
+            facts |= {
+                "all seconds": time.perf_counter() - began,
+                "rows": [row.as_json() for row in rows],
+            }
+            if given.json:  # so that a failure later on loses nothing
+                given.json.write_text(json.dumps(facts, indent=1) + "\n")
     out(breakdown.text({row.name: row.facts["ns"] for row in rows if "ns" in row.facts}))
-    out(summary(rows))
-    facts = {
-        "command": shlex.join(["python", "-m", "benchmarks", *map(_short, sys.argv[1:])]),
-        "versions": versions(given.peer),
-        "processor": processor(),
-        "load": loads,
-        "seconds": seconds,
-        "all seconds": time.perf_counter() - began,
-        "rounds": given.rounds,
-        "seeds": SEEDS,
-        "rows": [row.as_json() for row in rows],
-    }
-    out(closing(facts))
-    if given.json:
-        given.json.write_text(json.dumps(facts, indent=1) + "\n")
+    out(summary(rows) + closing(facts))
     if any(row.invalid for row in rows):
         raise SystemExit(1)
 

@@ -189,9 +189,11 @@ class Bench:
                 answer = side.ask("solve", file=str(file), k=k, times=2)
                 times[name].append(min(answer["seconds"]))
                 wrong.add(gates.solved(answer, truth, k, strict=name == "own"))
+        cells = rows * self.size / 1e9
+        each = " / ".join(f"{median(times[name]) / cells:.0f}" for name in ("peer", "own"))
         return Row(
             f"{self.pair}: solver, {rows} rows, {kind}",
-            f"laws, theta, charge, token; k = {k:g}",
+            f"k = {k:g}; {each} ns per row and token id",
             {PEER: ratio(times["peer"], times["own"])},
             gates.all_of(wrong),
             {"cpu": times},
