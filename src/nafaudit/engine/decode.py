@@ -40,7 +40,7 @@ from nafaudit.models.pair import Pair
 # within a vector register whatever its place in the batch.
 _LANES = 64
 # On a CPU, laws are worked on in pieces of this many numbers, to stay in the cache.
-_PIECE = 1 << 15
+_PIECE = 1 << 16
 
 
 # With an allowance of 0 and of inf this rule serves the safe and the risky law unchanged.
@@ -373,15 +373,12 @@ class Decoder:
         allowance = torch.tensor(allowed, dtype=torch.float64, device=self.device)
         served = rule.serve(prefixes, safe, risky, allowance)
         size = len(self.pair.vocabulary)
-        chosen = [self._draws(row.stream, row.step) for row in rows]
-        laws = served.law[:, :size]
-        token = torch.tensor([draw(law, one) for law, one in zip(laws, chosen, strict=True)])
-        token = token.unsqueeze(-1)
-        drawn = [law.gather(-1, token).squeeze(-1) for law in (served.law, safe, risky)]
-        columns = [token.squeeze(-1).to(torch.float64), served.charge, served.theta, *drawn]
-        values = torch.stack(columns, dim=1).tolist()
-        for row, limit, columns in zip(rows, allowed, values, strict=True):
-            self._record(rule, row, limit, columns)
+        charges, thetas = served.charge.tolist(), served.theta.tolist()
+        laws = [law.numpy() for law in (served.law, safe, risky)]
+        for place, (row, limit) in enumerate(zip(rows, allowed, strict=True)):
+            token = draw(served.law[place, :size], self._draws(row.stream, row.step))
+            drawn = [float(law[place, token]) for law in laws]
+            self._record(rule, row, limit, (token, charges[place], thetas[place], *drawn))
 
     def _record(self, rule: Rule, row: Row, limit: float, columns: Sequence[float]) -> None:
         picked, charge, theta, *logp = columns

@@ -23,7 +23,7 @@ _DROPPED_BITS = np.uint64(33)
 _ALL_BITS = np.int32(0x7FFFFFFF)
 # A float32's bits, as an integer, are 2^23 (127 + e + f).
 _PER_BIT = -math.log(2) / (1 << 23)
-_AT_ZERO = math.log(2) * (127 + 31)
+AT_ZERO = math.log(2) * (127 + 31)
 # Float32 is off by 2e-5 at most, for log-probabilities that matter: a factor of safety of five.
 _MARGIN = 1e-4
 
@@ -33,7 +33,7 @@ class Draws(NamedTuple):
 
     Attributes:
         raw: The word of every lane.
-        ceilings: What the noise of every lane cannot exceed, as float32.
+        ceilings: What the noise of every lane cannot exceed, less `AT_ZERO`, as float32.
     """
 
     raw: NDArray[np.uint64]
@@ -49,7 +49,7 @@ def bounded(raw: NDArray[np.uint64]) -> Draws:
     """Words with a bound on the noise that they stand for."""
     cells = (raw >> _DROPPED_BITS).astype(np.int32)
     gaps = torch.from_numpy(np.subtract(_ALL_BITS, cells, out=cells)).to(torch.float32)
-    ceilings = gaps.view(torch.int32).to(torch.float32).mul_(_PER_BIT).add_(_AT_ZERO)
+    ceilings = gaps.view(torch.int32).to(torch.float32).mul_(_PER_BIT)
     return Draws(raw, ceilings)
 
 
@@ -63,10 +63,11 @@ def draw(law: Tensor, made: Draws) -> int:
     exact, raw = law.numpy(), made.raw
     scores = law.to(torch.float32).add_(made.ceilings).numpy()
     likely = int(scores.argmax())
-    best = float(exact[likely] + noise_of(raw[likely : likely + 1])[0])
+    u = ((int(raw[likely]) >> 12) + 0.5) * 2.0**-52
+    best = float(exact[likely]) - math.log(-math.log(u))
     if math.isnan(best):
         return likely
-    rivals = np.flatnonzero(scores >= best - _MARGIN)
+    rivals = np.flatnonzero(scores >= best - AT_ZERO - _MARGIN)
     if rivals.size <= 1:
         return likely
     return int(rivals[(exact[rivals] + noise_of(raw[rivals])).argmax()])

@@ -30,7 +30,7 @@ def log_law(logits: Tensor) -> Tensor:
     """
     x = logits.to(torch.float64)
     law = normalise(x)
-    if not torch.isnan(law[..., 0]).any():  # a row without a law is NaN throughout
+    if not any(map(math.isnan, law[:, 0].cpu().tolist())):  # a row without a law is NaN throughout
         return law
     top = x.amax(dim=-1, keepdim=True)
     if torch.isnan(top).any():
@@ -74,7 +74,7 @@ def gap(p: Tensor, q: Tensor) -> Gap:
     if p.device.type == "cpu":  # elsewhere, to look is to wait
         weighted = torch.exp(p).mul_(ratio)
         total = weighted.sum(dim=-1)
-        if not torch.isnan(total).any():  # nothing is forbidden
+        if not any(map(math.isnan, total.tolist())):  # nothing is forbidden
             return Gap(ratio, weighted, total.clamp_min_(0.0))
     no_p, no_q = p == NEG_INF, q == NEG_INF
     ratio = torch.where(no_p & no_q, 0.0, ratio)
