@@ -125,7 +125,7 @@ def test_the_extremes_of_a_word_are_drawn_right() -> None:
 def test_noise_stays_under_its_bound(drawn: list[int]) -> None:
     """And near it, unless -log u is far from 1 - u or the word is in the last cell."""
     raw = np.array(drawn, np.uint64)
-    noise, bound = noise_of(raw), bounded(raw).ceilings.double().numpy() + AT_ZERO
+    noise, bound = noise_of(raw), bounded(raw).ceilings.astype(np.float64) + AT_ZERO
     assert (noise < bound + 2e-5).all()
     top = raw < np.uint64(2**64 - 2**40)
     u = uniforms(raw)[top]

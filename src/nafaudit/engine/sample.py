@@ -12,7 +12,6 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from nafaudit.core.draws import Stream, noise_of, words
 _DROPPED_BITS = np.uint64(33)
 _ALL_BITS = np.int32(0x7FFFFFFF)
 # A float32's bits, as an integer, are 2^23 (127 + e + f).
-_PER_BIT = -math.log(2) / (1 << 23)
+_PER_BIT = np.float32(-math.log(2) / (1 << 23))
 AT_ZERO = math.log(2) * (127 + 31)
 # Float32 is off by 2e-5 at most, for log-probabilities that matter: a factor of safety of five.
 _MARGIN = 1e-4
@@ -37,7 +36,7 @@ class Draws(NamedTuple):
     """
 
     raw: NDArray[np.uint64]
-    ceilings: Tensor
+    ceilings: NDArray[np.float32]
 
 
 def draws(stream: Stream, step: int, lanes: int) -> Draws:
@@ -48,8 +47,9 @@ def draws(stream: Stream, step: int, lanes: int) -> Draws:
 def bounded(raw: NDArray[np.uint64]) -> Draws:
     """Words with a bound on the noise that they stand for."""
     cells = (raw >> _DROPPED_BITS).astype(np.int32)
-    gaps = torch.from_numpy(np.subtract(_ALL_BITS, cells, out=cells)).to(torch.float32)
-    ceilings = gaps.view(torch.int32).to(torch.float32).mul_(_PER_BIT)
+    gaps = np.subtract(_ALL_BITS, cells, out=cells).astype(np.float32)
+    ceilings = gaps.view(np.int32).astype(np.float32)
+    ceilings *= _PER_BIT
     return Draws(raw, ceilings)
 
 
@@ -61,7 +61,8 @@ def draw(law: Tensor, made: Draws) -> int:
         made: The draws of its stream and step, one lane per token.
     """
     exact, raw = law.numpy(), made.raw
-    scores = law.to(torch.float32).add_(made.ceilings).numpy()
+    scores = exact.astype(np.float32)
+    scores += made.ceilings
     likely = int(scores.argmax())
     u = ((int(raw[likely]) >> 12) + 0.5) * 2.0**-52
     best = float(exact[likely]) - math.log(-math.log(u))

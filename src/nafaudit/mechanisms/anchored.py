@@ -91,7 +91,7 @@ def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
         elif cost <= limit:
             served.append(Solved(risky[row], cost, 1.0))
         else:
-            spread = float(torch.dot(apart.weighted[row], apart.ratio[row])) - cost * cost
+            spread = torch.dot(apart.weighted[row], apart.ratio[row]).item() - cost * cost
             solved = solve_row(safe[row], apart.ratio[row], limit, cost, spread)
             served.append(solved or _patiently(safe[row], risky[row], limit, cost))
     law, charge, theta = zip(*served, strict=True)

@@ -108,11 +108,11 @@ def tilted(base: Tensor, ratio: Tensor, theta: float) -> Tilted:
     """
     law = torch.add(base, ratio, alpha=theta)
     weight = torch.exp(law)
-    mass = float(weight.sum())
+    mass = weight.sum().item()
     if not mass > 0:
         return Tilted(law, math.nan)
     log_mass = math.log(mass)
-    return Tilted(law.sub_(log_mass), theta * float(torch.dot(weight, ratio)) / mass - log_mass)
+    return Tilted(law.sub_(log_mass), theta * torch.dot(weight, ratio).item() / mass - log_mass)
 
 
 def geodesic(base: Tensor, ratio: Tensor, theta: Tensor) -> Tensor:

@@ -80,9 +80,9 @@ def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None
     weight = torch.empty_like(base)
     for _ in range(_TRIALS):
         torch.add(base, ratio, alpha=theta, out=weight).exp_()
-        mass = float(weight.sum())
-        mean = float(weight.mul_(ratio).sum())
-        square = float(torch.dot(weight, ratio))
+        mass = weight.sum().item()
+        mean = weight.mul_(ratio).sum().item()
+        square = torch.dot(weight, ratio).item()
         if not (mass > 0 and math.isfinite(square)):
             return None
         mean /= mass
@@ -102,24 +102,24 @@ def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None
 
 def interpolated(knots: Sequence[Knot], g: float) -> float:
     """Theta at `g` by the polynomial through some knots and slopes (Newton, confluent nodes)."""
-    nodes = [knot for knot in knots for _ in range(1 if knot.slope is None else 2)]
-    column = [node.theta for node in nodes]
+    at: list[float] = []
+    column: list[float] = []
+    slopes: list[float] = []
+    for knot in knots:
+        for _ in range(1 if knot.slope is None else 2):
+            at.append(knot.g)
+            column.append(knot.theta)
+            slopes.append(math.nan if knot.slope is None else knot.slope)
     found, product = column[0], 1.0
-    for order in range(1, len(nodes)):
-        column = [
-            _divided(nodes[i], nodes[i + order], column[i], column[i + 1])
-            for i in range(len(column) - 1)
-        ]
-        product *= g - nodes[order - 1].g
+    for order in range(1, len(at)):
+        for i in range(len(at) - order):
+            apart = at[i + order] - at[i]
+            # Nodes that coincide are one knot twice, or trials that float32 cannot tell apart.
+            again = slopes[i] if order == 1 else math.nan
+            column[i] = (column[i + 1] - column[i]) / apart if apart else again
+        product *= g - at[order - 1]
         found += product * column[0]
     return found
-
-
-def _divided(first: Knot, last: Knot, low: float, high: float) -> float:
-    if first.g != last.g:
-        return (high - low) / (last.g - first.g)
-    # Twice the same knot, or two trials that float32 cannot tell apart.
-    return first.slope if first is last and first.slope is not None else math.nan
 
 
 def _settle(
