@@ -19,11 +19,11 @@ FORWARDS, PROMPTS, REST = "forwards of the steps", "reading the prompts", "every
 # What is called inside another of these counts as the other.
 PROBES: dict[str, tuple[str, ...]] = {
     FORWARDS: ("nafaudit.engine.rows:RowModel.step",),
-    PROMPTS: ("nafaudit.engine.decode:Decoder._read",),
-    "two laws": ("nafaudit.engine.decode:log_law",),
+    PROMPTS: ("nafaudit.engine.prompts:PromptReader.read",),
+    "two laws": ("nafaudit.engine.write:log_law",),
     "theta, served law, charge": ("nafaudit.mechanisms.anchored:Anchored.serve",),
-    "random words": ("nafaudit.engine.decode:draws",),
-    "picking the token": ("nafaudit.engine.decode:draw",),
+    "random words": ("nafaudit.engine.write:draws",),
+    "picking the token": ("nafaudit.engine.write:draw",),
 }
 
 

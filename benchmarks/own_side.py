@@ -16,7 +16,8 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.trajectory import STEP_TYPES, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.sample import draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism

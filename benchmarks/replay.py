@@ -28,8 +28,9 @@ from nafaudit.audit.pairs import named_pair
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.laws import Reader
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.alternatives import step_scores
 from nafaudit.mechanisms.registry import mechanism

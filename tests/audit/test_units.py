@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nafaudit.audit.units import cut
 from nafaudit.core.draws import sound_stream
-from nafaudit.engine.decode import PromptRequest, RowRequest
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 
 
 def request(number: int, rows: int) -> PromptRequest:

@@ -19,8 +19,9 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import gumbel, sound_stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.rows import RowModel
 from nafaudit.lab.tiny import build_checkpoint
 from nafaudit.mechanisms import twin

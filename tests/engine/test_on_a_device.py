@@ -13,9 +13,10 @@ import torch
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.trajectory import Key
-from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.probe import probe
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.engine.surprisal import Scorer
 from nafaudit.mechanisms.laws import log_law

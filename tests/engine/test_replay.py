@@ -14,8 +14,9 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.laws import Reader, Text
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair

@@ -19,8 +19,9 @@ from nafaudit.core.draws import Stream, gumbel, noise_of, uniforms
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.sample import AT_ZERO, bounded, draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism

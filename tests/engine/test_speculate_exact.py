@@ -23,8 +23,9 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream, noise_of
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine import decode as engine
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine import write as engine
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.row import Row, Step
 from nafaudit.engine.sample import Draws, bounded
 from nafaudit.engine.world import PairWorld

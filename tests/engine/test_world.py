@@ -12,7 +12,8 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream, gumbel
 from nafaudit.core.errors import InputError
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.doors import Law, Request, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row

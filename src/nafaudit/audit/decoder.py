@@ -15,7 +15,7 @@ from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.fault import Fault
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import PromptRequest
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.spec import parse
 from nafaudit.models.pair import Pair

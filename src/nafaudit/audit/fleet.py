@@ -25,7 +25,7 @@ from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.fault import Fault
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import PromptRequest
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.workload import TokenizedPrompt
 
 # So often a unit may end its worker, and a worker end before it is ready.

@@ -16,7 +16,8 @@ from nafaudit.audit.recording import record_parts
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism

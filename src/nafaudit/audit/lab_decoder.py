@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.lab.measure import Output
 from nafaudit.lab.pair import LabPair
 from nafaudit.mechanisms.registry import mechanism

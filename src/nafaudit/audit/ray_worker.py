@@ -20,7 +20,7 @@ from nafaudit.core import errors
 if TYPE_CHECKING:
     from nafaudit.audit.prepare import Order
     from nafaudit.audit.sources import Engine
-    from nafaudit.engine.decode import PromptRequest
+    from nafaudit.engine.prompts import PromptRequest
     from nafaudit.workload import TokenizedPrompt
 
 

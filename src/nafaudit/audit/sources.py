@@ -14,8 +14,9 @@ from nafaudit.audit.prepare import Order, vocabulary_table
 from nafaudit.core.fault import Fault
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
 from nafaudit.workload import TokenizedPrompt

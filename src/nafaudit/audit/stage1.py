@@ -28,7 +28,7 @@ from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.settings import Settings
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key
-from nafaudit.engine.decode import PromptRequest, RowRequest
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.report.verification import verification_json
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.store.truth import write_truth

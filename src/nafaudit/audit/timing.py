@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from nafaudit.audit.prepare import Asked, load, read
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.settings import Settings
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.workload import TokenizedPrompt
 

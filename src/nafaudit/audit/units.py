@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from nafaudit.engine.decode import PromptRequest
+from nafaudit.engine.prompts import PromptRequest
 
 # A unit refills its batch so often: its last rows leave slots empty, and that is once a unit.
 _BATCHES = 4

@@ -21,7 +21,8 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key, Steps, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest, RowRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.rows import RowModel
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair

@@ -12,7 +12,8 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.ledger import replay as allowances
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
-from nafaudit.engine.decode import Decoder, PromptRequest
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.sequences import Draft, write
