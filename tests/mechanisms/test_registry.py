@@ -17,8 +17,8 @@ from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import CARDS
 from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.laws import kl, log_law
-from nafaudit.mechanisms.protocols import Served
-from nafaudit.mechanisms.registry import BUILDERS, mechanism
+from nafaudit.mechanisms.protocols import Material, Served
+from nafaudit.mechanisms.registry import BUILDERS, Guarded, mechanism
 
 SAFE = log_law(torch.tensor([[0.0, 1.0, 2.0]]))
 RISKY = log_law(torch.tensor([[2.0, 1.0, 0.0]]))
@@ -107,6 +107,16 @@ HERE = "tests.mechanisms.test_registry"
 
 def test_every_mechanism_has_a_card() -> None:
     assert [card.name for card in CARDS] == [*BUILDERS, *RULES]
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+@pytest.mark.parametrize("allowance", [0.0, 0.1, 9.0])
+def test_ours_serve_what_is_asked_of_others(name: str, allowance: float) -> None:
+    spec = {"renyi": "renyi:4"}.get(name, name)
+    made = mechanism(spec, DebtRule()).of(Material([b"a", b"the", b"of"], lambda text: (), ("a",)))
+    limit = torch.full_like(LIMIT, allowance)
+    served = Guarded(made.rule, name).serve([[]], SAFE, RISKY, limit)
+    assert {part.dtype for part in served} == {torch.float64}
 
 
 def test_names_carry_what_decides_a_record() -> None:

@@ -92,7 +92,8 @@ class TokenSwap:
         law = risky.clone()
         law[:, ids] = swapped
         same = (law == risky).all(dim=-1)
-        return Served(law, kl(law, safe), torch.where(same, 1.0, math.nan))
+        theta = torch.full_like(allowance, math.nan).masked_fill(same, 1.0)
+        return Served(law, kl(law, safe), theta)
 
 
 def ids_of_words(pieces: Sequence[bytes | None], words: Iterable[str]) -> Tokens:

@@ -69,7 +69,7 @@ class CpDelta:
         return Served(
             torch.where(paid.unsqueeze(-1), law, safe),
             torch.where(paid, price, 0.0),
-            torch.where(paid, weight, 0.0),
+            torch.zeros_like(price).masked_fill(paid, weight),
         )
 
 
