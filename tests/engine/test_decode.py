@@ -310,6 +310,39 @@ def test_prompts_are_read_together_as_if_each_were_alone(pair: Pair) -> None:
         assert all(map(torch.equal, alone, among))
 
 
+def test_heads_that_share_keys_get_the_bits_of_the_plain_kernel(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 96, "intermediate_size": 64, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 6, "num_key_value_heads": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=128, **shape, **heads)).eval()
+
+    def logits() -> list[torch.Tensor]:
+        rows, seen = RowModel(model, 5, 64), []
+        with torch.inference_mode():
+            prompts = [list(range(n)) for n in (3, 20, 33)]
+            for slot, read in enumerate(rows.read(prompts, lambda *a: seen.append(a[2].clone()))):
+                rows.admit(slot, read)
+            seen.append(rows.step([1, 2, 3], [3, 20, 33]))
+            seen.append(rows.steps([[4, 5]] * 3, [[4, 5], [21, 22], [34, 35]]))
+        return seen
+
+    ours, used = logits(), []
+    kernel = torch.nn.functional.scaled_dot_product_attention
+
+    def plainly(query: Any, key: Any, value: Any, **how: Any) -> Any:
+        used.append(how.pop("enable_gqa", False))
+        each = query.shape[1] // key.shape[1]
+        return kernel(query, *(x.repeat_interleave(each, 1) for x in (key, value)), **how)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", plainly)
+    assert all(map(torch.equal, ours, logits()))
+    assert used and all(used)
+
+
 def test_budgets_share_their_draws(llama: Pair) -> None:
     decoded = decode(llama, [request(1, 12, budgets=(1e6, INF), trajectories=3)])
     for trajectory in range(3):

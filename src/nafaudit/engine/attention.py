@@ -1,14 +1,18 @@
-"""Attention of several new positions of a row, one at a time: the same kernel as for one token.
+"""Attention as rows need it: the bits of the plain kernel, in two other ways of asking for them.
 
-A kernel that sees several queries at once sums in another order, and a speculated token's logits
-would differ in the last bits from those of plain decoding.
+Where several heads share their keys and values, Transformers copies these for every head as soon
+as there is a mask. On a CPU the kernel does without the copies, and gives the same bits.
+
+Several new positions of a row are attended to one at a time: a kernel that sees several queries at
+once sums in another order, and a speculated token's logits would differ in the last bits from
+those of plain decoding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,22 +21,47 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from nafaudit.core.errors import InputError
 
 _PLAIN = "sdpa"
-_NAME = "nafaudit_one_position_at_a_time"
+Way = Literal["nafaudit_shared_heads", "nafaudit_one_position_at_a_time"]
+SHARED_HEADS: Way = "nafaudit_shared_heads"
+ONE_POSITION_AT_A_TIME: Way = "nafaudit_one_position_at_a_time"
+# With any of these the plain function decides what is to be done.
+_SPECIAL = ("softcap", "position_bias", "cache", "output_attentions")
 
 
-def _attend(
+def _shared_heads(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
-    plain = ALL_ATTENTION_FUNCTIONS[_PLAIN]
+    shared = query.shape[1] > key.shape[1] and query.device.type == "cpu"
+    if not shared or any(options.get(name) is not None for name in _SPECIAL):
+        plain: tuple[Tensor, None] = ALL_ATTENTION_FUNCTIONS[_PLAIN](
+            module, query, key, value, attention_mask, **options
+        )
+        return plain
+    attended = torch.nn.functional.scaled_dot_product_attention(
+        query,
+        key,
+        value,
+        attn_mask=attention_mask,
+        dropout_p=options.get("dropout", 0.0),
+        scale=options.get("scaling"),
+        enable_gqa=True,
+    )
+    return attended.transpose(1, 2).contiguous(), None
+
+
+def _one_position_at_a_time(
+    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
+) -> tuple[Tensor, None]:
     parts = []
     for position in range(query.shape[2]):
         one = slice(position, position + 1)
-        part, _ = plain(module, query[:, :, one], key, value, attention_mask[:, :, one], **options)
-        parts.append(part)
+        at = query[:, :, one], key, value, attention_mask[:, :, one]
+        parts.append(_shared_heads(module, *at, **options)[0])
     return torch.cat(parts, dim=1), None
 
 
-ALL_ATTENTION_FUNCTIONS.register(_NAME, _attend)
+ALL_ATTENTION_FUNCTIONS.register(SHARED_HEADS, _shared_heads)
+ALL_ATTENTION_FUNCTIONS.register(ONE_POSITION_AT_A_TIME, _one_position_at_a_time)
 
 
 def check_attention(name: str, model: Any) -> None:
@@ -46,11 +75,12 @@ def check_attention(name: str, model: Any) -> None:
 
 
 @contextmanager
-def one_position_at_a_time(model: Any) -> Iterator[None]:
-    """Switches a model's attention for as long as it lasts."""
+def attending(model: Any, way: Way) -> Iterator[None]:
+    """Switches a model's attention for as long as it lasts, unless it is not the plain one."""
     config = model.config.get_text_config()
     before = config._attn_implementation
-    config._attn_implementation = _NAME
+    if before == _PLAIN:
+        config._attn_implementation = way
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from nafaudit.engine.attention import one_position_at_a_time
+from nafaudit.engine.attention import ONE_POSITION_AT_A_TIME, SHARED_HEADS, Way, attending
 
 MIN_ROWS = 4
 # Prompts are read in blocks of so many positions.
@@ -182,22 +182,22 @@ class RowModel:
         spare = [[0] * len(tokens[0])] * max(0, MIN_ROWS - len(tokens))
         ids = self._sent([*tokens, *spare])
         at = self._sent([*positions, *spare])
-        with one_position_at_a_time(self.model):
-            return self._forward(self._cache, ids, at)[: len(tokens)]
+        return self._forward(self._cache, ids, at, ONE_POSITION_AT_A_TIME)[: len(tokens)]
 
     def _sent(self, numbers: Sequence[object]) -> Tensor:
         """Numbers on their way to the model's device; nobody waits for their arrival."""
         return torch.tensor(numbers).to(self.device, non_blocking=True)
 
-    def _forward(self, cache: RowCache, ids: Tensor, at: Tensor) -> Tensor:
+    def _forward(self, cache: RowCache, ids: Tensor, at: Tensor, way: Way = SHARED_HEADS) -> Tensor:
         cache.positions = at
-        output = self.model(
-            input_ids=ids,
-            attention_mask=self._masks(at),
-            position_ids=at.clamp(max=self.width - 1),
-            past_key_values=cache,
-            use_cache=True,
-        )
+        with attending(self.model, way):
+            output = self.model(
+                input_ids=ids,
+                attention_mask=self._masks(at),
+                position_ids=at.clamp(max=self.width - 1),
+                past_key_values=cache,
+                use_cache=True,
+            )
         logits: Tensor = output.logits
         return logits
 
