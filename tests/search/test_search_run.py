@@ -131,7 +131,7 @@ def test_its_directories_are_ordinary_runs(place: Path, whole: dict[str, Any]) -
 def test_an_edited_candidate_is_refused(place: Path, whole: dict[str, Any]) -> None:
     shutil.copytree(place / "whole" / "confirm", place / "edited")
     path = place / "edited" / "prompts.jsonl"
-    path.write_text(path.read_text().replace('"label": "a"', '"label": "b"', 1))
+    path.write_text(path.read_text().replace('"label": "', '"label": "x', 1))
     with pytest.raises(StoreError, match=r"prompts\.jsonl is not what was written"):
         require_unaltered(Run(place / "edited"))
     require_unaltered(Run(place / "whole"))
