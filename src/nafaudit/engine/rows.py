@@ -24,8 +24,8 @@ from nafaudit.engine.attention import ONE_POSITION_AT_A_TIME, SHARED_HEADS, Way,
 MIN_ROWS = 4
 # Prompts are read in blocks of so many positions.
 BLOCK = 16
-# Logits of one pass over prompts stay under 2^23 numbers: 33 MB in float32.
-_PASS_NUMBERS = 1 << 23
+# Logits of one pass over prompts stay under 2^24 numbers: 67 MB in float32.
+_PASS_NUMBERS = 1 << 24
 _PASS_TOKENS = 512
 
 
