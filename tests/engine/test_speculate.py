@@ -19,6 +19,7 @@ from nafaudit.core.draws import Stream, gumbel, noise_of, uniforms
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.attention import ONE_POSITION_AT_A_TIME, SHARED_HEADS, attending
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest
@@ -61,6 +62,22 @@ def test_two_threads_keep_every_bit(tiny_pair_paths: Paths) -> None:
     plain, _ = decoded(pair, requests, Decoding(8))
     found, _ = decoded(pair, requests, Decoding(8), together=True)
     assert all(found[key].same_as(plain[key]) for key in plain)
+
+
+def test_threads_that_share_a_configuration_leave_its_attention_as_it_was(
+    tiny_pair_paths: Paths,
+) -> None:
+    model = load_pair(*tiny_pair_paths("llama")).risky
+    first, second = (attending(model, SHARED_HEADS) for _ in range(2))
+    first.__enter__()
+    second.__enter__()
+    assert model.config._attn_implementation == SHARED_HEADS
+    first.__exit__(None, None, None)  # ends first, as a thread may
+    second.__exit__(None, None, None)
+    assert model.config._attn_implementation == "sdpa"
+    with pytest.raises(KeyError), attending(model, ONE_POSITION_AT_A_TIME):
+        raise KeyError
+    assert model.config._attn_implementation == "sdpa"
 
 
 def test_the_safe_model_alone_is_always_guessed(tiny_pair_paths: Paths) -> None:

@@ -76,12 +76,17 @@ def check_attention(name: str, model: Any) -> None:
 
 @contextmanager
 def attending(model: Any, way: Way) -> Iterator[None]:
-    """Switches a model's attention for as long as it lasts, unless it is not the plain one."""
+    """Switches a model's attention for as long as it lasts, unless it is not the plain one.
+
+    Whoever finds it switched leaves it so: two threads may share a configuration, and only the
+    one that switched knows what was there before.
+    """
     config = model.config.get_text_config()
-    before = config._attn_implementation
-    if before == _PLAIN:
-        config._attn_implementation = way
+    if config._attn_implementation != _PLAIN:
+        yield
+        return
+    config._attn_implementation = way
     try:
         yield
     finally:
-        config._attn_implementation = before
+        config._attn_implementation = _PLAIN
