@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nafaudit.core.ledger import Banking, Payment
-from nafaudit.mechanisms import twin
+from nafaudit.mechanisms import anchored, twin
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
@@ -138,6 +139,29 @@ def test_large_vocabularies(size: int, scale: float, allowance: float) -> None:
     if allowance >= 1e-3 and float(out.theta[0]) < 1:
         assert float(out.theta[0]) > 0
         assert allowance - float(out.charge[0]) <= 1e-4 * allowance
+
+
+@pytest.mark.parametrize("certainty", [8.0, 12.0, 16.0, 20.0])
+@pytest.mark.parametrize("allowance", [0.1, 1.0, 3.0])
+def test_rows_that_are_nearly_certain_of_a_token_need_no_patient_search(
+    certainty: float, allowance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memorised text is like that: one token has all but e^-20 to e^-8 of the odds."""
+    left, patiently = [], anchored._patiently
+
+    def counted(*row: Any) -> Any:
+        left.append(row)
+        return patiently(*row)
+
+    monkeypatch.setattr(anchored, "_patiently", counted)
+    generator = torch.Generator().manual_seed(1)
+    for token in range(20):
+        safe = 3 * torch.randn(1, 2048, generator=generator)
+        risky = safe + 0.7 * torch.randn(1, 2048, generator=generator)
+        risky[0, token] = risky.logsumexp(-1) + certainty
+        out = check_promise(log_law(safe), log_law(risky), allowance)
+        assert 0 < float(out.theta[0]) < 1
+    assert len(left) <= 1
 
 
 def test_a_larger_theta_would_not_fit() -> None:

@@ -25,7 +25,8 @@ _ROUNDING = 1e-12
 # Trials end when they move theta by less than this, relatively: what is left is its square.
 _CLOSE = 5e-3
 _TRIALS = 8
-_SETTLES = 3
+_SETTLES = 7
+_BY_SLOPE = 2
 
 
 class Solved(NamedTuple):
@@ -71,7 +72,10 @@ def solve_row(
 
 
 def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None:
-    """Trials in float32, until theta is all but settled; the slope stays that of the last one."""
+    """Trials in float32, until theta is all but settled; the slope stays that of the last one.
+
+    None if float32 cannot hold the numbers.
+    """
     low, high = 0.0, 1.0
     theta = interpolated((_ORIGIN, end), aim)
     if not low < theta < high:
@@ -97,7 +101,7 @@ def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None
             return Knot(aim, reached, slope)
         low, high = (theta, high) if g < aim else (low, theta)
         theta = reached if low < reached < high else (low + high) / 2
-    return None
+    return Knot(aim, theta, slope)
 
 
 def interpolated(knots: Sequence[Knot], g: float) -> float:
@@ -125,15 +129,23 @@ def interpolated(knots: Sequence[Knot], g: float) -> float:
 def _settle(
     safe: Tensor, ratio: Tensor, allowance: float, slack: float, aim: float, knot: Knot
 ) -> Solved | None:
-    """Makes the law in float64; what it costs corrects theta, if it has to."""
-    theta = knot.theta
-    for _ in range(_SETTLES):
+    """Makes the law in float64; what it costs corrects theta, if it has to.
+
+    Twice by the slope of the last trial. Where that was too coarse, as it is if the risky law is
+    nearly certain of a token, by the chord between the last two laws.
+    """
+    theta, slope, before = knot.theta, knot.slope, _ORIGIN
+    for made in range(_SETTLES):
         if not 0 < theta < 1:
             return None
         law, charge = tilted(safe, ratio, theta)
         if allowance - slack <= charge <= allowance - slack / 8:
             return Solved(law, charge, theta)
-        if not charge > 0 or knot.slope is None:
+        if not charge > 0 or slope is None:
             return None
-        theta += (aim - math.sqrt(charge)) * knot.slope
+        g = math.sqrt(charge)
+        if made >= _BY_SLOPE and g != before.g:
+            slope = (theta - before.theta) / (g - before.g)
+        before = Knot(g, theta, slope)
+        theta += (aim - g) * slope
     return None
