@@ -56,15 +56,15 @@ def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
     if part == "growth":
         from benchmarks import growth
 
-        yield from growth.rows(root, few)
+        yield from growth.rows(root, 1)
     if part == "replay":
         from benchmarks import replay
 
-        yield from replay.rows(few)
+        yield from replay.rows(1)
     if part == "record":
         from benchmarks import store
 
-        yield from store.rows(FEW_TRAJECTORIES if given.quick else TRAJECTORIES, few)
+        yield from store.rows(FEW_TRAJECTORIES if given.quick else TRAJECTORIES, 1)
     if part == "overlap" and importlib.util.find_spec("rouge_score"):
         from benchmarks import overlap
 

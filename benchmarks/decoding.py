@@ -47,7 +47,7 @@ class Case:
 
 
 CASES = (
-    Case("8 prompts, binding", "r32", 8, 32, 1, 64, 1.0, memory=True),
+    Case("8 prompts, binding", "r32", 8, 32, 1, 64, 1.0),
     Case("8 prompts, free", "r32", 8, 32, 1, 64, 20.0),
     Case("32 prompts, binding", "r32", 32, 16, 1, 24, 1.0),
     Case("1 prompt x 10", "r32", 1, 128, 10, 64, 1.0, memory=True),
