@@ -13,7 +13,7 @@ from torch import Tensor
 from nafaudit.core.ledger import Banking, Payment
 from nafaudit.mechanisms import anchored, twin
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.laws import kl, log_law
+from nafaudit.mechanisms.laws import geodesic, kl, log_law
 from nafaudit.mechanisms.protocols import Served
 from tests.conftest import golden
 
@@ -232,3 +232,23 @@ def test_a_row_is_served_alike_in_any_company(seed: int, size: int, rows: int) -
         alone = Anchored().serve([[]], safe[one], risky[one], allowance[one])
         for whole, single in zip(together, alone, strict=True):
             assert torch.equal(whole[one], single)
+
+
+def test_a_row_that_no_mixture_fits_is_not_searched_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The risky model forbids half of what the safe one serves: log 2 nats are owed at once."""
+    safe = log_law(torch.zeros(2, 8))
+    risky = log_law(torch.tensor([[0.0, 1, 2, 3] + [-math.inf] * 4]).expand(2, 8))
+    laws: list[Tensor] = []
+
+    def counted(base: Tensor, ratio: Tensor, theta: Tensor) -> Tensor:
+        laws.append(theta)
+        return geodesic(base, ratio, theta)
+
+    monkeypatch.setattr(anchored, "geodesic", counted)
+    out = serve(safe, risky, [0.69, 0.7])
+    assert len(laws) < 60  # the second row, which just fits
+    assert out.theta[0] == 0 and torch.equal(out.law[0], safe[0])
+    assert 0 < out.theta[1] < 1 and float(out.charge[1]) == pytest.approx(0.7, abs=1e-6)
+    laws.clear()
+    assert float(serve(safe[:1], risky[:1], 0.69).theta[0]) == 0
+    assert len(laws) == 2  # a look in float32 and one in float64

@@ -135,6 +135,8 @@ def _search(
     does not rest on the accuracy of theta.
     """
     low, high = torch.zeros_like(start), torch.ones_like(start)
+    # No law on the common support is nearer to the safe one than that support's mass allows.
+    hopeless = -torch.logsumexp(base, dim=-1) > allowance * (1 + slack) + ABSOLUTE_SLACK
     best = Served(safe.clone(), torch.zeros_like(start), torch.zeros_like(start))
     target = torch.sqrt(allowance * (1 - slack / 2))
     enough = allowance - slack * allowance - ABSOLUTE_SLACK
@@ -153,7 +155,8 @@ def _search(
         low = torch.where(feasible, theta, low)
         high = torch.where(feasible, high, theta)
         middle = (low + high) / 2
-        done = (feasible & (charge >= enough)) | (middle <= low) | (middle >= high)
+        settled = (feasible & (charge >= enough)) | (middle <= low) | (middle >= high)
+        done = settled | hopeless
         if iteration % every == every // 2 and done.all():
             break
         weight = torch.exp(law)
