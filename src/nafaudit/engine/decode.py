@@ -42,7 +42,7 @@ class Decoder:
         speculate: Tokens that the safe model guesses ahead for one reading of the risky one;
             changes speed, never results.
         together: Both models step at once, on a thread each; changes speed, never results.
-        rows_together: Laws of all rows are worked on at once, where they are; None for wherever
+        at_once: Laws of all rows are worked on at once, where they are; None for wherever
             that is not a CPU.
     """
 
@@ -56,7 +56,7 @@ class Decoder:
         batch: int,
         speculate: int = 0,
         together: bool = False,
-        rows_together: bool | None = None,
+        at_once: bool | None = None,
     ) -> None:
         if speculate:
             check_attention("risky", pair.risky)
@@ -80,7 +80,7 @@ class Decoder:
         self._safe = RowModel(pair.safe, batch, width)
         self._risky = RowModel(pair.risky, batch, width)
         self._lanes = Lanes(pair.vocabulary, decoding, self.device)
-        self._writer = Writer(mechanism, self._lanes, batch, self.device, rows_together)
+        self._writer = Writer(mechanism, self._lanes, batch, self.device, at_once)
         self._reader = PromptReader(
             self._safe, self._risky, self._lanes, pair.vocabulary.special, mechanism.debt
         )

@@ -18,11 +18,11 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import theta_as_recorded
+from nafaudit.engine.at_once import law_or_flat, sent, table_of_step
 from nafaudit.engine.device_draws import DeviceDraws, Draw
 from nafaudit.engine.lanes import Lanes
 from nafaudit.engine.row import Row, Step
 from nafaudit.engine.sample import Draws, draw, draws
-from nafaudit.engine.together import law_or_flat, sent, table_of_step
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law
 from nafaudit.mechanisms.protocols import Mechanism, Rule, booked

@@ -20,7 +20,7 @@ from torch import Tensor
 from nafaudit.mechanisms.laws import NEG_INF, gap, geodesic, kl
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import Solved, solve_row
-from nafaudit.mechanisms.solve_together import solve_together
+from nafaudit.mechanisms.solve_at_once import solve_at_once
 
 # A smaller allowance drowns in the rounding of a divergence, and counts as none.
 LEAST_ALLOWANCE = 1e-10
@@ -40,20 +40,20 @@ class Anchored:
     """The rule of KL-anchored decoding; charge and allowance are in nats of KL.
 
     Attributes:
-        together: True to solve all rows at once; None for wherever rows are not on a CPU.
+        at_once: True to solve all rows at once; None for wherever rows are not on a CPU.
     """
 
-    together: bool | None = None
+    at_once: bool | None = None
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
         """Serves the safe law, the risky law or the largest mixture that fits; never more."""
-        together = safe.device.type != "cpu" if self.together is None else self.together
-        return (_all_together if together else _row_by_row)(safe, risky, allowance)
+        at_once = safe.device.type != "cpu" if self.at_once is None else self.at_once
+        return (_all_at_once if at_once else _row_by_row)(safe, risky, allowance)
 
 
-def _all_together(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
+def _all_at_once(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     """All rows at once, with two looks at the device: which bind, and which are not settled?"""
     cost = kl(risky, safe)
     funded = allowance >= LEAST_ALLOWANCE
@@ -67,7 +67,7 @@ def _all_together(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     if not rows.numel():
         return served
     given = safe[rows], risky[rows], allowance[rows], cost[rows]
-    solved, settled = solve_together(*given)
+    solved, settled = solve_at_once(*given)
     _put(solved, rows, served)
     left = (~settled).nonzero().squeeze(-1)
     if left.numel():
@@ -95,8 +95,8 @@ def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
             solved = solve_row(safe[row], apart.ratio[row], limit, cost, spread)
             served.append(solved or _patiently(safe[row], risky[row], limit, cost))
     law, charge, theta = zip(*served, strict=True)
-    together = law[0].unsqueeze(0) if len(law) == 1 else torch.stack(law)
-    return Served(together, *(torch.tensor(x, dtype=torch.float64) for x in (charge, theta)))
+    laws = law[0].unsqueeze(0) if len(law) == 1 else torch.stack(law)
+    return Served(laws, *(torch.tensor(x, dtype=torch.float64) for x in (charge, theta)))
 
 
 def _patiently(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved:

@@ -15,22 +15,22 @@ from nafaudit.mechanisms.anchored import LEAST_ALLOWANCE, Anchored
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import SLACK
-from nafaudit.mechanisms.solve_together import solve_together
+from nafaudit.mechanisms.solve_at_once import solve_at_once
 from tests.mechanisms.test_anchored import LOGIT, one_sided
 from tests.pretended import pretended, put
 
-TOGETHER = Anchored(together=True)
+AT_ONCE = Anchored(at_once=True)
 
 
 def served(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
-    return TOGETHER.serve([[]] * len(safe), safe, risky, allowance)
+    return AT_ONCE.serve([[]] * len(safe), safe, risky, allowance)
 
 
 def settled(safe: Tensor, risky: Tensor, allowance: Tensor) -> Tensor:
     """True for rows that bind, and that the solver settles as it should."""
     cost = kl(risky, safe)
     binding = (allowance >= LEAST_ALLOWANCE) & (cost > allowance)
-    out, done = solve_together(safe, risky, allowance, cost)
+    out, done = solve_at_once(safe, risky, allowance, cost)
     done &= binding
     unspent = (allowance - kl(out.law, safe))[done]
     assert (unspent >= 0).all()

@@ -34,7 +34,7 @@ class _Trial(NamedTuple):
         return self.theta + (aim - self.g) * self.slope
 
 
-def solve_together(
+def solve_at_once(
     safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor
 ) -> tuple[Served, Tensor]:
     """Solves rows whose risky law does not fit, or leaves them.

@@ -21,11 +21,11 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.at_once import law_or_flat, sent, table_of_step
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.device_draws import DeviceDraws, Draw
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.rows import RowModel
-from nafaudit.engine.together import law_or_flat, sent, table_of_step
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
@@ -36,7 +36,7 @@ from tests.pretended import DEVICE, pretended, put, put_model
 
 Paths = Callable[[str], tuple[Path, Path]]
 ROWS = mechanism("anchored", DebtRule())
-TOGETHER = replace(ROWS, rule=Anchored(together=True))
+AT_ONCE = replace(ROWS, rule=Anchored(at_once=True))
 PLAIN = Decoding(max_new_tokens=20)
 
 
@@ -66,7 +66,7 @@ def test_tokens_are_those_of_rows_alone(pair: Pair, how: dict[str, Any]) -> None
     # Two budgets that bind, and both baselines.
     requests = [request(i, 3 + 4 * i, (0.0, 0.3, 1.0, math.inf)) for i in range(3)]
     rows = decoded(pair, ROWS, requests, **how)
-    found = decoded(pair, TOGETHER, requests, rows_together=True, **how)
+    found = decoded(pair, AT_ONCE, requests, at_once=True, **how)
     assert found.keys() == rows.keys()
     bound = 0
     for key, one in rows.items():
@@ -83,7 +83,7 @@ def test_rules_of_other_kinds_and_baselines_are_written_together(pair: Pair) -> 
     rule = mechanism("cp-delta", DebtRule())
     requests = [request(i, 5, (0.0, 0.5, math.inf)) for i in range(2)]
     rows = decoded(pair, rule, requests)
-    found = decoded(pair, rule, requests, rows_together=True)
+    found = decoded(pair, rule, requests, at_once=True)
     for key, one in rows.items():
         assert np.array_equal(one.steps.token, found[key].steps.token)
         assert np.allclose(one.steps.charge, found[key].steps.charge, atol=1e-9)
@@ -188,6 +188,6 @@ def test_logits_that_are_no_law_are_refused(
         return logits
 
     monkeypatch.setattr(RowModel, "step", broken)
-    how: dict[str, Any] = {"rows_together": True, "speculate": speculate}
+    how: dict[str, Any] = {"at_once": True, "speculate": speculate}
     with pytest.raises(LawError, match=said):
-        decoded(pair, TOGETHER, [request(i, 5, (0.5,)) for i in range(3)], **how)
+        decoded(pair, AT_ONCE, [request(i, 5, (0.5,)) for i in range(3)], **how)
