@@ -13,12 +13,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import gumbel, sound_stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.attention import SHARED_HEADS
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest, RowRequest
@@ -341,6 +343,16 @@ def test_heads_that_share_keys_get_the_bits_of_the_plain_kernel(
     monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", plainly)
     assert all(map(torch.equal, ours, logits()))
     assert used and all(used)
+
+
+def test_a_layer_without_a_mask_stays_causal() -> None:
+    query, key = torch.randn(1, 4, 3, 8), torch.randn(1, 2, 3, 8)
+    layer = torch.nn.Module()
+    layer.num_key_value_groups, layer.is_causal = 2, True  # type: ignore[assignment]
+    ways = [ALL_ATTENTION_FUNCTIONS[name] for name in ("sdpa", SHARED_HEADS)]
+    plain, ours = (way(layer, query, key, key, None)[0] for way in ways)
+    assert torch.equal(plain, ours)
+    assert torch.allclose(ours[0, 0, 0], key[0, 0, 0])  # the first position sees itself alone
 
 
 def test_budgets_share_their_draws(llama: Pair) -> None:

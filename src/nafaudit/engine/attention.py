@@ -25,14 +25,24 @@ Way = Literal["nafaudit_shared_heads", "nafaudit_one_position_at_a_time"]
 SHARED_HEADS: Way = "nafaudit_shared_heads"
 ONE_POSITION_AT_A_TIME: Way = "nafaudit_one_position_at_a_time"
 # With any of these the plain function decides what is to be done.
-_SPECIAL = ("softcap", "position_bias", "cache", "output_attentions")
+_SPECIAL = ("softcap", "position_bias", "cache")
 
 
 def _shared_heads(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **options: Any,
 ) -> tuple[Tensor, None]:
     shared = query.shape[1] > key.shape[1] and query.device.type == "cpu"
-    if not shared or any(options.get(name) is not None for name in _SPECIAL):
+    # A layer that drops its mask means a causal one.
+    if (
+        not shared
+        or attention_mask is None
+        or any(options.get(name) is not None for name in _SPECIAL)
+    ):
         plain: tuple[Tensor, None] = ALL_ATTENTION_FUNCTIONS[_PLAIN](
             module, query, key, value, attention_mask, **options
         )
