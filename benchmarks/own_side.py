@@ -13,7 +13,7 @@ import transformers
 from benchmarks import breakdown
 from benchmarks.peer_side import Side, serve
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import Decoding
+from nafaudit.core.design import Decoding, row_width
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.trajectory import STEP_TYPES, Trajectory
 from nafaudit.engine.decode import Decoder
@@ -22,8 +22,6 @@ from nafaudit.engine.sample import draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import load_pair
-
-_WIDTH_STEP = 64
 
 
 class Own(Side):
@@ -66,7 +64,7 @@ class Own(Side):
             self.pair,
             self.mechanism,
             Decoding(max_new_tokens=new),
-            width=-(-longest // _WIDTH_STEP) * _WIDTH_STEP,
+            width=row_width(longest),
             batch=min(32, len(prompts) * each * len(budgets)),
             **options,
         )

@@ -13,6 +13,7 @@ import numpy as np
 from nafaudit.audit.arithmetic import BYTES, Arithmetic, Work, gpu_of
 from nafaudit.audit.pairs import checkpoints_of, limit_of, named_pair, workload_of
 from nafaudit.audit.shapes import shape_of
+from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError, UnavailableError, nearest
 from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.ledger import is_baseline
@@ -29,7 +30,6 @@ BYTES_PER_STEP = 16.3
 RATES = (0.01, 0.001)
 # Of a token, where no tokenizer is asked; English text has about so many.
 _CHARACTERS = 4
-_WIDTH_STEP = 64
 _MODEL_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
 
@@ -195,7 +195,7 @@ def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) ->
         prompt_tokens=sum(lengths) / len(lengths),
         rows=len(texts) * len(settings.budgets) * settings.trajectories,
         length=settings.max_new_tokens,
-        width=-(-longest // _WIDTH_STEP) * _WIDTH_STEP,
+        width=row_width(longest),
         batch=settings.batch,
         sharing=len(settings.budgets),
     )

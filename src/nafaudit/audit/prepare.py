@@ -10,6 +10,7 @@ import torch
 
 from nafaudit.audit.material import material, material_of
 from nafaudit.audit.pairs import checkpoints_of, limit_of, workload_of
+from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.mechanisms.protocols import Mechanism
@@ -19,9 +20,6 @@ from nafaudit.models.checkpoints import check_device, check_dtype, context_of
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.models.wording import Wording, wording
 from nafaudit.workload import TokenizedPrompt, Workload
-
-# Positions per row are rounded up, so that the cache has an even shape.
-_WIDTH_STEP = 64
 
 
 @dataclass(frozen=True)
@@ -178,4 +176,4 @@ def _width(workload: Workload, prompts: Sequence[TokenizedPrompt], new: int, con
             f"it does not fit the pair's context of {context}. Lower --max-new-tokens or leave "
             "the prompt out."
         )
-    return min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
+    return row_width(needed, context)

@@ -23,6 +23,7 @@ AuditProtocol = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
 ROWS_LAYOUT = 2
 RULES_VERSION = 3
+_WIDTH_STEP = 64
 
 REFUSED_DECODING = {
     "top_k": "it truncates the law after it was charged",
@@ -213,6 +214,12 @@ class Design:
 
     identity: Identity
     extent: Extent
+
+
+def row_width(positions: int, context: int | None = None) -> int:
+    """Positions that a row gets: rounded up to an even shape, within a pair's context."""
+    width = -(-positions // _WIDTH_STEP) * _WIDTH_STEP
+    return width if context is None else min(width, context)
 
 
 def with_baselines(ks: list[float]) -> tuple[float, ...]:

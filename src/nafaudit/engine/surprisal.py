@@ -15,13 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.core.design import Decoding
+from nafaudit.core.design import Decoding, row_width
 from nafaudit.core.passage import DECIMALS
 from nafaudit.engine.rows import MIN_ROWS, RowModel
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
 from nafaudit.models.pair import Vocabulary
-
-_WIDTH_STEP = 64
 
 
 class Scorer:
@@ -54,7 +52,7 @@ class Scorer:
         if not before or not tokens:
             raise ValueError("a text to score, and a token to stand before it, are needed.")
         row = [*before, *tokens]
-        width = min(-(-len(row) // _WIDTH_STEP) * _WIDTH_STEP, max(self._context, len(row)))
+        width = row_width(len(row), max(self._context, len(row)))
         scored: list[Tensor] = []
 
         def visit(start: int, logits: Tensor) -> None:

@@ -20,7 +20,7 @@ from nafaudit.audit.pairs import checkpoints_of, named_pair, workload_of
 from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
 from nafaudit.audit.recording import session_facts
 from nafaudit.checks.check import Facts
-from nafaudit.core.design import AuditProtocol, Identity
+from nafaudit.core.design import AuditProtocol, Identity, row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.decode import Decoder
@@ -35,8 +35,6 @@ from nafaudit.search.candidate import Candidate
 from nafaudit.search.settings import SearchSettings
 from nafaudit.workload import Prompt, TokenizedPrompt, read_workload, workload_hash
 from nafaudit.workload.passages import Passage, read_passages
-
-_WIDTH_STEP = 64
 
 
 @dataclass(frozen=True)
@@ -94,7 +92,7 @@ class Words:
                 f"prompts of {settings.longest} tokens and {settings.max_new_tokens} new ones do "
                 f"not fit the pair's context of {context}; lower --longest or --max-new-tokens."
             )
-        self.width = min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
+        self.width = row_width(needed, context)
         self.stops = stop_ids_of(settings, self._wording.tokenizer)
 
     def ids(self, text: str) -> tuple[int, ...]:

@@ -17,6 +17,7 @@ import torch
 from nafaudit.audit.pairs import checkpoints_of
 from nafaudit.audit.prepare import mechanism_of
 from nafaudit.audit.recording import session_facts
+from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.trajectory import Trajectory
@@ -29,8 +30,6 @@ from nafaudit.worth.attack_run import AttackRun, Bench, Log, mechanism_of_method
 from nafaudit.worth.queries import Attacker, Method
 from nafaudit.worth.settings import ADMISSION, AttackSettings
 from nafaudit.worth.texts import GivenText, given_text, opening_of
-
-_WIDTH_STEP = 64
 
 
 @dataclass(frozen=True)
@@ -199,7 +198,7 @@ def _width(texts: Sequence[GivenText], settings: AttackSettings, context: int) -
             f"{longest.passage} and a window of {most} need {needed} positions; the pair has "
             f"{context}. Lower --max-new-tokens, or split the passage."
         )
-    return min(-(-needed // _WIDTH_STEP) * _WIDTH_STEP, context)
+    return row_width(needed, context)
 
 
 class _Teller:
