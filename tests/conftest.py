@@ -7,12 +7,23 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+import nafaudit  # noqa: F401  before torch computes
+from tests.vendors import arithmetic
+
 # Nothing here may reach for a model hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
+if kind := os.environ.get(arithmetic.VARIABLE):
+    import torch
+
+    arithmetic.install(kind, torch.nn.functional, torch)
+    vendors = str(Path(arithmetic.__file__).parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([vendors, *filter(None, paths)]))
 
 settings.register_profile("nafaudit", deadline=None, derandomize=True)
 settings.load_profile("nafaudit")
@@ -40,6 +51,14 @@ def tiny_pair_paths(
         return build_pair(directory, architecture)
 
     return paths
+
+
+def needs_free_rows(*models: Any, width: int) -> None:
+    """Skips a test of what only holds where products do not depend on their number of rows."""
+    from nafaudit.engine.proof import numerics_of
+
+    if (how := numerics_of(models, width)).constant:
+        pytest.skip(f"not tested here: {how.why}")
 
 
 @pytest.fixture(autouse=True, scope="session")

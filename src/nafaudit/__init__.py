@@ -11,7 +11,12 @@ The nouns, and where they live:
 * `nafaudit.engine`: decoding
 * `nafaudit.audit`: design in, findings out
 
-Importing this package imports none of them; torch is needed from `mechanisms` on.
+Importing this package imports none of them; torch is needed from `mechanisms` on. It only asks for
+reproducible matrix products (`nafaudit.core.numerics`), before torch computes any.
 """
+
+from nafaudit.core.numerics import ask
+
+ask()
 
 __version__ = "0.1.0"

@@ -31,6 +31,7 @@ from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.solve import SLACK
 from nafaudit.models.pair import Pair, load_pair
+from tests.conftest import needs_free_rows
 from tests.engine.test_decode import request
 from tests.pretended import DEVICE, pretended, put, put_model
 
@@ -63,6 +64,8 @@ def decoded(
     ids=str,
 )
 def test_tokens_are_those_of_rows_alone(pair: Pair, how: dict[str, Any]) -> None:
+    if "speculate" in how:
+        needs_free_rows(pair.safe, pair.risky, width=64)
     # Two budgets that bind, and both baselines.
     requests = [request(i, 3 + 4 * i, (0.0, 0.3, 1.0, math.inf)) for i in range(3)]
     rows = decoded(pair, ROWS, requests, **how)
@@ -179,6 +182,8 @@ def test_a_law_without_a_look_is_the_same_law(logits: list[list[float]]) -> None
 def test_logits_that_are_no_law_are_refused(
     pair: Pair, wrong: float, said: str, speculate: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if speculate:
+        needs_free_rows(pair.safe, pair.risky, width=64)
     step = RowModel.step
 
     def broken(self: RowModel, tokens: list[int], positions: list[int]) -> Tensor:

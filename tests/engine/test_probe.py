@@ -13,6 +13,7 @@ from nafaudit.engine.probe import Probe, probe
 from nafaudit.engine.rows import RowModel
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from tests.conftest import needs_free_rows
 
 Paths = Callable[[str], tuple[Path, Path]]
 
@@ -43,6 +44,7 @@ def _shift_logits(model: Any, shift: Callable[[Any, Any], Any]) -> None:
 
 def test_notices_logits_that_depend_on_the_batch(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
+    needs_free_rows(pair.safe, pair.risky, width=256)
 
     def ripple(kwargs: Any, logits: Any) -> Any:
         shape = (1, 1, logits.shape[-1])
@@ -66,6 +68,7 @@ def test_the_digest_is_of_the_bits_and_not_of_the_batch(tiny_pair_paths: Paths) 
 
 def test_notices_a_batch_size_that_only_a_full_batch_has(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
+    needs_free_rows(pair.safe, pair.risky, width=256)
 
     def ripple(kwargs: Any, logits: Any) -> Any:
         size = 1e-3 if logits.shape[0] > 28 else 0.0
@@ -85,7 +88,7 @@ def _narrow(self: RowModel, at: Any, window: Any, _mask: Any = RowModel._mask) -
     return _mask(self, at, 2)
 
 
-def _stuck(self: RowModel, cache: Any, ids: Any, at: Any) -> Any:
+def _stuck(self: RowModel, cache: Any, ids: Any, at: Any, **how: Any) -> Any:
     cache.positions = at
     out = self.model(
         input_ids=ids,

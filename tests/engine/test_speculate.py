@@ -27,6 +27,7 @@ from nafaudit.engine.sample import AT_ZERO, bounded, draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from tests.conftest import needs_free_rows
 from tests.engine.test_decode import request
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -44,6 +45,7 @@ def decoded(
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "mistral"])
 def test_speculation_keeps_every_bit(tiny_pair_paths: Paths, architecture: str) -> None:
     pair = load_pair(*tiny_pair_paths(architecture), stop_ids=range(2, 12))
+    needs_free_rows(pair.safe, pair.risky, width=64)
     # Prompts up to the row's end, so that guesses run past it.
     requests = [request(i, length, trajectories=2) for i, length in enumerate((3, 20, 47))]
     decoding = Decoding(max_new_tokens=16, temperature=0.9, repetition_penalty=1.1)
@@ -82,6 +84,7 @@ def test_threads_that_share_a_configuration_leave_its_attention_as_it_was(
 
 def test_the_safe_model_alone_is_always_guessed(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"), stop_ids=())
+    needs_free_rows(pair.safe, pair.risky, width=64)
     requests = [request(i, 9, budgets=(0.0,)) for i in range(4)]
     _, decoder = decoded(pair, requests, Decoding(13), speculate=3)
     # Twelve tokens after the first: three guesses and one more per reading.
@@ -92,6 +95,7 @@ def test_speculation_that_would_change_records_is_refused(
     tiny_pair_paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
+    needs_free_rows(pair.safe, pair.risky, width=64)
     shape: dict[str, Any] = {"width": 64, "batch": 4, "speculate": 3}
     assert probe(pair, RULE, Decoding(8), **shape).batch_free
     from nafaudit.engine.rows import RowModel

@@ -33,6 +33,7 @@ from nafaudit.mechanisms.doors import Request, debt_of
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, Vocabulary
 from nafaudit.selftest.exact import truth_of_mechanism
+from tests.conftest import needs_free_rows
 
 RULE = mechanism("anchored", DebtRule())
 PROMPT, WIDTH, K = (0, 1, 1), 8, 0.1
@@ -44,7 +45,7 @@ def _model(seed: int) -> Any:
     config = LlamaConfig(
         vocab_size=2,
         hidden_size=8,
-        intermediate_size=16,
+        intermediate_size=32,
         num_hidden_layers=1,
         num_attention_heads=2,
         num_key_value_heads=2,
@@ -104,6 +105,8 @@ class Arena:
     def decode(self, speculate: int = 0) -> tuple[Decoded, Decoder]:
         """Decodes once in every part."""
         rows = tuple(RowRequest(K, part, Stream(part)) for part in range(len(self.parts)))
+        if speculate:
+            needs_free_rows(self.pair.safe, self.pair.risky, width=WIDTH)
         how: Any = {"width": WIDTH, "batch": 64, "speculate": speculate}
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(engine, "draws", self.draws)

@@ -23,6 +23,7 @@ from nafaudit.audit.sources import Seen
 from nafaudit.audit.units import cut
 from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.fault import Fault
+from nafaudit.core.numerics import VARIABLE, ConstantRows
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest
@@ -33,8 +34,8 @@ TRIES = 3
 # Nobody waits longer than this for a first worker; for the others, once more what it took.
 _PATIENCE = 600.0
 _WAIT = 1.0
-# What changes how checkpoints are found or read.
-_VARIABLES = ("HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "TOKENIZERS_PARALLELISM")
+# What changes how checkpoints are found or read, and how products are made.
+_VARIABLES = ("HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "TOKENIZERS_PARALLELISM", VARIABLE)
 
 
 @dataclass(eq=False)
@@ -73,12 +74,15 @@ class Fleet:
         self._size = workers
         self._workers: list[_Held] = []
         self._first: Hello | None = None
+        self._depends = ""
+        self._agreed = False
         self._early_deaths = 0
         self._remarks: dict[str, None] = {}
         self._deaths = 0
         for _ in range(workers):
             self._hire()
         self._muster()
+        self._agreed = True
 
     @property
     def name(self) -> str:
@@ -89,6 +93,11 @@ class Fleet:
     def fingerprint(self) -> Mapping[str, Any]:
         """Of the pair, which is the same for all workers."""
         return self._reference.fingerprint
+
+    @property
+    def constant(self) -> ConstantRows | None:
+        """Rows of every product, the same for all workers."""
+        return self._reference.constant
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -106,10 +115,13 @@ class Fleet:
         """What the workers' own probes saw."""
         hellos = [worker.hello for worker in self._workers if worker.hello]
         batch_free = all(hello.batch_free for hello in hellos)
-        probe = {**self._reference.facts["probe"], "batch_free": batch_free}
+        facts = self._reference.facts
+        probe = {**facts["probe"], "batch_free": batch_free}
         workers = [dict(hello.facts) for hello in hellos]
         ray = {"address": self._order.settings.ray, "version": self._ray.__version__}
-        return Seen(batch_free, {"probe": probe, "ray": ray, "workers": workers})
+        arithmetic = facts["arithmetic"]
+        found = {"probe": probe, "arithmetic": arithmetic, "ray": ray, "workers": workers}
+        return Seen(batch_free, found)
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
         """Surprisals of the prompts' references, in their order."""
@@ -168,7 +180,7 @@ class Fleet:
             )
             .remote(self._order, variables, str(Path.cwd()), socket.gethostname())
         )
-        self._workers.append(_Held(actor, actor.start.remote()))
+        self._workers.append(_Held(actor, actor.start.remote(self._depends)))
 
     def _muster(self) -> None:
         """Waits for the workers: for the first as long as it takes, within reason."""
@@ -245,6 +257,8 @@ class Fleet:
             raise answer.trouble.error()
         hello: Hello = answer.content[0]
         self._early_deaths = 0
+        if not self._agrees(worker, hello):
+            return
         self._first = first = self._first or hello
         where = f"the worker on node {hello.node}"
         if hello.facts["nafaudit"] != __version__:
@@ -269,6 +283,32 @@ class Fleet:
                 "in rare tokens. Use nodes of one kind where bits must repeat."
             )
         worker.hello = hello
+
+    def _agrees(self, worker: _Held, hello: Hello) -> bool:
+        """True if a worker computes with the rows that all others have; asks it to if it can.
+
+        Where one machine must have constant rows, all have them. Once the run has begun, a machine
+        that cannot do without them is left out of a run that does.
+        """
+        if hello.constant and not self._depends:
+            if self._agreed:
+                self._remark(f"the worker on node {hello.node} was left out: {hello.why}.")
+                self._workers.remove(worker)
+                self._ray.kill(worker.actor)
+                if not self._workers:
+                    raise WorkerError(f"no worker is left for this run: {hello.why}.")
+                return False
+            self._depends = f"on node {hello.node} {hello.why}"
+            self._first = None
+            for other in self._workers:
+                if other is not worker and other.hello is not None:
+                    other.hello, other.due = None, other.actor.start.remote(self._depends)
+        if self._depends and not hello.constant:
+            worker.due = worker.actor.start.remote(self._depends)
+            return False
+        if hello.constant:
+            self._remark(f"{hello.why}; so every product has a constant number of rows, slower.")
+        return True
 
     def _lose(self, worker: _Held, job: _Job | None, error: Exception) -> None:
         """Forgets a dead worker and starts another one, unless that has been done often enough."""

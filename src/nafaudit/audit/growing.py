@@ -18,11 +18,12 @@ from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.engine.proof import Numerics
 from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.models.pair import Pair
-from nafaudit.store.run import Run, RunWriter, open_for_writing
+from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
 from nafaudit.workload import TokenizedPrompt
 
 
@@ -58,10 +59,12 @@ def engine_of(
     batch: int,
     speculate: int = 0,
     together: bool = False,
+    numerics: Numerics | None = None,
 ) -> Decoder | SequenceDecoder:
     """Our own decoder, of steps or of whole outputs as the mechanism asks."""
     if isinstance(mechanism, SequenceMechanism):
-        return SequenceDecoder(pair, mechanism, decoding, width=width, batch=batch)
+        shape: Any = {"width": width, "batch": batch, "numerics": numerics}
+        return SequenceDecoder(pair, mechanism, decoding, **shape)
     return Decoder(
         pair,
         mechanism,
@@ -70,6 +73,7 @@ def engine_of(
         batch=batch,
         speculate=speculate,
         together=together,
+        numerics=numerics,
     )
 
 
@@ -134,6 +138,8 @@ def open_growing(
     decoder: Decoder | SequenceDecoder,
     vocabulary: Mapping[str, Any],
     session: Mapping[str, Any],
+    *,
+    mixed: bool = False,
 ) -> Iterator[GrowingRun]:
     """Creates or resumes such a run.
 
@@ -144,8 +150,10 @@ def open_growing(
         decoder: What decodes.
         vocabulary: What token ids stand for.
         session: What this session runs on.
+        mixed: True if earlier sessions may have computed other bits.
     """
     design = Design(identity, first.extent)
-    with open_for_writing(path, design, first.items, vocabulary) as writer:
+    made = Made(session["probe"]["digest"], mixed)
+    with open_for_writing(path, design, first.items, vocabulary, made=made) as writer:
         writer.note_session(session)
         yield GrowingRun(writer, identity, decoder)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nafaudit.core import errors
+from nafaudit.core.numerics import ConstantRows
 
 if TYPE_CHECKING:
     from nafaudit.audit.prepare import Order
@@ -58,6 +59,8 @@ class Hello:
         fingerprint: Of its pair.
         batch_free: True if its records do not depend on their batch.
         digest: Equal for workers that compute the same bits.
+        constant: Rows of its products, where their number matters.
+        why: Why that is so.
     """
 
     node: str
@@ -66,6 +69,8 @@ class Hello:
     fingerprint: Mapping[str, Any]
     batch_free: bool
     digest: str
+    constant: ConstantRows | None
+    why: str
 
 
 class Worker:
@@ -87,9 +92,13 @@ class Worker:
         self._order, self._host = order, host
         self._engine: Engine | None = None
 
-    def start(self) -> Answer:
-        """Loads the pair and probes the machine; says what it is."""
-        answer, here = _answer(lambda: [self._hello()]), socket.gethostname()
+    def start(self, depends: str = "") -> Answer:
+        """Loads the pair and probes the machine; says what it is.
+
+        Args:
+            depends: Why rows must be constant, if another worker found that they must.
+        """
+        answer, here = _answer(lambda: [self._hello(depends)]), socket.gethostname()
         if answer.trouble is None or here == self._host:
             return answer
         said = Trouble(answer.trouble.kind, f"the worker on {here}: {answer.trouble.text}")
@@ -112,7 +121,7 @@ class Worker:
         assert self._engine is not None, "start comes first"
         return self._engine
 
-    def _hello(self) -> Hello:
+    def _hello(self, depends: str) -> Hello:
         for path in self._order.checkpoints:
             if Path(path).is_absolute() and not Path(path).is_dir():
                 raise errors.InputError(
@@ -124,7 +133,8 @@ class Worker:
         from nafaudit.audit.sources import Engine
 
         mechanism = ordered_mechanism(self._order)
-        engine = self._engine = Engine(self._order, mechanism, load(self._order))
+        pair = self._engine.pair if self._engine else load(self._order)
+        engine = self._engine = Engine(self._order, mechanism, pair, depends)
         seen = engine.look()
         import ray
 
@@ -138,6 +148,8 @@ class Worker:
             engine.fingerprint,
             seen.batch_free,
             seen.facts["probe"]["digest"],
+            engine.constant,
+            engine.settled.numerics.why,
         )
 
 

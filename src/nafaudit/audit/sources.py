@@ -12,10 +12,11 @@ from nafaudit.audit.growing import engine_of
 from nafaudit.audit.passages import score_passages
 from nafaudit.audit.prepare import Order, vocabulary_table
 from nafaudit.core.fault import Fault
+from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.probe import probe
+from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
@@ -46,6 +47,11 @@ class Source(Protocol):
     @property
     def fingerprint(self) -> Mapping[str, Any]:
         """What identifies its pair in a design."""
+        ...
+
+    @property
+    def constant(self) -> ConstantRows | None:
+        """Rows of every product, where their number matters."""
         ...
 
     @property
@@ -81,6 +87,12 @@ class Source(Protocol):
         ...
 
 
+def seen_of(settled: Settled) -> Seen:
+    """What was settled, for a session's line."""
+    facts = {"probe": asdict(settled.probe), "arithmetic": settled.numerics.facts()}
+    return Seen(settled.probe.batch_free, facts)
+
+
 def _shape(order: Order) -> dict[str, Any]:
     """How the engine is to work; none of it changes a record."""
     settings = order.settings
@@ -93,46 +105,60 @@ def _shape(order: Order) -> dict[str, Any]:
 
 
 class _Loaded:
-    """What every source in this process has: a pair, and a probe of it."""
+    """What every source in this process has: a pair, its arithmetic, and a probe of both."""
 
-    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair) -> None:
+    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair, depends: str = "") -> None:
         self.order, self.mechanism, self.pair = order, mechanism, pair
+        decoding = order.settings.decoding
+        self.settled = settle(pair, mechanism, decoding, depends=depends, **_shape(order))
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
         return self.pair.fingerprint
 
     @property
+    def constant(self) -> ConstantRows | None:
+        return self.settled.numerics.constant
+
+    @property
     def remarks(self) -> tuple[str, ...]:
-        return ()
+        remark = self.settled.numerics.remark
+        return (remark,) if remark else ()
 
     def vocabulary(self) -> dict[str, Any]:
         return vocabulary_table(self.pair)
 
     def look(self) -> Seen:
-        settings = self.order.settings
-        seen = probe(self.pair, self.mechanism, settings.decoding, **_shape(self.order))
-        return Seen(seen.batch_free, {"probe": asdict(seen)})
+        return seen_of(self.settled)
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
         return score_passages(self.pair, self.order.settings.decoding, prompts)
 
 
 class Engine(_Loaded):
-    """Our own decoder, whose faults are ours."""
+    """Our own decoder, whose faults are ours.
 
-    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair) -> None:
-        super().__init__(order, mechanism, pair)
-        self._decoder = engine_of(pair, mechanism, order.settings.decoding, **_shape(order))
+    Args:
+        order: What to decode with.
+        mechanism: What is audited.
+        pair: The models.
+        depends: Why rows must be constant, if another machine found that they must.
+    """
+
+    def __init__(self, order: Order, mechanism: Mechanism, pair: Pair, depends: str = "") -> None:
+        super().__init__(order, mechanism, pair, depends)
+        how: Any = {**_shape(order), "numerics": self.settled.numerics}
+        self._decoder = engine_of(pair, mechanism, order.settings.decoding, **how)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """How speculation went, if there was any."""
+        """What was found of the machine, and how speculation went, if there was any."""
+        found = super().remarks
         if not (isinstance(self._decoder, Decoder) and self._decoder.guessed.asked):
-            return ()
+            return found
         guessed = self._decoder.guessed
         share = guessed.stood / guessed.asked
-        return (f"of {guessed.asked:,} guesses of the safe model, {share:.0%} stood.",)
+        return (*found, f"of {guessed.asked:,} guesses of the safe model, {share:.0%} stood.")
 
     @property
     def name(self) -> str:

@@ -5,12 +5,11 @@ design -> workload -> plan -> engine -> store -> checks: this file is that line,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from nafaudit.audit.blackbox import Session
 from nafaudit.audit.decoder import command_of, launch_of
@@ -19,7 +18,13 @@ from nafaudit.audit.pairs import checkpoints_of
 from nafaudit.audit.passages import record_passages
 from nafaudit.audit.prepare import Asked, load, read
 from nafaudit.audit.ray_cluster import connected
-from nafaudit.audit.recording import Progress, Reporter, record_parts, session_facts
+from nafaudit.audit.recording import (
+    Progress,
+    Reporter,
+    machine_facts,
+    record_parts,
+    session_facts,
+)
 from nafaudit.audit.sources import Boxed, Engine, Source
 from nafaudit.audit.verify import VerifyOptions, verify_run
 from nafaudit.checks import ArmResult, Facts, judge_run
@@ -30,7 +35,7 @@ from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.report.verification import verification_json
-from nafaudit.store.run import Run, open_for_writing
+from nafaudit.store.run import Made, Run, mixed_sessions, open_for_writing
 from nafaudit.store.truth import write_truth
 from nafaudit.store.verification import write_verification
 from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
@@ -86,13 +91,15 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
             promise=mechanism.name if settings.decoder else "",
             currency=mechanism.currency,
             chat=asked.chat,
+            constant_rows=source.constant,
         ),
         Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
     )
     path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
     seen, vocabulary, sources = source.look(), source.vocabulary(), asked.workload.sources
-    with open_for_writing(path, design, asked.tokenized, vocabulary, sources) as writer:
-        elsewhere = _other_bits(writer.run.sessions, seen.facts["probe"]["digest"])
+    made = Made(seen.facts["probe"]["digest"], settings.mixed)
+    with open_for_writing(path, design, asked.tokenized, vocabulary, sources, made) as writer:
+        elsewhere = mixed_sessions([*writer.run.sessions, {**machine_facts(), **seen.facts}])
         writer.note_session(session_facts(settings, asked.order.checkpoints) | seen.facts)
         record_passages(path, source.score, settings.decoding, protected_prompts(chosen))
         requests = _plan(design, chosen, writer.run.keys())
@@ -104,7 +111,8 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         record_parts(decoded, writer, reporter.see)
     if settings.decoder is not None:
         _verify(writer.run, settings)
-    return Outcome(writer.run, seen.batch_free, (*elsewhere, *source.remarks))
+    remarks = (*((elsewhere,) if elsewhere else ()), *source.remarks)
+    return Outcome(writer.run, seen.batch_free, remarks)
 
 
 def _source(asked: Asked, stack: ExitStack) -> Source:
@@ -118,18 +126,6 @@ def _source(asked: Asked, stack: ExitStack) -> Source:
         return Engine(order, asked.mechanism, pair)
     launch = launch_of(settings, pair, order.checkpoints, order.width)
     return Boxed(order, asked.mechanism, pair, stack.enter_context(Session(launch)))
-
-
-def _other_bits(sessions: Sequence[Mapping[str, Any]], digest: str) -> list[str]:
-    """A remark if an earlier session computed other bits; old ones did not say."""
-    for facts in sessions:
-        if facts["probe"].get("digest", digest) != digest:
-            return [
-                f"an earlier session of this run computed other last bits ({facts['processor']}, "
-                f"torch {facts['torch']}, {facts['device']}): rare tokens may differ from those "
-                "of one session."
-            ]
-    return []
 
 
 def _verify(run: Run, settings: Settings) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from nafaudit.audit.prepare import Asked, load, read
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.settings import Settings
 from nafaudit.engine.decode import Decoder
+from nafaudit.engine.probe import settle
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.workload import TokenizedPrompt
@@ -27,6 +29,9 @@ class Timing:
         tokens_per_second: Written, over all rows of a batch.
         tokens: How many that rests on.
         seconds: How long they took.
+        price: How many times longer a full batch takes for its constant number of rows; 1 where
+            rows are free.
+        why: Why rows are constant; empty where they are free.
     """
 
     loading: float
@@ -34,6 +39,8 @@ class Timing:
     tokens_per_second: float
     tokens: int
     seconds: float
+    price: float = 1.0
+    why: str = ""
 
 
 class _Enough(Exception):  # noqa: N818 - no error: the way out of the decoder's loop
@@ -72,10 +79,25 @@ def time_decoding(settings: Settings, seconds: float) -> Timing | None:
     loading = time.monotonic() - start
     if isinstance(asked.mechanism, SequenceMechanism):
         return None
-    decoder = Decoder(
-        pair, asked.mechanism, settings.decoding, width=asked.width, batch=settings.batch
-    )
+    shape: dict[str, Any] = {"width": asked.width, "batch": settings.batch}
+    how = settle(pair, asked.mechanism, settings.decoding, **shape).numerics
+    decoder = Decoder(pair, asked.mechanism, settings.decoding, **shape, numerics=how)
     per_prompt = _reading(decoder, asked.chosen)
+    watch = _watched(decoder, asked, settings, seconds)
+    rate = watch.tokens / max(watch.seconds, 1e-6)
+    timing = Timing(loading, per_prompt, rate, watch.tokens, watch.seconds)
+    if how.constant is None:
+        return timing
+    free = Decoder(
+        pair, asked.mechanism, settings.decoding, **shape, numerics=replace(how, constant=None)
+    )
+    seen = _watched(free, asked, settings, seconds)
+    price = (seen.tokens / max(seen.seconds, 1e-6)) / max(rate, 1e-6)
+    return replace(timing, price=price, why=how.why)
+
+
+def _watched(decoder: Decoder, asked: Asked, settings: Settings, seconds: float) -> _Watch:
+    """Decodes the run's first rows for some seconds."""
     watch = _Watch(seconds)
     decoder.watch = watch.step
     start = time.monotonic()
@@ -86,8 +108,7 @@ def time_decoding(settings: Settings, seconds: float) -> Timing | None:
         pass
     if not watch.tokens:  # every row ended at its first token
         watch.tokens, watch.seconds = len(asked.chosen), time.monotonic() - start
-    rate = watch.tokens / max(watch.seconds, 1e-6)
-    return Timing(loading, per_prompt, rate, watch.tokens, watch.seconds)
+    return watch
 
 
 def _reading(decoder: Decoder, prompts: Sequence[TokenizedPrompt]) -> float:

@@ -75,6 +75,7 @@ def attack(
     seed: Annotated[int | None, options.machine_option(help="Run seed. Default: 0.")] = None,
     batch: options.Batch = None,
     threads: options.Threads = None,
+    mixed: options.Mixed = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     remote_code: options.RemoteCode = None,
@@ -116,7 +117,7 @@ def attack(
     import json
 
     from nafaudit.cli.echo import echo
-    from nafaudit.cli.progress import ProgressLine, resumable
+    from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.cli.show_attack import EXIT, attack_text
     from nafaudit.worth.attack import run_attack
     from nafaudit.worth.attack_files import attack_json, write_attack
@@ -129,12 +130,7 @@ def attack(
 
     with resumable(progress):
         attacked = run_attack(protected, settings, tell)
-    if not attacked.batch_free:
-        typer.echo(
-            "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
-            "a resumed attack may go another way.",
-            err=True,
-        )
+    remark_on_machine(attacked.batch_free, attacked.remark)
     answered = Answered(attacked)
     files = write_attack(answered)
     text = json.dumps(attack_json(answered), indent=2) if as_json else ""

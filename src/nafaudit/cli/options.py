@@ -100,7 +100,16 @@ Batch = Annotated[
     int | None,
     machine_option(help="Rows decoded together; changes speed only. Default: 32."),
 ]
-Threads = Annotated[int | None, machine_option(help="Torch threads. Default: 1.")]
+Threads = Annotated[
+    int | None,
+    machine_option(help="Torch threads, 1 or 2; two where no bit changes. Default: 1."),
+]
+Mixed = Annotated[
+    bool | None,
+    machine_option(
+        "--mixed", help="Continue a run that a machine of other arithmetic began. Default: no."
+    ),
+]
 Device = Annotated[str | None, machine_option(help="Torch device. Default: cpu.")]
 Dtype = Annotated[
     str | None,

@@ -12,6 +12,7 @@ from nafaudit.cli import options
 if TYPE_CHECKING:
     from nafaudit.audit.arithmetic import Arithmetic
     from nafaudit.audit.plan import Plan
+    from nafaudit.audit.timing import Timing
 
 
 def plan(
@@ -125,6 +126,16 @@ def _time_lines(made: Plan) -> list[str]:
         f"time: about {duration(made.seconds)} if no output stops early, as fast as just now",
         f"  ({timing.tokens_per_second:.0f} tokens/s over {timing.tokens} tokens, "
         f"{timing.seconds_per_prompt * 1e3:.0f} ms a prompt, {timing.loading:.1f} s to load)",
+        *_price_lines(timing),
+    ]
+
+
+def _price_lines(timing: Timing) -> list[str]:
+    if not timing.why:
+        return []
+    return [
+        f"  that is {timing.price:.1f} times as long as with free rows, for every product has a "
+        f"constant number of rows here: {timing.why}"
     ]
 
 

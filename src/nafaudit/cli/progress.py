@@ -117,3 +117,17 @@ def duration(seconds: float) -> str:
     if whole < 172_800:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86_400} d"
+
+
+def remark_on_machine(batch_free: bool, *remarks: str) -> None:
+    """Says what a user should know of how this machine computes, on standard error."""
+    if not batch_free:
+        remarks = (
+            "a row's last bits depend on its neighbours here, whatever their number (as in models "
+            "that choose experts for a whole batch): a repeated or resumed run may differ in rare "
+            "tokens.",
+            *remarks,
+        )
+    for remark in remarks:
+        if remark:
+            typer.echo(f"nafaudit: {remark}", err=True)

@@ -88,6 +88,7 @@ def run(
     seed: Annotated[int | None, options.machine_option(help="Run seed. Default: 0.")] = None,
     batch: options.Batch = None,
     threads: options.Threads = None,
+    mixed: options.Mixed = None,
     device: options.Device = None,
     safe_device: Annotated[
         str | None,
@@ -154,20 +155,13 @@ def run(
     settings = load_settings(design, overrides | lists)
 
     from nafaudit.audit.stage1 import run_stage1
-    from nafaudit.cli.progress import ProgressLine, resumable
+    from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.cli.show import show
 
     progress = ProgressLine(quiet)
     with resumable(progress):
         outcome = run_stage1(settings, progress.update)
-    if not outcome.batch_free:
-        typer.echo(
-            "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
-            "a repeated run may differ in rare tokens.",
-            err=True,
-        )
-    for remark in outcome.remarks:
-        typer.echo(f"nafaudit: {remark}", err=True)
+    remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
     arms, page = written or (outcome.arms, None)

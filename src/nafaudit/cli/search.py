@@ -194,6 +194,7 @@ def search(
     ] = None,
     batch: options.Batch = None,
     threads: options.Threads = None,
+    mixed: options.Mixed = None,
     device: options.Device = None,
     dtype: options.Dtype = None,
     chat_template: options.ChatTemplate = None,

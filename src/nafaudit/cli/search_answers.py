@@ -6,8 +6,7 @@ import json
 import time
 from collections.abc import Callable
 
-import typer
-
+from nafaudit.cli.progress import remark_on_machine
 from nafaudit.search.evaluate import Told
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.settings import SearchSettings
@@ -24,7 +23,7 @@ def answer_search(
     if len(settings.k) > 1:
         return _sweep(settings, tell, as_json)
     found = run_search(settings, tell)
-    _warn(found.batch_free)
+    remark_on_machine(found.batch_free, found.remark)
     write_result(found)
     text = json.dumps(search_json(found), indent=2) if as_json else search_text(found)
     return text, EXIT[found.outcome]
@@ -38,7 +37,7 @@ def _sweep(
     from nafaudit.search.sweep import run_sweep, sweep_json, write_sweep
 
     sweep = run_sweep(settings, tell)
-    _warn(all(one.batch_free for one in sweep.found))
+    remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
     text = json.dumps(sweep_json(sweep), indent=2) if as_json else sweep_text(sweep)
     return text, EXIT[sweep.outcome]
@@ -54,7 +53,7 @@ def answer_study(
     from nafaudit.search.study import run_study, study_json, write_study
 
     study = run_study(settings, tell)
-    _warn(study.found.batch_free)
+    remark_on_machine(study.found.batch_free, study.found.remark)
     write_result(study.found)
     write_study(study)
     seconds = time.process_time()
@@ -72,19 +71,10 @@ def answer_paper(
     from nafaudit.search.paper_run import run_paper_search
 
     done = run_paper_search(settings, tell)
-    _warn(done.found.batch_free)
+    remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
     text = json.dumps(paper_json(done), indent=2) if as_json else paper_text(done)
     return text, EXIT[done.found.outcome]
-
-
-def _warn(batch_free: bool) -> None:
-    if not batch_free:
-        typer.echo(
-            "nafaudit: on this machine a row's last bits depend on its batch (try --threads 1); "
-            "a resumed search may go another way.",
-            err=True,
-        )
 
 
 def described(told: Told) -> str:

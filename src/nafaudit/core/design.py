@@ -16,12 +16,13 @@ from nafaudit.core import draws
 from nafaudit.core.currency import KL, UNSAID
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget
+from nafaudit.core.numerics import ConstantRows
 
 RECORD_VERSION = 1
 
 AuditProtocol = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
-ROWS_LAYOUT = 2
+ROWS_LAYOUT = 3
 RULES_VERSION = 3
 _WIDTH_STEP = 64
 
@@ -127,6 +128,7 @@ class Identity:
         promise: What a black-box decoder is held to; empty for a mechanism of our engine.
         currency: What a charge is counted in (`nafaudit.core.currency`).
         chat: Hash of the chat template that prompts were put into; empty for none.
+        constant_rows: Rows of every product where their number matters; None where it does not.
         layout: Versions of whatever decides a recorded bit.
     """
 
@@ -142,6 +144,7 @@ class Identity:
     promise: str = ""
     currency: str = KL
     chat: str = ""
+    constant_rows: ConstantRows | None = None
     layout: Mapping[str, int] = field(
         default_factory=lambda: {
             "draws": draws.LAYOUT,
@@ -154,7 +157,7 @@ class Identity:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, equal for equal identities."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
-        for name in ("promise", "chat"):
+        for name in ("promise", "chat", "constant_rows"):
             if not data[name]:
                 del data[name]  # so that runs without one keep their hash
         if self.currency in UNSAID:

@@ -50,7 +50,7 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         debt: Definition of the debt.
         seed: Run seed.
         batch: Rows decoded together; changes speed only.
-        threads: Torch threads; results are independent of the batch with 1.
+        threads: Torch threads of a process, 1 or 2; two only where they change no bit.
         device: Torch device.
         safe_device: Another one for the safe model, if it has its own.
         together: Both models step at once, a thread each; changes speed only.
@@ -59,6 +59,7 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         chat_template: True puts prompts into the model's chat template.
         remote_code: Hub repositories whose own code may run, each `owner/name@commit`.
         allow_pickle_weights: True reads weights that are not safetensors.
+        mixed: True continues a run that a machine of other arithmetic began.
         out: Run directory; named after the design if empty.
     """
 
@@ -89,6 +90,7 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
     chat_template: bool = False
     remote_code: tuple[str, ...] = ()
     allow_pickle_weights: bool = False
+    mixed: bool = False
     out: str | None = None
 
     def __post_init__(self) -> None:
@@ -97,6 +99,12 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         for name in ("trajectories", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        if self.threads > 2:
+            raise InputError(
+                f"threads must be 1 or 2, got {self.threads}: more cut rows at any place, and "
+                "records would depend on it. More cores are used by processes: --ray --workers "
+                f"{self.threads}."
+            )
         if not 0 <= self.speculate <= 64:
             raise InputError(
                 f"speculate must be 0 (off) to 64 tokens, got {self.speculate}; 2 to 4 is usual."

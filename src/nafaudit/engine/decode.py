@@ -21,6 +21,7 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.attention import check_attention
 from nafaudit.engine.lanes import Lanes
 from nafaudit.engine.prompts import Prompt, PromptReader, PromptRequest, RowRequest
+from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.row import Known, Row
 from nafaudit.engine.rows import RowModel
 from nafaudit.engine.write import Guessed, Writer
@@ -44,6 +45,7 @@ class Decoder:
         together: Both models step at once, on a thread each; changes speed, never results.
         at_once: Laws of all rows are worked on at once, where they are; None for wherever
             that is not a CPU.
+        numerics: By which arithmetic; found out if None.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Decoder:
         speculate: int = 0,
         together: bool = False,
         at_once: bool | None = None,
+        numerics: Numerics | None = None,
     ) -> None:
         if speculate:
             check_attention("risky", pair.risky)
@@ -66,6 +69,12 @@ class Decoder:
             raise InputError(
                 f"rows of {width} positions do not fit the pair's context of {pair.context}; "
                 "lower --max-new-tokens or leave out the longest prompts."
+            )
+        self.numerics = how = numerics or numerics_of((pair.safe, pair.risky), width)
+        if speculate and how.constant:
+            raise InputError(
+                f"speculate = {speculate} is refused: {how.why}, and guesses would be read with "
+                "another number. Leave out --speculate."
             )
         self.pair = pair
         self.mechanism = mechanism
@@ -77,8 +86,10 @@ class Decoder:
         # Told after every step how many rows have written a token; for progress, and free to raise.
         self.watch: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
-        self._safe = RowModel(pair.safe, batch, width)
-        self._risky = RowModel(pair.risky, batch, width)
+        self._safe, self._risky = (
+            RowModel(model, batch, width, how.constant, common=how.common)
+            for model in (pair.safe, pair.risky)
+        )
         self._lanes = Lanes(pair.vocabulary, decoding, self.device)
         self._writer = Writer(mechanism, self._lanes, batch, self.device, at_once)
         self._reader = PromptReader(

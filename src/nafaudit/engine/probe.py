@@ -1,8 +1,9 @@
 """Asks the machine, before a run, whether the promises of the row layout hold on it.
 
 Two questions: do cached rows give the logits of a plain forward pass (they must, or the model
-is refused), and is a row decoded alone bit-identical to the same row in a crowd (if not, the
-run still stands, but says that its records depend on batching).
+is refused), and is a row decoded alone bit-identical to the same row in a crowd? If not, rows are
+decoded in constant numbers and asked again; if that does not help, the run still stands, but says
+that its records depend on batching.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key, Steps, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import RowModel
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
@@ -39,8 +41,8 @@ class Probe:
         batch_free: True if rows were bit-identical alone and in a crowd.
         deviation: Largest difference of a charge in nats, over tokens both ways agree on.
         plain_error: Largest difference of a logit from a plain forward pass.
-        digest: Hash of logits and records of fixed prompts. Equal on machines that compute the
-            same bits, whatever their batch.
+        digest: Hash of products, logits and records of fixed prompts. Equal on machines that
+            compute the same bits, whatever their batch.
     """
 
     batch_free: bool
@@ -58,10 +60,21 @@ def probe(
     batch: int,
     speculate: int = 0,
     together: bool = False,
+    numerics: Numerics | None = None,
 ) -> Probe:
     """Decodes a few random prompts in two ways and compares every bit.
 
     The crowd is decoded as the run will be; rows alone are decoded plainly, whatever that is.
+
+    Args:
+        pair: The models.
+        mechanism: What is audited.
+        decoding: Warps and length limit.
+        width: Positions per row.
+        batch: Rows of the crowd, at least.
+        speculate: As the run will.
+        together: As the run will.
+        numerics: By which arithmetic; found out if None.
 
     Raises:
         InputError: A model does not keep to the row layout, or speculation changes its records.
@@ -69,9 +82,10 @@ def probe(
     new = min(_TOKENS, decoding.max_new_tokens)
     ids = [i for i, token in enumerate(pair.vocabulary.tokens) if token is not None]
     longest = width - new
-    digest = hashlib.sha256()
+    how_computed = numerics or numerics_of((pair.safe, pair.risky), width)
+    digest = hashlib.sha256(how_computed.digest.encode())
     plain = [
-        _plain_error(digest, name, model, _random_ids("plain", ids, width), width)
+        _plain_error(digest, name, model, _random_ids("plain", ids, width), width, how_computed)
         for name, model in (("safe", pair.safe), ("risky", pair.risky))
     ]
     # Enough rows to fill the run's batch; one prompt as long as a prompt can be, others short.
@@ -80,7 +94,8 @@ def probe(
     warped = Decoding(new, decoding.temperature, decoding.repetition_penalty)
 
     def decode(batch: int, chosen: list[PromptRequest], **how: Any) -> dict[Key, Trajectory]:
-        decoder = Decoder(pair, mechanism, warped, width=width, batch=batch, **how)
+        shape: Any = {"width": width, "batch": batch, "numerics": how_computed}
+        decoder = Decoder(pair, mechanism, warped, **shape, **how)
         return {trajectory.key: trajectory for trajectory in decoder.decode(chosen)}
 
     crowd = decode(max(batch, 5), prompts, speculate=speculate, together=together)
@@ -90,18 +105,47 @@ def probe(
     if speculate and not batch_free:
         raise InputError(
             "on this machine --speculate changes a row's last bits, so records would depend on it. "
-            "Leave it out, or keep --threads 1."
+            "Leave it out."
         )
-    # The first prompt alone: it is the same for every batch.
+    # The first prompt in the crowd: the same for every batch, where rows are free of it.
     for key in sorted(key for key in again if key.prompt == prompts[0].prompt):
         for column in Steps.columns:
-            digest.update(getattr(again[key].steps, column).tobytes())
+            digest.update(getattr(crowd[key].steps, column).tobytes())
     return Probe(
         batch_free=batch_free,
         deviation=max(_deviation(one, other) for one, other in pairs),
         plain_error=max(plain),
         digest=digest.hexdigest()[:16],
     )
+
+
+class Settled(NamedTuple):
+    """How a run decodes, and what was seen of it."""
+
+    numerics: Numerics
+    probe: Probe
+
+
+def settle(
+    pair: Pair, mechanism: Mechanism, decoding: Decoding, *, depends: str = "", **shape: Any
+) -> Settled:
+    """Chooses the arithmetic of a run: free rows where they are free, constant numbers elsewhere.
+
+    Args:
+        pair: The models.
+        mechanism: What is audited.
+        decoding: Warps and length limit.
+        depends: Why rows must be constant, if that is known.
+        shape: As `probe` takes it.
+    """
+    models = (pair.safe, pair.risky)
+    how = numerics_of(models, shape["width"], depends=depends)
+    seen = probe(pair, mechanism, decoding, **shape, numerics=how)
+    if seen.batch_free or how.constant:
+        return Settled(how, seen)
+    depends = "a row decoded alone has other last bits than in a crowd"
+    how = numerics_of(models, shape["width"], depends=depends)
+    return Settled(how, probe(pair, mechanism, decoding, **shape, numerics=how))
 
 
 def _random_ids(name: str, ids: Sequence[int], length: int) -> tuple[int, ...]:
@@ -126,10 +170,12 @@ def _deviation(one: Trajectory, other: Trajectory) -> float:
 
 
 @torch.inference_mode()
-def _plain_error(digest: Any, name: str, model: Any, tokens: Sequence[int], width: int) -> float:
+def _plain_error(
+    digest: Any, name: str, model: Any, tokens: Sequence[int], width: int, how: Numerics
+) -> float:
     """Compares a row's logits, read in passes and then stepped, with one plain forward pass."""
     try:
-        rows = RowModel(model, 1, width)
+        rows = RowModel(model, 1, width, how.constant, common=how.common)
         # Past a pass's end, so that joining passes is tested; no longer, to spare memory.
         tokens = tokens[: rows.pass_tokens + 24]
         stepped = min(4, len(tokens) - 1)

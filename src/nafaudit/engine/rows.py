@@ -1,12 +1,15 @@
 """Where a row's keys and values lie, so that its logits cannot depend on its neighbours.
 
-Layout 2. Every row has `width` positions, fixed by the design; token i of a row (prompt and
-output) sits at position i, whatever slot the row is in and whoever shares the batch. Attention
-always runs over the whole width, later positions masked. A batch has at least four rows,
-because matrix products of fewer take another path through the linear-algebra library. A
-prompt is read in blocks of 16 positions, the last one filled up, so that prompts can be read
-together and none of them notices. With one torch thread, logits are then bit-identical for
-every batch, slot, order and refill; `nafaudit.engine.probe` checks it.
+Layout 3. Every row has `width` positions, fixed by the design; token i of a row (prompt and
+output) sits at position i, whatever slot the row is in and whoever shares the batch. A new token
+attends over its row's own length, rounded up to a fixed step (`nafaudit.engine.attention`). A
+product has at least four rows, because fewer take another path through the linear-algebra library.
+A prompt is read in blocks of 16 positions, the last one filled up, so that prompts can be read
+together and none of them notices.
+
+Where a row's bits still depend on how many rows a product has (`nafaudit.engine.proof` finds out),
+every product of a step has the same number of rows, every prompt is read alone in blocks of one
+size, and attention runs over the whole width.
 """
 
 from __future__ import annotations
@@ -19,7 +22,15 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
-from nafaudit.engine.attention import ONE_POSITION_AT_A_TIME, SHARED_HEADS, Way, attending
+from nafaudit.core.numerics import ConstantRows
+from nafaudit.engine.attention import (
+    ONE_POSITION_AT_A_TIME,
+    SHARED_HEADS,
+    Reach,
+    Way,
+    attending,
+    reach,
+)
 
 MIN_ROWS = 4
 # Prompts are read in blocks of so many positions.
@@ -49,13 +60,13 @@ class _RowLayer(CacheLayerMixin):
     ) -> tuple[Tensor, Tensor]:
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        rows = key_states.shape[0]
+        first, rows = self.table.first, key_states.shape[0]
         at = self.table.positions.to(key_states.device)
-        slot = torch.arange(rows, device=key_states.device).unsqueeze(-1)
+        slot = torch.arange(first, first + rows, device=key_states.device).unsqueeze(-1)
         # Advanced indices around a slice put [rows, tokens] first: hence the transposes.
         self.keys[slot, :, at] = key_states.transpose(1, 2)
         self.values[slot, :, at] = value_states.transpose(1, 2)
-        return self.keys[:rows], self.values[:rows]
+        return self.keys[first : first + rows], self.values[first : first + rows]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.table.width, 0
@@ -74,6 +85,8 @@ class RowCache(Cache):
     def __init__(self, layers: int, rows: int, width: int) -> None:
         self.rows = rows
         self.width = width
+        # The rows that are fed stand in the slots from here on, at these positions.
+        self.first = 0
         self.positions = torch.zeros(rows, 1, dtype=torch.long)
         super().__init__(layers=[_RowLayer(self) for _ in range(layers)])
 
@@ -87,27 +100,50 @@ class Prefilled:
     logits: Tensor
 
 
-def whole_blocks(positions: int) -> int:
+def whole_blocks(positions: int, block: int = BLOCK) -> int:
     """Rounds up to whole blocks."""
-    return -(-positions // BLOCK) * BLOCK
+    return -(-positions // block) * block
 
 
 class RowModel:
-    """One model with a cache of rows: reads prompts, admits rows, steps them together."""
+    """One model with a cache of rows: reads prompts, admits rows, steps them together.
 
-    def __init__(self, model: Any, rows: int, width: int) -> None:
+    Args:
+        model: The model.
+        rows: How many it holds, at least.
+        width: Positions per row.
+        constant: Rows of every product, where their number matters.
+        common: True if rows may attend over the width of the longest; changes speed only.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        rows: int,
+        width: int,
+        constant: ConstantRows | None = None,
+        *,
+        common: bool = False,
+    ) -> None:
         self.model = model
         self.width = width
-        # The last block of a prompt may fill up past the width, where nobody looks.
-        self.slots = whole_blocks(width)
+        self.constant = constant
         self.device = model.device
+        self._common = common
+        self._block = constant.prompts if constant else BLOCK
+        # The last block of a prompt may fill up past the width, where nobody looks.
+        self.slots = whole_blocks(width, self._block)
         self.rows = max(MIN_ROWS, rows)
+        if constant:
+            self.rows = whole_blocks(rows, constant.steps)
         self._layers = int(model.config.get_text_config().num_hidden_layers)
         self._cache = RowCache(self._layers, self.rows, self.slots)
         embedding_rows: int = model.get_output_embeddings().weight.shape[0]
         tokens = min(_PASS_TOKENS, _PASS_NUMBERS // embedding_rows)
         # Positions in one pass over prompts, those that fill up blocks included.
-        self.pass_tokens = max(BLOCK, tokens // BLOCK * BLOCK)
+        self.pass_tokens = max(self._block, tokens // self._block * self._block)
+        if constant:
+            self.pass_tokens = self._block
 
     def prefill(self, tokens: Sequence[int], visit: Callable[[int, Tensor], None]) -> Prefilled:
         """Reads one prompt; shows `visit` the first position of each pass and its logits."""
@@ -122,8 +158,20 @@ class RowModel:
             prompts: The fewer passes, the better: see `fits`.
             visit: Shown a prompt's number, the first position of a pass and its logits there.
         """
-        longest = whole_blocks(max(map(len, prompts)))
-        each = min(longest, max(BLOCK, self.pass_tokens // len(prompts) // BLOCK * BLOCK))
+        if not self.constant:
+            return self._read(prompts, visit)
+
+        def shown(number: int) -> Callable[[int, int, Tensor], None]:
+            return lambda _, start, logits: visit(number, start, logits)
+
+        return [self._read([tokens], shown(n))[0] for n, tokens in enumerate(prompts)]
+
+    def _read(
+        self, prompts: Sequence[Sequence[int]], visit: Callable[[int, int, Tensor], None]
+    ) -> list[Prefilled]:
+        block = self._block
+        longest = whole_blocks(max(map(len, prompts)), block)
+        each = min(longest, max(block, self.pass_tokens // len(prompts) // block * block))
         cache = RowCache(self._layers, len(prompts), self.slots)
         ids = self._sent([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts])
         last: list[Tensor] = [ids.new_empty(0)] * len(prompts)
@@ -147,7 +195,7 @@ class RowModel:
 
     def fits(self, prompts: int, longest: int) -> bool:
         """True if so many prompts, the longest of so many tokens, are read in one pass."""
-        return prompts * whole_blocks(longest) <= self.pass_tokens
+        return prompts * whole_blocks(longest, self._block) <= self.pass_tokens
 
     def admit(self, slot: int, prompt: Prefilled) -> None:
         """Puts a prompt's keys and values into a slot, wiping whoever was there."""
@@ -168,29 +216,60 @@ class RowModel:
 
     def step(self, tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
         """Feeds one token to each of the first rows; returns their next logits [rows, :]."""
-        spare = max(0, MIN_ROWS - len(tokens))
+        if not self.constant:
+            return self._step(0, tokens, positions, MIN_ROWS)
+        size = self.constant.steps
+        parts = [
+            self._step(first, tokens[first : first + size], positions[first : first + size], size)
+            for first in range(0, len(tokens), size)
+        ]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _step(
+        self, first: int, tokens: Sequence[int], positions: Sequence[int], least: int
+    ) -> Tensor:
+        """The same for the rows from a slot on, filled up to a number of rows."""
+        spare = max(0, least - len(tokens))
+        at = [[position] for position in [*positions, *[0] * spare]]
         ids = self._sent([*tokens, *[0] * spare]).unsqueeze(-1)
-        at = self._sent([*positions, *[0] * spare]).unsqueeze(-1)
-        return self._forward(self._cache, ids, at)[: len(tokens), -1]
+        self._cache.first = first
+        logits = self._forward(self._cache, ids, self._sent(at), reach=self._reach(at))
+        return logits[: len(tokens), -1]
 
     def steps(self, tokens: Sequence[Sequence[int]], positions: Sequence[Sequence[int]]) -> Tensor:
         """Feeds as many tokens to each of the first rows; returns the logits after each.
 
-        To the bit what `step` gives for one after the other: products of four rows and more do
-        not depend on their number, and attention is asked for one position at a time.
+        To the bit what `step` gives for one after the other, unless the number of rows matters:
+        attention is asked for one position at a time.
         """
+        assert not self.constant, "guesses need products that do not depend on their rows"
         spare = [[0] * len(tokens[0])] * max(0, MIN_ROWS - len(tokens))
         ids = self._sent([*tokens, *spare])
-        at = self._sent([*positions, *spare])
-        return self._forward(self._cache, ids, at, ONE_POSITION_AT_A_TIME)[: len(tokens)]
+        at = [*positions, *spare]
+        self._cache.first = 0
+        way, how = ONE_POSITION_AT_A_TIME, self._reach(at)
+        return self._forward(self._cache, ids, self._sent(at), way, how)[: len(tokens)]
+
+    def _reach(self, positions: Sequence[Sequence[int]]) -> Reach:
+        """Own widths; the whole one where the company of a row must always be the same."""
+        if self.constant:
+            return Reach([[self.slots] * len(positions)], common=True)
+        return reach(positions, self.slots, common=self._common)
 
     def _sent(self, numbers: Sequence[object]) -> Tensor:
         """Numbers on their way to the model's device; nobody waits for their arrival."""
         return torch.tensor(numbers).to(self.device, non_blocking=True)
 
-    def _forward(self, cache: RowCache, ids: Tensor, at: Tensor, way: Way = SHARED_HEADS) -> Tensor:
+    def _forward(
+        self,
+        cache: RowCache,
+        ids: Tensor,
+        at: Tensor,
+        way: Way = SHARED_HEADS,
+        reach: Reach | None = None,
+    ) -> Tensor:
         cache.positions = at
-        with attending(self.model, way):
+        with attending(self.model, way, reach):
             output = self.model(
                 input_ids=ids,
                 attention_mask=self._masks(at),

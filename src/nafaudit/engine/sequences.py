@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from nafaudit.core.ledger import replay as allowances
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest
+from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.sequences import Draft, write
@@ -36,10 +38,13 @@ class SequenceDecoder:
         *,
         width: int,
         batch: int,
+        numerics: Numerics | None = None,
     ) -> None:
         self.mechanism = mechanism
-        self._baselines = Decoder(pair, mechanism, decoding, width=width, batch=batch)
-        self._world = PairWorld(pair, decoding, mechanism.debt, width=width, batch=batch)
+        self.numerics = numerics or numerics_of((pair.safe, pair.risky), width)
+        shape: Any = {"width": width, "batch": batch, "numerics": self.numerics}
+        self._baselines = Decoder(pair, mechanism, decoding, **shape)
+        self._world = PairWorld(pair, decoding, mechanism.debt, **shape)
 
     def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
         """Yields every requested trajectory, baselines of a prompt first."""

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from nafaudit.core.design import Decoding, row_width
 from nafaudit.core.passage import DECIMALS
+from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.rows import MIN_ROWS, RowModel
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
 from nafaudit.models.pair import Vocabulary
@@ -62,7 +63,8 @@ class Scorer:
             if following:
                 scored.append(self._scores(row, first, following, logits[first - start :]))
 
-        RowModel(self._model, MIN_ROWS, width).prefill(row[:-1], visit)
+        constant = numerics_of((self._model,)).constant
+        RowModel(self._model, MIN_ROWS, width, constant).prefill(row[:-1], visit)
         # Never -0.0, and never a hair below 0.
         logp = np.minimum(torch.cat(scored).cpu().numpy(), 0.0)
         return np.asarray(np.round(np.abs(logp), DECIMALS))

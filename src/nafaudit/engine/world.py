@@ -16,6 +16,7 @@ from torch import Tensor
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
+from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import Prefilled, RowModel
 from nafaudit.mechanisms.doors import Law
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
@@ -35,6 +36,7 @@ class PairWorld:
         width: Positions per row.
         batch: Rows that are expected in a call; more make room for themselves.
         checkpoints: Where the models came from.
+        numerics: By which arithmetic; found out if None.
     """
 
     def __init__(
@@ -46,13 +48,16 @@ class PairWorld:
         width: int,
         batch: int = 1,
         checkpoints: tuple[str, str] = ("", ""),
+        numerics: Numerics | None = None,
     ) -> None:
         self.size = len(pair.vocabulary)
         self.stops, self.special = pair.vocabulary.stops, pair.vocabulary.special
         self.decoding, self.debt, self.checkpoints = decoding, debt, checkpoints
         self._width = width
         self._known = torch.tensor([token is not None for token in pair.vocabulary.tokens])
-        self._readers = [_Reader(model, batch, width) for model in (pair.safe, pair.risky)]
+        models = (pair.safe, pair.risky)
+        how = numerics or numerics_of(models, width)
+        self._readers = [_Reader(model, batch, width, how) for model in models]
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
         """Next-token log-laws, safe and risky, after each prefix."""
@@ -93,12 +98,16 @@ class PairWorld:
 class _Reader:
     """One model and the rows it read last."""
 
-    def __init__(self, model: object, batch: int, width: int) -> None:
-        self._model, self._width = model, width
-        self._rows = RowModel(model, batch, width)
+    def __init__(self, model: object, batch: int, width: int, how: Numerics) -> None:
+        self._model, self._width, self._how = model, width, how
+        self._rows = self._room(batch)
         self._held: list[Tokens] = []
         self._prompts: dict[Tokens, Prefilled] = {}
         self._last: tuple[list[Tokens], Tensor] | None = None
+
+    def _room(self, rows: int) -> RowModel:
+        how = self._how
+        return RowModel(self._model, rows, self._width, how.constant, common=how.common)
 
     @torch.inference_mode()
     def along(self, tokens: Tokens) -> Tensor:
@@ -113,7 +122,7 @@ class _Reader:
         if self._last is not None and self._last[0] == wanted:
             return self._last[1]
         if len(wanted) > self._rows.rows:
-            self._rows, self._held = RowModel(self._model, len(wanted), self._width), []
+            self._rows, self._held = self._room(len(wanted)), []
         sources, fresh = self._sources(wanted)
         logits: dict[int, Tensor] = {}
         # In the order of their slots, rows only ever move down: nobody is overwritten.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +19,13 @@ from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import checkpoints_of, named_pair, workload_of
 from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
 from nafaudit.audit.recording import session_facts
+from nafaudit.audit.sources import Seen, seen_of
 from nafaudit.checks.check import Facts
 from nafaudit.core.design import AuditProtocol, Identity, row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.probe import probe
+from nafaudit.engine.probe import settle
 from nafaudit.engine.sequences import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.checkpoints import context_of
@@ -117,8 +118,8 @@ class Bench:
         mechanism: What is searched.
         decoder: The engine.
         identity: Of the run that a search records; another purpose gives fresh draws.
-        probe: What the machine was seen to do.
-        batch_free: True if records do not depend on their batch.
+        seen: What the machine was seen to do, and by which arithmetic it computes.
+        remark: What the user should know of that; empty if there is nothing.
     """
 
     settings: SearchBasics
@@ -127,8 +128,13 @@ class Bench:
     mechanism: Mechanism
     decoder: Decoder | SequenceDecoder
     identity: Identity
-    probe: Mapping[str, Any]
-    batch_free: bool
+    seen: Seen
+    remark: str = ""
+
+    @property
+    def batch_free(self) -> bool:
+        """True if records do not depend on their batch."""
+        return self.seen.batch_free
 
     @property
     def facts(self) -> Facts:
@@ -198,7 +204,9 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
     own = settings.pair if settings.safe is None else None
     mechanism = mechanism.of(material_of(pair.tokenizer, tokenized, own))
     shape: dict[str, Any] = {"width": words.width, "batch": settings.batch}
-    decoder = engine_of(pair, mechanism, settings.decoding, **shape)
+    settled = settle(pair, mechanism, settings.decoding, **shape)
+    how = settled.numerics
+    decoder = engine_of(pair, mechanism, settings.decoding, **shape, numerics=how)
     identity = Identity(
         pair=pair.fingerprint,
         mechanism=mechanism.name,
@@ -211,9 +219,10 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
         protocol="paper" if settings.protocol == "paper" else "sound",
         currency=mechanism.currency,
         chat=words.chat,
+        constant_rows=how.constant,
     )
-    seen = probe(pair, mechanism, settings.decoding, **shape)
-    return Bench(settings, words, pair, mechanism, decoder, identity, asdict(seen), seen.batch_free)
+    seen = seen_of(settled)
+    return Bench(settings, words, pair, mechanism, decoder, identity, seen, how.remark)
 
 
 class Recorder:
@@ -300,7 +309,7 @@ def open_recorder(
         protocol: Whose draws they are; the settings' own if None.
     """
     draws = protocol or bench.identity.protocol
-    facts = session_facts(bench.settings, bench.words.checkpoints) | {"probe": bench.probe}
+    facts = session_facts(bench.settings, bench.words.checkpoints) | bench.seen.facts
     with open_growing(
         path,
         replace(bench.identity, purpose=purpose, protocol=draws),
@@ -308,5 +317,6 @@ def open_recorder(
         bench.decoder,
         vocabulary_table(bench.pair),
         facts,
+        mixed=bench.settings.mixed,
     ) as growing:
         yield Recorder(bench, growing)

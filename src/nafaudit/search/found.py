@@ -56,6 +56,7 @@ class Found:
         outcome: The three-valued answer.
         counterexamples: Directories of replayable bundles.
         batch_free: True if records do not depend on their batch on this machine.
+        remark: What else the user should know of the machine; empty if there is nothing.
         proposer: Who suggested, and what became of its answers; plain data.
     """
 
@@ -78,6 +79,7 @@ class Found:
     outcome: Kept
     counterexamples: tuple[Path, ...]
     batch_free: bool
+    remark: str
     proposer: Mapping[str, Any]
 
     def maxima(self, strategy: str) -> list[float]:

@@ -22,7 +22,7 @@ import itertools
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -255,6 +255,52 @@ class RunWriter:
         append_line(self.run.path / "sessions.jsonl", json.dumps(facts, sort_keys=True))
 
 
+@dataclass(frozen=True)
+class Made:
+    """How a session computes.
+
+    Attributes:
+        digest: Of its probe: equal for sessions that compute the same bits.
+        mixed: True if earlier sessions may have computed others.
+    """
+
+    digest: str
+    mixed: bool = False
+
+
+def mixed_sessions(sessions: Sequence[Mapping[str, Any]]) -> str:
+    """Says that sessions of a run computed different bits; empty if they did not, or do not say."""
+    kinds: dict[str, str] = {}
+    for facts in sessions:
+        for one in (facts, *facts.get("workers", ())):
+            if digest := one.get("probe", {}).get("digest"):
+                where = (one.get("processor", ""), f"torch {one.get('torch', '?')}")
+                kinds.setdefault(digest, ", ".join(filter(None, where)))
+    if len(kinds) < 2:
+        return ""
+    made = "; ".join(f"{where}: arithmetic {digest}" for digest, where in kinds.items())
+    return (
+        f"records of this run were computed by {len(kinds)} different arithmetics ({made}): last "
+        "bits, and with them rare tokens, depend on who computed what."
+    )
+
+
+def _check_made(path: Path, run: Run, made: Made) -> None:
+    """Raises if an earlier session computed other bits, unless that is permitted."""
+    for facts in run.sessions:
+        earlier = facts.get("probe", {}).get("digest", made.digest)
+        if earlier != made.digest and not made.mixed:
+            where = ", ".join(
+                str(facts[name]) for name in ("processor", "torch", "device") if name in facts
+            )
+            raise InputError(
+                f"{path} was begun with another arithmetic ({earlier} on {where}; here it is "
+                f"{made.digest}): its records and those of this session would differ in last bits. "
+                "Resume it on a machine of that kind, start a new run with another --out, or add "
+                "--mixed, which the report will name."
+            )
+
+
 @contextmanager
 def open_for_writing(
     path: Path,
@@ -262,6 +308,7 @@ def open_for_writing(
     prompts: Sequence[TokenizedPrompt],
     vocabulary: Mapping[str, Any],
     sources: Mapping[str, Source] | None = None,
+    made: Made | None = None,
 ) -> Iterator[RunWriter]:
     """Creates a run, or resumes it if the identity is the same.
 
@@ -271,9 +318,11 @@ def open_for_writing(
         prompts: The whole workload.
         vocabulary: What token ids stand for, and which of them stop a row.
         sources: What each prompt was made of, by its id.
+        made: How this session computes; None if nothing is computed.
 
     Raises:
-        InputError: The directory holds a run of another identity; the keys are named.
+        InputError: The directory holds a run of another identity (the keys are named), or of
+            another arithmetic.
         StoreError: It cannot be written, or another process is writing it.
     """
     make_directory(path / "parts")
@@ -288,6 +337,8 @@ def open_for_writing(
                     + "\n  ".join(found)
                     + "\nGive this run its own --out, or repeat the run's own options to resume."
                 )
+            if made is not None:
+                _check_made(path, Run(path), made)
             extents = recorded["extents"] + [e for e in extents if e not in recorded["extents"]]
         else:
             write_whole(path / "prompts.jsonl", _prompt_lines(prompts).encode())

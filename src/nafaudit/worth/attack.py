@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ import torch
 from nafaudit.audit.pairs import checkpoints_of
 from nafaudit.audit.prepare import mechanism_of
 from nafaudit.audit.recording import session_facts
+from nafaudit.audit.sources import seen_of
 from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.engine.probe import probe
+from nafaudit.engine.probe import settle
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
 from nafaudit.overlap import MIN_SPAN
@@ -60,6 +61,7 @@ class Attacked:
         admission: Recall of the risky model alone, mean over single answers.
         logs: One per way to attack; the gate's alone if it did not open.
         batch_free: True if records do not depend on their batch on this machine.
+        remark: What else the user should know of the machine; empty if there is nothing.
     """
 
     path: Path
@@ -71,6 +73,7 @@ class Attacked:
     admission: float
     logs: tuple[Log, ...]
     batch_free: bool
+    remark: str = ""
 
     @property
     def admitted(self) -> bool:
@@ -106,14 +109,14 @@ def run_attack(passages: Sequence[Passage], settings: AttackSettings, tell: Tell
     bench = Bench(pair, attacker, every, texts, settings, width, context, session)
     first = methods[0]
     shape: dict[str, Any] = {"width": width, "batch": settings.batch}
-    seen = probe(pair, bench.mechanism(first), bench.decoding(first), **shape)
-    bench = replace(bench, session={**session, "probe": asdict(seen)})
+    settled = settle(pair, bench.mechanism(first), bench.decoding(first), **shape)
+    seen, how = seen_of(settled), settled.numerics
+    bench = replace(bench, session={**session, **seen.facts}, numerics=how)
     design = bench.identity(methods[0]).hash
     path = Path(settings.out) if settings.out else Path("runs") / f"attack-{design[:10]}"
     admission, logs = _attack(bench, path, methods, _Teller(tell).see)
-    return Attacked(
-        path, design, settings, texts, len(every), attacker, admission, logs, seen.batch_free
-    )
+    found = (path, design, settings, texts, len(every), attacker, admission, logs)
+    return Attacked(*found, seen.batch_free, how.remark)
 
 
 def _attack(

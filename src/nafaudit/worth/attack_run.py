@@ -17,6 +17,7 @@ from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.ledger import SAFE_ONLY
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.proof import Numerics
 from nafaudit.engine.surprisal import Scorer
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
@@ -43,6 +44,7 @@ class Bench:
         width: Positions per row; the same for every way, so that they share their bits.
         context: What stands before each passage, in words.
         session: What this session runs on.
+        numerics: By which arithmetic; chosen before the first answer.
     """
 
     pair: Pair
@@ -53,6 +55,7 @@ class Bench:
     width: int
     context: str
     session: Mapping[str, Any]
+    numerics: Numerics | None = None
 
     def mechanism(self, method: Method) -> Mechanism:
         """What is attacked, with or without its debt, ready to serve."""
@@ -76,6 +79,7 @@ class Bench:
             seed=self.settings.seed,
             purpose="attack",
             currency=mechanism.currency,
+            constant_rows=self.numerics.constant if self.numerics else None,
         )
 
     def first_items(self, method: Method, texts: Sequence[GivenText]) -> list[TokenizedPrompt]:
@@ -206,6 +210,7 @@ def open_attack_run(
         see: Called as answers end, with what is being done and how far it is.
     """
     shape: dict[str, Any] = {"width": bench.width, "batch": bench.settings.batch}
+    shape["numerics"] = bench.numerics
     decoder = engine_of(bench.pair, bench.mechanism(method), bench.decoding(method), **shape)
     first = Want(
         tuple(bench.first_items(method, bench.texts)), bench.settings.trajectories, budgets
@@ -217,6 +222,7 @@ def open_attack_run(
         decoder,
         vocabulary_table(bench.pair),
         bench.session,
+        mixed=bench.settings.mixed,
     ) as growing:
         if method.mode != "chained":
             _score(bench, method, growing.run.path / PASSAGES)

@@ -1,0 +1,36 @@
+"""How matrix products are asked to give a row the same bits in any company.
+
+Imported with the package, before torch computes anything: the linear-algebra library reads the
+variable once, at its first product or exponential. Whether it came in time, and whether it is
+enough on this machine, is found out by `nafaudit.engine.proof`.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+VARIABLE = "MKL_CBWR"
+# Strict conditional numerical reproducibility of the kernels that the processor would use anyway.
+WANTED = "AUTO,STRICT"
+
+
+def ask() -> None:
+    """Asks for reproducible products, unless the user has set the variable."""
+    os.environ.setdefault(VARIABLE, WANTED)
+
+
+@dataclass(frozen=True)
+class ConstantRows:
+    """How many rows every product has where a row's bits depend on their number.
+
+    Idle rows fill up what is missing. Both numbers are divisible by 32: some libraries treat rows
+    past the last four in another way, and vector code the numbers past the last 32.
+
+    Attributes:
+        steps: Rows of a decoding step.
+        prompts: Positions of one prompt that are read at once.
+    """
+
+    steps: int = 32
+    prompts: int = 64

@@ -1,0 +1,310 @@
+"""Which arithmetic is chosen, here and where products are made as by other vendors' libraries."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.errors import InputError
+from nafaudit.core.numerics import ConstantRows
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine import attention, proof
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.probe import probe, settle
+from nafaudit.engine.proof import Numerics, numerics_of
+from nafaudit.engine.rows import RowModel
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.models.pair import Pair, load_pair
+from tests.engine.test_decode import request, same
+from tests.vendors.arithmetic import KINDS, VARIABLE, pretending
+
+Paths = Callable[[str], tuple[Path, Path]]
+RULE = mechanism("anchored", DebtRule())
+WIDTH = 128
+DECODING = Decoding(max_new_tokens=10)
+# An odd number of rows, so that no batch is filled evenly.
+REQUESTS = [*(request(i, 3 + 11 * i % 60) for i in range(6)), request(6, 30, budgets=(0.4,))]
+# With one thread nothing depends on how many there are.
+DEPENDING = [kind for kind in KINDS if kind != "threads"]
+
+
+@pytest.fixture(params=["llama", "gpt2"])
+def pair(request: pytest.FixtureRequest, tiny_pair_paths: Paths) -> Pair:
+    return load_pair(*tiny_pair_paths(request.param))
+
+
+def models(pair: Pair) -> tuple[Any, Any]:
+    return pair.safe, pair.risky
+
+
+def decode(pair: Pair, how: Numerics | None, batch: int, backwards: bool) -> dict[Key, Trajectory]:
+    decoder = Decoder(pair, RULE, DECODING, width=WIDTH, batch=batch, numerics=how)
+    requests = REQUESTS[::-1] if backwards else REQUESTS
+    return {trajectory.key: trajectory for trajectory in decoder.decode(requests)}
+
+
+def histories(pair: Pair, how: Numerics | None) -> list[bool]:
+    """Whether other batches and another order leave every bit as it was."""
+    expected = decode(pair, how, 32, False)
+    others = [(1, False), (3, True), (8, False), (32, True), (50, False)]
+    return [same(decode(pair, how, *other), expected) for other in others]
+
+
+@pytest.mark.parametrize("kind", DEPENDING)
+def test_constant_rows_keep_every_bit_where_rows_matter_and_only_they_do(
+    kind: str, pair: Pair
+) -> None:
+    with pretending(kind):
+        how = numerics_of(models(pair), WIDTH)
+        assert how.constant == ConstantRows()
+        assert "depend on the company" in how.why
+        assert all(histories(pair, how))
+        assert all(histories(pair, None))  # whoever builds a decoder gets them
+        free = replace(how, constant=None)
+        assert not all(histories(pair, free))
+        assert probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=how).batch_free
+        assert not probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=free).batch_free
+
+
+@pytest.mark.parametrize("kind", DEPENDING)
+def test_guesses_are_refused_where_rows_matter(kind: str, pair: Pair) -> None:
+    with pretending(kind), pytest.raises(InputError, match=r"is refused.*Leave out --speculate"):
+        Decoder(pair, RULE, DECODING, width=WIDTH, batch=8, speculate=2)
+
+
+def test_what_only_whole_rows_show_is_settled_by_constant_rows(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    forward = pair.risky.forward
+
+    def rippled(*args: Any, **kwargs: Any) -> Any:
+        out = forward(*args, **kwargs)
+        ripple = out.logits.new_ones(out.logits.shape[-1]).cumsum(-1) * 1e-6
+        out.logits = out.logits + out.logits.shape[0] * ripple
+        return out
+
+    pair.risky.forward = rippled
+    settled = settle(pair, RULE, DECODING, width=WIDTH, batch=8)
+    assert settled.numerics.constant == ConstantRows()
+    assert settled.probe.batch_free
+    if not numerics_of(models(pair), WIDTH).constant:
+        assert "in a crowd" in settled.numerics.why
+
+
+def test_whoever_looks_at_its_neighbours_is_not_free_whatever_their_number(
+    tiny_pair_paths: Paths,
+) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    forward = pair.risky.forward
+
+    def nosy(*args: Any, **kwargs: Any) -> Any:
+        out = forward(*args, **kwargs)
+        # As a mixture of experts does that ranks the tokens of a batch.
+        out.logits = out.logits + 1e-4 * out.logits.mean(dim=(0, 1), keepdim=True)
+        return out
+
+    pair.risky.forward = nosy
+    settled = settle(pair, RULE, DECODING, width=WIDTH, batch=8)
+    assert settled.numerics.constant and not settled.probe.batch_free
+
+
+@pytest.fixture
+def two_threads() -> Any:
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(1)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_that_change_bits_are_lowered_to_one(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    with pretending("threads"):
+        how = numerics_of(models(pair), WIDTH)
+        assert how.threads == torch.get_num_threads() == 1
+        assert "one is used" in how.why
+        alone = histories(pair, how)
+        assert all(alone) or how.constant
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_without_that_two_threads_would_change_records(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    how = Numerics(None, common=False, threads=2, why="", digest="")
+    with pretending("threads"):
+        assert not all(histories(pair, how))
+
+
+def test_the_digest_changes_with_the_bits(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    digests = {probe(pair, RULE, DECODING, width=WIDTH, batch=b).digest for b in (3, 8, 40)}
+    assert len(digests) == 1  # the batch is no part of it
+    for kind in DEPENDING:
+        with pretending(kind):
+            digests.add(probe(pair, RULE, DECODING, width=WIDTH, batch=8).digest)
+    assert len(digests) >= 2
+    # With two threads and their bits: what the old digest could not tell from one thread.
+    torch.set_num_threads(2)
+    try:
+        with pretending("threads"):
+            free = Numerics(None, common=False, threads=2, why="", digest="")
+            two = probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=free).digest
+            torch.set_num_threads(1)
+            one = probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=free).digest
+    finally:
+        torch.set_num_threads(1)
+    assert one != two
+
+
+def test_every_layer_of_both_models_is_tried(pair: Pair) -> None:
+    for model in models(pair):
+        tried = {type(layer.module).__name__ for layer in proof._layers(model)}
+        shapes = {
+            (type(m).__name__, tuple(m.weight.shape))
+            for m in model.modules()
+            if type(m).__name__ in ("Linear", "Conv1D")
+        }
+        seen = {
+            (type(layer.module).__name__, tuple(layer.module.weight.shape))
+            for layer in proof._layers(model)
+            if hasattr(layer.module, "weight")
+        }
+        assert shapes <= seen
+        assert any("Norm" in name for name in tried)
+
+
+def test_a_common_width_is_taken_only_where_it_changes_no_bit(
+    tiny_pair_paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the same own width together, and all at the longest: the same bits, if so proved."""
+    pair = load_pair(*tiny_pair_paths("llama"))
+    how = numerics_of(models(pair), WIDTH)
+    if how.common and not how.constant:
+        apart = replace(how, common=False)
+        assert same(decode(pair, apart, 8, False), decode(pair, how, 8, False))
+    attend = attention.attend_one
+
+    def by_width(*given: Any) -> Any:
+        return attend(*given) * (1 + given[3].shape[-1] * 1e-6)
+
+    monkeypatch.setattr(attention, "attend_one", by_width)
+    monkeypatch.setattr(proof, "attend_one", by_width)
+    proof.forget()
+    try:
+        how = numerics_of(models(pair), WIDTH)
+        assert not how.common
+        if not how.constant:
+            assert all(histories(pair, how))
+            assert not all(histories(pair, replace(how, common=True)))
+    finally:
+        proof.forget()
+
+
+def test_a_row_attends_over_its_own_length_rounded_up() -> None:
+    found = attention.reach([[0], [63], [64], [200], [383]], 384, common=True)
+    assert list(found.widths[0]) == [64, 64, 128, 256, 384]
+    assert attention.width_step(1024) == 64
+    assert attention.width_step(1025) == 128  # at most sixteen widths, so that all can be tried
+    assert max(attention.reach([[70]], 72, common=True).widths[0]) == 72
+
+
+def test_one_query_is_attended_to_as_the_plain_kernel_does() -> None:
+    """Heads that share keys, masks with windows: equal up to float32 rounding."""
+    generator = torch.Generator().manual_seed(0)
+    for heads, shared, size in ((4, 4, 32), (6, 2, 16), (5, 1, 20)):
+        q = torch.randn(3, heads, 1, size, generator=generator)
+        k, v = torch.randn(2, 3, shared, 192, size, generator=generator)
+        mask = torch.zeros(3, 1, 1, 192)
+        for row, (first, last) in enumerate(((0, 40), (30, 130), (0, 191))):
+            mask[row, ..., last + 1 :] = mask[row, ..., :first] = torch.finfo(mask.dtype).min
+        plain = torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=mask, enable_gqa=True
+        )
+        for common in (True, False):
+            how = attention.reach([[40], [130], [191]], 192, common=common)
+            ours = attention._one_query(q, k, v, mask, size**-0.5, how, how.widths[0])
+            assert torch.allclose(ours, plain, atol=2e-6)
+
+
+def test_float64_models_are_settled_too(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"), dtype="float64")
+    assert all(histories(pair, numerics_of(models(pair), WIDTH)))
+
+
+def test_prompts_are_read_alone_in_constant_blocks(tiny_pair_paths: Paths) -> None:
+    model = load_pair(*tiny_pair_paths("llama")).risky
+    seen: list[tuple[int, ...]] = []
+    forward = model.forward
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        seen.append(tuple(kwargs["input_ids"].shape))
+        return forward(*args, **kwargs)
+
+    model.forward = watched
+    rows = RowModel(model, 40, 192, ConstantRows())
+    with torch.inference_mode():
+        read = rows.read([[5] * 3, [7] * 100], lambda *_: None)
+        assert seen == [(1, 64), (1, 64), (1, 64)]
+        for slot, one in enumerate(read):
+            rows.admit(slot, one)
+        seen.clear()
+        assert rows.step([1] * 40, [100] * 40).shape[0] == 40
+        assert seen == [(32, 1), (32, 1)]
+
+
+SAYS = """
+import json, sys
+{before}
+import nafaudit
+{after}
+from nafaudit.engine.proof import mkl, numerics_of
+from nafaudit.models.pair import load_pair
+pair = load_pair(*sys.argv[1:])
+how = numerics_of((pair.safe, pair.risky), 128)
+print(json.dumps([mkl()._asdict(), how.facts(), how.remark]))
+"""
+
+
+def said(paths: tuple[Path, Path], before: str = "", **environment: str) -> Any:
+    text = SAYS.format(before=before, after="")
+    kept = {k: v for k, v in os.environ.items() if k not in ("MKL_CBWR", VARIABLE)}
+    out = subprocess.run(
+        [sys.executable, "-c", text, *map(str, paths)],
+        env=kept | environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    return json.loads(out)
+
+
+def test_a_process_asks_in_time_and_respects_what_the_user_has_set(tiny_pair_paths: Paths) -> None:
+    paths = tiny_pair_paths("llama")
+    library, facts, _ = said(paths)
+    assert facts["MKL_CBWR"] == library["variable"] == "AUTO,STRICT"
+    assert not library["late"]
+    if library["setting"] is None:
+        pytest.skip("not tested here: torch has another library than MKL")
+    assert library["setting"] & 0x10000
+    own, facts, _ = said(paths, MKL_CBWR="COMPATIBLE")
+    assert facts["MKL_CBWR"] == "COMPATIBLE" and not own["late"]
+    assert own["setting"] == 3
+
+
+def test_who_computed_before_is_told_and_gets_constant_rows(tiny_pair_paths: Paths) -> None:
+    before = "import torch; torch.ones(40, 40) @ torch.ones(40, 40); torch.ones(9).exp()"
+    library, facts, remark = said(tiny_pair_paths("llama"), before=before)
+    if library["setting"] is None:
+        pytest.skip("not tested here: torch has another library than MKL")
+    assert library["late"] and facts["late"]
+    assert facts["constant_rows"] == {"steps": 32, "prompts": 64}
+    assert "import nafaudit first" in remark
