@@ -225,7 +225,7 @@ def test_a_trajectory_above_its_budget_is_a_violation(
 def test_the_fix_and_the_texts_reading_change_what_they_say(place: Path, settings: Make) -> None:
     few = {"generations": 0, "recheck_keep": 0, "init_traj": 4}
     plain = searched(settings("plain", size=few, init={"a": 6}, k=(4.0,)))
-    fixed = searched(settings("fixed", size=few, init={"a": 6}, k=(4.0,), fix="min-n,width,reff"))
+    fixed = searched(settings("fixed", size=few, init={"a": 6}, k=(4.0,), fix="min-n"))
     floors = [
         {row["candidate_id"]: row["N"] for row in rows(place, out, "init_eval.jsonl")}
         for out in ("plain", "fixed")
@@ -240,6 +240,24 @@ def test_the_fix_and_the_texts_reading_change_what_they_say(place: Path, setting
     assert plain["paper"]["R"] == 24.0 == fixed["paper"]["R"]
     text = settings("text", size=few, variant="text").rule(1.0)
     assert text.rounding == "text"
+
+
+def test_a_topup_of_the_fix_draws_afresh(place: Path, settings: Make) -> None:
+    """N is the number of distinct draws of every row, of those that were raised twice too."""
+    found = searched(settings("fresh-seeds", size={"recheck_keep": 0}, k=(14.0,), fix="min-n"))
+    most = 0
+    for name in sorted(FILES):
+        if not name.endswith(".jsonl"):
+            continue
+        for row in rows(place, "fresh-seeds", name):
+            seeds, prompt = row["nafaudit"]["seeds"], row["candidate_id"]
+            numbers = {number_of(prompt, seed) for seed in seeds}
+            assert row["N"] == len(row["spends"]) == len(set(seeds)) == len(numbers), name
+            most = max(most, row["N"])
+    # Raised to 20 at medium fidelity, and by 20 more as a top-up.
+    assert most == 40
+    doubled = [f for f in found["paper"]["findings"] if f["check"] == "duplicate-seeds"]
+    assert [f["verdict"] for f in doubled] == ["FINE"]
 
 
 def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths) -> None:
@@ -261,6 +279,8 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
     [
         (("--pool", "3"), "--size"),
         (("--fix", "min"), "min-n"),
+        (("--fix", "width"), "has its width already"),
+        (("--fix", "min-n,reff"), "with R_eff already"),
         (("--size", "generation=1"), "generations"),
         (("--size", "init_traj=1"), "at least 2"),
         (("--init", "attack_trian=3"), "--init"),

@@ -196,7 +196,10 @@ class PaperLoop:
         best = sorted(survivors, key=lambda item: -item.row.rho)[: sizes.topup_keep]
         self._draw.stage = f"generation {number}, top-up"
         more = self._evaluate(
-            [item.candidate for item in best], sizes.topup_traj, offset=sizes.med_fid_traj
+            [item.candidate for item in best],
+            sizes.topup_traj,
+            offset=sizes.med_fid_traj,
+            before=[item.row.n for item in best],
         )
         topped = [
             Item(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
@@ -278,7 +281,12 @@ class PaperLoop:
         return validate(archive, history, self._points, evaluate, sizes.final_rounds, keep)
 
     def _evaluate(
-        self, candidates: Sequence[Candidate], n: int, path: str = "hardness", offset: int = 0
+        self,
+        candidates: Sequence[Candidate],
+        n: int,
+        path: str = "hardness",
+        offset: int = 0,
+        before: Sequence[int] | None = None,
     ) -> list[Item]:
         """Rows of candidates by one of the two allocation paths."""
         if not candidates:
@@ -286,5 +294,6 @@ class PaperLoop:
         self._catalogue |= {one.id: one for one in candidates}
         run = survivor_path if path == "survivor" else hardness_path
         said = self._guess.predict([one.text for one in candidates])
-        rows = run([one.id for one in candidates], n, self._draw, self._rule, said, offset)
+        ids = [one.id for one in candidates]
+        rows = run(ids, n, self._draw, self._rule, said, offset, before)
         return [Item(one, row) for one, row in zip(candidates, rows, strict=True)]
