@@ -13,8 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.lab.tiny import SENTENCES
+from nafaudit.report.checklist.search import surrogate
+from nafaudit.report.searched import search_view
 from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
 from nafaudit.search.paper_run import run_paper_search
@@ -260,6 +263,39 @@ def test_a_topup_of_the_fix_draws_afresh(place: Path, settings: Make) -> None:
     assert [f["verdict"] for f in doubled] == ["FINE"]
 
 
+def remarks_and_item(found: dict[str, Any]) -> tuple[str, str, str]:
+    """What page and checklist say of the surrogate."""
+    item = surrogate(found)
+    return search_view(found).remarks[0], str(item.answer), item.text
+
+
+def test_every_place_says_that_the_surrogate_steered(place: Path, whole: dict[str, Any]) -> None:
+    log = json.loads((place / "whole" / "paper" / "generation_log.json").read_text())
+    assert [one["surrogate_screen"]["mode"] for one in log] == ["surrogate", "surrogate"]
+    gates = whole["surrogate"]["gates"]
+    assert [one["steers"] for one in gates] == [one["surrogate"]["ready"] for one in log]
+    assert [one["offered"] for one in gates] == [one["after_length"] for one in log]
+    assert [one["kept"] for one in gates] == [one["med_fid"] for one in log]
+    assert {one["auc"] for one in gates} == {"nan"}
+    remark, answer, text = remarks_and_item(whole)
+    assert "steered 2 of 2 generations; its AUC on held-out rows was not measured" in remark
+    assert answer == "fail" and "it steered 2 of 2 generations, and no AUC" in text
+
+
+def test_every_place_says_that_the_surrogate_never_was_ready(place: Path, settings: Make) -> None:
+    few = {"generations": 1, "recheck_keep": 0}
+    done = run_paper_search(settings("few", size=few, init={"a": 6}), lambda told: None)
+    found = paper_json(done)
+    assert found["paper"]["generation_log"][0]["surrogate_screen"]["mode"] == "first"
+    remark, answer, text = remarks_and_item(found)
+    assert "steered 0 of 1 generations; it was not ready in 1" in remark
+    assert answer == "not applicable" and "never ready" in text
+    printed = " ".join(paper_text(done).split())
+    assert "chose in 0 of 1 generations (generation 1: " in printed
+    for said in (remark, text, printed):
+        assert "archived prompts, fewer than the 24 that a fit needs" in said
+
+
 def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths) -> None:
     safe, risky = tiny_pair_paths("llama")
     done = call(
@@ -270,6 +306,7 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "chose in 2 of 2 generations" in " ".join(done.stdout.split())
     for word in ("best rho", "held-out", "one-class-labels", "generalisation gap", "WITHIN"):
         assert word in done.stdout
 

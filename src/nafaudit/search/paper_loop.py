@@ -24,14 +24,16 @@ from nafaudit.search.finals import (
     paper_parents,
     validate,
 )
+from nafaudit.search.gate import Judgement
 from nafaudit.search.measured import Row
 from nafaudit.search.paper_draws import PaperDraws
 from nafaudit.search.paper_guess import Guesser
 from nafaudit.search.paper_pools import PaperPools
 from nafaudit.search.paper_propose import Caller, propose
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.paper_surrogate import Diagnostics
+from nafaudit.search.paper_surrogate import READY, Diagnostics
 from nafaudit.search.prescreen import Screened, prescreen
+from nafaudit.search.steer import Steered
 
 UNDER = 0.9
 """Survivors of medium fidelity have U <= 0.9 B_eff; in the text's table, 0.9 K."""
@@ -67,6 +69,14 @@ class PaperGeneration:
     ablations: tuple[tuple[str, Item], ...]
     archive: tuple[Item, ...]
     trajectories: int
+
+    @property
+    def steered(self) -> Steered:
+        """What the surrogate did: it chooses as soon as it is fitted, and its AUC is not known."""
+        rows = self.diagnostics.rows
+        few = f"{rows} archived prompts, fewer than the {READY} that a fit needs"
+        judgement = Judgement.untested(() if self.diagnostics.ready else (few,))
+        return Steered(self.generation, self.admission.after_length, len(self.medium), judgement)
 
     @property
     def promoted(self) -> tuple[Item, ...]:

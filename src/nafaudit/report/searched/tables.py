@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nafaudit.report.searched.parts import number, part, rows, text, texts
+from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
 from nafaudit.report.text import name, nats, percent
 
 NONE = "\u2013"
@@ -258,7 +258,7 @@ _SAID = {
 
 
 def gates(found: Mapping[str, Any]) -> Table | None:
-    """Whether a surrogate was let steer, each time it asked to."""
+    """Whether a surrogate steered, generation by generation, and how it was tested before."""
     made = []
     for i, row in enumerate(rows(part(found, "surrogate"), "gates")):
         where = f"search.surrogate.gates[{i}]"
@@ -283,6 +283,9 @@ def gates(found: Mapping[str, Any]) -> Table | None:
         ("prompts", "it was judged on"),
         *((head, meaning) for head, meaning in _GATE.values()),
     )
+    if by_paper(found):
+        note = "The paper's protocol has no gate: its surrogate steers as soon as it can be fitted."
+        return Table("The surrogate", heads, tuple(made), note, words=2)
     return Table("The surrogate's gate", heads, tuple(made), words=2)
 
 

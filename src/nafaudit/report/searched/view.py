@@ -9,7 +9,7 @@ from typing import Any
 
 from nafaudit.report.searched import tables
 from nafaudit.report.searched.copied import named, repeated
-from nafaudit.report.searched.parts import number, part, rows, text, texts
+from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
 from nafaudit.report.searched.tables import Cell, Table
 from nafaudit.report.text import cut, name, percent, visible
 
@@ -117,12 +117,15 @@ def _surrogate(found: Mapping[str, Any]) -> list[str]:
     mode = text(said, "mode")
     if not asked:
         return [f"No surrogate steered this search (surrogate: {name(mode) if mode else 'none'})."]
+    paper = by_paper(found)
     reasons = list(dict.fromkeys(reason for row in off for reason in texts(row, "reasons")))
     why = f": {'; '.join(reasons[:6])}" if reasons else ""
     steered = len(asked) - len(off)
+    untested = "; its AUC on held-out rows was not measured" if paper and steered else ""
+    missing = "not ready" if paper else "switched off"
     return [
-        f"The surrogate steered {steered} of {len(asked)} generations"
-        + (f"; it was switched off in {len(off)}{why}." if off else ".")
+        f"The surrogate steered {steered} of {len(asked)} generations{untested}"
+        + (f"; it was {missing} in {len(off)}{why}." if off else ".")
     ]
 
 
