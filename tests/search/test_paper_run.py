@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,10 @@ from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.report.checklist.search import surrogate
+from nafaudit.report.data import collect
+from nafaudit.report.figures.search import progress
 from nafaudit.report.searched import search_view
+from nafaudit.report.write import write_report
 from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
 from nafaudit.search.paper_run import run_paper_search
@@ -294,6 +298,24 @@ def test_every_place_says_that_the_surrogate_never_was_ready(place: Path, settin
     assert "chose in 0 of 1 generations (generation 1: " in printed
     for said in (remark, text, printed):
         assert "archived prompts, fewer than the 24 that a fit needs" in said
+
+
+def test_what_ranks_prompts_is_called_rho(place: Path, whole: dict[str, Any]) -> None:
+    """The best of a generation is the paper's ratio: no place calls it a utilisation."""
+    _, written = write_report(Run(place / "whole"))
+    page = next(path for path in written if path.name == "index.html").read_text()
+    caption = page.split('<figure id="f-search"')[1].split("</figcaption>")[0]
+    assert "largest rho = U_EBB / B_eff in the archive" in caption
+    assert "utilisation" not in caption
+    assert '"axis":"best rho in the archive"' in page.replace('": ', '":')
+    table = search_view(whole).tables[0]
+    assert table.heads[-1][0] == "best rho" and "utilisation" not in table.heads[-1][1]
+    best = whole["paper"]["generation_log"][-1]["best_rho"]
+    assert table.rows[-1][-1].text == f"{best:.3f}"
+    left, right = progress(collect(Run(place / "whole"))).axes
+    assert left.get_ylabel() == "best rho in the archive"
+    assert np.asarray(left.lines[0].get_ydata())[-1] == pytest.approx(best)
+    assert right.get_ylabel().startswith("utilisation")
 
 
 def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths) -> None:
