@@ -179,6 +179,22 @@ def test_item_6_is_about_a_surrogate_that_steers(gates: Any, answer: str, says: 
     assert bool(item.todo) == (answer != "pass")
 
 
+@pytest.mark.parametrize(
+    ("gates", "answer", "says"),
+    [
+        ([], "not applicable", "it has no generation"),
+        ([{"steers": False, "reasons": ["6 archived"]}], "not applicable", "never ready, so that"),
+        ([{"steers": True, "auc": "nan", "seed": 0, "generation": 1}], "fail", "(protocol paper)"),
+    ],
+)
+def test_item_6_knows_that_the_papers_search_has_no_gate(
+    gates: Any, answer: str, says: str
+) -> None:
+    item = surrogate(found(surrogate={"mode": "paper", "gates": gates}, paper={"fix": ""}))
+    assert item.answer == answer and says in item.text and " gate" not in item.text
+    assert ("without --protocol paper" in item.todo) == (answer == "fail")
+
+
 def test_item_7_counts_search_seeds_and_gives_their_spread() -> None:
     both = seeds(found())
     assert both.answer == "pass" and both.value == 2

@@ -292,7 +292,7 @@ def test_hard_prompts_get_more_and_keep_their_place() -> None:
 
 def test_the_papers_own_fix_ends_the_small_n_failure() -> None:
     ids, draw = heldout(3)
-    fixed = Rule(high=600.0, fixes=Fixes.parse("min-n, width"))
+    fixed = Rule(high=600.0, fixes=Fixes.parse("min-n"))
     rows = survivor_path(ids, 20, draw, fixed, [SATURATED] * 8)
     assert all(row.n == 20 for row in rows if row.valid and row.rho > 0.9)
     assert defects.frozen_at_floor(rows, fixed).verdict == Answer.FINE
@@ -301,9 +301,27 @@ def test_the_papers_own_fix_ends_the_small_n_failure() -> None:
     # An invalid prompt cannot become valid, and stays where it was.
     assert next(row for row in rows if not row.valid).n == 4
     assert all(row.width > 0 for row in rows)
-    with pytest.raises(InputError, match="did you mean 'width'"):
-        Fixes.parse("with")
+    with pytest.raises(InputError, match="did you mean 'min-n'"):
+        Fixes.parse("min_n")
+    for name in ("width", "min-n, reff"):
+        with pytest.raises(InputError, match=r"would change nothing in a search.*fixed: min-n"):
+            Fixes.parse(name)
     assert Fixes.parse("") == Fixes()
+
+
+@pytest.mark.parametrize("path", [survivor_path, hardness_path])
+def test_the_fix_never_draws_a_seed_twice_and_the_paper_does(
+    path: Callable[..., list[Row]],
+) -> None:
+    ids, draw = heldout(3)
+    said = [UNREADY if i % 2 else SATURATED for i in range(8)]
+    for rule in (Rule(high=600.0), Rule(high=600.0, fixes=Fixes(min_n=True))):
+        first = path(ids, 10, draw, rule, said)
+        more = path(ids, 16, draw, rule, said, 10, [row.n for row in first])
+        both = [one.draws + other.draws for one, other in zip(first, more, strict=True)]
+        fresh = [one.repeated_seeds == 0 for one in both]
+        assert all(fresh) == rule.fixes.min_n
+        assert rule.fixes.min_n or path(ids, 16, draw, rule, said, 10) == more
 
 
 def test_bad_rules_and_draws_are_refused() -> None:

@@ -52,7 +52,7 @@ def test_different_searches_have_different_directories() -> None:
         SearchSettings(generations=1),
         StudySettings(searches=2, finalists=2),
         PaperSettings(),
-        PaperSettings(fix="width"),
+        PaperSettings(fix="min-n"),
     ]
     paths = {directory_of(one, "identity") for one in settings}
     assert len(paths) == len(settings)

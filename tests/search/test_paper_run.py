@@ -9,12 +9,19 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.lab.tiny import SENTENCES
+from nafaudit.report.checklist.search import surrogate
+from nafaudit.report.data import collect
+from nafaudit.report.figures.search import progress
+from nafaudit.report.searched import search_view
+from nafaudit.report.write import write_report
 from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
 from nafaudit.search.paper_run import run_paper_search
@@ -225,7 +232,7 @@ def test_a_trajectory_above_its_budget_is_a_violation(
 def test_the_fix_and_the_texts_reading_change_what_they_say(place: Path, settings: Make) -> None:
     few = {"generations": 0, "recheck_keep": 0, "init_traj": 4}
     plain = searched(settings("plain", size=few, init={"a": 6}, k=(4.0,)))
-    fixed = searched(settings("fixed", size=few, init={"a": 6}, k=(4.0,), fix="min-n,width,reff"))
+    fixed = searched(settings("fixed", size=few, init={"a": 6}, k=(4.0,), fix="min-n"))
     floors = [
         {row["candidate_id"]: row["N"] for row in rows(place, out, "init_eval.jsonl")}
         for out in ("plain", "fixed")
@@ -242,6 +249,75 @@ def test_the_fix_and_the_texts_reading_change_what_they_say(place: Path, setting
     assert text.rounding == "text"
 
 
+def test_a_topup_of_the_fix_draws_afresh(place: Path, settings: Make) -> None:
+    """N is the number of distinct draws of every row, of those that were raised twice too."""
+    found = searched(settings("fresh-seeds", size={"recheck_keep": 0}, k=(14.0,), fix="min-n"))
+    most = 0
+    for name in sorted(FILES):
+        if not name.endswith(".jsonl"):
+            continue
+        for row in rows(place, "fresh-seeds", name):
+            seeds, prompt = row["nafaudit"]["seeds"], row["candidate_id"]
+            numbers = {number_of(prompt, seed) for seed in seeds}
+            assert row["N"] == len(row["spends"]) == len(set(seeds)) == len(numbers), name
+            most = max(most, row["N"])
+    # Raised to 20 at medium fidelity, and by 20 more as a top-up.
+    assert most == 40
+    doubled = [f for f in found["paper"]["findings"] if f["check"] == "duplicate-seeds"]
+    assert [f["verdict"] for f in doubled] == ["FINE"]
+
+
+def remarks_and_item(found: dict[str, Any]) -> tuple[str, str, str]:
+    """What page and checklist say of the surrogate."""
+    item = surrogate(found)
+    return search_view(found).remarks[0], str(item.answer), item.text
+
+
+def test_every_place_says_that_the_surrogate_steered(place: Path, whole: dict[str, Any]) -> None:
+    log = json.loads((place / "whole" / "paper" / "generation_log.json").read_text())
+    assert [one["surrogate_screen"]["mode"] for one in log] == ["surrogate", "surrogate"]
+    gates = whole["surrogate"]["gates"]
+    assert [one["steers"] for one in gates] == [one["surrogate"]["ready"] for one in log]
+    assert [one["offered"] for one in gates] == [one["after_length"] for one in log]
+    assert [one["kept"] for one in gates] == [one["med_fid"] for one in log]
+    assert {one["auc"] for one in gates} == {"nan"}
+    remark, answer, text = remarks_and_item(whole)
+    assert "steered 2 of 2 generations; its AUC on held-out rows was not measured" in remark
+    assert answer == "fail" and "it steered 2 of 2 generations, and no AUC" in text
+
+
+def test_every_place_says_that_the_surrogate_never_was_ready(place: Path, settings: Make) -> None:
+    few = {"generations": 1, "recheck_keep": 0}
+    done = run_paper_search(settings("few", size=few, init={"a": 6}), lambda told: None)
+    found = paper_json(done)
+    assert found["paper"]["generation_log"][0]["surrogate_screen"]["mode"] == "first"
+    remark, answer, text = remarks_and_item(found)
+    assert "steered 0 of 1 generations; it was not ready in 1" in remark
+    assert answer == "not applicable" and "never ready" in text
+    printed = " ".join(paper_text(done).split())
+    assert "chose in 0 of 1 generations (generation 1: " in printed
+    for said in (remark, text, printed):
+        assert "archived prompts, fewer than the 24 that a fit needs" in said
+
+
+def test_what_ranks_prompts_is_called_rho(place: Path, whole: dict[str, Any]) -> None:
+    """The best of a generation is the paper's ratio: no place calls it a utilisation."""
+    _, written = write_report(Run(place / "whole"))
+    page = next(path for path in written if path.name == "index.html").read_text()
+    caption = page.split('<figure id="f-search"')[1].split("</figcaption>")[0]
+    assert "largest rho = U_EBB / B_eff in the archive" in caption
+    assert "utilisation" not in caption
+    assert '"axis":"best rho in the archive"' in page.replace('": ', '":')
+    table = search_view(whole).tables[0]
+    assert table.heads[-1][0] == "best rho" and "utilisation" not in table.heads[-1][1]
+    best = whole["paper"]["generation_log"][-1]["best_rho"]
+    assert table.rows[-1][-1].text == f"{best:.3f}"
+    left, right = progress(collect(Run(place / "whole"))).axes
+    assert left.get_ylabel() == "best rho in the archive"
+    assert np.asarray(left.lines[0].get_ydata())[-1] == pytest.approx(best)
+    assert right.get_ylabel().startswith("utilisation")
+
+
 def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths) -> None:
     safe, risky = tiny_pair_paths("llama")
     done = call(
@@ -252,6 +328,7 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert "chose in 2 of 2 generations" in " ".join(done.stdout.split())
     for word in ("best rho", "held-out", "one-class-labels", "generalisation gap", "WITHIN"):
         assert word in done.stdout
 
@@ -261,6 +338,8 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
     [
         (("--pool", "3"), "--size"),
         (("--fix", "min"), "min-n"),
+        (("--fix", "width"), "has its width already"),
+        (("--fix", "min-n,reff"), "with R_eff already"),
         (("--size", "generation=1"), "generations"),
         (("--size", "init_traj=1"), "at least 2"),
         (("--init", "attack_trian=3"), "--init"),

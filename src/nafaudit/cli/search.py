@@ -148,8 +148,9 @@ def search(
     fix: Annotated[
         str | None,
         options.protocol_option(
-            metavar="NAME,...",
-            help="The paper's own recommendations: min-n, width, reff. Default: none.",
+            metavar="NAME",
+            help="The paper's own recommendation: min-n, at least 20 draws where a first rho is "
+            "above 0.9. Default: none.",
         ),
     ] = None,
     topup_fraction: Annotated[

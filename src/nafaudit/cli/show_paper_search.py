@@ -101,7 +101,7 @@ def _lines(found: PaperFound) -> list[str]:
         "disqualified with their families",
         f"generalisation gap: {_gap(found.gap.paper)} with {found.gap.invalid} invalid held-out "
         f"rows as 0, {_gap(found.gap.valid)} without",
-        f"surrogate: {found.embedding} in the place of Sentence-T5",
+        _surrogate(found),
         *_findings(found),
     ]
     ends = [
@@ -109,6 +109,20 @@ def _lines(found: PaperFound) -> list[str]:
         f"search directory: {found.found.path}",
     ]
     return [*(fill(line, 80, subsequent_indent="  ") for line in lines), *ends]
+
+
+def _surrogate(found: PaperFound) -> str:
+    """Whether it chose; this protocol measures no AUC of it."""
+    steps = [step for _, step in found.found.steered]
+    chose = sum(step.steers for step in steps)
+    line = f"surrogate on {found.embedding}, in the place of Sentence-T5: "
+    if not steps:
+        return f"{line}chose nothing, as there was no generation"
+    line += f"chose in {chose} of {len(steps)} generations"
+    if chose < len(steps):
+        last = [step for step in steps if not step.steers][-1]
+        line += f" (generation {last.generation}: {'; '.join(last.judgement.reasons)})"
+    return f"{line}; its AUC on held-out rows was never measured" if chose else line
 
 
 def _gap(value: float) -> str:

@@ -14,7 +14,7 @@ from nafaudit.report.classes import CLASS_COLUMNS, CLASS_PATHS, class_row
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.records import Table, as_json, encode, read_chosen
-from nafaudit.report.searched import progress_of
+from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.report.tables import PromptRow, largest, prompt_rows
 from nafaudit.report.text import SNIPPET, cut, cut_front, name, visible
 
@@ -75,10 +75,13 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
 
 def _progress(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     """How a search went: after every generation what it had cost, and the best so far."""
+    best = measure_of(found)
     return [
         {
             "who": name(one.strategy),
             "seed": one.seed,
+            "share": best.share,
+            "axis": best.axis,
             "points": [[p.generation, p.spent, as_json(p.best, 4)] for p in one.points],
             "use": [as_json(value, 4) for value in (one.confirmed, one.low, one.high)],
         }

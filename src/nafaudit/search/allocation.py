@@ -18,7 +18,14 @@ import numpy as np
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.search.measured import DELTA, Draw, Draws, Request, Row
 
-FIXES = ("min-n", "width", "reff")
+FIXES = ("min-n",)
+NO_FIXES = {
+    "width": "every row in RUN/paper, search.json and the printed table of pools has its width "
+    "already, and no rule of the search looks at it",
+    "reff": "the search computes every U_EBB with R_eff already, as the paper's code does; the "
+    "recommendation is about the fixed workload, where nafaudit run shows both R and R_eff",
+}
+"""The paper's other recommendations, and why a search has nothing to switch on for them."""
 
 
 @dataclass(frozen=True)
@@ -29,24 +36,25 @@ class Fixes:
         min_n: At least `least` trajectories, before the survivor test, for every prompt whose
             first ratio exceeds `above`, whichever path gave it its first trajectories. An invalid
             prompt has no ratio, and more trajectories cannot make it valid: it stays where it is.
-        width: Tables show the width U_EBB - mean beside every ratio.
-        reff: R_eff from end to end. Stage 2 of the paper's code has it already, so that here it
-            changes nothing.
+            Every top-up takes seeds that its prompt does not have yet: N distinct draws are N.
         least: N_min.
         above: The preliminary ratio from which on it applies.
     """
 
     min_n: bool = False
-    width: bool = False
-    reff: bool = False
     least: int = 20
     above: float = 0.9
 
     @classmethod
     def parse(cls, text: str) -> Fixes:
-        """From names between commas, such as "min-n,width"; an empty text switches none on."""
+        """From names between commas; an empty text switches none on."""
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
+            if name in NO_FIXES:
+                raise InputError(
+                    f"fix {name!r} would change nothing in a search: {NO_FIXES[name]}. Leave it "
+                    f"out; what can be fixed: {', '.join(FIXES)}."
+                )
             if name not in FIXES:
                 known = f"{', '.join(FIXES)}{nearest(name, FIXES)}"
                 raise InputError(f"unknown fix {name!r}; known: {known}")
@@ -161,6 +169,7 @@ def survivor_path(
     rule: Rule,
     predictions: Sequence[Prediction] | None = None,
     offset: int = 0,
+    before: Sequence[int] | None = None,
 ) -> list[Row]:
     """Algorithm 1: a floor for everybody, then up to n for the chosen.
 
@@ -172,18 +181,42 @@ def survivor_path(
         predictions: One per prompt; None if the surrogate is not ready, and then everybody
             gets n.
         offset: Added to every seed value.
+        before: Trajectories that each prompt has already, if these are more for them; `min-n`
+            counts on from there, in the place of the offset.
     """
     floor = max(2, min(rule.floor, n))
     everybody = predictions is None or n < 4 or floor >= n
     first = n if everybody else floor
-    rows = _rows(draw([Request(one, first, offset) for one in ids]), rule)
+    seeds = _Seeds(rule.fixes.min_n, offset, before or (0,) * len(ids))
+    rows = _rows(draw([seeds.request(i, one, first, 0) for i, one in enumerate(ids)]), rule)
     if rule.fixes.min_n:
         doubtful = [i for i, row in enumerate(rows) if row.valid and row.rho > rule.fixes.above]
-        rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, offset)
+        rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, seeds)
     if everybody or predictions is None:
         return rows
     chosen = choose_topups(rows, predictions, rule)
-    return _raised(rows, chosen, n, draw, rule, offset)
+    return _raised(rows, chosen, n, draw, rule, seeds)
+
+
+@dataclass(frozen=True)
+class _Seeds:
+    """Which seeds a pool's requests name.
+
+    Attributes:
+        fresh: True counts trajectories by number; the paper adds offsets to seed *values*, which
+            names some seeds twice.
+        offset: Of the paper's seeds.
+        before: Trajectories that each prompt has from elsewhere.
+    """
+
+    fresh: bool
+    offset: int
+    before: Sequence[int]
+
+    def request(self, place: int, prompt: str, n: int, so_far: int) -> Request:
+        if self.fresh:
+            return Request(prompt, n, skip=self.before[place] + so_far)
+        return Request(prompt, n, self.offset + so_far)
 
 
 def _rows(draws: Sequence[Draws], rule: Rule) -> list[Row]:
@@ -191,14 +224,13 @@ def _rows(draws: Sequence[Draws], rule: Rule) -> list[Row]:
 
 
 def _raised(
-    rows: Sequence[Row], places: Sequence[int], n: int, draw: Draw, rule: Rule, offset: int
+    rows: Sequence[Row], places: Sequence[int], n: int, draw: Draw, rule: Rule, seeds: _Seeds
 ) -> list[Row]:
     """The rows with these places raised to n trajectories; who has n already stays."""
     places = [i for i in places if rows[i].n < n]
     if not places:
         return list(rows)
-    # The paper's seed offset is the number of trajectories so far, added to seed *values*.
-    asked = [Request(rows[i].id, n - rows[i].n, offset + rows[i].n) for i in places]
+    asked = [seeds.request(i, rows[i].id, n - rows[i].n, rows[i].n) for i in places]
     raised = dict(zip(places, draw(asked), strict=True))
     return [
         Row(row.draws + raised[i], rule.high, rule.delta) if i in raised else row
@@ -213,10 +245,11 @@ def hardness_path(
     rule: Rule,
     predictions: Sequence[Prediction] | None = None,
     offset: int = 0,
+    before: Sequence[int] | None = None,
 ) -> list[Row]:
     """Numbers by hardness, then the survivor path for each group of equal number."""
     if predictions is None or n <= 1:
-        return survivor_path(ids, n, draw, rule, predictions, offset)
+        return survivor_path(ids, n, draw, rule, predictions, offset, before)
     groups: dict[int, list[int]] = {}
     for i, said in enumerate(predictions):
         groups.setdefault(hard_size(said, n, rule.floor), []).append(i)
@@ -224,6 +257,7 @@ def hardness_path(
     for size in sorted(groups):
         places = groups[size]
         members, said_of = [ids[i] for i in places], [predictions[i] for i in places]
-        found = survivor_path(members, size, draw, rule, said_of, offset)
+        had = [before[i] for i in places] if before else None
+        found = survivor_path(members, size, draw, rule, said_of, offset, had)
         rows |= zip(places, found, strict=True)
     return [rows[i] for i in range(len(ids))]

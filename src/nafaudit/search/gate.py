@@ -7,7 +7,7 @@ correlation is therefore divided by what their reliability allows.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,8 +66,13 @@ class Judgement:
     @classmethod
     def unfitted(cls, prompts: int, reason: str) -> Judgement:
         """A surrogate that could not even be fitted."""
+        return replace(cls.untested((reason,)), prompts=prompts)
+
+    @classmethod
+    def untested(cls, reasons: tuple[str, ...] = ()) -> Judgement:
+        """A surrogate of which nothing was measured, as the paper's; without a reason it steers."""
         unknown = math.nan
-        return cls(unknown, unknown, unknown, unknown, unknown, prompts, (reason,))
+        return cls(unknown, unknown, unknown, unknown, unknown, 0, reasons)
 
     @property
     def steers(self) -> bool:

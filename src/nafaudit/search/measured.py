@@ -31,17 +31,20 @@ class Request:
     Attributes:
         id: Whose.
         n: How many.
-        offset: Added to the seed values of the first n, as the paper's code does.
+        offset: Added to seed values, as the paper's code does.
+        skip: Trajectories that come before these, by number; no seed of theirs is named again.
     """
 
     id: str
     n: int
     offset: int = 0
+    skip: int = 0
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """The paper's seeds of these trajectories; two requests of one prompt may share some."""
-        return tuple(seed + self.offset for seed in trajectory_seeds(self.id, self.n))
+        numbered = trajectory_seeds(self.id, self.skip + self.n)[self.skip :]
+        return tuple(seed + self.offset for seed in numbered)
 
 
 @dataclass(frozen=True)

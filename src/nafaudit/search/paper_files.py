@@ -188,8 +188,8 @@ def generation_entry(one: PaperGeneration) -> dict[str, Any]:
         "invalid_topup_count": len(one.topped) - len(one.promoted),
         "surrogate": surrogate,
         "surrogate_screen": {
-            "mode": "surrogate" if one.diagnostics.ready else "first",
-            "ready": one.diagnostics.ready,
+            "mode": "surrogate" if one.steered.steers else "first",
+            "ready": one.steered.steers,
             "length_ok": admission.after_length,
             "keep_n": len(one.screened.kept),
             "exploit_k": quotas[0],

@@ -24,14 +24,16 @@ from nafaudit.search.finals import (
     paper_parents,
     validate,
 )
+from nafaudit.search.gate import Judgement
 from nafaudit.search.measured import Row
 from nafaudit.search.paper_draws import PaperDraws
 from nafaudit.search.paper_guess import Guesser
 from nafaudit.search.paper_pools import PaperPools
 from nafaudit.search.paper_propose import Caller, propose
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.paper_surrogate import Diagnostics
+from nafaudit.search.paper_surrogate import READY, Diagnostics
 from nafaudit.search.prescreen import Screened, prescreen
+from nafaudit.search.steer import Steered
 
 UNDER = 0.9
 """Survivors of medium fidelity have U <= 0.9 B_eff; in the text's table, 0.9 K."""
@@ -67,6 +69,14 @@ class PaperGeneration:
     ablations: tuple[tuple[str, Item], ...]
     archive: tuple[Item, ...]
     trajectories: int
+
+    @property
+    def steered(self) -> Steered:
+        """What the surrogate did: it chooses as soon as it is fitted, and its AUC is not known."""
+        rows = self.diagnostics.rows
+        few = f"{rows} archived prompts, fewer than the {READY} that a fit needs"
+        judgement = Judgement.untested(() if self.diagnostics.ready else (few,))
+        return Steered(self.generation, self.admission.after_length, len(self.medium), judgement)
 
     @property
     def promoted(self) -> tuple[Item, ...]:
@@ -196,7 +206,10 @@ class PaperLoop:
         best = sorted(survivors, key=lambda item: -item.row.rho)[: sizes.topup_keep]
         self._draw.stage = f"generation {number}, top-up"
         more = self._evaluate(
-            [item.candidate for item in best], sizes.topup_traj, offset=sizes.med_fid_traj
+            [item.candidate for item in best],
+            sizes.topup_traj,
+            offset=sizes.med_fid_traj,
+            before=[item.row.n for item in best],
         )
         topped = [
             Item(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
@@ -278,7 +291,12 @@ class PaperLoop:
         return validate(archive, history, self._points, evaluate, sizes.final_rounds, keep)
 
     def _evaluate(
-        self, candidates: Sequence[Candidate], n: int, path: str = "hardness", offset: int = 0
+        self,
+        candidates: Sequence[Candidate],
+        n: int,
+        path: str = "hardness",
+        offset: int = 0,
+        before: Sequence[int] | None = None,
     ) -> list[Item]:
         """Rows of candidates by one of the two allocation paths."""
         if not candidates:
@@ -286,5 +304,6 @@ class PaperLoop:
         self._catalogue |= {one.id: one for one in candidates}
         run = survivor_path if path == "survivor" else hardness_path
         said = self._guess.predict([one.text for one in candidates])
-        rows = run([one.id for one in candidates], n, self._draw, self._rule, said, offset)
+        ids = [one.id for one in candidates]
+        rows = run(ids, n, self._draw, self._rule, said, offset, before)
         return [Item(one, row) for one, row in zip(candidates, rows, strict=True)]

@@ -267,4 +267,6 @@ def _explored(trail: Trail, draw: PaperDraws) -> Explored:
             )
         )
     ranking = tuple(Parent(item.candidate, item.row.rho) for item in trail.left)
-    return Explored(SEARCH, 0, tuple(rows), ranking, {k: len(v) for k, v in draw.asked.items()})
+    draws = {name: len(numbers) for name, numbers in draw.asked.items()}
+    steered = tuple(one.steered for one in trail.generations)
+    return Explored(SEARCH, 0, tuple(rows), ranking, draws, steered)

@@ -18,12 +18,14 @@ const searched = (() => {
     const bests = series.flatMap((s) => s.points.map((p) => p[2]));
     const [low, high] = [Math.min(...bests), Math.max(...bests)];
     const room = Math.max(0.02, 0.1 * (high - low));
+    const [share, axis] = [series[0].share, series[0].axis];
+    const shown = (v) => (share ? percent(v) : v.toFixed(3));
     const spent = Math.max(...series.flatMap((s) => s.points.map((p) => p[1])), 1);
-    const f = frame({ width: 420, height: 270, x: [0, spent * 1.05], y: [Math.max(0, low - room), high + room], ykind: "percent", xname: "trajectories spent", yname: "best utilisation so far", label: "Best utilisation so far against trajectories spent, by strategy and search seed", title: "on the draws that chose" });
+    const f = frame({ width: 420, height: 270, x: [0, spent * 1.05], y: [Math.max(0, low - room), high + room], ykind: share ? "percent" : "", xname: "trajectories spent", yname: axis, label: `${axis}, against trajectories spent, by strategy and search seed`, title: "on the draws that chose" });
     for (const s of series) {
       const d = s.points.map((p, j) => `${j ? "L" : "M"}${f.x(p[1]).toFixed(1)} ${f.y(p[2]).toFixed(1)}`).join("");
       f.root.append(svg("path", { class: "line " + colour(s) + " nofill", "stroke-dasharray": dash(s), d }));
-      for (const p of s.points) f.root.append(sign(s, f.x(p[1]), f.y(p[2]), `, generation ${p[0]}: ${percent(p[2])} after ${p[1]} trajectories`));
+      for (const p of s.points) f.root.append(sign(s, f.x(p[1]), f.y(p[2]), `, generation ${p[0]}: ${shown(p[2])} after ${p[1]} trajectories`));
     }
     return f.root;
   }

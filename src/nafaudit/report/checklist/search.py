@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from nafaudit.report.checklist.items import MIN_AUC, MIN_SEEDS, Item, judged, not_applicable
-from nafaudit.report.searched.parts import number, part, rows, text, texts
+from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
 from nafaudit.report.text import name, percent
 
 
@@ -24,14 +24,19 @@ def surrogate(found: Mapping[str, Any] | None) -> Item:
         )
     asked = rows(part(found, "surrogate"), "gates")
     steering = [row for row in asked if row.get("steers") is True]
+    paper = by_paper(found)
     if not steering:
-        return not_applicable(6, _unsteered(asked), "nothing to pass: no surrogate is relied on")
+        why = _unready(asked) if paper else _unsteered(asked)
+        return not_applicable(6, why, "nothing to pass: no surrogate is relied on")
     lowest = min(steering, key=lambda row: _known(number(row, "auc")))
     auc = number(lowest, "auc")
     which = (
         f"search seed {number(lowest, 'seed'):.0f}, generation {number(lowest, 'generation'):.0f}"
     )
     share = f"it steered {len(steering)} of {len(asked)} generations"
+    if paper and math.isnan(auc):
+        none = "no AUC on held-out rows was measured (protocol paper)"
+        return judged(6, False, f"{share}, and {none}", _GATED)
     if math.isnan(auc):
         return judged(6, False, f"{share}, and no AUC is recorded ({which})", _RAISE)
     text = f"{share}; lowest AUC on prompts it never saw {auc:.2f} ({which})"
@@ -39,6 +44,21 @@ def surrogate(found: Mapping[str, Any] | None) -> Item:
 
 
 _RAISE = "more prompts with more trajectories each for the surrogate to learn from, or none of it"
+
+
+_GATED = (
+    "nafaudit search without --protocol paper: its surrogate steers only if it passes on prompts "
+    "it never saw"
+)
+
+
+def _unready(asked: list[dict[str, Any]]) -> str:
+    """Why the paper's surrogate, which needs archived prompts and no test, never steered."""
+    if not asked:
+        return "no surrogate steers this search: it has no generation"
+    reasons = list(dict.fromkeys(name(one) for row in asked for one in texts(row, "reasons")))
+    why = f": {'; '.join(reasons[-3:])}" if reasons else ""
+    return f"the surrogate was never ready, so that none steers this search{why}"
 
 
 def _unsteered(asked: list[dict[str, Any]]) -> str:

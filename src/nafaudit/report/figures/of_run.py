@@ -72,7 +72,7 @@ FIGURES = (
 """The paper's four, then ours."""
 
 SEARCH_FIGURES = (
-    RunFigure("search-progress", "best utilisation of a search by trajectories spent",
+    RunFigure("search-progress", "the best prompt of a search by trajectories spent",
               search.progress, search.lacks_search),
 )  # fmt: skip
 """Of runs that hold a search; others do not speak of them."""

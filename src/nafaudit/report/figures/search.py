@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from nafaudit.report.data import Report
 from nafaudit.report.figures.arms import legend, plain
 from nafaudit.report.figures.style import MARKERS, PAGE, PALETTE
-from nafaudit.report.searched import progress_of
+from nafaudit.report.searched import measure_of, progress_of
 
 _LINES = ("-", "--", ":", "-.")
 MOST = 30
@@ -22,7 +22,9 @@ def lacks_search(report: Report) -> str:
 
 
 def progress(report: Report) -> Figure:
-    """Best utilisation so far against trajectories spent; beside it, on fresh draws with limits."""
+    """The best against trajectories spent; beside it, its use on fresh draws with limits."""
+    best = measure_of(report.search or {})
+    scale = 100 if best.share else 1
     series = progress_of(report.search or {})
     shown = series[:MOST]
     strategies = list(dict.fromkeys(one.strategy for one in shown))
@@ -36,7 +38,7 @@ def progress(report: Report) -> Figure:
         line = _LINES[seeds.index(one.seed) % len(_LINES)]
         left.plot(
             [point.spent for point in one.points],
-            [100 * point.best for point in one.points],
+            [scale * point.best for point in one.points],
             color=colour,
             marker=marker,
             linestyle=line,
@@ -51,10 +53,12 @@ def progress(report: Report) -> Figure:
         )
         bar.lines[2][0].set_linestyle(line)
     left.set_xlabel("trajectories spent, a mark per generation")
-    left.set_ylabel("utilisation of the best prompt (%)")
+    left.set_ylabel("utilisation of the best prompt (%)" if best.share else best.axis)
     left.set_title("so far, on the draws that chose it" + _left_out(len(series)))
     left.set_xlim(left=0)
     right.set_title("on fresh draws, with limits")
+    if not best.share:
+        right.set_ylabel("utilisation of the first final prompt (%)")
     right.set_ylim(bottom=0)
     right.set_xticks([])
     right.margins(x=0.15)

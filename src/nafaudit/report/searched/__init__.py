@@ -6,8 +6,16 @@ prompts are a model's or a stranger's text.
 """
 
 from nafaudit.report.searched.parts import search_json
-from nafaudit.report.searched.progress import Series, progress_of
+from nafaudit.report.searched.progress import Series, measure_of, progress_of
 from nafaudit.report.searched.tables import Table
 from nafaudit.report.searched.view import SearchView, search_view
 
-__all__ = ["SearchView", "Series", "Table", "progress_of", "search_json", "search_view"]
+__all__ = [
+    "SearchView",
+    "Series",
+    "Table",
+    "measure_of",
+    "progress_of",
+    "search_json",
+    "search_view",
+]

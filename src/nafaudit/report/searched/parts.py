@@ -42,6 +42,11 @@ def texts(data: Mapping[str, Any], name: str) -> list[str]:
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
 
 
+def by_paper(found: Mapping[str, Any]) -> bool:
+    """True for the paper's protocol: rho ranks prompts there, and no gate tests a surrogate."""
+    return bool(part(found, "paper"))
+
+
 def search_json(found: Mapping[str, Any], *, redact: bool) -> dict[str, Any]:
     """A search for report.json, without where it was made.
 

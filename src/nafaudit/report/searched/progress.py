@@ -1,4 +1,4 @@
-"""How a search went: the best so far against what it had cost, for each strategy and seed."""
+"""How a search went: the best against what it had cost, for each strategy and seed."""
 
 from __future__ import annotations
 
@@ -7,12 +7,53 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nafaudit.report.searched.parts import number, part, rows, text
+from nafaudit.report.searched.parts import by_paper, number, part, rows, text
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What a search ranks prompts by, in the words of its figure and table.
+
+    Attributes:
+        share: True if it is a share of a budget, shown in percent.
+        axis: The best one, for an axis.
+        head: The same, for the head of a column.
+        meaning: What exactly it is.
+        note: What to know when reading it.
+    """
+
+    share: bool
+    axis: str
+    head: str
+    meaning: str
+    note: str
+
+
+USE = Measure(
+    True,
+    "best utilisation so far",
+    "best",
+    "largest shrunk mean utilisation so far, on the draws that prompts are chosen by",
+    "best flatters: it is on the draws that prompts were chosen by.",
+)
+RHO = Measure(
+    False,
+    "best rho in the archive",
+    "best rho",
+    "largest rho = U_EBB / B_eff in the archive, on the draws that prompts are chosen by",
+    "rho = U_EBB / B_eff is the paper's proxy, not a share of a budget that was spent; a prompt "
+    "with a rho above 1, or with none, is never archived.",
+)
+
+
+def measure_of(found: Mapping[str, Any]) -> Measure:
+    """What `best` of a generation is."""
+    return RHO if by_paper(found) else USE
 
 
 @dataclass(frozen=True)
 class Point:
-    """After one generation: its number, trajectories spent so far, best shrunk mean use so far."""
+    """After one generation: its number, trajectories spent so far, best of what it ranks by."""
 
     generation: int
     spent: int

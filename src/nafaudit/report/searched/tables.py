@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from nafaudit.report.searched.parts import number, part, rows, text, texts
+from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
+from nafaudit.report.searched.progress import measure_of
 from nafaudit.report.text import name, nats, percent
 
 NONE = "\u2013"
@@ -79,7 +80,8 @@ _STAGES = (
 
 def generations(found: Mapping[str, Any]) -> Table | None:
     """What happened to every generation, in the columns of the paper's tables."""
-    made = []
+    made, best = [], measure_of(found)
+    write = percent if best.share else _ratio
     for i, row in enumerate(rows(found, "generations")):
         where = f"search.generations[{i}]"
         made.append(
@@ -88,7 +90,7 @@ def generations(found: Mapping[str, Any]) -> Table | None:
                 Cell(count(number(row, "seed"))),
                 Cell(count(number(row, "generation"))),
                 *(Cell(count(number(row, key)), f"{where}.{key}") for key, _, _ in _STAGES),
-                Cell(percent(number(row, "best")), f"{where}.best"),
+                Cell(write(number(row, "best")), f"{where}.best"),
             )
         )
     if not made:
@@ -98,10 +100,13 @@ def generations(found: Mapping[str, Any]) -> Table | None:
         ("seed", "search seed"),
         ("gen", "generation; 0 is the first pool"),
         *((head, meaning) for _, head, meaning in _STAGES),
-        ("best", "largest shrunk mean utilisation so far, on the draws that prompts are chosen by"),
+        (best.head, best.meaning),
     )
-    note = "best flatters: it is on the draws that prompts were chosen by."
-    return Table("What was tried, by generation", heads, tuple(made), note)
+    return Table("What was tried, by generation", heads, tuple(made), best.note)
+
+
+_MEAN = {False: "shrunk mean", True: "mean"}
+"""Of a finalist's draws; the paper's protocol, for which it is True, shrinks nothing."""
 
 
 def finalists(found: Mapping[str, Any]) -> Table | None:
@@ -132,7 +137,7 @@ def finalists(found: Mapping[str, Any]) -> Table | None:
         ("who", "who found it"),
         ("made by", "operator"),
         ("seed", "search seed"),
-        ("chosen at", "shrunk mean utilisation on the draws it was chosen by"),
+        ("chosen at", f"{_MEAN[by_paper(found)]} utilisation on the draws it was chosen by"),
         ("n", "fresh trajectories"),
         ("use", "mean utilisation on fresh draws"),
         ("limits", "anytime-valid, corrected for every prompt that was looked at"),
@@ -258,7 +263,7 @@ _SAID = {
 
 
 def gates(found: Mapping[str, Any]) -> Table | None:
-    """Whether a surrogate was let steer, each time it asked to."""
+    """Whether a surrogate steered, generation by generation, and how it was tested before."""
     made = []
     for i, row in enumerate(rows(part(found, "surrogate"), "gates")):
         where = f"search.surrogate.gates[{i}]"
@@ -283,6 +288,9 @@ def gates(found: Mapping[str, Any]) -> Table | None:
         ("prompts", "it was judged on"),
         *((head, meaning) for head, meaning in _GATE.values()),
     )
+    if by_paper(found):
+        note = "The paper's protocol has no gate: its surrogate steers as soon as it can be fitted."
+        return Table("The surrogate", heads, tuple(made), note, words=2)
     return Table("The surrogate's gate", heads, tuple(made), words=2)
 
 
@@ -295,3 +303,7 @@ _GATE = {
 
 def _short(value: float) -> str:
     return f"{value:.2f}" if math.isfinite(value) else NONE
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else NONE

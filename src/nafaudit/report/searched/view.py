@@ -9,7 +9,8 @@ from typing import Any
 
 from nafaudit.report.searched import tables
 from nafaudit.report.searched.copied import named, repeated
-from nafaudit.report.searched.parts import number, part, rows, text, texts
+from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
+from nafaudit.report.searched.progress import Measure, measure_of
 from nafaudit.report.searched.tables import Cell, Table
 from nafaudit.report.text import cut, name, percent, visible
 
@@ -41,6 +42,7 @@ class SearchView:
         tone: Of the word.
         text: The outcome in a sentence.
         remarks: What was switched off and why, and whatever else must be said.
+        measure: What the search ranked prompts by.
         tables: In the order to read them.
         prompts: The finalists.
         bundles: Counterexamples, as directories within the run.
@@ -50,6 +52,7 @@ class SearchView:
     tone: str
     text: str
     remarks: tuple[str, ...]
+    measure: Measure
     tables: tuple[Table, ...]
     prompts: tuple[Prompt, ...]
     bundles: tuple[str, ...]
@@ -77,6 +80,7 @@ def search_view(found: Mapping[str, Any]) -> SearchView:
         tone=_TONES.get(word, "open"),
         text=_sentence(found, word),
         remarks=tuple(visible(remark) for remark in _remarks(found)),
+        measure=measure_of(found),
         tables=tuple(table for table in made if table is not None),
         prompts=tuple(_prompt(row) for row in rows(found, "finalists") if row),
         bundles=tuple(visible(path) for path in texts(found, "counterexamples")),
@@ -117,12 +121,15 @@ def _surrogate(found: Mapping[str, Any]) -> list[str]:
     mode = text(said, "mode")
     if not asked:
         return [f"No surrogate steered this search (surrogate: {name(mode) if mode else 'none'})."]
+    paper = by_paper(found)
     reasons = list(dict.fromkeys(reason for row in off for reason in texts(row, "reasons")))
     why = f": {'; '.join(reasons[:6])}" if reasons else ""
     steered = len(asked) - len(off)
+    untested = "; its AUC on held-out rows was not measured" if paper and steered else ""
+    missing = "not ready" if paper else "switched off"
     return [
-        f"The surrogate steered {steered} of {len(asked)} generations"
-        + (f"; it was switched off in {len(off)}{why}." if off else ".")
+        f"The surrogate steered {steered} of {len(asked)} generations{untested}"
+        + (f"; it was {missing} in {len(off)}{why}." if off else ".")
     ]
 
 
