@@ -261,7 +261,7 @@ def _is(path: str, recorded: str) -> bool:
         return recorded.startswith(f"hub:{repository(path)}@")
     try:
         return Path(path).is_dir() and weights_hash(path) == recorded
-    except OSError:
+    except (OSError, InputError):  # not there, or not whole
         return False
 
 
