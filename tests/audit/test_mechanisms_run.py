@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import py_compile
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -85,3 +90,218 @@ def test_a_mechanism_keeps_the_contract(spec: str, tmp_path: Path) -> None:
 def test_a_mechanism_is_no_decoder(tmp_path: Path) -> None:
     done = call("run", "--pair", "tiny", "--decoder", "renyi:4", cwd=tmp_path)
     assert done.returncode == 2 and "use --mechanism renyi:4" in done.stderr
+
+
+# A rule whose module tells that it ran.
+MARKING = """
+from pathlib import Path
+
+from nafaudit.mechanisms.anchored import Anchored
+
+Path({marker!r}).touch()
+
+
+class Rule(Anchored):
+    def serve(self, *given):
+        return Anchored.serve(self, *given)
+"""
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """Forgets what a test imported, and from where, as a new process would."""
+    path = list(sys.path)
+    yield
+    _forget(path)
+
+
+def _forget(path: list[str]) -> None:
+    for name in list(sys.modules):
+        if name.startswith(("theirs", "kept")):
+            del sys.modules[name]
+    sys.path[:] = path
+
+
+def plugged(directory: Path, spec: str, file: str, *options: object) -> Path:
+    """A run by a plug-in, and its module, in a directory of somebody's; returns the marker."""
+    path, marker = list(sys.path), directory / "it-ran"
+    (directory / file).parent.mkdir(parents=True, exist_ok=True)
+    (directory / file).write_text(MARKING.format(marker=str(marker)))
+    done = call("run", *SIZE, "--mechanism", spec, "--out", "r", "--quiet", *options, cwd=directory)
+    assert done.returncode in (0, 3), done.stderr
+    assert marker.exists()
+    marker.unlink()
+    _forget(path)
+    return marker
+
+
+def renamed(run: Path, mechanism: str, key: str = "mechanism") -> None:
+    """Lets a design name another mechanism, with hashes that agree."""
+    design = json.loads((run / "design.json").read_text())
+    design["identity"][key] = mechanism
+    text = json.dumps(design["identity"], sort_keys=True, separators=(",", ":"))
+    design["hash"] = hashlib.sha256(text.encode()).hexdigest()
+    (run / "design.json").write_text(json.dumps(design))
+
+
+def test_no_command_runs_code_that_a_run_names(tmp_path: Path) -> None:
+    """The module lies in the run, which is where the commands are called from."""
+    marker = plugged(tmp_path, "theirs:Rule", "theirs.py")
+    shutil.copy(tmp_path / "theirs.py", tmp_path / "r")
+    (tmp_path / "d.toml").write_text("mechanism = 'theirs:Rule'\nmax_new_tokens = 4\n")
+    (tmp_path / "passages.txt").write_text("A passage of some length, for an attack. " * 8)
+    read = [
+        ("verify", "."),
+        ("verify", "../r", "--sample", 1, "--pair", "tiny"),
+        ("check", "."),
+        ("report", "."),
+        ("checklist", "."),
+        ("compare", ".", "."),
+        ("export", ".", "--out", tmp_path / "log"),
+        ("run", *SIZE, "--out", "."),
+        ("search", "--pair", "tiny", "--out", "."),
+        ("attack", tmp_path / "passages.txt", "--pair", "tiny", "--out", ".", "--k", 1),
+        ("run", tmp_path / "d.toml", "--pair", "tiny"),
+        ("plan", tmp_path / "d.toml", "--pair", "tiny"),
+        ("search", tmp_path / "d.toml", "--pair", "tiny"),
+    ]
+    for command in read:
+        done = call(*command, cwd=tmp_path / "r")
+        assert not marker.exists(), command
+        assert done.returncode != 70, (command, done.stderr)
+        if command[0] == "verify":
+            assert done.returncode == 2
+            assert "'theirs:Rule' of source" in done.stderr and "--plugin FILE" in done.stderr
+        if tmp_path / "d.toml" in command:
+            assert done.returncode == 2 and "--mechanism theirs:Rule" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["mechanism", "promise"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "theirs:Rule@000000000000",
+        "theirs:Rule",
+        "theirs.py:Rule@000000000000",
+        "theirs_too.rule:Rule@000000000000",
+        "os:system@000000000000",
+        "nafaudit.mechanisms.anchored:Anchored@000000000000",
+    ],
+)
+def test_no_name_in_a_design_is_imported(
+    spec: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker = tmp_path / "it-ran"
+    (tmp_path / "theirs_too").mkdir()
+    for file in ("theirs.py", "theirs_too/__init__.py", "theirs_too/rule.py"):
+        (tmp_path / file).write_text(MARKING.format(marker=str(marker)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    done = call("run", *SIZE, "--limit", 1, "--out", "r", "--quiet", cwd=tmp_path)
+    assert done.returncode in (0, 3), done.stderr
+    renamed(tmp_path / "r", f"{spec}:debt=positives,n=5", name)
+    for command in (("verify", "r"), ("verify", "r", "--plugin", "r/design.json")):
+        done = call(*command, cwd=tmp_path)
+        assert done.returncode == 2 and not marker.exists(), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "file"),
+    [
+        ("theirs:Rule", "theirs.py"),
+        ("theirs.py:Rule", "theirs.py"),
+        ("theirs_too.rule:Rule", "theirs_too/rule.py"),
+    ],
+)
+def test_a_plug_in_is_verified_from_the_file_that_is_given(
+    spec: str, file: str, tmp_path: Path
+) -> None:
+    marker = plugged(tmp_path, spec, file)
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    decoy = tmp_path / "r" / file
+    decoy.parent.mkdir(exist_ok=True)
+    decoy.write_text("raise SystemExit('the wrong one ran')\n")
+    source = (tmp_path / file).rename(other / "kept.py")
+    verified = call("verify", ".", "--plugin", source, "--quiet", cwd=tmp_path / "r")
+    assert verified.returncode == 0, verified.stdout + verified.stderr
+    assert "the claims are true" in verified.stdout
+    assert marker.exists()
+
+
+def test_a_plug_in_may_import_from_its_package(tmp_path: Path) -> None:
+    package = tmp_path / "theirs_too"
+    package.mkdir()
+    (package / "__init__.py").write_text("from theirs_too.rule import Rule\n")
+    (package / "base.py").write_text(MARKING.format(marker=str(tmp_path / "it-ran")))
+    source = "from .base import Rule as Base\n\n\nclass Rule(Base):\n    pass"  # no last newline
+    (package / "rule.py").write_text(source)
+    path = list(sys.path)
+    run = ("run", *SIZE, "--mechanism", "theirs_too:Rule", "--out", "r", "--quiet")
+    assert call(*run, cwd=tmp_path).returncode == 0
+    for _ in range(2):  # the second time its module is there already
+        done = call("verify", "r", "--plugin", package / "rule.py", "--quiet", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        _forget(path)
+
+
+def test_a_changed_plug_in_is_refused_before_it_runs(tmp_path: Path) -> None:
+    marker = plugged(tmp_path, "theirs:Rule", "theirs.py")
+    source = tmp_path / "theirs.py"
+    text = source.read_text()
+    source.write_text(text + "# changed\n")
+    done = call("verify", "r", "--plugin", "theirs.py", cwd=tmp_path)
+    assert done.returncode == 2 and not marker.exists()
+    hashes = [hashlib.sha256(one.encode()).hexdigest()[:12] for one in (text, text + "# changed\n")]
+    assert all(one in done.stderr for one in hashes)
+    # Compiled code beside the true source, which Python would take unchecked, is another program.
+    changed = tmp_path / "changed.py"
+    changed.write_text(f"import os; os.mkdir({str(tmp_path / 'compiled-ran')!r})\n")
+    source.write_text(text)
+    cached = source.parent / "__pycache__" / f"theirs.{sys.implementation.cache_tag}.pyc"
+    unchecked = py_compile.PycInvalidationMode.UNCHECKED_HASH
+    py_compile.compile(str(changed), str(cached), invalidation_mode=unchecked)
+    done = call("verify", "r", "--plugin", "theirs.py", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0 and marker.exists(), done.stderr
+    assert not (tmp_path / "compiled-ran").exists()
+
+
+def test_a_plug_in_that_is_not_wanted_is_named(tmp_path: Path) -> None:
+    done = call("run", *SIZE, "--limit", 1, "--out", "r", "--quiet", cwd=tmp_path)
+    assert done.returncode in (0, 3), done.stderr
+    (tmp_path / "mine.py").write_text("raise SystemExit('it ran')\n")
+    done = call("verify", "r", "--plugin", "mine.py", cwd=tmp_path)
+    assert done.returncode == 2 and "leave it out" in done.stderr
+    done = call("verify", "r", "--plugin", "none.py", cwd=tmp_path)
+    assert done.returncode == 2
+
+
+def test_a_plug_in_of_the_users_own_resumes_and_a_design_may_name_what_is_typed(
+    tmp_path: Path,
+) -> None:
+    marker = plugged(tmp_path, "theirs:Rule", "theirs.py")
+    (tmp_path / "d.toml").write_text("mechanism = 'theirs:Rule'\n")
+    typed = ("--mechanism", "theirs:Rule", "--out", "r", "--quiet", "--json")
+    again = call("run", "d.toml", *SIZE, *typed, cwd=tmp_path)
+    assert again.returncode == 0 and marker.exists(), again.stderr
+
+
+def test_a_black_box_is_held_to_a_plug_in_that_its_user_typed(tmp_path: Path) -> None:
+    box = ("--decoder", "nafaudit.mechanisms.reference:AnchoredDecoder", "--limit", 2)
+    marker = plugged(tmp_path, "theirs:Rule", "theirs.py", *box)
+    refused = call("verify", "r", cwd=tmp_path)
+    assert refused.returncode == 2 and not marker.exists()
+    given = call("verify", "r", "--plugin", "theirs.py", "--quiet", cwd=tmp_path)
+    assert given.returncode in (0, 1), given.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "option"),
+    [
+        ("decoder = 'theirs:Rule'", "--decoder theirs:Rule"),
+        ("decoder = 'anchoreddecode'\ndecoder-python = './python'", "--decoder-python ./python"),
+    ],
+)
+def test_a_decoder_of_a_design_file_is_typed_too(line: str, option: str, tmp_path: Path) -> None:
+    (tmp_path / "d.toml").write_text(f"{line}\n")
+    done = call("run", "d.toml", "--pair", "tiny", cwd=tmp_path)
+    assert done.returncode == 2 and option in done.stderr

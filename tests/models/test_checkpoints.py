@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from nafaudit.core.errors import InputError, UnavailableError
 from nafaudit.core.trust import Trust
@@ -169,3 +171,251 @@ def test_what_needs_a_gpu_is_refused_before_anything_is_read(tmp_path: Path) -> 
         load_model("safe", tmp_path / "nowhere", device="cuda")
     with pytest.raises(InputError, match=r"unknown dtype 'bf16'.*8bit, 4bit"):
         load_model("safe", tmp_path / "nowhere", dtype="bf16")
+
+
+SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+
+
+def _sharded(source: Path, place: Path, names: tuple[str, str] = SHARDS) -> Path:
+    """The same checkpoint in two files and an index, as save_pretrained writes it."""
+    shutil.copytree(source, place)
+    tensors = load_file(place / "model.safetensors")
+    (place / "model.safetensors").unlink()
+    split = {key: names[number % 2] for number, key in enumerate(sorted(tensors))}
+    for name in names:
+        part = {key: tensors[key] for key, where in split.items() if where == name}
+        save_file(part, place / name, metadata={"format": "pt"})
+    _write_index(place, split)
+    return place
+
+
+def _write_index(
+    place: Path, places: Mapping[str, object], name: str = "model.safetensors"
+) -> None:
+    data = {"metadata": {"total_size": 0}, "weight_map": dict(places)}
+    (place / f"{name}.index.json").write_text(json.dumps(data))
+
+
+def _configured(place: Path, **keys: object) -> None:
+    config = json.loads((place / "config.json").read_text())
+    (place / "config.json").write_text(json.dumps(config | keys))
+
+
+def _as_ever(directory: Path) -> str:
+    """The hash of an ordinary checkpoint, as stored runs have it."""
+    digest = hashlib.sha256()
+    for file in sorted([directory / "config.json", *directory.glob("*.safetensors")]):
+        digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def test_the_hash_of_an_ordinary_checkpoint_is_what_it_was(
+    tiny_pair_paths: Paths, tmp_path: Path
+) -> None:
+    _, risky = tiny_pair_paths("llama")
+    whole = Path(shutil.copytree(risky, tmp_path / "whole"))
+    assert weights_hash(whole) == _as_ever(whole)
+    sharded = _sharded(risky, tmp_path / "sharded")
+    assert weights_hash(sharded) == _as_ever(sharded)
+    assert torch.equal(_logits(load_pair(risky, sharded)), _logits(load_pair(risky, risky)))
+    # A hub's cache keeps names as links to contents.
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (tmp_path / "blobs").mkdir()
+    for number, file in enumerate(sharded.iterdir()):
+        blob = shutil.copy(file, tmp_path / "blobs" / f"{number:040x}")
+        (linked / file.name).symlink_to(blob)
+    assert weights_hash(linked) == weights_hash(sharded)
+    assert torch.equal(_logits(load_pair(risky, linked)), _logits(load_pair(risky, risky)))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sub/w.safetensors",
+        "../above.safetensors",
+        "./w.safetensors",
+        "{absolute}/above.safetensors",
+        "w.dat",
+        "w.bin",
+        "w.SAFETENSORS",
+        "..",
+        "a\\w.safetensors",
+        "w\u00e9.safetensors",
+        "",
+        3,
+        ["w.safetensors"],
+    ],
+)
+def test_an_index_names_plain_files_beside_it(
+    name: object, tiny_pair_paths: Paths, tmp_path: Path
+) -> None:
+    """Beside it lie the weights that were hashed before; what it names would load."""
+    safe, risky = tiny_pair_paths("llama")
+    place = Path(shutil.copytree(risky, tmp_path / "odd"))
+    tensors = load_file(safe / "model.safetensors")
+    (place / "model.safetensors").rename(place / "decoy.safetensors")
+    (place / "sub").mkdir()
+    for file in (place / "sub" / "w.safetensors", tmp_path / "above.safetensors"):
+        save_file(tensors, file, metadata={"format": "pt"})
+    torch.save(tensors, place / "w.dat")
+    torch.save(tensors, place / "w.bin")
+    told = name.format(absolute=tmp_path) if isinstance(name, str) else name
+    _write_index(place, dict.fromkeys(tensors, told))
+    for trust in (Trust(), Trust(pickle=True)):
+        with pytest.raises(InputError, match=r"must be \*\.safetensors beside it"):
+            load_pair(safe, place, trust=trust)
+    with pytest.raises(InputError):
+        weights_hash(place)
+
+
+def test_the_hash_covers_the_files_that_load(tiny_pair_paths: Paths, tmp_path: Path) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    place = Path(shutil.copytree(risky, tmp_path / "two"))
+    (place / "model.safetensors").rename(place / "one.safetensors")
+    shutil.copy(safe / "model.safetensors", place / "other.safetensors")
+    keys = load_file(place / "one.safetensors")
+    hashes, laws = set(), []
+    for name in ("one.safetensors", "other.safetensors"):
+        _write_index(place, dict.fromkeys(keys, name))
+        hashes.add(weights_hash(place))
+        laws.append(_logits(load_pair(safe, place)))
+    assert not torch.equal(*laws)
+    assert len(hashes) == 2
+    # A whole file beside an index is what loads; the others may be anything.
+    shutil.copy(risky / "model.safetensors", place)
+    (place / "config.json").write_bytes((risky / "config.json").read_bytes())
+    assert weights_hash(place) == _as_ever(risky)
+    assert torch.equal(_logits(load_pair(safe, place)), laws[0])
+
+
+def test_an_index_that_chooses_between_two_shards_is_hashed(
+    tiny_pair_paths: Paths, tmp_path: Path
+) -> None:
+    _, risky = tiny_pair_paths("llama")
+    place = _sharded(risky, tmp_path / "twice")
+    for name in SHARDS:
+        shutil.copy(risky / "model.safetensors", place / name)
+    hashes = set()
+    for name in SHARDS:
+        other = next(one for one in SHARDS if one != name)
+        keys = sorted(load_file(risky / "model.safetensors"))
+        _write_index(place, dict.fromkeys(keys, name) | {keys[0]: other})
+        hashes.add(weights_hash(place))
+    assert len(hashes) == 2
+
+
+def _adapter(place: Path) -> None:
+    (place / "adapter_config.json").write_text('{"base_model_name_or_path": "me/base"}')
+
+
+def _explicit(place: Path) -> None:
+    (place / "sub").mkdir()
+    shutil.copy(place / "model.safetensors", place / "sub")
+    _configured(place, transformers_weights="sub/model.safetensors")
+
+
+def _explicit_pickle(place: Path) -> None:
+    torch.save(load_file(place / "model.safetensors"), place / "adapter_model.bin")
+    _configured(place, transformers_weights="adapter_model.bin")
+
+
+def _aliased(place: Path) -> None:
+    _configured(
+        place, attribute_map={"transformers_weights": "other"}, other="sub/model.safetensors"
+    )
+
+
+def _other_configuration(place: Path) -> None:
+    shutil.copy(place / "config.json", place / "config.4.0.0.json")
+    _configured(place, configuration_files=["config.4.0.0.json"])
+
+
+def _distributed(place: Path) -> None:
+    shutil.copy(place / "model.safetensors", place / "shard-00001-model-00001-of-00001.safetensors")
+
+
+def _no_map(place: Path) -> None:
+    (place / "model.safetensors").unlink()
+    (place / "model.safetensors.index.json").write_text('{"weight_map": {"a": "b.safetensors"}}')
+
+
+def _empty_map(place: Path) -> None:
+    (place / "model.safetensors").unlink()
+    _write_index(place, {})
+
+
+def _absent(place: Path) -> None:
+    (place / "model.safetensors").unlink()
+    _write_index(place, {"a": "b.safetensors"})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_adapter, "holds an adapter"),
+        (_explicit, "transformers_weights = 'sub/model.safetensors'"),
+        (_explicit_pickle, "transformers_weights = 'adapter_model.bin'"),
+        (_aliased, "names its weights itself"),
+        (_other_configuration, "configuration_files"),
+        (_distributed, "distributed checkpoint"),
+        (_no_map, "is not the index of a checkpoint"),
+        (_empty_map, "names no weights"),
+        (_absent, "b.safetensors, which is not beside it"),
+    ],
+)
+def test_weights_from_other_files_than_are_hashed_are_refused(
+    change: Callable[[Path], None],
+    said: str,
+    tiny_pair_paths: Paths,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before either model loads."""
+    safe, risky = tiny_pair_paths("llama")
+    place = Path(shutil.copytree(risky, tmp_path / "odd"))
+    change(place)
+
+    def none(*_: object, **__: object) -> Any:
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr("nafaudit.models.pair.load_model", none)
+    for trust in (Trust(), Trust(pickle=True)):
+        with pytest.raises(InputError, match=said):
+            load_pair(safe, place, trust=trust)
+
+
+def test_an_index_of_pickles_names_plain_files_too(tiny_pair_paths: Paths, tmp_path: Path) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    place = Path(shutil.copytree(risky, tmp_path / "pickled"))
+    tensors = load_file(place / "model.safetensors")
+    (place / "model.safetensors").unlink()
+    torch.save(tensors, place / "pytorch_model-00001-of-00001.bin")
+    torch.save(tensors, tmp_path / "above.bin")
+    allowed = Trust(pickle=True)
+    _write_index(
+        place, dict.fromkeys(tensors, "pytorch_model-00001-of-00001.bin"), "pytorch_model.bin"
+    )
+    pair = load_pair(safe, place, trust=allowed)
+    assert torch.equal(_logits(pair), _logits(load_pair(safe, risky)))
+    _write_index(place, dict.fromkeys(tensors, "../above.bin"), "pytorch_model.bin")
+    with pytest.raises(InputError, match=r"must be \*\.bin beside it"):
+        load_pair(safe, place, trust=allowed)
+
+
+def test_no_pickle_loads_from_the_hub_under_another_name(
+    hub: Callable[[str, str, Path], Path], tiny_pair_paths: Paths
+) -> None:
+    safe, risky = tiny_pair_paths("llama")
+    place = hub("me/odd", COMMIT, risky)
+    tensors = load_file(place / "model.safetensors")
+    (place / "model.safetensors").unlink()
+    torch.save(tensors, place / "w.dat")
+    _write_index(place, dict.fromkeys(tensors, "w.dat"))
+    with pytest.raises(InputError, match=r"names 'w\.dat'"):
+        load_pair(safe, "me/odd")
+    (place / "model.safetensors.index.json").unlink()
+    torch.save(tensors, place / "adapter_model.bin")
+    _configured(place, transformers_weights="adapter_model.bin")
+    with pytest.raises(InputError, match="names its weights itself"):
+        load_pair(safe, "me/odd")

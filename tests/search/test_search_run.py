@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -168,7 +169,9 @@ def test_a_violating_prompt_is_the_result_and_its_bundle_replays(
     assert about["excess"] > 0
     assert Run(bundle).asked == about["trajectory"] + 1
     assert call("check", bundle, cwd=place).returncode == 1
-    done = call("verify", bundle, "--json", "--quiet", "--sampler", 0, cwd=place)
+    command = shlex.split(about["command"])
+    assert command == ["nafaudit", "verify", str(bundle), "--plugin", "over.py"]
+    done = call(*command[1:], "--json", "--quiet", "--sampler", 0, cwd=place)
     assert done.returncode == 1
     verdicts = {f["check"]: f["verdict"] for f in json.loads(done.stdout)["findings"]}
     # The log is true, and what it says is a violation.

@@ -132,7 +132,14 @@ def _verify(run: Run, settings: Settings) -> None:
     """Recomputes everything a black box claims: the verdicts rest on that."""
     safe, risky = checkpoints_of(settings)
     found = verify_run(
-        run, VerifyOptions(safe=safe, risky=risky, device=settings.device, trust=settings.trust)
+        run,
+        VerifyOptions(
+            safe=safe,
+            risky=risky,
+            device=settings.device,
+            trust=settings.trust,
+            mechanism=settings.mechanism,
+        ),
     )
     data = verification_json(found, str(run.path), run.design["hash"])
     if found.truth:

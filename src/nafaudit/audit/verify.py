@@ -73,6 +73,9 @@ class VerifyOptions:
         trust: What the checkpoints are permitted.
         debt: The debt that an imported log's decoder promised.
         decoding: Warps of an imported log's decoder.
+        plugin: File with the source of the plug-in that a run was made by; without it no code
+            that the run names is run.
+        mechanism: Specification that the user gave for the run just now, whose code may run.
     """
 
     sample: int = 0
@@ -84,6 +87,8 @@ class VerifyOptions:
     trust: Trust = trusts.NONE
     debt: DebtRule = field(default_factory=DebtRule)
     decoding: Decoding = field(default_factory=Decoding)
+    plugin: Path | None = None
+    mechanism: str | None = None
 
     def __post_init__(self) -> None:
         if self.sample < 0 or (self.scored is not None and self.scored < 0):
@@ -156,7 +161,11 @@ def _promise(run: Run, options: VerifyOptions) -> _Promise:
     if identity["protocol"] == "imported":
         return _imported_promise(run, options)
     boxed = bool(identity.get("promise"))
-    mechanism = recorded_mechanism(identity["promise"] if boxed else identity["mechanism"])
+    mechanism = recorded_mechanism(
+        identity["promise"] if boxed else identity["mechanism"],
+        plugin=options.plugin,
+        typed=options.mechanism,
+    )
     decoding = Decoding(**identity["decoding"])
     notes = []
     if boxed:
@@ -177,6 +186,8 @@ def _promise(run: Run, options: VerifyOptions) -> _Promise:
 def _imported_promise(run: Run, options: VerifyOptions) -> _Promise:
     """An imported log is held to KL-anchored decoding, with what the user says of the rest."""
     identity = run.design["identity"]
+    if options.plugin is not None:
+        raise InputError(f"{run.path} is an imported log, which no plug-in made; leave out plugin.")
     ledger = ledger_of(identity["ledger"])
     if ledger is None:
         raise InputError(
@@ -250,7 +261,7 @@ def _is(path: str, recorded: str) -> bool:
         return recorded.startswith(f"hub:{repository(path)}@")
     try:
         return Path(path).is_dir() and weights_hash(path) == recorded
-    except OSError:
+    except (OSError, InputError):  # not there, or not whole
         return False
 
 

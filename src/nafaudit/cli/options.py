@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +14,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.trust import Trust
 
 if TYPE_CHECKING:
+    from nafaudit.core.settings import Settings
     from nafaudit.workload.passages import Passage
 
 
@@ -122,6 +123,32 @@ Json = Annotated[bool, machine_option("--json", help="Print one JSON object inst
 def trust(remote_code: Sequence[str] | None, pickle: bool | None) -> Trust:
     """What checkpoints are permitted."""
     return Trust(names(remote_code) or (), bool(pickle))
+
+
+def refuse_code_of(design: Path | None, settings: Settings, typed: Mapping[str, Any]) -> None:
+    """Raises if a design file, which may be somebody else's, names code that was not typed.
+
+    Args:
+        design: The file, if any.
+        settings: What came of the file and the command line.
+        typed: What the command line gave; only options that the command has are looked at.
+    """
+    if design is None:
+        return
+    from nafaudit.mechanisms.spec import parse
+
+    runs = {
+        "mechanism": ":" in settings.mechanism and parse(settings.mechanism) is None,
+        "decoder": ":" in (settings.decoder or ""),
+        "decoder_python": settings.decoder_python is not None,
+    }
+    for name, is_code in runs.items():
+        if is_code and name in typed and typed[name] is None:
+            value = getattr(settings, name)
+            raise InputError(
+                f"{design}: {name} = {value!r} is code, and none runs merely because a file names "
+                f"it. If you trust it, type it too: --{name.replace('_', '-')} {value}"
+            )
 
 
 def budgets(values: Sequence[str] | None) -> tuple[float, ...] | None:

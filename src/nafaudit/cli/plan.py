@@ -66,6 +66,7 @@ def plan(
     overrides = {name: value for name, value in given.items() if name not in own}
     lists = {"k": options.budgets(k), "classes": options.names(classes), "cap": options.caps(cap)}
     settings = load_settings(design, overrides | lists)
+    options.refuse_code_of(design, settings, overrides)
 
     from nafaudit.audit.plan import Hardware
     from nafaudit.audit.plan import plan as make_plan

@@ -153,6 +153,7 @@ def run(
         "remote_code": options.names(remote_code),
     }
     settings = load_settings(design, overrides | lists)
+    options.refuse_code_of(design, settings, overrides)
 
     from nafaudit.audit.stage1 import run_stage1
     from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable

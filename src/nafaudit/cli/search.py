@@ -231,6 +231,7 @@ def search(
         "size": options.counts(size, "size", "NAME=N, for example --size generations=1"),
     }
     settings = search_settings(design, overrides | lists, study=study)
+    options.refuse_code_of(design, settings, overrides)
 
     from nafaudit.cli.search_answers import answer_paper, answer_search, answer_study, described
 

@@ -10,6 +10,7 @@ from rich.table import Table
 
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
+from nafaudit.mechanisms.spec import verified_with
 from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
 from nafaudit.search.found import Found
@@ -237,7 +238,10 @@ def verdict_lines(found: Found, more: str = "--fresh") -> list[str]:
             f"{name}: VIOLATED: {found.violating} of {found.looked} prompts looked at have a "
             "trajectory\nabove its budget"
         ]
-        return lines + [f"counterexample: nafaudit verify {path}" for path in found.counterexamples]
+        plugin = verified_with(found.settings.mechanism)
+        return lines + [
+            f"counterexample: nafaudit verify {path}{plugin}" for path in found.counterexamples
+        ]
     if found.outcome == Kept.INCONCLUSIVE and not found.finalists:
         return [
             f"{name}: INCONCLUSIVE: nothing exceeds its budget, but no prompt reached\n"

@@ -27,6 +27,13 @@ def verify(
     pair: Annotated[str | None, typer.Option(help="A registered pair.")] = None,
     safe: Annotated[str | None, typer.Option(help="Safe checkpoint, if it moved.")] = None,
     risky: Annotated[str | None, typer.Option(help="Risky checkpoint, if it moved.")] = None,
+    plugin: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Source of the plug-in that the run was made by; it is compared, then run.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
     remote_code: options.RemoteCode = None,
@@ -88,6 +95,7 @@ def verify(
             temperature=1.0 if temperature is None else temperature,
             repetition_penalty=1.0 if repetition_penalty is None else repetition_penalty,
         ),
+        plugin=plugin,
     )
     if threads < 1:
         raise InputError(f"threads must be at least 1, got {threads}.")

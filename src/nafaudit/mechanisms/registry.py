@@ -28,7 +28,7 @@ from nafaudit.mechanisms.filters import (
 from nafaudit.mechanisms.fused import CpDelta, CpFuse
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.orders import Pathwise, Renyi
-from nafaudit.mechanisms.plugins import build, source_hash
+from nafaudit.mechanisms.plugins import build, build_recorded, source_hash
 from nafaudit.mechanisms.protocols import Material, Mechanism, Rule, Served, currency
 from nafaudit.mechanisms.sequences import SequenceRule
 from nafaudit.mechanisms.spec import Spec, parse, unknown
@@ -161,7 +161,11 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
         return _chooses(known.name, RULES[known.card.name](known))
     if ":" not in spec or not spec.rpartition(":")[2].isidentifier():
         raise unknown(spec)
-    plugin = build(spec)
+    return _plugged(spec, build(spec), debt)
+
+
+def _plugged(spec: str, plugin: Any, debt: DebtRule) -> Mechanism:
+    """The mechanism that an object of somebody's class is."""
     if all(callable(getattr(plugin, part, None)) for part in ("plan", "choose")):
         return _chooses(f"{spec}@{source_hash(plugin)}", plugin)
     if all(hasattr(plugin, part) for part in ("rule", "ledger", "debt")):
@@ -182,13 +186,23 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
     return Mechanism(name, Guarded(rule, spec), ledger, debt)
 
 
-def recorded_mechanism(name: str) -> Mechanism:
+def recorded_mechanism(
+    name: str, *, plugin: Path | None = None, typed: str | None = None
+) -> Mechanism:
     """Returns the mechanism that a design recorded under this name.
 
+    A design may be somebody else's, so code that it names runs only if the user names it too.
+
+    Args:
+        name: As recorded.
+        plugin: File with the source of a recorded plug-in.
+        typed: Specification that the user gave for the run just now.
+
     Raises:
-        InputError: It is not known here, or a plug-in's source is another one now.
+        InputError: It is not known here, or a plug-in that nobody vouches for, or its source is
+            another one now.
     """
-    found = re.fullmatch(r"(.+?)(?:@[0-9a-f]+)?:debt=([a-z]+),n=(\d+)", name)
+    found = re.fullmatch(r"(.+?)(?:@([0-9a-f]+))?:debt=([a-z]+),n=(\d+)", name)
     if found is None and parse(name) is not None:
         raise InputError(
             f"the run was made by {name!r}, which chooses among whole outputs: it serves no law at "
@@ -199,11 +213,37 @@ def recorded_mechanism(name: str) -> Mechanism:
             f"the run was made by {name!r}, which says neither its rule nor its debt, so it "
             "cannot be recomputed."
         )
-    spec, definition, n = found.groups()
-    made = mechanism(spec, DebtRule(int(n), definition))  # type: ignore[arg-type]
+    spec, source, definition, n = found.groups()
+    debt = DebtRule(int(n), definition)  # type: ignore[arg-type]
+    if parse(spec) is None and spec != typed:
+        return _as_recorded(_plugged(spec, _vouched(spec, source, plugin), debt), name)
+    if plugin is not None:
+        raise InputError(
+            f"plugin is the source of a plug-in, and the run was made by {name!r}, which is not "
+            "one; leave it out."
+        )
+    made = mechanism(spec, debt)
     if (needs := made.needs) is None:
         return _as_recorded(made, name)
     return replace(made, needs=lambda material: _as_recorded(needs(material), name))
+
+
+def _vouched(spec: str, source: str | None, plugin: Path | None) -> Any:
+    """An object of a recorded class, if the user gives its source."""
+    if not spec.rpartition(":")[0] or not spec.rpartition(":")[2].isidentifier():
+        raise unknown(spec)
+    if source is None:
+        raise InputError(
+            f"the run was made by {spec!r}, which is no mechanism of ours, and does not say by "
+            "which source, so it cannot be recomputed. nafaudit check judges its records."
+        )
+    if plugin is None:
+        raise InputError(
+            f"the run was made by the plug-in {spec!r} of source {source}. No code runs merely "
+            "because a run names it: read the file, then give it with --plugin FILE. nafaudit "
+            "check judges the records without it."
+        )
+    return build_recorded(spec, source, plugin)
 
 
 def _as_recorded(made: Mechanism, name: str) -> Mechanism:

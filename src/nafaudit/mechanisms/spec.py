@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,6 +79,14 @@ def parse(spec: str) -> Spec | None:
         if option.default is not None:
             given[option.name] = option.default
     return Spec(found, given)
+
+
+def verified_with(spec: str) -> str:
+    """What has to follow `nafaudit verify RUN` for this mechanism: a plug-in's file, or nothing."""
+    file, colon, _ = spec.rpartition(":")
+    if not colon or parse(spec) is not None:
+        return ""
+    return f" --plugin {shlex.quote(file) if file.endswith('.py') else 'FILE'}"
 
 
 def unknown(spec: str) -> InputError:

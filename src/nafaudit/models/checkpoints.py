@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from pickle import UnpicklingError
@@ -26,6 +28,11 @@ QUANTISED = ("8bit", "4bit")
 AUTO = "auto"
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})/")
+# What Transformers looks for in a directory, whole or as the index of several files.
+_SAFE, _PICKLED, _INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
+# A name that can hold neither a path nor, in what is hashed, the hash of another file.
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_SPREAD = re.compile(r"shard-[0-9]+-model-")
 
 
 def check_dtype(name: str) -> None:
@@ -107,6 +114,7 @@ def load_model(
 
     check_dtype(dtype)
     check_device(device, laws=False)
+    check_files(path, trust)
     _quiet_transformers()
     try:
         name, how = _where(path, trust)
@@ -175,19 +183,135 @@ def context_in(config: Any) -> int:
     return int(getattr(text, "max_position_embeddings", None) or 1 << 30)
 
 
+def check_files(path: str | Path, trust: Trust = trusts.NONE) -> None:
+    """Raises unless the weights that would load are plain files, which `weights_hash` covers.
+
+    What is missing is left to whoever loads it. A hub's commit covers all of its repository, so
+    there only files that are not safetensors are looked for.
+
+    Raises:
+        InputError: Other files would load, or an index names what is not a file beside it.
+    """
+    try:
+        name, how = _where(path, trust)
+        if _file(name, how, "adapter_config.json") is not None:
+            raise InputError(
+                f"{name!r} holds an adapter (adapter_config.json), whose weights and base model "
+                "would load from elsewhere. Merge it into its base model, save that, and give it."
+            )
+        config = load_config(path, trust)
+    except (OSError, UnavailableError):
+        return
+    for part in (config, config.get_text_config()):
+        named = getattr(part, "transformers_weights", None)
+        covered = "revision" in how and str(named).endswith(".safetensors")
+        if named is not None and not covered:
+            raise InputError(
+                f"the configuration of {name!r} names its weights itself (transformers_weights = "
+                f"{named!r}). Take the key out of config.json and call the file {_SAFE}."
+            )
+    if "revision" in how:
+        for index, ending in ((_SAFE + _INDEX, ".safetensors"), (_PICKLED + _INDEX, ".bin")):
+            file = _file(name, how, index) if trust.pickle or ending == ".safetensors" else None
+            if file is not None:
+                _weight_map(file, ending)
+        return
+    directory = Path(name)
+    if "configuration_files" in json.loads((directory / "config.json").read_text("utf-8")):
+        raise InputError(
+            f"{directory / 'config.json'} names other configurations for some versions of "
+            "Transformers (configuration_files). Take the key out, or put the right one in its "
+            "place."
+        )
+    if spread := [file.name for file in directory.iterdir() if _SPREAD.match(file.name)]:
+        raise InputError(
+            f"{str(directory)!r} holds {spread[0]}, a part of a distributed checkpoint, which "
+            "would load in the place of all others. Save the model whole, with save_pretrained."
+        )
+    _weight_files(directory)
+
+
 def weights_hash(path: str | Path, trust: Trust = trusts.NONE) -> str:
-    """Content hash of a local checkpoint's configuration and weights, or the hub commit."""
+    """Content hash of a local checkpoint's configuration and weights, or the hub commit.
+
+    Of the weights exactly the files that load. What a tokenizer decides is recorded elsewhere:
+    the vocabulary, the special and stop ids, the prompts in token ids.
+    """
     directory = Path(path)
     if not directory.is_dir():
         name, how = _where(path, trust)
         return f"hub:{name}@{how['revision']}"
-    weights = [*directory.glob("*.safetensors")] or [*directory.glob("*.bin")]
     digest = hashlib.sha256()
-    for file in sorted([directory / "config.json", *weights]):
+    for file in sorted([directory / "config.json", *_weight_files(directory)]):
         digest.update(file.name.encode())
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    """The files of a directory that Transformers loads weights from, in its order of preference.
+
+    The index is among them only where it says what its shards do not say themselves: a tensor
+    that two shards hold is read from the one that the index names when weights stay on disk.
+    """
+    for name, ending in ((_SAFE, ".safetensors"), (_PICKLED, ".bin")):
+        if (directory / name).is_file():
+            return [directory / name]
+        index = directory / (name + _INDEX)
+        if not index.is_file():
+            continue
+        places = _weight_map(index, ending)
+        files = [directory / shard for shard in sorted(set(places.values()))]
+        if lost := [file for file in files if not file.is_file()]:
+            raise UnavailableError(
+                f"{index} names {lost[0].name}, which is not beside it. Download or save the "
+                "checkpoint again."
+            )
+        if ending == ".safetensors" and _held(files) != places:
+            files.append(index)
+        return files
+    return []
+
+
+def _weight_map(index: Path, ending: str) -> dict[str, str]:
+    """Which file holds which tensor, by an index; raises unless each is a plain file beside it."""
+    try:
+        data = json.loads(index.read_text("utf-8"))
+        places, about = data["weight_map"], data["metadata"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{index} is not the index of a checkpoint, with weight_map and metadata: "
+            f"{_first_line(error)} Download or save the checkpoint again."
+        ) from error
+    if not isinstance(places, dict) or not places or not isinstance(about, dict):
+        raise InputError(f"{index} names no weights. Download or save the checkpoint again.")
+    for name in places.values():
+        plain = isinstance(name, str) and _PLAIN.fullmatch(name) and name.endswith(ending)
+        if not plain:
+            raise InputError(
+                f"{index} names {name!r}; the files of an index must be *{ending} beside it, in "
+                "letters, digits, '-', '_' and '.'. Save the checkpoint again, with "
+                "save_pretrained."
+            )
+    return places
+
+
+def _held(files: Sequence[Path]) -> dict[str, str] | None:
+    """Which shard holds which tensor, by the shards; None if two hold the same or one is broken."""
+    from safetensors import SafetensorError, safe_open
+
+    held: dict[str, str] = {}
+    for file in files:
+        try:
+            with safe_open(file, framework="pt") as shard:
+                names = list(shard.keys())
+        except (OSError, SafetensorError):
+            return None
+        if held.keys() & set(names):
+            return None
+        held |= dict.fromkeys(names, file.name)
+    return held
 
 
 def repository(path: str | Path) -> str:
@@ -226,19 +350,24 @@ def _commit(name: str, revision: str) -> str:
     return found[1]
 
 
-def _refuse_own_generation(name: str, how: dict[str, Any]) -> None:
-    """A repository may bring its own way to generate, which loading would run; it is not ours."""
+def _file(name: str, how: dict[str, Any], file: str) -> Path | None:
+    """Where a file of a checkpoint is; None if it has none."""
     from transformers.utils import cached_file
 
-    file = cached_file(
+    found = cached_file(
         name,
-        "custom_generate/generate.py",
+        file,
         revision=how.get("revision"),
         _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    if file is not None:
+    return None if found is None else Path(found)
+
+
+def _refuse_own_generation(name: str, how: dict[str, Any]) -> None:
+    """A repository may bring its own way to generate, which loading would run; it is not ours."""
+    if _file(name, how, "custom_generate/generate.py") is not None:
         raise InputError(
             f"{name!r} brings generation code of its own (custom_generate), which is never run: "
             "tokens come from nafaudit's engine. Audit that code behind --decoder, or take a "

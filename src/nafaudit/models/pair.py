@@ -17,6 +17,7 @@ from nafaudit.core.trust import Trust
 from nafaudit.models.checkpoints import (
     check_device,
     check_dtype,
+    check_files,
     context_in,
     load_model,
     load_tokenizer,
@@ -110,6 +111,8 @@ def load_pair(
     for name in devices.values():
         check_device(name)
     places = (("safe", safe), ("risky", risky))
+    for _, path in places:
+        check_files(path, trust)
     tokenizers = {role: load_tokenizer(path, trust) for role, path in places}
     same_vocabulary(tokenizers["safe"], tokenizers["risky"])
     tokenizer = tokenizers["safe"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.mechanisms.spec import verified_with
 from nafaudit.search.book import Measured
 from nafaudit.search.candidate import Candidate
 from nafaudit.store.files import make_directory, whole_directory, write_whole
@@ -122,5 +123,11 @@ def _about(place: Path, violation: Violation, candidate: Candidate | None) -> di
             "purpose": identity.purpose,
             "stream": f"{stream.key:032x}",
         },
-        "command": f"nafaudit verify {shlex.quote(str(place))}",
+        "command": f"nafaudit verify {shlex.quote(str(place))}{_plugin(identity.mechanism)}",
     }
+
+
+def _plugin(recorded: str) -> str:
+    """What a recorded mechanism needs to be verified; only a plug-in's name has a source."""
+    spec, source, _ = recorded.partition("@")
+    return verified_with(spec) if source else ""
