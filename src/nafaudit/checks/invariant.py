@@ -17,6 +17,7 @@ from nafaudit.core.finding import (
 )
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.stats import zero_count_upper
+from nafaudit.store.gaps import Missing
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Invariant:
             contradicted by the log's own totals.
         lost: How many outputs a decoder failed to deliver.
         refuted: What a replay refutes of a black box, so that its spend is not known.
+        gaps: What the run was asked for and does not have; None if it has all.
         beyond: How many cost more than k per token although nothing was promised.
         prompts: Ids of the prompts seen.
     """
@@ -41,6 +43,7 @@ class Invariant:
     unjudged: int = 0
     lost: int = 0
     refuted: str = ""
+    gaps: Missing | None = None
     beyond: int = 0
     prompts: set[str] = field(default_factory=set)
     worst: Worst = field(default_factory=Worst)
@@ -85,7 +88,9 @@ class Invariant:
         # Claims can convict a black box; they cannot acquit it.
         doubtful = self.facts.claimed or self.refuted or not self.facts.currency.promised
         unjudged = self.trajectories if doubtful else self.unjudged
-        return judge_kept(self.trajectories, self.violations, unjudged + self.lost)
+        # What is missing anywhere in the run may have been taken out of any arm.
+        unjudged += self.lost + (self.gaps is not None)
+        return judge_kept(self.trajectories, self.violations, unjudged)
 
     def finding(self) -> Finding:
         """VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE."""
@@ -125,6 +130,8 @@ class Invariant:
             text = f"what {n} trajectories spent is not known, as a replay refutes {self.refuted}"
         if self.lost:
             text += f"; {self.lost} more outputs were asked for and never delivered"
+        if self.gaps is not None:
+            text += f"; the run is unfinished: {self.gaps.brief}"
         if self.facts.ledger is None:
             text += "; by its own steps and grants, as its ledger is not known here"
         return Finding("invariant", self.verdict, 0, text)
