@@ -54,7 +54,7 @@ class Invariant:
         self.trajectories += 1
         self.prompts.add(key.prompt)
         ceiling, facts = self.facts.ceiling(trajectory), self.facts
-        usable = facts.limited(trajectory) and not _contradicts_itself(trajectory)
+        usable = facts.limited(trajectory) and not _contradicts_itself(trajectory, facts)
         if len(trajectory):
             step = _excess(steps.charge, steps.allowance)
             prefix = _excess(np.cumsum(steps.charge), ceiling)
@@ -137,12 +137,14 @@ class Invariant:
         return Finding("invariant", self.verdict, 0, text)
 
 
-def _contradicts_itself(trajectory: Trajectory) -> bool:
+def _contradicts_itself(trajectory: Trajectory, facts: Facts) -> bool:
     """True if a log's totals say that more was spent than granted, whatever its steps say."""
-    logged = trajectory.logged
-    if logged is None or not len(trajectory) or math.isinf(trajectory.key.k):
+    logged, k = trajectory.logged, trajectory.key.k
+    if logged is None or not len(trajectory) or math.isinf(k):
         return False
-    return logged.spend > max(0.0, logged.budget) + 1e-3 + 1e-6 * abs(logged.budget)
+    # A total may be of a whole batch, which ran up to T; no output is granted more than K.
+    granted = float(np.fmin(logged.budget, facts.promised(k)))
+    return logged.spend > max(0.0, granted) + 1e-3 + 1e-6 * abs(granted)
 
 
 def _excess(spent: NDArray[np.float64], limit: NDArray[np.float64]) -> NDArray[np.float64]:
