@@ -58,3 +58,30 @@ def with_debt(change: float) -> Edit:
         return replace(trajectory, debt=trajectory.debt + change, steps=steps)
 
     return edit
+
+
+def without(
+    source: Path,
+    target: Path,
+    dropped: Callable[[Key], bool],
+    extents: list[dict[str, Any]] | None = None,
+) -> Path:
+    """Copies a run, leaves trajectories out and says in the design what was asked instead."""
+    shutil.copytree(source, target)
+    journal = []
+    for entry in Run(target).journal():
+        path = target / "parts" / entry["part"]
+        kept = [t for t in parts.decode(path.read_bytes()) if not dropped(t.key)]
+        if not kept:
+            path.unlink()
+            continue
+        content = parts.encode(kept)
+        path.write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        journal.append(entry | {"rows": len(kept), "sha256": digest})
+    lines = "".join(json.dumps(entry) + "\n" for entry in journal)
+    (target / "journal.jsonl").write_text(lines)
+    if extents is not None:
+        design = json.loads((target / "design.json").read_text())
+        (target / "design.json").write_text(json.dumps(design | {"extents": extents}))
+    return target

@@ -136,8 +136,11 @@ def test_serving_too_much_is_a_violation(run: Path, tmp_path: Path) -> None:
 
 def test_a_removed_trajectory_is_missed(run: Path, tmp_path: Path) -> None:
     less = forge(run, tmp_path / "less", some_key(run), lambda _: None)
-    notes = verify_run(Run(less), VerifyOptions(scored=0, sample=1)).notes
-    assert "1 of the 40 trajectories that were asked for are not recorded" in notes
+    found = verify_run(Run(less), VerifyOptions(scored=0, sample=1))
+    missed = [note for note in found.notes if "1 of the 40 trajectories that were asked" in note]
+    assert len(missed) == 1
+    assert f"prompt {some_key(run).prompt!r}" in missed[0]
+    assert found.exit_status == 3
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,7 @@ def test_json_is_strict_and_has_the_promised_fields(finished: Path) -> None:
         call("check", "r", "--json", cwd=finished).stdout,
         parse_constant=lambda name: pytest.fail(f"{name} is not JSON"),
     )
-    assert set(data) == {"run", "design", "asked", "verdicts", "classes", "findings"}
+    assert set(data) == {"run", "design", "asked", "missing", "verdicts", "classes", "findings"}
     verdict = data["verdicts"][1]
     assert verdict["k"] == 0.5
     assert verdict["kept"] == "WITHIN"
@@ -170,7 +170,13 @@ def test_an_incomplete_run_says_so(finished: Path, tmp_path: Path) -> None:
     design = json.loads((tmp_path / "r" / "design.json").read_text())
     design["extents"][0]["trajectories"] = 400
     (tmp_path / "r" / "design.json").write_text(json.dumps(design))
-    assert "incomplete: 80 of 8000 trajectories" in call("check", "r", cwd=tmp_path).stdout
+    done = call("check", "r", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "WITHIN" not in done.stdout
+    words = " ".join(done.stdout.split())
+    assert "incomplete: 7920 of the 8000 trajectories that were asked for are not" in words
+    assert "(first: prompt 'p0' k = 0 trajectory 4;" in words
+    assert "run the same command again to finish" in words
 
 
 def test_batch_and_growth_leave_the_findings_alone(

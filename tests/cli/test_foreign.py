@@ -61,6 +61,25 @@ def test_an_overspending_table_exits_with_one(tmp_path: Path) -> None:
     assert "(prompt 'a', trajectory 0" in re.sub(r"\s+", " ", done.stdout)
 
 
+def test_a_budget_above_kt_is_said_and_not_believed(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,k,T,spend,budget\na,0.5,6,900,1000\n")
+    done = call("check", "t.csv", "--json", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "hygiene: 1 x budget-above-kT" in done.stderr
+    assert "import: budget-above-kT" in {f["check"] for f in json.loads(done.stdout)["findings"]}
+    assert call("check", "t.csv", "--ledger", "unknown", cwd=tmp_path).returncode == 3
+
+
+def test_two_spends_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("id,k,spend,total_kl,budget\na,1,2.0,40.0,9\n")
+    for command in (["check", "t.csv"], ["import", "t.csv", "--out", "r"]):
+        done = call(*command, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "--column spend=spend or --column spend=total_kl" in " ".join(done.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["t.csv"]
+    assert call("check", "t.csv", "--column", "spend=total_kl", cwd=tmp_path).returncode == 1
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -7,10 +7,10 @@ import pytest
 
 from nafaudit.checks import judge_run
 from nafaudit.cli.show import show
-from nafaudit.core.design import Decoding, Design, Extent, Identity
+from nafaudit.core.design import AuditProtocol, Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.store.run import Run, open_for_writing
-from nafaudit.workload import Prompt, TokenizedPrompt
+from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 from tests.records import trajectory
 
 
@@ -24,7 +24,7 @@ def test_a_hostile_name_is_no_markup_and_no_control(
         for name in names
         for i in range(20)
     ]
-    run = run_of(tmp_path / place, records)
+    run = run_of(tmp_path / place, records, "imported")
     assert show(run, judge_run(run), as_json=False, source=f"[/y]{place}") == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
@@ -33,10 +33,19 @@ def test_a_hostile_name_is_no_markup_and_no_control(
     assert f"[/y]{place[:4]}" in text.replace("\n", "")
 
 
-def run_of(path: Path, records: list[Trajectory]) -> Run:
-    identity = Identity({"safe": "a"}, "m", "banking", Decoding(max_new_tokens=60), "h", 256, 0)
-    design = Design(identity, Extent((1.0,), len(records), ("[red]p",)))
+def run_of(path: Path, records: list[Trajectory], protocol: AuditProtocol = "sound") -> Run:
     prompts = [TokenizedPrompt(Prompt("[red]p", "text"), (0, 5))]
+    identity = Identity(
+        {"safe": "a"},
+        "m",
+        "banking",
+        Decoding(max_new_tokens=60),
+        workload_hash(prompts),
+        256,
+        0,
+        protocol=protocol,
+    )
+    design = Design(identity, Extent((1.0,), len(records), ("[red]p",)))
     with open_for_writing(path, design, prompts, {"tokens": ["a"], "stops": [99]}) as writer:
         writer.append(records)
     return Run(path)

@@ -9,7 +9,7 @@ from typing import Any
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.run import Run, open_for_writing
-from nafaudit.workload import Prompt, TokenizedPrompt
+from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 from tests.records import trajectory
 
 MECHANISM = "anchored:debt=positives,n=5"
@@ -35,19 +35,19 @@ def make_run(
     part: int = 256,
 ) -> Run:
     """Writes a run of our own layout."""
+    tokenized = [TokenizedPrompt(p, (1, 2, 3)) for p in prompts]
     identity = Identity(
         pair={"safe": "a" * 8, "risky": "b" * 8, "dtype": "float32"},
         mechanism=MECHANISM,
         ledger="banking",
         decoding=Decoding(length),
-        workload="c" * 8,
+        workload=workload_hash(tokenized),
         width=128,
         seed=7,
     )
     budgets = tuple(sorted({t.key.k for t in trajectories}))
     count = 1 + max(t.key.trajectory for t in trajectories)
     extent = Extent(budgets, count, tuple(p.id for p in prompts))
-    tokenized = [TokenizedPrompt(p, (1, 2, 3)) for p in prompts]
     with open_for_writing(path, Design(identity, extent), tokenized, vocabulary(pieces)) as writer:
         writer.note_session({"nafaudit": "0.1.0", "torch": "0", "started": "then"})
         for start in range(0, len(trajectories), part):

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
 
 from nafaudit.core.errors import StoreError
+from nafaudit.store.gaps import Missing, same_prompts
 from nafaudit.store.run import Run
-from nafaudit.workload import TokenizedPrompt, workload_hash
 
 
 def require_unaltered(run: Run) -> None:
@@ -23,25 +21,14 @@ def require_unaltered(run: Run) -> None:
     text = json.dumps(identity, sort_keys=True, separators=(",", ":"))
     if hashlib.sha256(text.encode()).hexdigest() != design["hash"]:
         raise _edited(run, "design.json")
-    if not _same_prompts(run.prompts(), design):
+    if not same_prompts(run.prompts(), design):
         raise _edited(run, "prompts.jsonl")
 
 
-def _same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) -> bool:
-    """A run's prompts are vouched for by its identity; a search's, which grow, by its extents."""
-    grown = [extent for extent in design["extents"] if "workload" in extent]
-    if not grown:
-        return workload_hash(prompts) == str(design["identity"]["workload"])
-    by_id = {item.prompt.id: item for item in prompts}
-    return all(
-        by_id.keys() >= set(extent["prompts"])
-        and workload_hash([by_id[name] for name in extent["prompts"]]) == extent["workload"]
-        for extent in grown
-    )
-
-
-def missing(run: Run, recorded: int) -> list[str]:
-    """A note on trajectories that the run was asked for and does not have; none if it has all."""
+def lost(run: Run, recorded: int, gaps: Missing | None) -> list[str]:
+    """A note on what the run was asked for and does not have; none if it has all."""
+    if gaps is not None:
+        return [gaps.text]
     lacking = run.asked - recorded
     if lacking <= 0:
         return []

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import known_checkpoints, named_pair
-from nafaudit.audit.unaltered import missing, require_unaltered
+from nafaudit.audit.unaltered import lost, require_unaltered
 from nafaudit.checks.replayed import Comparison, Levels, deviations, levels
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import ALPHA, Scores
@@ -47,6 +47,7 @@ from nafaudit.mechanisms.registry import recorded_mechanism
 from nafaudit.mechanisms.shadows import shadow_rule
 from nafaudit.models.checkpoints import repository, weights_hash
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
 
 # Records held in memory at once, with what their replay needs.
@@ -297,7 +298,8 @@ class _Verifier:
         self.pair = pair
         self.promise = promise
         self.recorded = len(run.keys())
-        self.notes = [*promise.notes, *missing(run, self.recorded)]
+        self.gaps = missing_of(run)
+        self.notes = [*promise.notes, *lost(run, self.recorded, self.gaps)]
         self.tokens = 0
         self._identity = run.design["identity"]
         self._prompts = {p.prompt.id: self._ids(p.prompt.text, p.tokens) for p in run.prompts()}
@@ -361,11 +363,15 @@ class _Verifier:
             seconds,
             self.notes,
             self._truth,
+            self.gaps is not None,
         )
 
     def _compared(self, comparison: Comparison) -> Iterator[ArmFinding]:
         """What holds of all records; what is refuted, arm by arm."""
         for finding in comparison.findings():
+            if finding.verdict == Kept.WITHIN and self.gaps is not None:
+                text = f"{finding.text}; the run is unfinished: {self.gaps.brief}"
+                finding = replace(finding, verdict=Kept.INCONCLUSIVE, text=text)
             if finding.verdict != Answer.FAILED:
                 yield ArmFinding(None, finding)
         for arm in sorted(comparison.by_arm):

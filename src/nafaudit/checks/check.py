@@ -22,6 +22,7 @@ from nafaudit.core.sums import total
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.overlap import PreparedReferences
+from nafaudit.store.gaps import Plan
 
 NO_CLASS = "prompt"
 """Class of a prompt of which nobody said a class."""
@@ -46,6 +47,7 @@ class Facts:
         verified: What a verification of a black box found, if there was one.
         level: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
+        plan: What was asked for; None if nobody says.
     """
 
     ledger: Ledger | None
@@ -62,6 +64,7 @@ class Facts:
     verified: Mapping[str, Any] | None = None
     level: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
+    plan: Plan | None = None
 
     @cached_property
     def prepared(self) -> PreparedReferences:

@@ -17,6 +17,7 @@ from nafaudit.core.finding import (
 )
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.stats import zero_count_upper
+from nafaudit.store.gaps import Missing
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Invariant:
             contradicted by the log's own totals.
         lost: How many outputs a decoder failed to deliver.
         refuted: What a replay refutes of a black box, so that its spend is not known.
+        gaps: What the run was asked for and does not have; None if it has all.
         beyond: How many cost more than k per token although nothing was promised.
         prompts: Ids of the prompts seen.
     """
@@ -41,6 +43,7 @@ class Invariant:
     unjudged: int = 0
     lost: int = 0
     refuted: str = ""
+    gaps: Missing | None = None
     beyond: int = 0
     prompts: set[str] = field(default_factory=set)
     worst: Worst = field(default_factory=Worst)
@@ -51,7 +54,7 @@ class Invariant:
         self.trajectories += 1
         self.prompts.add(key.prompt)
         ceiling, facts = self.facts.ceiling(trajectory), self.facts
-        usable = facts.limited(trajectory) and not _contradicts_itself(trajectory)
+        usable = facts.limited(trajectory) and not _contradicts_itself(trajectory, facts)
         if len(trajectory):
             step = _excess(steps.charge, steps.allowance)
             prefix = _excess(np.cumsum(steps.charge), ceiling)
@@ -85,7 +88,9 @@ class Invariant:
         # Claims can convict a black box; they cannot acquit it.
         doubtful = self.facts.claimed or self.refuted or not self.facts.currency.promised
         unjudged = self.trajectories if doubtful else self.unjudged
-        return judge_kept(self.trajectories, self.violations, unjudged + self.lost)
+        # What is missing anywhere in the run may have been taken out of any arm.
+        unjudged += self.lost + (self.gaps is not None)
+        return judge_kept(self.trajectories, self.violations, unjudged)
 
     def finding(self) -> Finding:
         """VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE."""
@@ -125,17 +130,21 @@ class Invariant:
             text = f"what {n} trajectories spent is not known, as a replay refutes {self.refuted}"
         if self.lost:
             text += f"; {self.lost} more outputs were asked for and never delivered"
+        if self.gaps is not None:
+            text += f"; the run is unfinished: {self.gaps.brief}"
         if self.facts.ledger is None:
             text += "; by its own steps and grants, as its ledger is not known here"
         return Finding("invariant", self.verdict, 0, text)
 
 
-def _contradicts_itself(trajectory: Trajectory) -> bool:
+def _contradicts_itself(trajectory: Trajectory, facts: Facts) -> bool:
     """True if a log's totals say that more was spent than granted, whatever its steps say."""
-    logged = trajectory.logged
-    if logged is None or not len(trajectory) or math.isinf(trajectory.key.k):
+    logged, k = trajectory.logged, trajectory.key.k
+    if logged is None or not len(trajectory) or math.isinf(k):
         return False
-    return logged.spend > max(0.0, logged.budget) + 1e-3 + 1e-6 * abs(logged.budget)
+    # A total may be of a whole batch, which ran up to T; no output is granted more than K.
+    granted = float(np.fmin(logged.budget, facts.promised(k)))
+    return logged.spend > max(0.0, granted) + 1e-3 + 1e-6 * abs(granted)
 
 
 def _excess(spent: NDArray[np.float64], limit: NDArray[np.float64]) -> NDArray[np.float64]:

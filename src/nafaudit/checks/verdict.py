@@ -31,6 +31,7 @@ from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.core.ledger import is_baseline, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.store.gaps import Missing, plan_of
 from nafaudit.store.passages import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
 from nafaudit.store.truth import read_truth
@@ -152,7 +153,9 @@ def judge(
         if key.arm not in arms:
             arms[key.arm] = _new_arm(key.arm, facts, shared)
         arms[key.arm].invariant.lost += 1
+    gaps = None if facts.plan is None else facts.plan.missing(seen, missing)
     for arm, result in arms.items():
+        result.invariant.gaps = gaps
         result.invariant.refuted = ", ".join(f.check for f in refuted(facts.verified, arm))
     return [arms[arm] for arm in sorted(arms)]
 
@@ -160,6 +163,14 @@ def judge(
 def judge_run(run: Run) -> list[ArmResult]:
     """Runs every check over a run directory; a black box is judged by its replay."""
     return judge(records_of(run), facts_of(run))
+
+
+def gaps_of(run: Run, arms: Sequence[ArmResult]) -> Missing | None:
+    """What a run lacks that was judged: no second reading of its records."""
+    if arms:
+        return arms[0].invariant.gaps
+    plan = plan_of(run)
+    return None if plan is None else plan.missing(())
 
 
 def truth_of(run: Run) -> dict[Key, Trajectory]:
@@ -214,6 +225,7 @@ def facts_of(run: Run) -> Facts:
         verified=_verified(run) if boxed else None,
         level=run.delta,
         currency=recorded_currency(identity),
+        plan=plan_of(run),
     )
 
 

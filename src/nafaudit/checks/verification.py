@@ -30,6 +30,7 @@ class Verification:
         seconds: Time for all of it, loading the models apart.
         notes: What could not be done, or was done in a weaker way, in words.
         truth: For a black box, what it really did; its own numbers are claims.
+        unfinished: True if the run lacks something that it was asked for; a note says what.
     """
 
     findings: list[ArmFinding]
@@ -40,6 +41,7 @@ class Verification:
     seconds: float
     notes: list[str]
     truth: Sequence[Trajectory] = ()
+    unfinished: bool = False
 
     @property
     def failed(self) -> bool:
@@ -49,5 +51,7 @@ class Verification:
 
     @property
     def exit_status(self) -> int:
-        """0 the numbers are true, 1 they are not, 3 nothing could be replayed."""
-        return 1 if self.failed else 0 if self.trajectories else 3
+        """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
+        if self.failed:
+            return 1
+        return 0 if self.trajectories and not self.unfinished else 3

@@ -29,7 +29,8 @@ def compare(
     number if both runs drew alike, else by prompt; intervals have prompts as units.
 
     Exit status: 0 nothing got worse, 1 B violates a budget that A does not, 2 bad input,
-    3 B no longer shows that a budget is kept which A keeps. What moved is no verdict.
+    3 B no longer shows that a budget is kept which A keeps, or a run is unfinished. What moved is
+    no verdict.
 
     Example: nafaudit compare
     """

@@ -31,7 +31,8 @@ def export(
 
     `nafaudit import` of what it writes gives back every record. With --paper the baselines are
     left out, every output is scored against its reference (0 where there is none, as the paper
-    has it), and h1_summary.json and .csv are beside it.
+    has it), and h1_summary.json and .csv are beside it. Exit status: 0, or 3 if the run is
+    unfinished: what it has is written.
 
     Example: nafaudit export --out exported
     """
@@ -39,7 +40,9 @@ def export(
 
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import InputError
+    from nafaudit.report.text import visible
     from nafaudit.store.export import export_run
+    from nafaudit.store.gaps import missing_of
     from nafaudit.store.paper_files import write_paper_files
     from nafaudit.store.run import Run
 
@@ -50,8 +53,14 @@ def export(
         write_paper_files(Run(source), out, delta=delta) if paper else export_run(Run(source), out)
     )
     files = [str(path) for path in written]
+    gaps = missing_of(Run(source))
     if as_json:
-        typer.echo(json.dumps({"run": str(source), "files": files}, indent=2))
-        return
-    for name in files:
-        typer.echo(name)
+        missing = None if gaps is None else gaps.to_json()
+        data = {"run": str(source), "files": files, "missing": missing}
+        typer.echo(json.dumps(data, indent=2))
+    else:
+        for name in files:
+            typer.echo(name)
+    if gaps is not None:
+        typer.echo(f"incomplete: {visible(gaps.text)}", err=True)
+        raise typer.Exit(3)

@@ -37,7 +37,10 @@ VocabularySize = Annotated[
 ]
 LedgerName = Annotated[
     str | None,
-    typer.Option(help="Rule behind the budgets: banking or unknown. Default: by schema."),
+    typer.Option(
+        help="Rule behind the budgets: banking, or unknown to believe budgets above k T. "
+        "Default: by schema."
+    ),
 ]
 
 

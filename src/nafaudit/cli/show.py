@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.checks.verdict import ArmResult, classes_of
+from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of
 from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.cli.screen import drawn
@@ -104,7 +104,9 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
     )
     print_classes(console, classes_of(arms), budget_name)
     recorded = sum(arm.invariant.trajectories for arm in arms)
-    if recorded < run.asked:
+    if (gaps := gaps_of(run, arms)) is not None:
+        console.print(visible(f"incomplete: {gaps.text}"))
+    elif recorded < run.asked:
         console.print(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
     for arm in arms:
         finding = arm.invariant.finding()

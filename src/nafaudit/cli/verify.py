@@ -52,7 +52,8 @@ def verify(
     """Are the logged numbers true? Recomputes each from the models, and the tokens from the draws.
 
     Nothing but the models' forward pass is shared with what wrote the run. The result is kept in
-    RUN/verify.json. Exit status: 0 true, 1 refuted, 3 nothing could be replayed.
+    RUN/verify.json. Exit status: 0 true, 1 refuted, 3 nothing could be replayed or
+    records are missing.
 
     Example: nafaudit verify --sample 200
     """

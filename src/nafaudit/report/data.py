@@ -13,9 +13,10 @@ from typing import Any
 
 from nafaudit.checks.check import Facts
 from nafaudit.checks.classes import ClassTable
-from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, judge, truth_of
+from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, gaps_of, judge, truth_of
 from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.report.outline import Outline, Outliner
+from nafaudit.store.gaps import Missing
 from nafaudit.store.run import Run
 from nafaudit.store.searched import read_search
 from nafaudit.store.verification import read_verification
@@ -45,6 +46,11 @@ class Report:
     classes: ClassTable
     verification: dict[str, Any] | None = None
     search: dict[str, Any] | None = None
+
+    @property
+    def gaps(self) -> Missing | None:
+        """What the run was asked for and does not have; None if it has all."""
+        return gaps_of(self.run, self.arms)
 
     def of(self, arm: ArmResult) -> list[Outline]:
         """The outlines of one arm."""

@@ -30,6 +30,8 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     replay = replay_section(report)
     lines = ["# nafaudit report", "", plain["summary"], ""]
+    if report.gaps is not None:
+        lines += [f"**incomplete**: {plain_text(report.gaps.text)}", ""]
     lines += [f"**{replay['word']}**: {plain_text(replay['text'])}", ""]
     lines += [f"- {remark['word']}: {plain_text(remark['text'])}" for remark in replay["remarks"]]
     for arm in report.arms:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from nafaudit.checks.classes import ClassRow, ClassTable, Spread
-from nafaudit.checks.verdict import ArmResult, classes_of
+from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of
 from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.trajectory import Arm
 from nafaudit.stats import Bound
@@ -22,6 +22,7 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
         "run": name,
         "design": run.design["hash"],
         "asked": run.asked,
+        "missing": None if (gaps := gaps_of(run, arms)) is None else gaps.to_json(),
         "verdicts": [_verdict(arm) for arm in arms],
         "classes": classes_json(classes_of(arms)),
         "findings": [

@@ -76,6 +76,7 @@ def sections(
         "replay": replay_section(report),
         "recorded": len(report.outlines),
         "asked": report.run.asked,
+        "gaps": None if report.gaps is None else visible(report.gaps.text),
         "prompt_count": len({one.key.prompt for one in report.outlines}),
         "anchor": design["anchor"],
         "hash": design["hash"],

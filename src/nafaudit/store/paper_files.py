@@ -24,6 +24,7 @@ from nafaudit.core.trajectory import Trajectory
 from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
 from nafaudit.store.export import file_word
 from nafaudit.store.files import whole_directory
+from nafaudit.store.gaps import missing_of
 from nafaudit.store.paper_rows import PaperRows
 from nafaudit.store.run import Run
 from nafaudit.workload.paper import CAPS
@@ -59,6 +60,10 @@ def write_paper_files(
         rows = [
             summary(run, variant, *cell, spends[cell], level) for cell in asked if cell in spends
         ]
+        if missing_of(run) is not None:
+            # Of an unfinished run nothing is certified.
+            nothing = {"certified": False, "certified_R": None, "certified_R_eff": None}
+            rows = [row | nothing for row in rows]
         _write_summary(directory, rows)
         (directory / "schedule.json").write_text(json.dumps(_schedule(run), indent=2))
         names = sorted(path.name for path in directory.iterdir())

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.checks import judge_run
+from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.store.foreign import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
@@ -75,5 +76,8 @@ def test_a_tampered_table_is_caught(tmp_path: Path) -> None:
     lines[400] = ",".join(cells)
     path = tmp_path / "anchored.csv"
     path.write_text("\n".join(lines))
-    arms = judge_run(import_logs([path], tmp_path / "run"))
+    with pytest.raises(InputError, match="two columns could be the spend"):
+        import_logs([path], tmp_path / "run")
+    options = ImportOptions(columns={"spend": "final_cum_kl_spent"})
+    arms = judge_run(import_logs([path], tmp_path / "run", options))
     assert sum(arm.invariant.violations for arm in arms) == 1

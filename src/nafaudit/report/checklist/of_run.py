@@ -13,6 +13,7 @@ from nafaudit.report.checklist.items import (
     HIGH_RATIO,
     MIN_EXECUTIONS,
     MIN_TRAJECTORIES,
+    Answer,
     Item,
     judged,
     not_applicable,
@@ -21,6 +22,7 @@ from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.report.checklist.search import seeds, surrogate
 from nafaudit.report.data import Report
 from nafaudit.report.text import name
+from nafaudit.store.gaps import Missing
 
 _METRICS = {"near_verbatim_recall": "near-verbatim recall", "rouge_l_f1": "ROUGE-L"}
 
@@ -34,7 +36,7 @@ def of_run(report: Report, second: Report | None = None) -> list[Item]:
     """
     prompts = ratios(report)
     rows = [row for row in classes_of(report.arms).rows if not is_baseline(row.k)]
-    return [
+    items = [
         anchors(report, second),
         _executions(rows),
         _agreement(rows),
@@ -43,6 +45,16 @@ def of_run(report: Report, second: Report | None = None) -> list[Item]:
         surrogate(report.search),
         seeds(report.search),
     ]
+    lacking = [side.gaps for side in (report, second) if side is not None and side.gaps is not None]
+    return [_open(item, lacking[0]) for item in items] if lacking else items
+
+
+def _open(item: Item, gaps: Missing) -> Item:
+    """An item that the records of an unfinished run cannot pass."""
+    if item.answer != Answer.PASS:
+        return item
+    text = f"the run is unfinished: {gaps.brief}; of what is there: {item.text}"
+    return not_applicable(item.number, text, "run the same command again to finish")
 
 
 def _executions(rows: list[ClassRow]) -> Item:

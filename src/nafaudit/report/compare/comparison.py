@@ -16,6 +16,7 @@ from nafaudit.report.compare.pairing import ArmPair, Draws, Pairing, designs_apa
 from nafaudit.report.data import Report, collect
 from nafaudit.report.outline import Outline
 from nafaudit.report.words import budget_name
+from nafaudit.store.gaps import Missing
 from nafaudit.store.run import Run
 
 
@@ -124,11 +125,17 @@ class Comparison:
         ]
 
     @property
+    def unfinished(self) -> list[tuple[str, Missing]]:
+        """Which of the runs, A or B, lacks what of all that it was asked for."""
+        sides = (("A", self.a.gaps), ("B", self.b.gaps))
+        return [(letter, gaps) for letter, gaps in sides if gaps is not None]
+
+    @property
     def exit_status(self) -> int:
-        """0 nothing worse, 1 a budget newly violated, 3 one no longer known to be kept."""
+        """0 nothing worse, 1 newly violated, 3 no longer known to be kept, or unfinished."""
         if self.newly_violated:
             return 1
-        return 3 if self.newly_open else 0
+        return 3 if self.newly_open or self.unfinished else 0
 
 
 def compare(a: Run, b: Run) -> Comparison:

@@ -67,6 +67,8 @@ def conclusion(found: Comparison) -> str:
     if unsure:
         names = ", ".join(budget_name(arm.k) for arm in unsure)
         parts.append(f"A keeps {names}; B's records do not decide it.")
+    for letter, gaps in found.unfinished:
+        parts.append(f"{letter} is unfinished: {visible(gaps.brief)}.")
     if not parts:
         parts.append("Nothing got worse: B violates no budget that A does not.")
     moved = [c for c in found.overall if c.moved in ("up", "down")]
@@ -101,6 +103,7 @@ def _header(found: Comparison) -> list[str]:
         f"{len(side.outlines)} executions)"
         for letter, side in (("A", found.a), ("B", found.b))
     ]
+    lines += [f"incomplete: {letter}: {visible(gaps.text)}" for letter, gaps in found.unfinished]
     keys = [f"{key}: {_short(a)} | {_short(b)}" for key, a, b in found.design]
     lines += [f"differs: {visible(line)}" for line in keys[:_MOST_KEYS]]
     if len(keys) > _MOST_KEYS:
@@ -343,7 +346,8 @@ def as_json(found: Comparison) -> dict[str, Any]:
 def _side(found: Comparison, which: str) -> dict[str, Any]:
     side = getattr(found, which)
     return {"run": str(side.run.path), "design": side.run.design["hash"]} | {
-        "executions": len(side.outlines)
+        "executions": len(side.outlines),
+        "missing": None if side.gaps is None else side.gaps.to_json(),
     }
 
 

@@ -11,6 +11,7 @@ from nafaudit.core.trajectory import Logged
 from nafaudit.store.foreign.entry import Context, Entry, no_steps
 from nafaudit.store.foreign.fields import identifier, integer, numbers, sequence, text
 from nafaudit.store.foreign.source import Record
+from nafaudit.store.foreign.totals import believed
 
 _KEPT = frozenset(
     [
@@ -63,19 +64,21 @@ def _entries(record: Record, context: Context) -> Iterator[Entry]:
     k = context.budget_or_given(data.get("k"), where)
     label = identifier(data.get("split") or "candidate", "split", where)
     before = text(data.get("prompt_text"), "prompt_text", where)
+    limit = context.options.max_new_tokens
     for position, spend in enumerate(spends):
+        debt, budget = (float(columns[name][position]) for name in ("delta_inits", "final_budgets"))
         yield Entry(
             where=where,
             prompt=prompt,
             mechanism=context.options.mechanism or "anchored",
             k=k,
-            debt=float(columns["delta_inits"][position]),
+            debt=debt,
             stopped=False,
             steps=no_steps(),
-            logged=Logged(float(spend), float(columns["final_budgets"][position]), math.nan),
+            logged=Logged(float(spend), believed(budget, k, limit, debt, where, context), math.nan),
             # A candidate may be evaluated again, with more executions: numbers go on then.
             number=None,
             label=label,
             prompt_text=before,
-            max_new_tokens=context.options.max_new_tokens,
+            max_new_tokens=limit,
         )

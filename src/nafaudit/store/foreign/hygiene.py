@@ -34,6 +34,13 @@ KINDS = {
     "recomputed-differs": "a_t_recomputed differs from a_t; a_t is kept",
     "debt-differs": "two fields give different debts; the first is kept",
     "debt-derived": "debt as k T - final budget",
+    "debt-negative": "negative debt, which would raise the budget; counts as none",
+    "budget-above-kT": "final budget above k T, which the log does not explain; judged by k T "
+    "(--ledger unknown believes it)",
+    "spend-differs": "another column that could be the spend says otherwise; the one that was "
+    "named is kept",
+    "totals-differ": "two totals give different spends; the larger is kept, and neither if only "
+    "one of them is within the budget",
     "repeated": "trajectory number used twice for one prompt and budget; renumbered",
     "duplicate-spend": "spend equal to another trajectory's of the prompt and budget",
     "duplicate-seed": "seed equal to another trajectory's of the prompt and budget",

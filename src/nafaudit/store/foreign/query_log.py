@@ -10,6 +10,7 @@ from nafaudit.core.trajectory import Logged
 from nafaudit.store.foreign.entry import Context, Entry, ended_early, k_word, no_steps
 from nafaudit.store.foreign.fields import identifier, integer, text
 from nafaudit.store.foreign.source import Record
+from nafaudit.store.foreign.totals import believed
 
 # What tells the queries of one attack apart: each has a prefix, and so a debt, of its own.
 _PLACE = ("mode", "L", "window")
@@ -59,16 +60,21 @@ def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
         limit = context.options.max_new_tokens
         word = k_word(data.get("k"))
         rule = context.options.mechanism or data.get("mechanism") or word or context.stem
+        k = context.budget_or_given(data.get("k"), where)
+        debt = context.numeric(data, ("delta_init",), where)
+        budget = context.numeric(data, ("B",), where)
         yield Entry(
             where=where,
             prompt=" ".join([prompt, *place]),
             mechanism=identifier(rule, "mechanism", where),
-            k=context.budget_or_given(data.get("k"), where),
-            debt=context.numeric(data, ("delta_init",), where),
+            k=k,
+            debt=debt,
             stopped=ended_early(length, limit),
             steps=no_steps(),
             logged=Logged(
-                context.numeric(data, ("Z",), where), context.numeric(data, ("B",), where), length
+                context.numeric(data, ("Z",), where),
+                believed(budget, k, limit, debt, where, context),
+                length,
             ),
             number=integer(data.get("attempt"), "attempt", where),
             label=identifier(data.get("class") or data.get("split") or "query", "class", where),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from nafaudit.core.errors import InputError, nearest
@@ -18,7 +20,7 @@ from nafaudit.store.foreign.entry import (
 )
 from nafaudit.store.foreign.fields import identifier, integer, number, text
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import DEBT_NAMES, debt_of
+from nafaudit.store.foreign.totals import DEBT_NAMES, believed, debt_of, rounding
 from nafaudit.store.foreign.units import compare_utilisation
 
 # Our name of a number to what others call it, the most telling first. Case counts only for
@@ -94,14 +96,66 @@ def resolve(data: Mapping[str, Any], given: Mapping[str, str], where: str) -> di
                 f"{where}: no column {column!r}{nearest(column, data)} There is "
                 f"{', '.join(list(data)[:30])}."
             )
-    by_lower = {name.lower(): name for name in reversed(list(data)) if len(name) > 1}
-    found = {}
-    for ours, names in SYNONYMS.items():
-        columns = [name if name in data else by_lower.get(name.lower()) for name in names]
-        present = [column for column in columns if column is not None]
-        if ours in given or present:
-            found[ours] = given.get(ours) or present[0]
-    return found
+    known = _known(tuple(data))
+    return {
+        ours: given.get(ours) or known[ours][0] for ours in SYNONYMS if ours in given or known[ours]
+    }
+
+
+@lru_cache(maxsize=64)
+def _known(columns: tuple[str, ...]) -> dict[str, list[str]]:
+    """Our names to all columns that could be it, the most telling first."""
+    by_lower = {name.lower(): name for name in reversed(columns) if len(name) > 1}
+    found = {
+        ours: [name if name in columns else by_lower.get(name.lower()) for name in names]
+        for ours, names in SYNONYMS.items()
+    }
+    return {ours: [name for name in names if name] for ours, names in found.items()}
+
+
+def _rivals(data: Mapping[str, Any], ours: str, chosen: str) -> Iterator[tuple[str, float]]:
+    """Further columns that could be the same number, where they say one."""
+    for name in dict.fromkeys(_known(tuple(data))[ours]):
+        # K = k T is a total before the debt, so it differs from a final budget.
+        if name not in (chosen, "K"):
+            with contextlib.suppress(InputError):
+                if not math.isnan(found := number(data[name], name, "")):
+                    yield name, found
+
+
+def _settle(
+    data: Mapping[str, Any],
+    columns: Mapping[str, str],
+    spend: float,
+    budget: float,
+    where: str,
+    context: Context,
+) -> None:
+    """Raises where two columns could be a number, differ, and nobody said which it is."""
+    column = columns["spend"]
+    for name, other in _rivals(data, "spend", column):
+        if abs(spend - other) > rounding(data[column], data[name]):
+            if "spend" not in context.options.columns:
+                raise _ambiguous("spend", column, spend, name, other, where)
+            context.hygiene.add("spend-differs", where, name)
+    if "budget" not in columns or "budget" in context.options.columns:
+        return
+    column = columns["budget"]
+    for name, other in _rivals(data, "budget", column):
+        # Which one it is matters only if it decides.
+        slack = rounding(data[column], data[name])
+        if (spend > max(0.0, budget) + slack) != (spend > max(0.0, other) + slack):
+            raise _ambiguous("budget", column, budget, name, other, where)
+
+
+def _ambiguous(
+    ours: str, one: str, value: float, another: str, other: float, where: str
+) -> InputError:
+    return InputError(
+        f"{where}: two columns could be the {ours} and contradict each other: {one!r} says "
+        f"{value:.10g}, {another!r} says {other:.10g}. Say which it is: --column {ours}={one} or "
+        f"--column {ours}={another}."
+    )
 
 
 def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
@@ -135,6 +189,7 @@ def _entry(record: Record, context: Context) -> Entry:
     k = context.budget_or_given(told("k"), where)
     limit = integer(told("limit"), "T", where) or context.options.max_new_tokens
     spend, budget, length = value("spend"), value("budget"), value("length", noted=False)
+    _settle(data, columns, spend, budget, where, context)
     compare_utilisation(value("utilisation", noted=False), spend, budget, where, context.hygiene)
     if limit and length > limit:
         context.hygiene.add("too-long", where)
@@ -143,6 +198,8 @@ def _entry(record: Record, context: Context) -> Entry:
         debt = -debt
     if math.isnan(debt):
         debt = debt_of({}, k, limit, budget, where, context)
+    # As it is written, because its digits say how exact it is.
+    rate = told("k") if math.isfinite(k) and told("k") not in (None, "") else k
     rule = context.options.mechanism or told("mechanism") or k_word(told("k")) or context.stem
     return Entry(
         where=where,
@@ -152,7 +209,7 @@ def _entry(record: Record, context: Context) -> Entry:
         debt=debt,
         stopped=ended_early(length, limit),
         steps=no_steps(),
-        logged=Logged(spend, budget, length),
+        logged=Logged(spend, believed(told("budget"), rate, limit, debt, where, context), length),
         number=integer(told("trajectory"), "trajectory", where),
         label=identifier(told("class") or "prompt", "class", where),
         max_new_tokens=limit,

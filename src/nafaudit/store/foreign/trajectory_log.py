@@ -37,6 +37,7 @@ from nafaudit.store.foreign.fields import (
     wrong,
 )
 from nafaudit.store.foreign.source import Record
+from nafaudit.store.foreign.totals import believed
 from nafaudit.store.foreign.units import compare_utilisation
 from nafaudit.workload.paper import REFERENCES
 
@@ -138,12 +139,20 @@ def _entry(record: Record, context: Context) -> Entry:
         if not isinstance(ours["stopped"], bool):
             raise wrong(ours["stopped"], "nafaudit.stopped", "true or false", where)
         stopped = ours["stopped"]
-    logged = Logged(
-        context.numeric(total, ("total_spend",), where),
-        # The paper's text calls what is left the final budget; such a file of ours says so.
+    # The paper's text calls what is left the final budget; such a file of ours says so.
+    budget = (
         number(ours["final_budget"], "nafaudit.final_budget", where)
         if "final_budget" in ours
-        else context.numeric(total, ("final_budget",), where),
+        else context.numeric(total, ("final_budget",), where)
+    )
+    if not (
+        len(steps) or ours or meta.get("initial_bank") or meta.get("level", "token") != "token"
+    ):
+        # Nothing but totals, of a rule that grants k a token.
+        budget = believed(budget, k, limit, debt, where, context)
+    logged = Logged(
+        context.numeric(total, ("total_spend",), where),
+        budget,
         length,
         granted,
         cumulative,
