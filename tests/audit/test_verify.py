@@ -97,7 +97,7 @@ def test_one_altered_number_is_found_where_it_is(
     status, data = verified(forged, "--sampler", 0)
     assert status == 1
     found = failures(data)
-    first = {"prompt": key.prompt, "k": key.k, "trajectory": key.trajectory, "step": step}
+    first = key._asdict() | {"step": step}
     assert found[f"replay: {column}"]["witness"] == first
     # Nothing before that step, and no other trajectory, is accused.
     for finding in found.values():
@@ -112,12 +112,7 @@ def test_an_altered_debt_is_found(run: Path, tmp_path: Path, change: float) -> N
     status, data = verified(forged, "--sampler", 0)
     assert status == 1
     witness = failures(data)["replay: debt"]["witness"]
-    assert witness == {
-        "prompt": key.prompt,
-        "k": key.k,
-        "trajectory": key.trajectory,
-        "step": 0,
-    }
+    assert witness == key._asdict() | {"step": 0}
 
 
 def test_serving_too_much_is_a_violation(run: Path, tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def test_what_is_missing_is_named() -> None:
     assert "cannot be told without served log-probabilities" in finding.text
 
 
+def test_an_absurd_logarithm_is_read_alike_in_any_order() -> None:
+    records = [wrote("p", i, [1, 2], logp=logp) for i, logp in enumerate((-1.0, math.inf))]
+    assert ask(Duplicates(), records) == ask(Duplicates(), records[::-1])
+
+
 def test_independent_draws_raise_no_alarm() -> None:
     # 300 audits of 10 draws of two tokens out of 20: many repeat, none is suspect. The
     # chance of any alarm is at most 300 x 1e-4.

@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from nafaudit.checks import Facts, classes_of, judge
 from nafaudit.checks.copying import Scores
+from nafaudit.checks.faults import Faults
+from nafaudit.core.fault import Fault
 from nafaudit.core.ledger import Banking
-from nafaudit.core.trajectory import Key, Logged, Trajectory
+from nafaudit.core.trajectory import Arm, Key, Logged, Trajectory
 from tests.records import trajectory
 
 NUMBER = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5, 1e16, 1e308, math.inf, -math.inf, math.nan])
@@ -63,6 +65,16 @@ def told(found: list[Trajectory], facts: Facts) -> str:
     table = classes_of(arms)
     shown = [(replace(row, copying=Scores()), row.copying.numbers) for row in table.rows]
     return repr([[arm.findings for arm in arms], table.looks, shown])
+
+
+def test_the_first_fault_is_the_first_by_key() -> None:
+    keys = [Key(prompt, "m", 0.5, n) for prompt in ("b", "a") for n in (1, 0)]
+    faults = [Fault("raised", f"text of {key.prompt}", key) for key in keys]
+    faults += [Fault("raised", "of no single output")]
+    for seen in (faults, faults[::-1]):
+        (finding,) = Faults(Facts(None, faults=seen)).findings(Arm("m", 0.5))
+        assert finding.value == 5 and "text of a" in finding.text
+        assert finding.witness is not None and finding.witness.key == Key("a", "m", 0.5, 0)
 
 
 @settings(max_examples=40, deadline=None)

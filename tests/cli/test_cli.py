@@ -40,8 +40,49 @@ def finished(options: list[str], tmp_path_factory: pytest.TempPathFactory) -> Pa
     return directory
 
 
-def findings(directory: Path, run: str = "r") -> object:
-    return json.loads(call("check", run, "--json", cwd=directory).stdout)
+def findings(directory: Path, run: str = "r") -> tuple[str, str]:
+    """What `check --json` prints, and report.json without how the run was made."""
+    checked = call("check", run, "--json", cwd=directory).stdout
+    report = json.loads((directory / run / "report" / "report.json").read_text())
+    assert report.pop("made")["sessions"]
+    return checked, json.dumps(report, sort_keys=True)
+
+
+def decode_in_order(
+    options: list[str], directory: Path, prompts: list[dict[str, str]], batch: int
+) -> subprocess.CompletedProcess[str]:
+    """Decodes these prompts, a few executions each; the last of an option counts."""
+    directory.mkdir(exist_ok=True)
+    (directory / "prompts.jsonl").write_text("\n".join(map(json.dumps, prompts)))
+    small = ["--prompts", "prompts.jsonl", "--trajectories", "2"]
+    return call(*options, *small, "--batch", batch, "--out", "r", "--quiet", cwd=directory)
+
+
+def test_a_report_says_the_same_however_its_records_came_about(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other batches, other orders of prompts, a part for each execution, a kill."""
+    texts = ["The baker said ", "Once upon a time ", "A river is " * 3, "Nobody knew that "]
+    prompts = [
+        {"id": f"p {i}", "text": text, "class": "ab"[i % 2], "reference": text * 4}
+        for i, text in enumerate(texts)
+    ]
+    expected = None
+    for batch, order in ((32, prompts), (3, prompts[::-1]), (1, prompts[1:] + prompts[:1])):
+        done = decode_in_order(options, tmp_path / str(batch), order, batch)
+        assert done.returncode == 3, done.stderr
+        expected = expected or findings(tmp_path / str(batch))
+        assert findings(tmp_path / str(batch)) == expected
+    monkeypatch.setattr(recording, "_PART_ROWS", 1)
+    killed = tmp_path / "killed"
+    kill_at(40, lambda: decode_in_order(options, killed, prompts[::-1], 2))
+    assert 3 < len(read_journal(killed / "r" / "journal.jsonl")) < 30
+    assert decode_in_order(options, killed, prompts, 3).returncode == 3
+    assert findings(killed) == expected
+    parts = [
+        len(read_journal(tmp_path / name / "r" / "journal.jsonl")) for name in ("32", "killed")
+    ]
+    assert parts == [1, 32]
 
 
 def test_help_is_light(tmp_path: Path) -> None:

@@ -33,18 +33,20 @@ def test_its_json_is_the_file_with_the_run_named(directory: Path) -> None:
     done = call("report", "runs/r", "--json", cwd=directory)
     data = json.loads(done.stdout, parse_constant=pytest.fail)
     file = json.loads((directory / FILES[2]).read_text())
-    assert data["run"] == "runs/r"
-    assert data.pop("files") == FILES
-    assert data | {"run": 0} == file | {"run": 0}
+    assert data["made"].pop("run") == "runs/r"
+    assert data["made"].pop("files") == FILES
+    assert data == file
 
 
 def test_the_command_of_a_number_works_where_the_page_says(directory: Path) -> None:
     run = directory / "runs" / "r"
     done = call("report", ".", "--record", "000001.parquet:5", cwd=run)
     assert json.loads(done.stdout)["spend"] == list(Run(run).trajectories())[5].spend
+    named = call("report", ".", "--record", list(Run(run).keys())[5].name(), cwd=run)
+    assert json.loads(named.stdout).keys() == json.loads(done.stdout).keys()
     wrong = call("report", ".", "--record", "7", cwd=run)
     assert wrong.returncode == 2
-    assert "give PART:ROW" in wrong.stderr
+    assert "give PROMPT@K#TRAJECTORY" in wrong.stderr
 
 
 def test_it_needs_no_torch(directory: Path) -> None:

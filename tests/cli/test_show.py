@@ -85,10 +85,11 @@ def test_a_log_of_totals_gets_one_line_of_what_is_unknown(
 def test_json_names_the_witness_of_what_is_suspect(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_of(tmp_path, [trajectory(Key("[red]p", "m", 1.0, 0), [0.5] * 60, allowance=[9] * 60)])
+    key = Key("[red]p", "m", 1.0, 0)
+    run = run_of(tmp_path, [trajectory(key, [0.5] * 60, allowance=[9] * 60)])
     show(run, judge_run(run), as_json=True)
     found = {f["check"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
     assert found["accounting"]["verdict"] == "SUSPECT"
     assert found["accounting"]["numbers"]["allowance_broken"] == 1
-    assert found["accounting"]["witness"] == {"prompt": "[red]p", "trajectory": 0, "step": 59}
+    assert found["accounting"]["witness"] == key._asdict() | {"step": 59}
     assert found["utilisation"]["verdict"] == "INFO"

@@ -180,7 +180,9 @@ def test_the_viewer_reads_an_execution(browser: Browser, page_path: Path) -> Non
         assert page.locator("#v-text .copied").count() >= 39
         page.locator("#v-number").select_option("1")
         assert page.locator("#v-text .t").first.inner_text().strip() == "old"
-        assert "000001.parquet:" in page.locator("#v-record").inner_text()
+        record = page.locator("#v-record").inner_text()
+        assert "in 000001.parquet:" in record
+        assert "nafaudit report . --record p004@3#1" in record
 
 
 def test_links_open_the_step_they_name(browser: Browser, page_path: Path) -> None:

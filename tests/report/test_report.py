@@ -4,7 +4,9 @@ import base64
 import hashlib
 import json
 import math
+import random
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from nafaudit.report.data import collect
 from nafaudit.report.markdown import plain_text
 from nafaudit.report.page import render
 from nafaudit.report.plain import plain
-from nafaudit.report.record import record_json
+from nafaudit.report.record import record_json, record_name, typed_record
 from nafaudit.report.records import token_texts
 from nafaudit.report.tables import prompt_rows
 from nafaudit.report.text import script_json, visible
@@ -30,7 +32,7 @@ from nafaudit.store.run import Run, RunWriter
 from nafaudit.store.verification import write_verification
 from nafaudit.workload import Prompt
 from tests.records import trajectory
-from tests.report.runs import MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
+from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
 
 FILES = ("index.html", "report.md", "report.json")
 
@@ -86,7 +88,7 @@ def test_prompt_numbers_in_the_script_are_those_of_the_json(run: Run) -> None:
     for row, whole in zip(rows, data["prompts"], strict=True):
         for name in ("count", "violations", "spend", "debt"):
             assert row[name] == pytest.approx(whole[name], abs=1e-7)
-        assert f"{row['part']}:{row['row']}" == whole["worst"]["record"]
+        assert row["rec"] == whole["worst"]["record"]
 
 
 def test_the_policy_names_exactly_the_inline_script_and_style(run: Run) -> None:
@@ -171,8 +173,78 @@ def test_a_record_is_printed_as_it_is_on_disk(run: Run) -> None:
     assert record["prompt"] == wanted.key.prompt
     assert record["steps"]["charge"] == wanted.steps.charge.tolist()
     for wrong in ("000001.parquet:99999", "nowhere:0", "000001.parquet", "000001.parquet:-1"):
-        with pytest.raises(InputError, match=r"give PART:ROW"):
+        with pytest.raises(InputError, match=r"give PROMPT@K#TRAJECTORY .*, or PART:ROW"):
             record_json(run, wrong)
+
+
+def test_every_record_has_a_name_that_finds_it(run: Run) -> None:
+    report = collect(run)
+    for one in report.outlines[::7]:
+        record = record_json(run, record_name(report, one))
+        told = record["prompt"], record["mechanism"], float(record["k"]), record["trajectory"]
+        assert told == one.key
+    first = Key("p000", MECHANISM, 3.0, 1)
+    assert first.name() == "p000@3#1"
+    for same in ("p000@3#1", "p000@3.00#1", f"p000@{MECHANISM}@3#01"):
+        assert record_json(run, same)["trajectory"] == 1
+    for wrong, said in (
+        ("p000@3#9", r"Of 'p000' there are K = 0, 0.5, 3, inf and trajectories up to 1\."),
+        ("p00@3#1", "There is no prompt 'p00'; the first ids are 'p000', 'p001'"),
+        ("p000@three#1", "There are: 000001.parquet"),
+        ("p000#1", "give PROMPT@K#TRAJECTORY"),
+    ):
+        with pytest.raises(InputError, match=said):
+            record_json(run, wrong)
+
+
+def test_odd_ids_and_several_mechanisms_have_names_too(tmp_path: Path) -> None:
+    ids = ["a b", "it's", "x@0.5#0", "x", "@#", "y@m", "\u202ebidi", "l" * 200]
+    records = [
+        trajectory(Key(name, mechanism, k, 0), [0.1 * i], token=[1])
+        for i, name in enumerate(ids)
+        for mechanism in ("m", "other@1f")
+        for k in (0.5, 1e-7, math.inf)
+    ]
+    run = make_run(tmp_path / "r", [Prompt(name, "x") for name in ids], records)
+    report = collect(run)
+    for one in report.outlines:
+        found = record_json(run, record_name(report, one))
+        assert (found["prompt"], found["mechanism"]) == (one.key.prompt, one.key.mechanism)
+        (typed,) = shlex.split(typed_record(report, one))
+        assert record_json(run, typed) == found
+        assert typed.isprintable() and len(typed) <= 120
+    with pytest.raises(InputError, match=r"names 2 records .*: a b@m@0.5#0 \(000001.parquet:0\);"):
+        record_json(run, "a b@0.5#0")
+
+
+def test_only_made_tells_how_records_were_written(tmp_path: Path) -> None:
+    """Order of records and size of parts; numbers whose sum depends on the order of adding."""
+    prompts = [Prompt(f"p{i}", "x", "cd"[i % 2], REFERENCE) for i in range(24)]
+    charges = [0.1, 0.7, 1e-9, 0.3, 1 / 3]
+    records = [
+        trajectory(
+            Key(prompt.id, MECHANISM, k, n),
+            [charge * (1 + i / 7 + n) for charge in charges],
+            debt=0.01 * i,
+            token=[i % 5, 1, 2, 3, 4],
+            theta=[0.5] * 5,
+            safe=[-1.7 * charge - i for charge in charges],
+        )
+        for i, prompt in enumerate(prompts)
+        for k in BUDGETS
+        for n in range(2)
+    ]
+    draw, told = random.Random(7), []
+    for number, part in enumerate((256, 7, 1)):
+        run = make_run(tmp_path / str(number), prompts, records, part=part)
+        data = plain(collect(run))
+        made = data.pop("made")
+        assert len(made["parts"]) == math.ceil(len(records) / part)
+        told.append(json.dumps(data, sort_keys=True))
+        draw.shuffle(records)
+        draw.shuffle(prompts)
+    assert told[0] == told[1] == told[2]
+    assert "parquet" not in told[0]
 
 
 def test_a_log_of_totals_has_a_report(tmp_path: Path) -> None:
@@ -257,7 +329,12 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     assert "Yes, in every execution" not in shown
     assert "First at prompt p003, execution 1, step 4." in shown
     assert "REFUTED" in files[1].read_text()
-    assert json.loads(files[2].read_text())["verification"]["replayed"] == 96
+    told = json.loads(files[2].read_text())
+    assert told["verification"] == {
+        "recorded": 96, "replayed": 96, "tokens": 3840, "current": True, "refuted": True,
+    }  # fmt: skip
+    assert told["made"]["verification"]["deviation"]["charge"]["max"] == 1.0
+    assert 'data-path="made.verification.deviation.charge.max"' in shown
     RunWriter(run).append(executions("p000", 7, 5, len(WORDS))[:1])
     write_report(run)
     assert "before more was recorded" in page.read_text()

@@ -47,7 +47,8 @@ class Duplicates:
         text.length = len(trajectory)
         logp = total(trajectory.steps.served)
         # NaN, once seen, stays: a chance that is not known is no evidence.
-        text.logp = math.nan if math.isnan(text.logp + logp) else max(text.logp, min(0.0, logp))
+        unknown = math.isnan(text.logp) or math.isnan(logp)
+        text.logp = math.nan if unknown else max(text.logp, min(0.0, logp))
 
     @property
     def pairs(self) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from nafaudit.checks.check import Facts
-from nafaudit.core.fault import FAULTS
+from nafaudit.core.fault import FAULTS, Fault
 from nafaudit.core.finding import Answer, Finding, Witness
-from nafaudit.core.trajectory import Arm, Trajectory
+from nafaudit.core.trajectory import Arm, Key, Trajectory
 
 
 class Faults:
-    """Says, arm by arm, which faults were seen, how often, and where first."""
+    """Says, arm by arm, which faults were seen, how often, and where first by key."""
 
     def __init__(self, facts: Facts) -> None:
         self._faults = facts.faults
@@ -27,7 +27,7 @@ class Faults:
         for name in FAULTS:
             if not counts[name]:
                 continue
-            first = next(fault for fault in here if fault.name == name)
+            first = min((fault for fault in here if fault.name == name), key=_place)
             times = f" ({counts[name]} times)" if counts[name] > 1 else ""
             witness = None if first.key is None else Witness(first.key, first.step)
             text = f"{FAULTS[name]}: {first.text}{times}"
@@ -35,3 +35,9 @@ class Faults:
                 Finding(f"decoder: {name}", Answer.SUSPECT, counts[name], text, witness)
             )
         return findings
+
+
+def _place(fault: Fault) -> tuple[bool, Key, int, str]:
+    """An order that does not follow when a fault was seen."""
+    key = fault.key or Key("", "", 0.0, 0)
+    return fault.key is None, key, fault.step, fault.text

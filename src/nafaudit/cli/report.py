@@ -22,7 +22,10 @@ def report(
     ] = False,
     record: Annotated[
         str | None,
-        typer.Option(metavar="PART:ROW", help="Print one record as JSON and write nothing."),
+        typer.Option(
+            metavar="PROMPT@K#TRAJECTORY",
+            help="Print one record as JSON and write nothing; PART:ROW names one too.",
+        ),
     ] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -48,7 +51,8 @@ def report(
     written, files = write_report(source, redact=redact, figures=figures)
     names = [str(path) for path in files]
     if as_json:
-        data = plain(written, str(source.path), redact=redact) | {"files": names}
+        data = plain(written, redact=redact)
+        data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
         echo("\n".join(names))

@@ -49,6 +49,20 @@ class Key(NamedTuple):
         """The mechanism and budget that this trajectory belongs to."""
         return Arm(self.mechanism, self.k)
 
+    def name(self, *, in_full: bool = False) -> str:
+        """PROMPT@K#TRAJECTORY, by which a user asks for it; in full, PROMPT@MECHANISM@K#TRAJECTORY.
+
+        Args:
+            in_full: True where a run has several mechanisms.
+        """
+        who = f"{self.prompt}@{self.mechanism}" if in_full else self.prompt
+        return f"{who}@{budget_text(self.k)}#{self.trajectory}"
+
+
+def budget_text(k: float) -> str:
+    """A budget in the fewest characters that are read as the same number."""
+    return repr(float(k)).removesuffix(".0")
+
 
 @dataclass(frozen=True, eq=False)
 class Steps:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,9 +88,14 @@ def probe(
         _plain_error(digest, name, model, _random_ids("plain", ids, width), width, how_computed)
         for name, model in (("safe", pair.safe), ("risky", pair.risky))
     ]
-    # Enough rows to fill the run's batch; one prompt as long as a prompt can be, others short.
-    short = [2 + i % min(24, longest - 1) for i in range(1 + max(batch, 5) // len(_BUDGETS))]
-    prompts = [_prompt(i, ids, n) for i, n in enumerate([*short, longest])]
+    # Rows that fill the run's batch, and then five: an uneven number. One prompt is as long as a
+    # prompt can be, the others are short.
+    rows = max(batch, 5) + 5
+    count = -(-rows // len(_BUDGETS))
+    lengths = [*(2 + i % min(24, longest - 1) for i in range(count - 1)), longest]
+    prompts = [_prompt(i, ids, n) for i, n in enumerate(lengths)]
+    spare = count * len(_BUDGETS) - rows
+    prompts[1] = replace(prompts[1], rows=prompts[1].rows[spare:])
     warped = Decoding(new, decoding.temperature, decoding.repetition_penalty)
 
     def decode(batch: int, chosen: list[PromptRequest], **how: Any) -> dict[Key, Trajectory]:

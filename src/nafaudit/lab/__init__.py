@@ -13,6 +13,7 @@ What is where:
 - ``tokenizer``, ``packing``, ``recipe``: how the models are made, bit for bit.
 - ``pair``, ``weights/``: the shipped models and how to load them.
 - ``measure``, ``facts``, ``card``: what the pair shows, and the card that says so.
+- ``digests``: which bits a machine computes, beside golden ones.
 
 Submodules are imported by name; this package imports none of them, so that the workload and the
 works can be read where torch is not installed.

@@ -14,7 +14,7 @@ COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),
     ("nafaudit verify .", "every logged number again from the models, every token from the draws"),
     ("nafaudit report . --json", "every number of this page, with its place"),
-    ("nafaudit report . --record PART:ROW", "one record as it is on disk"),
+    ("nafaudit report . --record PROMPT@K#TRAJECTORY", "one record as it is on disk"),
     ("nafaudit report .", "this page again, byte by byte"),
     ("nafaudit report . --figures", "figures as SVG and PDF files beside it, the paper's too"),
 )

@@ -10,6 +10,7 @@ from typing import Any
 from nafaudit.report.charts import arm_name
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, decided
+from nafaudit.report.record import typed_record
 from nafaudit.report.replayed import refuted, replay_section
 from nafaudit.report.searched import search_view
 from nafaudit.report.tables import prompt_rows
@@ -131,7 +132,7 @@ def _worst(report: Report) -> list[str]:
             nats(row.spend),
             percent(row.worst_utilisation),
             percent(row.recall),
-            f"{row.worst.place.part}:{row.worst.place.row}",
+            plain_text(typed_record(report, row.worst)),
         ]
         for row in prompt_rows(report)[:_WORST]
     ]

@@ -13,6 +13,7 @@ from nafaudit.report.charts import arm_chart, points
 from nafaudit.report.classes import CLASS_COLUMNS, CLASS_PATHS, class_row
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
+from nafaudit.report.record import typed_record
 from nafaudit.report.records import Table, as_json, encode, read_chosen
 from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.report.tables import PromptRow, largest, prompt_rows
@@ -43,6 +44,7 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
         | {
             "p": ids[one.key.prompt],
             "a": arms[one.key.arm],
+            "rec": typed_record(report, one),
             "at": [parts.number(one.place.part), one.place.row],
         }
         for one, trajectory in read_chosen(report, chosen)
@@ -52,7 +54,7 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
         "redacted": redact,
         "arms": [arm_chart(arm, report, ids, shown) for arm in report.arms],
         "prompts": [_prompt(report, prompt, prompt in full and not redact) for prompt in ids],
-        "rows": [_row(row, i, ids, arms, shown) for i, row in enumerate(rows)],
+        "rows": [_row(report, row, i, ids, arms, shown) for i, row in enumerate(rows)],
         "classColumns": CLASS_COLUMNS,
         "classPaths": CLASS_PATHS,
         "classes": sorted(
@@ -108,6 +110,7 @@ def _prompt(report: Report, prompt: str, in_full: bool) -> dict[str, Any]:
 
 
 def _row(
+    report: Report,
     row: PromptRow,
     index: int,
     ids: Mapping[str, int],
@@ -125,8 +128,8 @@ def _row(
         "p": ids[row.prompt],
         "a": arms[row.arm],
         "v": shown.get(row.worst.key, -1),
+        "rec": typed_record(report, row.worst),
         "part": row.worst.place.part,
-        "row": row.worst.place.row,
         "path": f"prompts[{index}]",
     }
 

@@ -8,7 +8,8 @@ from typing import Any
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.checklist import item_rows, of_run
 from nafaudit.report.data import Report
-from nafaudit.report.replayed import refuted, replay_json
+from nafaudit.report.record import record_name
+from nafaudit.report.replayed import refuted, replay_json, replay_made
 from nafaudit.report.result import as_number, result_json
 from nafaudit.report.searched import search_json
 from nafaudit.report.tables import PromptRow, prompt_rows
@@ -20,16 +21,17 @@ def run_name(report: Report) -> str:
     return f"run-{report.run.design['hash'][:10]}"
 
 
-def plain(report: Report, run: str | None = None, *, redact: bool = False) -> dict[str, Any]:
+def plain(report: Report, *, redact: bool = False) -> dict[str, Any]:
     """Every verdict, finding and table of a run; strict JSON.
+
+    Equal wherever the records are, but for `made`.
 
     Args:
         report: What to write down.
-        run: What to call the run; a name made of the design's hash if left out.
         redact: Leave out the text of prompts, which only a search has here.
     """
-    searched = report.search
-    result = result_json(report.run, report.arms, run or run_name(report))
+    searched, design = report.search, report.run.design
+    result = result_json(report.run, report.arms, run_name(report))
     return result | {
         "summary": summary(report.arms, refuted=refuted(report.verification)),
         "words": [
@@ -46,16 +48,22 @@ def plain(report: Report, run: str | None = None, *, redact: bool = False) -> di
             | row.to_json()
             for row in bound_rows(report)
         ],
-        "prompts": [_row(row) for row in prompt_rows(report)],
+        "prompts": [_row(report, row) for row in prompt_rows(report)],
         "checklist": item_rows(of_run(report)),
         "verification": replay_json(report),
-        "decided": report.run.design,
+        "decided": {key: design[key] for key in design if key != "extents"},
         # A run without a search does not speak of one.
         **({} if searched is None else {"search": search_json(searched, redact=redact)}),
+        "made": {
+            "extents": design["extents"],
+            "sessions": report.run.sessions,
+            "parts": report.run.journal(),
+            "verification": replay_made(report),
+        },
     }
 
 
-def _row(row: PromptRow) -> dict[str, Any]:
+def _row(report: Report, row: PromptRow) -> dict[str, Any]:
     fields = {
         name: as_number(value) if isinstance(value, float) else value
         for name, value in asdict(row).items()
@@ -67,6 +75,6 @@ def _row(row: PromptRow) -> dict[str, Any]:
         "k": as_number(row.arm.k),
         "worst": {
             "trajectory": worst.key.trajectory,
-            "record": f"{worst.place.part}:{worst.place.row}",
+            "record": record_name(report, worst),
         },
     }

@@ -13,6 +13,7 @@ from nafaudit.report.words import budget_name
 
 _REFUTED = (Answer.FAILED, Kept.VIOLATED)
 _FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
+_EXTENT = ("recorded", "replayed", "tokens", "current")
 
 
 def refuted(found: Mapping[str, Any] | None) -> bool:
@@ -33,9 +34,15 @@ def basis(found: Mapping[str, Any] | None) -> str:
 
 
 def replay_json(report: Report) -> dict[str, Any] | None:
-    """The result for report.json, without where and how fast it was made."""
+    """How much was replayed and whether it contradicts the log, on whatever machine."""
     found = report.verification
-    return found and {key: found[key] for key in found if key not in ("run", "seconds")}
+    return found and {key: found[key] for key in _EXTENT} | {"refuted": refuted(found)}
+
+
+def replay_made(report: Report) -> dict[str, Any] | None:
+    """What the machine that replayed saw, in full, without where and how fast it was made."""
+    found = report.verification
+    return found and {key: found[key] for key in found if key not in (*_EXTENT, "run", "seconds")}
 
 
 def replay_section(report: Report) -> dict[str, Any]:
@@ -57,7 +64,7 @@ def replay_section(report: Report) -> dict[str, Any]:
         "rows": [
             {
                 "quantity": QUANTITIES.get(quantity, quantity),
-                "path": f"verification.deviation.{quantity}.max",
+                "path": f"made.verification.deviation.{quantity}.max",
                 **{level: _short(numbers[level]) for level in ("max", "warn", "fail")},
             }
             for quantity, numbers in found["deviation"].items()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import PurePath
 from typing import Any
 
 from nafaudit.checks.classes import ClassRow, ClassTable, Spread
 from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of
-from nafaudit.core.finding import Answer, Finding
-from nafaudit.core.trajectory import Arm
+from nafaudit.core.finding import Answer, Witness
+from nafaudit.core.trajectory import Arm, Key
 from nafaudit.stats import Bound
 from nafaudit.store.foreign import import_report
 from nafaudit.store.run import Run
@@ -33,7 +34,7 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
                 "verdict": str(finding.verdict),
                 "value": as_number(finding.value),
                 "numbers": {name: as_number(x) for name, x in finding.numbers.items()},
-                "witness": _witness(finding),
+                "witness": witness_json(finding.witness),
                 "text": finding.text,
             }
             for arm in arms
@@ -108,7 +109,8 @@ def _import_findings(run: Run) -> list[dict[str, Any]]:
             "value": note["count"],
             "numbers": {},
             "witness": None,
-            "text": f"{note['text']} (first: {note['first']})",
+            # Without the directory: the same log says the same wherever it lies.
+            "text": f"{note['text']} (first: {PurePath(note['first']).name})",
         }
         for note in (report["notes"] if report else [])
     ]
@@ -146,11 +148,19 @@ def _verdict(arm: ArmResult) -> dict[str, Any]:
     }
 
 
-def _witness(finding: Finding) -> dict[str, Any] | None:
-    if finding.witness is None:
-        return None
-    key = finding.witness.key
-    return {"prompt": key.prompt, "trajectory": key.trajectory, "step": finding.witness.step}
+def witness_json(witness: Witness | None) -> dict[str, Any] | None:
+    """The execution and step that a finding rests on, by the key of its record."""
+    return None if witness is None else key_json(witness.key) | {"step": witness.step}
+
+
+def key_json(key: Key) -> dict[str, Any]:
+    """What identifies an execution within a run, wherever its record is."""
+    return {
+        "prompt": key.prompt,
+        "mechanism": key.mechanism,
+        "k": as_number(key.k),
+        "trajectory": key.trajectory,
+    }
 
 
 def as_number(value: float) -> float | str:

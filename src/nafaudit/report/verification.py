@@ -9,7 +9,7 @@ from typing import Any
 from nafaudit.checks.replayed import QUANTITIES
 from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
-from nafaudit.report.result import as_number
+from nafaudit.report.result import as_number, witness_json
 from nafaudit.report.words import budget_name
 
 _FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
@@ -34,7 +34,7 @@ def verification_json(found: Verification, run: str, design: str) -> dict[str, A
 
 
 def _finding(one: ArmFinding) -> dict[str, Any]:
-    finding, witness = one.finding, one.finding.witness
+    finding = one.finding
     return {
         "mechanism": one.arm.mechanism if one.arm else None,
         "k": as_number(one.arm.k) if one.arm else None,
@@ -42,13 +42,7 @@ def _finding(one: ArmFinding) -> dict[str, Any]:
         "verdict": str(finding.verdict),
         "value": as_number(finding.value),
         "numbers": {name: as_number(value) for name, value in finding.numbers.items()},
-        "witness": witness
-        and {
-            "prompt": witness.key.prompt,
-            "k": as_number(witness.key.k),
-            "trajectory": witness.key.trajectory,
-            "step": witness.step,
-        },
+        "witness": witness_json(finding.witness),
         "text": finding.text,
     }
 

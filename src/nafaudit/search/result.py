@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nafaudit.report.result import as_number
+from nafaudit.report.result import as_number, key_json
 from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
 from nafaudit.search.copied import Copied
 from nafaudit.search.explore import STRATEGIES, Explored
@@ -80,15 +80,12 @@ def _overlaps(found: Found) -> dict[str, Any]:
 
 
 def _copied(one: Copied) -> dict[str, Any]:
-    where = (
-        None if one.key is None else {"prompt": one.key.prompt, "trajectory": one.key.trajectory}
-    )
     return {
         "trajectories": one.trajectories,
         "repeating": one.repeating,
         "words": one.words,
         "passage": one.passage,
-        "where": where,
+        "where": None if one.key is None else key_json(one.key),
         "near_verbatim_recall": one.recall,
     }
 

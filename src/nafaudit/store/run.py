@@ -128,9 +128,15 @@ class Run:
                 for row, trajectory in enumerate(parts.decode(self._content(entry))):
                     yield Place(entry["part"], row), trajectory
 
+    def places(self) -> Iterator[tuple[Place, Key]]:
+        """Streams where each trajectory is, without reading its steps."""
+        for entry in self.journal():
+            for row, key in enumerate(parts.decode_keys(self._content(entry))):
+                yield Place(entry["part"], row), key
+
     def keys(self) -> set[Key]:
         """Which trajectories are recorded."""
-        return {key for entry in self.journal() for key in parts.decode_keys(self._content(entry))}
+        return {key for _, key in self.places()}
 
     def faults(self) -> list[Fault]:
         """What a black-box decoder did wrong, in the order in which it was seen."""

@@ -47,8 +47,8 @@ function explain(target) {
     bar.hidden = true;
     return;
   }
-  const [file, command] = path.startsWith("parts/")
-    ? [path, "nafaudit report . --record " + path.slice(6)]
+  const [file, command] = path.startsWith("record ")
+    ? [path, "nafaudit report . --record " + path.slice(7)]
     : ["report.json: " + path, "nafaudit report . --json"];
   bar.replaceChildren("from ", el("code", {}, file), " · again: ", el("code", {}, command));
   bar.hidden = false;

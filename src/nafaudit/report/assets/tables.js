@@ -66,7 +66,7 @@ function armCell(row) {
 // A number that opens the execution it comes from, or names the record if that is not on the page.
 function toRecord(text, row) {
   const href = row.v >= 0 ? "#t" + row.v : "../parts/" + encodeURIComponent(row.part);
-  return el("a", { class: "n", href, "data-path": `parts/${row.part}:${row.row}` }, text);
+  return el("a", { class: "n", href, "data-path": "record " + row.rec }, text);
 }
 
 function toList(text, path, arm) {

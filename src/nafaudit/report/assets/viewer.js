@@ -147,7 +147,7 @@ function beside(record, prompt) {
   else if (D.redacted && prompt.has) reference.append(el("h4", {}, "Reference"), "(hidden)");
   else reference.append(el("h4", {}, "Reference"), el("p", { class: "record" }, "This prompt has none."));
   const place = `${D.parts[record.at[0]]}:${record.at[1]}`;
-  byId("v-record").replaceChildren("Record ", el("a", { href: "../parts/" + encodeURIComponent(D.parts[record.at[0]]) }, place), " · again: ", el("code", {}, `nafaudit report . --record ${place}`));
+  byId("v-record").replaceChildren("Record ", el("bdi", {}, record.rec), " in ", el("a", { href: "../parts/" + encodeURIComponent(D.parts[record.at[0]]) }, place), " · again: ", el("code", {}, `nafaudit report . --record ${record.rec}`));
 }
 
 function moveTo(step, quiet) {

@@ -1,0 +1,175 @@
+"""Which last bits this machine computes: digests of fixed products, to hold beside golden ones.
+
+Kernels choose their order of adding by the CPU, and a few environment variables restrict that
+choice. They are read once, when the first number is computed, so every set of them has a process
+of its own (`python -m nafaudit.lab.digests`), which prints them and its digests as JSON.
+
+What a product is made of follows from integer arithmetic alone, so `inputs` agree everywhere.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+GOLDEN_CPU = "AMD EPYC, family 25 model 17"
+GOLDEN_TORCH = "2.13.0"
+
+_TRIO = {
+    "ATEN_CPU_CAPABILITY": "avx2",
+    "ONEDNN_MAX_CPU_ISA": "AVX2",
+    "MKL_CBWR": "COMPATIBLE",
+}
+SETS: dict[str, dict[str, str]] = {
+    "default": {},
+    "strict": {"MKL_CBWR": "AUTO,STRICT"},
+    "trio": _TRIO,
+    "avx2-strict": {"MKL_CBWR": "AVX2,STRICT"},
+    "trio-strict": _TRIO | {"MKL_CBWR": "COMPATIBLE,STRICT"},
+}
+"""Environment variables by the name of their set."""
+
+USUAL = ("default", "strict", "trio")
+"""Sets that are tried unless others are named."""
+
+# Where the golden values were taken, these sets gave the bits of another.
+_SAME_AS = {"avx2-strict": "strict", "trio-strict": "trio"}
+# Whatever else the user has set of these is left out, or no set would be what it is called.
+_DECIDING = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
+_SECONDS = 600
+_ROWS = (1, 4, 8, 32)
+_SHAPES = ((32, 64), (128, 512), (576, 1536), (2048, 512))
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The digests of one set of variables on this machine.
+
+    Attributes:
+        name: Of the set.
+        digests: By product; empty if the process failed.
+        failure: Why there are none; empty if there are.
+    """
+
+    name: str
+    digests: Mapping[str, str]
+    failure: str = ""
+
+    @property
+    def golden(self) -> dict[str, str]:
+        """What they are compared with, in the order of the products."""
+        return golden(self.name)
+
+    @property
+    def agreeing(self) -> int:
+        """Products with the golden digest."""
+        return sum(self.digests.get(name) == value for name, value in self.golden.items())
+
+    @property
+    def agrees(self) -> bool:
+        """True if all of them have it."""
+        return self.agreeing == len(self.golden)
+
+
+def golden(name: str) -> dict[str, str]:
+    """The golden digest of every product under a set of variables."""
+    text = (resources.files("nafaudit.lab") / "digests.csv").read_text(encoding="utf-8")
+    column = _SAME_AS.get(name, name)
+    return {row["product"]: row[column] for row in csv.DictReader(text.splitlines())}
+
+
+def compare(name: str) -> Compared:
+    """Computes every product in a new process under a set of variables."""
+    kept = {key: value for key, value in os.environ.items() if key not in _DECIDING}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "nafaudit.lab.digests"],
+            env=kept | SETS[name],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return Compared(name, {}, f"no answer within {_SECONDS} s")
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
+        return Compared(name, {}, last[0])
+    found = json.loads(done.stdout)
+    if found["environment"] != SETS[name]:
+        return Compared(name, {}, f"its process had other variables: {found['environment']}")
+    return Compared(name, found["digests"])
+
+
+def digests() -> dict[str, str]:
+    """The digest of every product in this process: the start of the SHA-256 of its bytes."""
+    torch.set_num_threads(1)
+    with torch.inference_mode():
+        return {name: _digest(value) for name, value in _products()}
+
+
+def _products() -> Iterator[tuple[str, Tensor]]:
+    """Every operation that a forward pass is made of, on numbers that no machine changes."""
+    yield "inputs", _numbers(1, 32, 128)
+    for width, height in _SHAPES:
+        rows, weights = _numbers(1, 32, width), _numbers(2, height, width)
+        for count in _ROWS:
+            yield f"linear {width}x{height} M={count}", F.linear(rows[:count], weights)
+    queries = _numbers(5, 32, 4, 1, 32)
+    keys, values = (_numbers(salt, 32, 4, 384, 32) for salt in (3, 4))
+    mask = torch.zeros(32, 1, 1, 384)
+    yield "sdpa", F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    # The same by hand, a row and head at a time, each part on inputs of its own.
+    queries, keys, values = (part.reshape(128, -1, 32) for part in (queries, keys, values))
+    yield "bmm scores", torch.bmm(queries, keys.transpose(1, 2)) * 32**-0.5
+    weights = _numbers(9, 128, 384)
+    yield "softmax of fixed", weights.softmax(-1)
+    yield "bmm values", torch.bmm(weights.view(128, 1, 384), values)
+    x = _numbers(6, 32, 576)
+    positive = x.abs() + 1e-3
+    yield "layer_norm", F.layer_norm(x, (576,))
+    yield "rms_norm", F.rms_norm(x, (576,))
+    yield "mean", x.mean(-1)
+    yield "rsqrt", positive.rsqrt()
+    yield "silu", F.silu(x)
+    yield "gelu", F.gelu(x)
+    yield "gelu_tanh", F.gelu(x, approximate="tanh")
+    yield "exp", x.exp()
+    yield "log", positive.log()
+    yield "tanh", x.tanh()
+    yield "cos", (x * 100).cos()
+
+
+def _numbers(salt: int, *shape: int) -> Tensor:
+    """Multiples of 2^-15 in [-1, 1) that look random; float32 holds every one of them."""
+    mixed = np.arange(np.prod(shape), dtype=np.uint32) * np.uint32(2654435761)
+    mixed += np.uint32(salt * 40503 + 12345)
+    for shift, factor in ((15, 2246822519), (13, 3266489917)):
+        mixed = (mixed ^ (mixed >> np.uint32(shift))) * np.uint32(factor)
+    mixed ^= mixed >> np.uint32(16)
+    values = (mixed & np.uint32(0xFFFF)).astype(np.float32) / np.float32(2**15) - np.float32(1)
+    # A copy, because products of one row depend on where torch lays out their weights.
+    return torch.from_numpy(values).clone().reshape(shape)
+
+
+def _digest(value: Tensor) -> str:
+    return hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    told = {
+        "environment": {key: os.environ[key] for key in _DECIDING if key in os.environ},
+        "digests": digests(),
+    }
+    sys.stdout.write(json.dumps(told) + "\n")
