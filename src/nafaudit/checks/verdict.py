@@ -150,7 +150,7 @@ def judge(
     missing = {f.key for f in facts.faults if f.lost and f.key is not None} - seen
     for key in missing:
         if key.arm not in arms:
-            arms[key.arm] = _new_arm(key.arm, facts, shared)
+            arms[key.arm] = _new_arm(key.arm, facts.of_budget(key.k), shared)
         arms[key.arm].invariant.lost += 1
     for arm, result in arms.items():
         result.invariant.refuted = ", ".join(f.check for f in refuted(facts.verified, arm))
