@@ -128,7 +128,13 @@ def test_a_renamed_part_without_a_journal_line_is_not_read_nor_overwritten(tmp_p
     assert {t.key.k for t in read(tmp_path)} == {1.0, 5.0}
 
 
-STRAYS = ("000001 (conflicted copy).parquet", "1x.parquet", "000001.parquet~", "7.parquet", "b\udcff")
+STRAYS = (
+    "000001 (conflicted copy).parquet",
+    "1x.parquet",
+    "000001.parquet~",
+    "7.parquet",
+    "b\udcff",
+)
 
 
 def test_strays_among_the_parts_are_named_and_neither_read_nor_overwritten(tmp_path: Path) -> None:
