@@ -23,6 +23,21 @@ from nafaudit.cli.main import main
 main()
 """
 
+# The modules named in its first argument, separated by commas, are not found: unlike above, whoever
+# asks whether one is there is told that it is not.
+WITHOUT = """
+import sys
+from importlib.machinery import PathFinder
+absent = set(sys.argv.pop(1).split(","))
+class Installed(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in absent else super().find_spec(name, path, target)
+sys.meta_path[sys.meta_path.index(PathFinder)] = Installed
+from nafaudit.cli.main import main
+main()
+"""
+
 
 def call(
     *arguments: object, cwd: Path, code: list[str] | None = None

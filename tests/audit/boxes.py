@@ -1,10 +1,12 @@
-"""A black box that claims the truth about its laws; what it draws from is another matter."""
+"""Black boxes that claim the truth about their laws, each with one other fault."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from nafaudit.mechanisms.doors import Law
+from nafaudit.mechanisms.doors import Law, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 
 
@@ -14,3 +16,12 @@ class Cold(AnchoredDecoder):
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         scaled = law / 0.7
         return np.asarray(scaled - np.logaddexp.reduce(scaled))
+
+
+class Unwilling(AnchoredDecoder):
+    """Is honest, and refuses one budget."""
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        if any(request.k == 0.25 for request in requests):
+            raise ValueError("not at this budget")
+        return super().decode(requests)

@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 
+from nafaudit.report.data import collect
+from nafaudit.report.figures.arms import left_out
 from nafaudit.store.run import Run
 from tests.commands import call
 
 DECODERS = Path(__file__).with_name("decoders.py")
+BOXES = Path(__file__).with_name("boxes.py")
 BROKEN = Path(__file__).parents[1] / "selftest" / "broken.py"
 SMALL = ("--pair", "tiny", "--k", "0.5", "--max-new-tokens", "3", "--json", "--quiet")
 
@@ -57,6 +60,24 @@ def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path
     assert verdict["trajectories"] == 2 * len(prompts) - lost
     # Refuted by its tokens or not: what it failed to deliver keeps it from being WITHIN.
     assert verdict["kept"] == "INCONCLUSIVE" and status in (1, 3)
+
+
+def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_path: Path) -> None:
+    sizes = ("--k", "0.25", "--limit", "2", "--trajectories", "10")
+    status, data, error = _run(tmp_path, f"{BOXES}:Unwilling", *sizes)
+    assert status == 3, error
+    kept = {v["k"]: (v["kept"], v["trajectories"]) for v in data["verdicts"]}
+    assert kept[0.25] == ("INCONCLUSIVE", 0) and kept[0.5] == ("WITHIN", 20)
+    found = {(f["k"], f["check"]): f for f in data["findings"]}
+    assert found[0.25, "decoder: raised"]["value"] == 20
+    assert found[0.25, "same-as-next"]["verdict"] == "UNKNOWN"
+    assert found[0, "same-as-next"]["verdict"] == "UNKNOWN"
+    assert found[0, "same-as-risky"]["numbers"]["compared"] == 20
+    for command in ("check", "report --figures", "checklist", "compare run"):
+        again = call(*command.split(), "run", cwd=tmp_path)
+        assert again.returncode in (0, 3), again.stderr
+    assert (tmp_path / "run" / "report" / "figures" / "bound-n.svg").is_file()
+    assert left_out(collect(Run(tmp_path / "run"))) == " (1 of 2 budgets)"
 
 
 def test_a_hang_is_given_up_in_time(tmp_path: Path) -> None:

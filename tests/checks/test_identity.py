@@ -4,6 +4,7 @@ import math
 
 from nafaudit.checks import Facts
 from nafaudit.checks.identity import Identity
+from nafaudit.core.fault import Fault
 from nafaudit.core.finding import Answer
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Trajectory
@@ -67,3 +68,16 @@ def test_a_foreign_log_need_not_share_its_draws() -> None:
     records = run_of({1.0: [[1]], math.inf: [[1]]})
     finding = seen(records, Facts(None, foreign=True)).findings(Arm("m", 1.0))[0]
     assert "only if both were drawn with the same seeds" in finding.text
+
+
+def test_a_budget_without_outputs_was_run_all_the_same() -> None:
+    lost = wrote("p", 0, [1]).key._replace(k=2.0)
+    facts = Facts(Banking(), faults=(Fault("raised", "it did", lost, lost=True),))
+    check = seen(run_of({1.0: [[1]], 3.0: [[1]], math.inf: [[1]]}), facts)
+    reason = "no output of {} can be matched by prompt, number and tokens"
+    assert check.findings(Arm("m", 1.0))[0].value == 1.0
+    assert check.findings(Arm("m", 1.0))[1].text == reason.format("the next larger budget")
+    assert [f.text for f in check.findings(Arm("m", 2.0))] == [
+        reason.format("the risky model alone"),
+        reason.format("the next larger budget"),
+    ]

@@ -220,6 +220,20 @@ def test_an_incomplete_run_says_so(finished: Path, tmp_path: Path) -> None:
     assert "run the same command again to finish" in words
 
 
+def test_a_copy_among_the_parts_is_named_and_changes_nothing(
+    options: list[str], finished: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(finished / "r", tmp_path / "r")
+    parts = tmp_path / "r" / "parts"
+    shutil.copy(parts / "000001.parquet", parts / "000001 (conflicted copy).parquet")
+    checked = call("check", "r", "--json", cwd=tmp_path)
+    told = "hygiene: parts/000001 (conflicted copy).parquet is no part of this run; not read"
+    assert told in checked.stderr
+    assert checked.stdout == call("check", "r", "--json", cwd=finished).stdout
+    resumed = call(*options, "--out", "r", "--quiet", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+
+
 def test_batch_and_growth_leave_the_findings_alone(
     options: list[str], finished: Path, tmp_path: Path
 ) -> None:

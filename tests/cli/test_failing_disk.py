@@ -85,6 +85,52 @@ def test_a_read_only_run(begun: list[str], tmp_path: Path) -> None:
         assert checked.stdout == expected
 
 
+@pytest.mark.skipif(not can_mount(), reason="needs a mount of its own")
+def test_a_result_from_a_read_only_run_is_printed(begun: list[str], tmp_path: Path) -> None:
+    written = call("report", "r", "--json", cwd=tmp_path)
+    page = (tmp_path / RUN / "report" / "report.md").read_text()
+    shutil.rmtree(tmp_path / RUN / "report")
+    printed = on_a_read_only_disk([*NAFAUDIT, "report", "r"], RUN, cwd=tmp_path)
+    assert printed.returncode == 2
+    assert printed.stdout == page + "\n"
+    told = "cannot write r/report: Read-only file system."
+    assert told in printed.stderr and "Traceback" not in printed.stderr
+    assert "copy r to a place that can be written" in printed.stderr
+    as_json = on_a_read_only_disk([*NAFAUDIT, "report", "r", "--json"], RUN, cwd=tmp_path)
+    assert as_json.returncode == written.returncode == 0
+    assert json.loads(as_json.stdout) == json.loads(written.stdout) | {"files": []}
+    assert told in as_json.stderr
+
+    verify = [*NAFAUDIT, "verify", "r", "--quiet", "--json"]
+    verified = on_a_read_only_disk(verify, RUN, cwd=tmp_path)
+    assert verified.returncode == 0, verified.stderr
+    found = json.loads(verified.stdout)
+    assert found["file"] is None and found["replayed"] == 3 * 4 * 5
+    assert "cannot write r/verify.json: Read-only file system." in verified.stderr
+    assert "check and report do not know of it" in verified.stderr
+
+
+def test_a_result_that_has_no_place_is_printed(begun: list[str], tmp_path: Path) -> None:
+    """The same where the place of a result is taken, which needs no mount."""
+    (tmp_path / RUN / "verify.json").mkdir()
+    verified = call("verify", "r", "--quiet", "--sample", "5", cwd=tmp_path)
+    assert verified.returncode == 0, verified.stderr
+    assert "result: not kept, as it could not be written" in verified.stdout
+    assert "cannot write r/verify.json" in verified.stderr
+    shutil.rmtree(tmp_path / RUN / "report")
+    (tmp_path / RUN / "report").touch()
+    printed = call("report", "r", cwd=tmp_path)
+    assert printed.returncode == 2
+    assert printed.stdout.startswith("# nafaudit report")
+    (tmp_path / RUN / "report").unlink()
+    (tmp_path / RUN / "report").mkdir()
+    (tmp_path / RUN / "report" / "figures").touch()
+    drawn = call("report", "r", "--figures", cwd=tmp_path)
+    assert drawn.returncode == 2
+    assert drawn.stdout.startswith("# nafaudit report")
+    assert not list((tmp_path / RUN).rglob(".*"))
+
+
 @pytest.mark.parametrize("damage", ["cut", "missing"])
 def test_a_damaged_part(begun: list[str], tmp_path: Path, damage: str) -> None:
     part = next((tmp_path / RUN / "parts").iterdir())

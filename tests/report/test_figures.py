@@ -186,7 +186,7 @@ def test_many_budgets_are_thinned_and_the_title_says_so(tmp_path: Path) -> None:
 
 def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:
     found = lacking(run_of(tmp_path / "r", [0.0]))
-    assert found["utilisation"] == found["bound-n"] == "only baselines were run"
+    assert found["utilisation"] == found["bound-n"] == "only baselines are recorded"
     assert "reference" in found["overlap"]
 
 

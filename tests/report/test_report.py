@@ -13,13 +13,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Key
+from nafaudit.report import compare
 from nafaudit.report.choose import choose
 from nafaudit.report.data import collect
-from nafaudit.report.markdown import plain_text
+from nafaudit.report.markdown import plain_text, table
 from nafaudit.report.page import render
 from nafaudit.report.plain import plain
 from nafaudit.report.record import record_json, record_name, typed_record
@@ -275,11 +277,88 @@ def test_token_texts_join_to_what_the_output_says(tokens: list[int]) -> None:
     assert whole in (texts, texts + "\ufffd")
 
 
-@given(st.text(max_size=60))
-def test_markdown_has_no_markup_of_the_text(text: str) -> None:
+MARKDOWN = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+ADDRESS = re.compile(r"(https?|ftp)://|www\.|(?<!\\)@[\w-]+\.", re.IGNORECASE)
+HOSTILE = (
+    "<img src=http://x.example/a.png onerror=alert(1)>", "![x](http://x.example/a.png)",
+    "[a](javascript:alert(1))", "[a]: http://x.example", "<http://x.example>", "www.x.example",
+    "http://x.example", "a@x.example", "`code`", "``", "a | b", "\\| \\", "**b** _i_ __b__ ~~s~~",
+    "<!-- c -->", "<![CDATA[x]]>", "</td></table><script>x</script>", "&lt;b&gt; &#60; &copy; &",
+    "line\n\n# heading\n", "# h", "> q", "- i", "+ i", "1. i", "12) i", "---", "- - -", "===",
+    "C #", "a\tb\r\nc\x0b\x0cd\u2028e\x85f", "\x00\x1b[31m\u202e", "$x$", "[^1]", "[ ] t",
+    "    indented",
+)  # fmt: skip
+
+
+def rendered(line: str) -> str:
+    """The text that stands in the only block of some Markdown, which must have no inner markup."""
+    inlines = [token for token in MARKDOWN.parse(line) if token.type == "inline"]
+    children = [child for token in inlines for child in token.children or ()]
+    assert {child.type for child in children} <= {"text"}, line
+    return "".join(child.content for child in children)
+
+
+def shows(text: str, most: set[str], before: str = "", after: str = "") -> None:
+    expected = " ".join(visible(text).split())
+    line = before + plain_text(text) + after
+    kinds = {token.type.rpartition("_")[0] or token.type for token in MARKDOWN.parse(line)}
+    assert kinds <= most | {"inline"}, line
+    assert rendered(line) == before.lstrip("#- ") + expected + after
+
+
+@given(st.text(max_size=60) | st.lists(st.sampled_from(HOSTILE)).map(" ".join))
+def test_markdown_shows_the_text_and_makes_nothing_of_it(text: str) -> None:
     shown = plain_text(text)
-    assert "\n" not in shown
-    assert not re.search(r"(?<!\\)[|`*_\[\]]|<", shown.replace("\\\\", ""))
+    assert not ADDRESS.search(shown)
+    assert not re.search("<[a-z/!?]", shown, re.IGNORECASE)
+    shows(text, {"paragraph"})
+    shows(text, {"paragraph", "bullet_list", "list_item"}, "- ", ", next")
+    shows(text, {"heading"}, "## ")
+    if text.strip():
+        cells = "\n".join(table(["a", "b"], [[plain_text(text), "x"]]))
+        found = [token.content for token in MARKDOWN.parse(cells) if token.type == "td_open"]
+        assert len(found) == 2
+        assert rendered(cells) == "ab" + " ".join(visible(text).split()) + "x"
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_is_shown_in_markdown(text: str) -> None:
+    test_markdown_shows_the_text_and_makes_nothing_of_it.hypothesis.inner_test(text)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["anchored", "R_eff <= 3", "p_served", "renyi:2", "box.py:Low@b99b7dbae2f5", "-0.5", "+0.37",
+     "13.04", "A -> B", "Q&A", "k = 0.25, K = 50 (#3)"],
+)  # fmt: skip
+def test_ordinary_names_stay_as_they_are_in_markdown(text: str) -> None:
+    assert plain_text(text) == text
+
+
+def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:
+    # A name that leads out of a directory, or cannot be printed, is refused.
+    names = [name for name in HOSTILE if name.isprintable() and not name.startswith("\\")]
+    rows = [
+        {"prompt_id": f"x{name} {i}", "mechanism": name, "class": name, "spend": 40.0, "k": 1,
+         "length": 50}
+        for name in names
+        for i in range(2)
+    ]  # fmt: skip
+    log = tmp_path / "log.jsonl"
+    runs = []
+    for kept in (rows, rows[-2:]):
+        log.write_text("".join(json.dumps(row) + "\n" for row in kept))
+        place = tmp_path / f"run{len(kept)}"
+        runs.append(import_logs([log], place, ImportOptions(max_new_tokens=50)))
+    _, files = write_report(runs[0])
+    found = compare.as_markdown(compare.compare(*runs))
+    for page in (files[1].read_text(), found):
+        tokens = [child for token in MARKDOWN.parse(page) for child in token.children or ()]
+        assert not {"image", "link_open", "html_inline", "em_open"} & {one.type for one in tokens}
+        assert not [token for token in MARKDOWN.parse(page) if token.type == "html_block"]
+        assert not ADDRESS.search(page)
+        text = "".join(one.content for one in tokens)
+        assert "<img src=http://x.example" in text and "![x](http://x.example/a.png)" in text
 
 
 def test_class_numbers_are_where_they_say(run: Run) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -125,6 +126,39 @@ def test_a_renamed_part_without_a_journal_line_is_not_read_nor_overwritten(tmp_p
     write(tmp_path, many(1, k=5.0))
     assert orphan.read_bytes() == before
     assert {t.key.k for t in read(tmp_path)} == {1.0, 5.0}
+
+
+STRAYS = (
+    "000001 (conflicted copy).parquet",
+    "1x.parquet",
+    "000001.parquet~",
+    "7.parquet",
+    "b\udcff",
+)
+
+
+def test_strays_among_the_parts_are_named_and_neither_read_nor_overwritten(tmp_path: Path) -> None:
+    write(tmp_path, many(2))
+    place = tmp_path / "parts"
+    part = (place / "000001.parquet").read_bytes()
+    for name in (*STRAYS, ".DS_Store"):
+        (place / name).write_bytes(part)
+    (place / "000900.parquet").mkdir()
+    (place / "copies").mkdir()
+    run = write(tmp_path, many(1, k=10.0))
+    assert run.journal()[-1]["part"] == "000901.parquet"
+    assert len(read(tmp_path)) == 3
+    assert run.strays() == sorted((*STRAYS, "copies"))
+    assert all((place / name).read_bytes() == part for name in STRAYS)
+
+
+@pytest.mark.parametrize("name", ["../../secret.parquet", "x.parquet", 1, None])
+def test_a_journal_names_only_parts(tmp_path: Path, name: object) -> None:
+    write(tmp_path, many(2))
+    journal = tmp_path / "journal.jsonl"
+    journal.write_text(json.dumps({"part": name, "rows": 1, "sha256": ""}) + "\n")
+    with pytest.raises(StoreError, match=r"journal.jsonl:1 is not a journal entry"):
+        read_journal(journal)
 
 
 @pytest.mark.parametrize("damage", ["edited", "missing"])

@@ -36,8 +36,12 @@ class Identity:
         """Two shares for every budget that has a larger one, none for the largest."""
         if not arm.k < RISKY_ONLY:
             return []
+        # A decoder may have answered nothing at some budget, which was run all the same.
+        failed = {fault.key.arm for fault in self.facts.faults if fault.key is not None}
         above = [
-            other for other in self.digests if other.mechanism == arm.mechanism and other.k > arm.k
+            other
+            for other in failed | self.digests.keys()
+            if other.mechanism == arm.mechanism and other.k > arm.k
         ]
         following = min(above, key=lambda other: other.k, default=None)
         risky = Arm(arm.mechanism, RISKY_ONLY)
@@ -50,7 +54,7 @@ class Identity:
         whom = "the risky model alone" if name == "same-as-risky" else "the next larger budget"
         if other is None:
             return Finding(name, Answer.UNKNOWN, math.nan, f"{whom} was not run")
-        mine, theirs = self.digests[arm], self.digests[other]
+        mine, theirs = self.digests.get(arm, {}), self.digests.get(other, {})
         shared = [unit for unit in mine if unit in theirs]
         if not shared:
             reason = f"no output of {whom} can be matched by prompt, number and tokens"

@@ -151,7 +151,7 @@ def judge(
     missing = {f.key for f in facts.faults if f.lost and f.key is not None} - seen
     for key in missing:
         if key.arm not in arms:
-            arms[key.arm] = _new_arm(key.arm, facts, shared)
+            arms[key.arm] = _new_arm(key.arm, facts.of_budget(key.k), shared)
         arms[key.arm].invariant.lost += 1
     gaps = None if facts.plan is None else facts.plan.missing(seen, missing)
     for arm, result in arms.items():

@@ -72,12 +72,15 @@ def check(
 
 
 def _judge(run: Run, source: str, *, as_json: bool) -> int:
-    """Prints what an import noticed to standard error, then the findings."""
+    """Prints what an import noticed, and files that are no records, to standard error first."""
     from nafaudit.checks import judge_run
     from nafaudit.cli.show import show
+    from nafaudit.report.text import visible
     from nafaudit.store.foreign import describe, import_report
 
     if (report := import_report(run)) is not None:
         for line in describe(report):
             typer.echo(f"hygiene: {line}", err=True)
+    for name in run.strays():
+        typer.echo(f"hygiene: parts/{visible(name)} is no part of this run; not read", err=True)
     return show(run, judge_run(run), as_json=as_json, source=source)

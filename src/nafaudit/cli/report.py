@@ -31,7 +31,8 @@ def report(
 ) -> None:
     """Writes RUN/report: a page, Markdown and JSON, from the records alone. Needs no models.
 
-    The same run gives the same bytes. Exit status as for nafaudit check.
+    The same run gives the same bytes. Exit status as for nafaudit check. Where RUN cannot be
+    written, the Markdown is printed instead, with status 2; --json prints the JSON as ever.
 
     Example: nafaudit report
     """
@@ -39,21 +40,38 @@ def report(
 
     from nafaudit.cli.echo import echo
     from nafaudit.cli.show import exit_status, latest_run
+    from nafaudit.core.errors import StoreError
+    from nafaudit.report.data import collect
+    from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.report.record import record_json
-    from nafaudit.report.write import write_report
+    from nafaudit.report.write import save_report
     from nafaudit.store.run import Run
 
     source = Run(run or latest_run())
     if record is not None:
         echo(json.dumps(record_json(source, record), indent=1))
         return
-    written, files = write_report(source, redact=redact, figures=figures)
+    made = collect(source)
+    files, failed = [], None
+    try:
+        files = save_report(made, redact=redact, figures=figures)
+    except StoreError as error:
+        failed = error
     names = [str(path) for path in files]
     if as_json:
-        data = plain(written, redact=redact)
+        data = plain(made, redact=redact)
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names))
-    raise typer.Exit(exit_status(written.arms))
+        echo("\n".join(names) if failed is None else markdown(made, plain(made, redact=redact)))
+    if failed is not None:
+        typer.echo(
+            f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
+            "a place that can be written and name the copy.",
+            err=True,
+        )
+    if failed is not None and not as_json:
+        # Whoever asked for files must not go on without them.
+        raise typer.Exit(failed.exit_status)
+    raise typer.Exit(exit_status(made.arms))

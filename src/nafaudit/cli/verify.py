@@ -52,15 +52,15 @@ def verify(
     """Are the logged numbers true? Recomputes each from the models, and the tokens from the draws.
 
     Nothing but the models' forward pass is shared with what wrote the run. The result is kept in
-    RUN/verify.json. Exit status: 0 true, 1 refuted, 3 nothing could be replayed or
-    records are missing.
+    RUN/verify.json, or only printed where RUN cannot be written. Exit status: 0 true, 1 refuted,
+    3 nothing could be replayed or records are missing.
 
     Example: nafaudit verify --sample 200
     """
     import json
 
     from nafaudit.cli.show import latest_run
-    from nafaudit.core.errors import InputError
+    from nafaudit.core.errors import InputError, StoreError
     from nafaudit.store.run import Run
 
     source = Run(run or latest_run())
@@ -103,16 +103,24 @@ def verify(
     torch.set_num_threads(threads)
     found = verify_run(source, asked, _progress(quiet))
     data = verification_json(found, str(source.path), source.design["hash"])
-    path = None
+    path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
     if decides(source, asked):
-        if found.truth:
-            data["replayed_sha256"] = write_truth(source, found.truth)
-        path = str(write_verification(source, data))
+        try:
+            if found.truth:
+                data["replayed_sha256"] = write_truth(source, found.truth)
+            kept = path = str(write_verification(source, data))
+        except StoreError as error:
+            kept, failed = "not kept, as it could not be written", error
     if as_json:
         typer.echo(json.dumps(data | {"file": path}, indent=2))
     else:
-        kept = path or "not kept, as verdicts on a black box rest on a whole one"
         typer.echo(f"{verification_text(found)}\nresult: {kept}")
+    if failed is not None:
+        typer.echo(
+            f"nafaudit: {failed} The result is printed above, but check and report do not know of "
+            f"it; for that, verify a copy of {source.path} in a place that can be written.",
+            err=True,
+        )
     raise typer.Exit(found.exit_status)
 
 

@@ -95,8 +95,8 @@ def compare(name: str) -> Compared:
     kept = {key: value for key, value in os.environ.items() if key not in _DECIDING}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "nafaudit.lab.digests"],
-            env=kept | SETS[name],
+            [sys.executable, "-m", "nafaudit.lab.digests", name],
+            env=kept,
             capture_output=True,
             text=True,
             timeout=_SECONDS,
@@ -168,6 +168,11 @@ def _digest(value: Tensor) -> str:
 
 
 if __name__ == "__main__":
+    # The package asks for reproducible products of its own accord: here the set decides alone, as
+    # nothing has been computed yet.
+    for variable in _DECIDING:
+        os.environ.pop(variable, None)
+    os.environ.update(SETS[sys.argv[1]])
     told = {
         "environment": {key: os.environ[key] for key in _DECIDING if key in os.environ},
         "digests": digests(),

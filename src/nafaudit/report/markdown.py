@@ -18,28 +18,51 @@ from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.report.words import said_of
 
 _WORST = 20
-# What stands within a line; text never starts one.
-_MARKUP = re.compile(r"([\\`*_\[\]|~])")
+# Marks within a line; tags and entities; addresses that some readers make links of; what makes a
+# block of a line; what a heading loses at its end. What is none of these, as in R_eff <= 3, stays.
+_MARKUP = re.compile(
+    r"""[\\`*\[\]|~$]
+    | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])
+    | <(?![\s=0-9]) | ^> | &(?=\#?\w+;)
+    | :(?=//) | (?<=www)\. | @(?=[\w-]+\.)
+    | ^[-+](?=[\s-]|$) | ^[\#=] | (?<!\#)\#+$""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
 
 
 def plain_text(text: str) -> str:
-    """Hostile text on one line of Markdown, without markup of its own."""
-    return _MARKUP.sub(r"\\\1", html.escape(" ".join(visible(text).split()), quote=False))
+    """Hostile text on one line of Markdown, without markup of its own.
+
+    Rendered, it shows the characters of the text and makes no element, image or link; controls
+    are shown as code points, and white space of any kind as one space.
+    """
+    line = " ".join(visible(text).split())
+    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(_escaped, line))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    mark = found[0]
+    return html.escape(mark) if mark in "<>&" else f"\\{mark}"
 
 
 def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     replay = replay_section(report)
-    lines = ["# nafaudit report", "", plain["summary"], ""]
+    lines = ["# nafaudit report", "", plain_text(plain["summary"]), ""]
     if report.gaps is not None:
         lines += [f"**incomplete**: {plain_text(report.gaps.text)}", ""]
-    lines += [f"**{replay['word']}**: {plain_text(replay['text'])}", ""]
-    lines += [f"- {remark['word']}: {plain_text(remark['text'])}" for remark in replay["remarks"]]
+    lines += [f"**{plain_text(replay['word'])}**: {plain_text(replay['text'])}", ""]
+    lines += [
+        f"- {plain_text(remark['word'])}: {plain_text(remark['text'])}"
+        for remark in replay["remarks"]
+    ]
     for arm in report.arms:
         if not arm.is_baseline:
             lines += [f"## {plain_text(arm_name(arm, report))}", ""]
             lines += [
-                f"- **{said.question}** {said.word}: {said.headline}. {plain_text(said.text)}"
+                f"- **{said.question}** {said.word}: {plain_text(said.headline)}. "
+                f"{plain_text(said.text)}"
                 for said in said_of(arm, refuted=refuted(report.verification))
             ]
             lines.append("")
@@ -47,13 +70,15 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     lines += ["## Numbers", "", *_numbers(report, plain), "", "## Worst prompts", ""]
     lines += [*_worst(report), "", "## Findings", ""]
     lines += [
-        f"- {plain_text(arm_name(arm, report))}, {f.check}: {f.verdict}. {plain_text(f.text)}"
+        f"- {plain_text(arm_name(arm, report))}, {plain_text(f.check)}: {f.verdict}. "
+        f"{plain_text(f.text)}"
         for arm in report.arms
         for f in arm.findings
     ]
     lines += ["", "## Checklist", ""]
     lines += [
-        f"- {row['item']}. {row['title']}: **{row['answer']}**. {plain_text(row['text'])}"
+        f"- {row['item']}. {plain_text(row['title'])}: **{row['answer']}**. "
+        f"{plain_text(row['text'])}"
         for row in plain["checklist"]
     ]
     if "figures" in plain:
@@ -84,7 +109,7 @@ def _search(plain: Mapping[str, Any]) -> list[str]:
     lines += ["", "### The finalists", ""] if view.prompts else []
     for prompt in view.prompts:
         words = f": \u201c{plain_text(prompt.text)}\u201d" if prompt.text else ""
-        lines.append(f"- {prompt.title}, {plain_text(prompt.descent)}{words}")
+        lines.append(f"- {plain_text(prompt.title)}, {plain_text(prompt.descent)}{words}")
     return [*lines, ""]
 
 

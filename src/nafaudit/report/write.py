@@ -26,8 +26,13 @@ def write_report(
         figures: Draw figures/*.svg and *.pdf too, which takes some seconds.
     """
     report = collect(run)
+    return report, save_report(report, redact=redact, figures=figures)
+
+
+def save_report(report: Report, *, redact: bool = False, figures: bool = False) -> list[Path]:
+    """Writes the files of a report that was collected; options as for `write_report`."""
     data = plain(report, redact=redact)
-    directory = run.path / "report"
+    directory = report.run.path / "report"
     make_directory(directory)
     drawn: list[Path] = []
     if figures:
@@ -39,7 +44,7 @@ def write_report(
     }
     for name, content in contents.items():
         write_whole(directory / name, content.encode())
-    return report, [*(directory / name for name in contents), *drawn]
+    return [*(directory / name for name in contents), *drawn]
 
 
 def _draw(report: Report, directory: Path) -> tuple[list[dict[str, Any]], list[Path]]:

@@ -46,7 +46,7 @@ def sklearn(module: str) -> Any:
         return importlib.import_module(f"sklearn.{module}")
     except ImportError as error:
         raise InputError(
-            "this needs scikit-learn, which is not installed; pip install 'nafaudit[search]'."
+            "this needs scikit-learn, which is not installed; pip install 'nafaudit[models]'."
         ) from error
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+from nafaudit.report.markdown import plain_text
 from nafaudit.selftest.calibrate import Alarms, Sound, is_sound, pooled
 from nafaudit.selftest.catalogue import Case
 from nafaudit.selftest.overspend import Overspend
@@ -259,9 +260,9 @@ def _markdown_row(row: Row) -> str:
     by = ", ".join(f"`{name}`" for name in list(row.power.by)[:3]) or _by(row, 40)
     lab = "-" if row.lab is None else ", ".join(f"`{name}`" for name in row.lab[:2]) or "nothing"
     mark = "\\*" if not row.case.must_catch else ""
-    about = row.case.about.replace("|", "\\|")
+    name, about = plain_text(row.case.name), plain_text(row.case.about)
     return (
-        f"| {row.case.name}{mark} | {about} | {row.overspend.share:.0%} | "
+        f"| {name}{mark} | {about} | {row.overspend.share:.0%} | "
         f"{row.overspend.ratio:.2f} | {rates} | {low:.2f}-{high:.2f} | {by} | {lab} |"
     )
 
@@ -270,11 +271,12 @@ def _markdown_exceptions(found: Selftest) -> list[str]:
     lines = ["\\* need not fail a check at n = 60:", ""]
     for row in found.rows:
         if row.case.escapes:
-            lines.append(f"- {row.case.name} may escape: {row.case.escapes}.")
+            lines.append(f"- {row.case.name} may escape: {plain_text(row.case.escapes)}.")
         if row.case.harmless:
             share = row.power.warned[SIZES[-1]] / row.power.audits
             lines.append(
-                f"- {row.case.name} is harmless, so that a warning is enough: {row.case.harmless}. "
+                f"- {row.case.name} is harmless, so that a warning is enough: "
+                f"{plain_text(row.case.harmless)}. "
                 f"Warned in {share:.0%} of audits."
             )
     return [*lines, ""]

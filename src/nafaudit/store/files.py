@@ -14,7 +14,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nafaudit.core.errors import InputError, StoreError
@@ -31,7 +31,9 @@ def write_whole(path: Path, content: bytes) -> None:
         temporary.rename(path)
         sync_directory(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        # Where nothing can be written, nothing can be removed either.
+        with suppress(OSError):
+            temporary.unlink()
         raise cannot_write(path, error) from error
 
 
@@ -104,8 +106,14 @@ def whole_lines(path: Path) -> list[bytes]:
 
 def cut_torn_tail(path: Path) -> None:
     """Takes off what a kill left of a last line, so that the next append starts a new one."""
-    if path.exists():
-        os.truncate(path, sum(len(line) + 1 for line in whole_lines(path)))
+    if not path.exists():
+        return
+    whole = sum(len(line) + 1 for line in whole_lines(path))
+    try:
+        if whole < path.stat().st_size:
+            os.truncate(path, whole)
+    except OSError as error:
+        raise cannot_write(path, error) from error
 
 
 def sync_directory(path: Path) -> None:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -49,6 +50,7 @@ _DESIGN_KEYS = (
     *("pair", "mechanism", "ledger", "workload", "seed", "protocol"),
     "max_new_tokens",
 )
+_PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
 
 class Place(NamedTuple):
@@ -182,6 +184,11 @@ class Run:
         """One entry per part: name, rows, SHA-256."""
         return read_journal(self.path / "journal.jsonl")
 
+    def strays(self) -> list[str]:
+        """Names in parts/ that no part has, such as those of copies; hidden files aside."""
+        names = _names(self.path / "parts")
+        return sorted(n for n in names if not _PART.fullmatch(n) and not n.startswith("."))
+
     def _content(self, entry: Mapping[str, Any]) -> bytes:
         path = self.path / "parts" / str(entry["part"])
         try:
@@ -208,8 +215,9 @@ class RunWriter:
             cut_torn_tail(run.path / name)
         entries = read_journal(run.path / "journal.jsonl")
         # Parts renamed but never journalled keep their names; they are not read.
-        numbers = [int(path.stem) for path in (run.path / "parts").glob("[0-9]*.parquet")]
-        self._next = max([0, *numbers, *(int(Path(e["part"]).stem) for e in entries)]) + 1
+        names = [*_names(run.path / "parts"), *(entry["part"] for entry in entries)]
+        numbers = [int(found[1]) for name in names if (found := _PART.fullmatch(name))]
+        self._next = max([0, *numbers]) + 1
 
     def append(self, trajectories: Sequence[Trajectory]) -> None:
         """Records some trajectories; when this returns they are on disk."""
@@ -400,7 +408,9 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(whole_lines(path), start=1):
         try:
             entry = json.loads(line)
-            entry["part"], entry["rows"], entry["sha256"]
+            entry["rows"], entry["sha256"]
+            if not _PART.fullmatch(entry["part"]):
+                raise ValueError(entry["part"])
         except (ValueError, KeyError, TypeError) as error:
             raise StoreError(
                 f"{path}:{number} is not a journal entry; the file was damaged or edited. "
@@ -408,6 +418,10 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             ) from error
         entries.append(entry)
     return entries
+
+
+def _names(directory: Path) -> list[str]:
+    return [path.name for path in directory.iterdir()] if directory.is_dir() else []
 
 
 def _prompt_lines(prompts: Sequence[TokenizedPrompt]) -> str:

@@ -54,9 +54,17 @@ def test_every_ratio_of_the_second_stage(result: Recomputation) -> None:
     assert found == pytest.approx(sorted(map(float, expected)), abs=1e-5)
 
 
+def test_the_odd_count_at_k_1_is_the_one_its_own_bound_has(result: Recomputation) -> None:
+    where = "Table h1-k1, attack_train, M"
+    claim = next(c for c in result.agree if c.where == where)
+    assert claim.printed == "999" and 999 in claim.computed
+    assert 998 not in claim.computed and 1000 not in claim.computed
+
+
 @pytest.mark.parametrize(
     ("point", "cells"),
     [
+        ("trajectories per prompt", 24),
         ("blow-up equation", 3),
         ("minimum-N projection", 18),
         ("transfer gap", 2),
@@ -227,6 +235,7 @@ TAMPERED = [
     ("stage1", 0, "U_R", "146.71", "U_EBB (R)"),
     ("stage1", 9, "mean", "176.88", "U_EBB (R)"),
     ("stage1", 3, "pass_R", "pass", "pass marks at k = 1"),
+    ("stage1", 3, "M", "1000", "trajectories per prompt"),
     ("stage2", 0, "rho", "0.588", "rho"),
     ("stage2", 2, "B", "593.59", "one debt per prompt"),
     ("search", 0, "topped_up", "8", "search funnel"),

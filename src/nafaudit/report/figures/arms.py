@@ -55,8 +55,8 @@ class Look:
 
 
 def budgets(report: Report) -> list[ArmResult]:
-    """Audited arms, at most `MOST` of them, the smallest and the largest among them."""
-    judged = [arm for arm in report.arms if not arm.is_baseline]
+    """Audited arms with outputs, at most `MOST`, the smallest and the largest among them."""
+    judged = [arm for arm in report.arms if not arm.is_baseline and report.of(arm)]
     if len(judged) <= MOST:
         return judged
     step = (len(judged) - 1) / (MOST - 1)
@@ -65,7 +65,7 @@ def budgets(report: Report) -> list[ArmResult]:
 
 def baselines(report: Report) -> list[ArmResult]:
     """The safe model alone and the risky model alone, where they were run; at most two."""
-    return [arm for arm in report.arms if arm.is_baseline][:2]
+    return [arm for arm in report.arms if arm.is_baseline and report.of(arm)][:2]
 
 
 def looks(report: Report) -> list[Look]:
@@ -83,7 +83,8 @@ def looks(report: Report) -> list[Look]:
 def left_out(report: Report) -> str:
     """What a title adds if not all budgets are drawn."""
     judged = sum(not arm.is_baseline for arm in report.arms)
-    return f" ({MOST} of {judged} budgets)" if judged > MOST else ""
+    drawn = len(budgets(report))
+    return f" ({drawn} of {judged} budgets)" if judged > drawn else ""
 
 
 def plain(text: str, most: int = _LONGEST) -> str:

@@ -106,7 +106,7 @@ def deterministic_term(report: Report) -> Figure:
 def lacks_classes(report: Report) -> str:
     """Why U_EBB cannot be drawn."""
     if not budgets(report):
-        return "only baselines were run"
+        return "only baselines are recorded"
     known = any(row.paper_seen is not None for row in report.classes.rows)
     return "" if known else "not every spend is recorded as a number"
 

@@ -79,7 +79,7 @@ def bound_against_n(report: Report) -> Figure:
 def lacks_prompts(report: Report) -> str:
     """Why bounds cannot be drawn."""
     if not budgets(report):
-        return "only baselines were run"
+        return "only baselines are recorded"
     counts = [prompt_means(report, arm).size for arm in budgets(report)]
     return (
         ""

@@ -124,7 +124,7 @@ def overlap(report: Report) -> Figure:
 def lacks_budget(report: Report) -> str:
     """Why utilisation cannot be drawn."""
     if not budgets(report):
-        return "only baselines were run"
+        return "only baselines are recorded"
     known = any(finite([one.utilisation for one in report.of(arm)]) for arm in budgets(report))
     return "" if known else "no execution has both a spend and a budget"
 

@@ -22,6 +22,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from nafaudit.store.files import make_directory, write_whole
+
 # Okabe and Ito (2008): told apart under every common colour blindness, and in print by lightness.
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
@@ -110,12 +112,12 @@ def as_bytes(figure: Figure, kind: str) -> bytes:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Writes STEM.svg and STEM.pdf and returns their paths."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
+    make_directory(stem.parent)
     paths = []
     for kind in _NO_METADATA:
         # Not with_suffix: a stem such as "spend_k0.5" keeps its dot.
         path = stem.parent / f"{stem.name}.{kind}"
-        path.write_bytes(as_bytes(figure, kind))
+        write_whole(path, as_bytes(figure, kind))
         paths.append(path)
     return paths
 

@@ -42,6 +42,20 @@ def implied_reach(row: Row, delta: float) -> Interval:
     return corners(value, *zip(printed, (1, -1, -1), strict=True))
 
 
+def implied_count(row: Row, reach: Interval, delta: float) -> Interval:
+    """The M behind a printed U_EBB of the first stage."""
+
+    def value(upper: float, mean: float, variance: float, r: float) -> float:
+        level = math.log(2.0 / delta)
+        constant, slope = 3.0 * r * level, math.sqrt(2.0 * variance * level)
+        # U_EBB - mean = slope x + constant x^2 with x = 1 / sqrt(M); a mean above it has no M.
+        gap = max(upper - mean, _NO_REACH)
+        return ((slope + math.sqrt(slope**2 + 4.0 * constant * gap)) / (2.0 * gap)) ** 2
+
+    printed = (row.number(column) for column in ("U_R", "mean", "var"))
+    return corners(value, *zip((*printed, reach), (-1, 1, 1, 1), strict=True))
+
+
 def rho(row: Row) -> Interval | None:
     """U_EBB / B_eff of a row of the second stage; None where B_eff is 0, which is invalid."""
     budget = row.number("B")

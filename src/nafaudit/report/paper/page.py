@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nafaudit.report.checklist.of_paper import of_paper
+from nafaudit.report.markdown import plain_text
 from nafaudit.report.paper.claim import Claim, Verdict
 from nafaudit.report.paper.counterfactual import Grid, counterfactuals
 from nafaudit.report.paper.recompute import Recomputation, merged, recompute
@@ -59,7 +60,7 @@ def page(result: Recomputation | None = None) -> str:
 
 def _areas(result: Recomputation) -> str:
     rows = [
-        (name, *(str(counts[verdict]) for verdict in Verdict))
+        (plain_text(name), *(str(counts[verdict]) for verdict in Verdict))
         for name, counts in counts_by_area(result).items()
     ]
     return _table(("where", *(str(verdict) for verdict in Verdict)), rows)
@@ -70,8 +71,8 @@ def _disagreements(result: Recomputation) -> str:
     for number, (point, claims) in enumerate(result.points.items(), start=1):
         groups = merged(claims)
         for place, (where, claim) in enumerate(groups[:_SHOWN]):
-            name = f"{number}. {point}" if place == 0 else ""
-            rows.append((name, where, *_cells(claim)))
+            name = f"{number}. {plain_text(point)}" if place == 0 else ""
+            rows.append((name, plain_text(where), *_cells(claim)))
         if len(groups) > _SHOWN:
             rows.append(("", f"and {len(groups) - _SHOWN} more cells", "", ""))
     title = f"## Disagreements: {len(result.points)} points, {len(result.disagree)} cells\n\n"
@@ -81,22 +82,24 @@ def _disagreements(result: Recomputation) -> str:
 def _cells(claim: Claim) -> tuple[str, str]:
     reading = f", read as {claim.reading}" if claim.reading else ""
     basis = " (*released*)" if claim.released else ""
-    return claim.printed + reading, f"**{claim.computed}**, {claim.says}{basis}"
+    computed = f"**{plain_text(str(claim.computed))}**, {plain_text(claim.says)}{basis}"
+    return plain_text(claim.printed + reading), computed
 
 
 def _grid(grid: Grid) -> str:
-    note = f"\n{grid.note}\n" if grid.note else ""
-    return f"**{grid.title}**\n\n{_table(grid.header, grid.rows)}{note}"
+    note = f"\n{plain_text(grid.note)}\n" if grid.note else ""
+    rows = [[plain_text(cell) for cell in row] for row in (grid.header, *grid.rows)]
+    return f"**{plain_text(grid.title)}**\n\n{_table(rows[0], rows[1:])}{note}"
 
 
 def _checklist() -> str:
     rows = [
         (
-            f"{item.number}. {item.title}",
-            item.claimed,
+            f"{item.number}. {plain_text(item.title)}",
+            plain_text(item.claimed),
             str(item.answer),
             "yes" if item.holds else "**no**",
-            item.text,
+            plain_text(item.text),
         )
         for item in of_paper()
     ]
@@ -107,13 +110,15 @@ def _checklist() -> str:
 
 
 def _unchecked(result: Recomputation) -> str:
-    rows = [(str(count), why) for why, count in reasons(result).most_common()]
+    rows = [(str(count), plain_text(why)) for why, count in reasons(result).most_common()]
     title = f"## Not checkable: {len(result.not_checkable)}\n\n"
     return title + _table(("cells", "why"), rows)
 
 
 def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of cells that are Markdown already."""
+
     def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        return f"| {' | '.join(cells)} |"
 
     return "\n".join([line(header), line(("---",) * len(header)), *map(line, rows)]) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nafaudit.report.paper.claim import PASS_MARKS, Claim
-from nafaudit.report.paper.formulas import implied_reach, stage1_u
+from nafaudit.report.paper.formulas import implied_count, implied_reach, stage1_u
 from nafaudit.report.paper.interval import Interval, interval
 from nafaudit.report.paper.source import Paper, Row
 
@@ -24,17 +24,16 @@ def _where(row: Row, column: str) -> str:
 
 
 def _count(paper: Paper, row: Row) -> Claim:
-    expected = paper.executions(row["class"])
-    says = "class cap times trajectories per prompt"
+    """M is ten times the class cap where the paper says so, which is not in its table for k = 1."""
+    if row["k"] == "1":
+        says = "the M that U_EBB (R) implies"
+        computed = implied_count(row, interval(paper.worst_range), paper.stage1_level())
+    else:
+        says = "class cap times trajectories per prompt"
+        computed = interval(paper.executions(row["class"]))
     # A count is exact: one execution too few is one too few.
-    return Claim(
-        "trajectories per prompt",
-        _where(row, "M"),
-        row["M"],
-        says,
-        interval(row.count("M")),
-        interval(expected),
-    )
+    printed = interval(row.count("M"))
+    return Claim("trajectories per prompt", _where(row, "M"), row["M"], says, printed, computed)
 
 
 def _bound(paper: Paper, row: Row) -> Claim:
