@@ -21,7 +21,7 @@ from nafaudit.checks.identity import Identity
 from nafaudit.checks.invariant import Invariant
 from nafaudit.checks.martingale import Martingale
 from nafaudit.checks.opening import Opening
-from nafaudit.checks.refuted import Refuted, refuted
+from nafaudit.checks.refuted import Refuted, debt_counts, refuted
 from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
@@ -153,6 +153,7 @@ def judge(
             arms[key.arm] = _new_arm(key.arm, facts, shared)
         arms[key.arm].invariant.lost += 1
     for arm, result in arms.items():
+        result.invariant.counts = debt_counts(facts.verified, arm)
         result.invariant.refuted = ", ".join(f.check for f in refuted(facts.verified, arm))
     return [arms[arm] for arm in sorted(arms)]
 

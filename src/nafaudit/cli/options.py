@@ -93,7 +93,9 @@ PrefixDebt = Annotated[
 ]
 Debt = Annotated[
     str | None,
-    decoding_option(help="Definition: positives or official. Default: positives."),
+    decoding_option(
+        help="positives or official; with -raw before temperature. Default: positives."
+    ),
 ]
 
 Batch = Annotated[
