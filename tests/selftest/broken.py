@@ -144,6 +144,20 @@ class OwnLawsDebtAhead(OwnLawsDebt):
         return k if k in (0.0, math.inf) else super().allowance(row) + 3 * k
 
 
+class NoDebt(AnchoredDecoder):
+    """Sound, if no prefix debt was promised."""
+
+    def debt(self, request: Request) -> float:
+        return 0.0
+
+
+class SilentNoDebt(NoDebt):
+    """The same, and claims nothing."""
+
+    def output(self, row: Row) -> Output:
+        return Output(row.tokens)
+
+
 class Silent(AnchoredDecoder):
     """Sound, and claims nothing."""
 
