@@ -77,16 +77,17 @@ def conform(
             )
         )
     else:
-        typer.echo(f"promise: {found.promise}")
-        _print(decoder, items, broken)
+        _print(found.promise, decoder, items, broken)
     raise typer.Exit(int(broken))
 
 
-def _print(decoder: str, items: list[Item], broken: bool) -> None:
+def _print(promise: str, decoder: str, items: list[Item], broken: bool) -> None:
     from textwrap import wrap
 
     from nafaudit.selftest.conform import Conforms
 
+    for line in wrap(f"promise: {promise}", 79, subsequent_indent="  "):
+        typer.echo(line)
     for item in items:
         head, *more = wrap(item.text, 55) or [""]
         typer.echo(f"{item.name:<13}{item.answer:<9}{head}")
