@@ -33,6 +33,39 @@ def test_answers_come_back_until_the_pipe_closes() -> None:
         session.close()
 
 
+COUNTS = (
+    "import sys, json, os, torch\nhello = json.loads(sys.stdin.readline())\n"
+    "found = [os.environ.get(n + '_NUM_THREADS') for n in ('OMP', 'MKL', 'OPENBLAS')]\n"
+    "print(json.dumps({'ready': {'said': found, 'torch': torch.get_num_threads()}}), flush=True)\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("hello", "said", "expected"),
+    [
+        ({}, None, ["1"] * 3),
+        ({"threads": 2}, None, ["2"] * 3),
+        # Whoever sets one of them is left alone: the libraries follow it.
+        ({"threads": 1}, "2", ["2", None, None]),
+    ],
+)
+def test_a_decoder_takes_as_many_threads_as_our_models_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+    hello: dict[str, int],
+    said: str | None,
+    expected: list[str | None],
+) -> None:
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    if said is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", said)
+    launch = Launch((sys.executable, "-I", "-c", COUNTS), {"decoder": "theirs"} | hello, 60.0)
+    with Session(launch) as session:
+        ready = session.start()
+    assert ready["said"] == expected
+    assert ready["torch"] == 1 or expected[0] == "2"
+
+
 @pytest.mark.parametrize(
     ("program", "name", "text"),
     [

@@ -172,3 +172,37 @@ def test_a_wrong_option_is_said_before_a_model_loads(
 ) -> None:
     result = call("run", "--pair", "tiny", *options, cwd=tmp_path)
     assert result.returncode == 2 and text in result.stderr
+
+
+COOLED = ("--temperature", "0.5", "--k", "1", "--max-new-tokens", "8", "--trajectories", "4")
+OTHER_COUNT = (
+    "10 within the decoder's own count of the debt, over the promised one: it counts the debt from "
+    "the models' own laws, before temperature and penalty, the promise from the laws after "
+    "temperature and penalty (--debt positives-raw promises its count)"
+)
+
+
+# A sound decoder is called broken by its tokens once in 1000 runs; all seeds are fixed.
+@pytest.mark.parametrize(
+    ("name", "debt", "kept", "text"),
+    [
+        ("OwnLawsDebt", "positives", "VIOLATED", OTHER_COUNT),
+        ("OwnLawsDebt", "positives-raw", "WITHIN", "10 within the promised budget would be over"),
+        pytest.param(
+            *("OwnLawsDebtAhead", "positives-raw", "VIOLATED"),
+            "; 20 overspent under either count of the debt",
+            marks=pytest.mark.full,
+        ),
+    ],
+)
+def test_overspending_is_told_from_another_count_of_the_debt(
+    tmp_path: Path, name: str, debt: str, kept: str, text: str
+) -> None:
+    status, data, _ = _run(tmp_path, f"{BROKEN}:{name}", *COOLED, "--debt", debt)
+    assert Run(tmp_path / "run").design["identity"]["promise"] == f"anchored:debt={debt},n=5"
+    assert next(v["kept"] for v in data["verdicts"] if v["k"] == 1) == kept
+    said = [f["text"] for f in data["findings"] if f["check"] == "invariant" and f["k"] == 1]
+    assert text in said[0]
+    assert status == (kept == "VIOLATED")
+    if kept == "WITHIN":
+        assert not [f for f in data["findings"] if f["verdict"] == "FAILED"]

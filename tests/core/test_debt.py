@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from nafaudit.core.debt import DebtRule, prefix_debt
+from nafaudit.core.debt import DebtRule, most_debt, prefix_debt
 from nafaudit.core.errors import InputError
 from tests.conftest import golden
 
@@ -66,3 +68,14 @@ def test_bad_rules_are_refused() -> None:
         DebtRule(5, "mean")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="NaN"):
         prefix_debt(np.array([np.nan]), np.ones(1, bool), DebtRule())
+
+
+@pytest.mark.parametrize("kind", ["positives", "official"])
+def test_a_raw_debt_is_the_same_mean_of_other_laws(kind: Literal["positives", "official"]) -> None:
+    ratios, everything = np.array([-1, 2.0, -0.5, 0.4, 1.2]), np.ones(5, bool)
+    rule = DebtRule(4, kind)
+    raw = rule.other
+    assert (raw.definition, raw.raw, rule.raw) == (f"{kind}-raw", True, False)
+    assert raw.other == rule and raw.laws != rule.laws
+    assert prefix_debt(ratios, everything, raw) == prefix_debt(ratios, everything, rule)
+    assert most_debt(ratios, everything, raw) == most_debt(ratios, everything, rule)

@@ -18,7 +18,10 @@ from nafaudit.engine.decode import Decoder
 from nafaudit.engine.laws import Reader, Text
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.replay import Written, replay_written
+from nafaudit.engine.world import PairWorld
+from nafaudit.mechanisms.doors import debt_of
 from nafaudit.mechanisms.registry import mechanism
+from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -110,3 +113,43 @@ def test_texts_that_cannot_be_read_are_refused(tiny_pair_paths: Paths) -> None:
     ):
         with pytest.raises(InputError, match=message):
             list(reader.read([text]))
+
+
+@pytest.mark.parametrize("warps", [{"temperature": 0.7}, {"repetition_penalty": 1.3}, {}])
+def test_a_debt_is_counted_in_the_laws_that_its_rule_names(
+    tiny_pair_paths: Paths, warps: dict[str, float]
+) -> None:
+    """Decoding, a world and the replay agree on both counts; the raw one knows no warps."""
+    pair = load_pair(*tiny_pair_paths("llama"))
+    decoding, plain = Decoding(max_new_tokens=4, **warps), Decoding(max_new_tokens=4)
+    prompt = (0, *np.random.default_rng(1).integers(2, 6, 9).tolist())
+    row = RowRequest(0.5, 0, sound_stream(0, "t", "p", 0))
+
+    def debts(rule: DebtRule, decoding: Decoding) -> tuple[float, float, float | None]:
+        promise = mechanism("anchored", rule)
+        decoder = Decoder(pair, promise, decoding, width=32, batch=1)
+        (record,) = decoder.decode([PromptRequest("p", prompt, (row,))])
+        world = PairWorld(pair, decoding, rule, width=32)
+        assert debt_of(world, prompt) == pytest.approx(record.debt, abs=1e-4)
+        one = Written(record.key, prompt, record.steps.token)
+        (second,) = replay_written(Reader(pair, decoding), promise, [one])
+        (alone, _) = replay_in(world, promise, record.key, prompt, one.tokens.tolist())
+        for again in (second, alone):
+            assert again.trajectory.debt == pytest.approx(record.debt, abs=1e-4)
+        if second.other_debt is not None:
+            ledger = promise.ledger
+            granted = ledger.accrued(0.5, second.other_debt, one.tokens)
+            assert second.granted_otherwise is not None
+            np.testing.assert_array_equal(second.granted_otherwise, granted)
+        return record.debt, second.trajectory.debt, second.other_debt
+
+    rule = DebtRule(5, "official")
+    warped, raw = debts(rule, decoding), debts(rule.other, decoding)
+    assert raw[0] == pytest.approx(debts(rule, plain)[0], abs=1e-9)
+    if not warps:
+        assert warped[2] is None and raw[2] is None
+        return
+    assert debts(DebtRule(0), decoding) == (0.0, 0.0, None)
+    assert abs(raw[0] - warped[0]) > 0.01
+    assert warped[2] == pytest.approx(raw[1], abs=1e-9)
+    assert raw[2] == pytest.approx(warped[1], abs=1e-9)

@@ -18,7 +18,7 @@ from nafaudit.mechanisms.cards import CARDS
 from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Material, Served
-from nafaudit.mechanisms.registry import BUILDERS, Guarded, mechanism
+from nafaudit.mechanisms.registry import BUILDERS, Guarded, mechanism, recorded_mechanism
 
 SAFE = log_law(torch.tensor([[0.0, 1.0, 2.0]]))
 RISKY = log_law(torch.tensor([[2.0, 1.0, 0.0]]))
@@ -122,6 +122,9 @@ def test_ours_serve_what_is_asked_of_others(name: str, allowance: float) -> None
 def test_names_carry_what_decides_a_record() -> None:
     assert mechanism("anchored", DebtRule()).name == "anchored:debt=positives,n=5"
     assert mechanism("anchored", DebtRule(0, "official")).name == "anchored:debt=official,n=0"
+    raw = mechanism("anchored", DebtRule(5, "official-raw"))
+    assert raw.name == "anchored:debt=official-raw,n=5"
+    assert recorded_mechanism(raw.name).debt == raw.debt
     name = mechanism(f"{HERE}:Own", DebtRule(3)).name
     assert re.fullmatch(rf"{HERE}:Own@[0-9a-f]{{12}}:debt=positives,n=3", name)
 

@@ -175,6 +175,17 @@ def test_features_do_not_depend_on_who_else_is_asked(
     assert (alone[0][0] == points[1]).all() and (alone[1][0] == numbers[1]).all()
 
 
+def test_the_debt_among_the_features_is_counted_as_its_rule_says(
+    settings: Callable[..., SearchSettings],
+) -> None:
+    def debt(**given: object) -> float:
+        features = prepare(settings("unused", **given)).features
+        assert features is not None
+        return float(features.numbers(SENTENCES[0])[NUMBERS.index("debt")])
+
+    assert debt(temperature=0.7, debt="positives-raw") == debt() != debt(temperature=0.7)
+
+
 def test_the_longest_run_of_protected_words_is_found() -> None:
     text = "one two three four five six seven"
     passages = [Passage("a", text), Passage("b", "five six seven eight nine ten one")]

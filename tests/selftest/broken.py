@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import log_softmax
 
+from nafaudit.core.debt import prefix_debt
 from nafaudit.mechanisms.doors import Law, Output, Request, World
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 
@@ -122,6 +123,39 @@ class ZeroIsNoLimit(AnchoredDecoder):
 class InfinityIsLittle(AnchoredDecoder):
     def allowance(self, row: Row) -> float:
         return 0.1 if row.request.k == math.inf else super().allowance(row)
+
+
+class OwnLawsDebt(AnchoredDecoder):
+    """Sound: counts its debt in the models' own laws, whatever was promised."""
+
+    def debt(self, request: Request) -> float:
+        rows, prompt = np.arange(len(request.prompt) - 1), np.asarray(request.prompt)
+        safe, risky = self.world.along(request.prompt, raw=True)
+        gains = (risky - safe)[rows, prompt[1:]]
+        counted = np.array([token not in self.world.special for token in prompt[1:]], bool)
+        return prefix_debt(gains, counted, self.world.debt)
+
+
+class OwnLawsDebtAhead(OwnLawsDebt):
+    """The same, and grants itself three steps' budget."""
+
+    def allowance(self, row: Row) -> float:
+        k = row.request.k
+        return k if k in (0.0, math.inf) else super().allowance(row) + 3 * k
+
+
+class NoDebt(AnchoredDecoder):
+    """Sound, if no prefix debt was promised."""
+
+    def debt(self, request: Request) -> float:
+        return 0.0
+
+
+class SilentNoDebt(NoDebt):
+    """The same, and claims nothing."""
+
+    def output(self, row: Row) -> Output:
+        return Output(row.tokens)
 
 
 class Silent(AnchoredDecoder):

@@ -3,18 +3,28 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
 
+from nafaudit.core.debt import DebtRule
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.rule_decoder import RuleDecoder
 from nafaudit.selftest.bench import WorldBench
-from nafaudit.selftest.conform import ITEMS, Conforms, DecoderConformance, Item, conform, judge
+from nafaudit.selftest.conform import (
+    ITEMS,
+    Conforms,
+    DecoderConformance,
+    Examined,
+    Item,
+    conform,
+    judge,
+)
 from nafaudit.selftest.trials import run_trials
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 from tests.commands import call
@@ -129,16 +139,76 @@ def test_the_command_answers_in_words_and_by_its_status(
         Item("charges", Conforms.NO, "it charges 1 nats for a law that costs 2"),
         Item("budget", Conforms.UNKNOWN, "it claims neither weights nor charges"),
     ]
-    monkeypatch.setattr("nafaudit.selftest.conform.conform", lambda *_, **__: said)
+    promise = "anchored, ledger banking, no prefix debt, k = 0.25, 1"
+    monkeypatch.setattr(
+        "nafaudit.selftest.conform.examine", lambda *_, **__: Examined(promise, said)
+    )
     result = call("conform", "some.module:Class", cwd=tmp_path)
     assert result.returncode == 1
+    assert result.stdout.splitlines()[0] == f"promise: {promise}"
     assert max(map(len, result.stdout.splitlines())) <= 80
     assert "it charges 1 nats for a law that costs 2" in " ".join(result.stdout.split())
     data = json.loads(call("conform", "some.module:Class", "--json", cwd=tmp_path).stdout)
     assert data["conforms"] is False
+    assert next(iter(data.items())) == ("promise", promise)
     assert data["items"][1] == {"name": "charges", "answer": "NO", "text": said[1].text}
     said.pop(1)
     assert call("conform", "some.module:Class", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("decoder", "item"), [(broken.NoDebt, "budget"), (broken.SilentNoDebt, "charges")]
+)
+def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
+    decoder: type[AnchoredDecoder], item: str
+) -> None:
+    found = {i.name: i for i in _items(decoder)}
+    assert [i.name for i in found.values() if i.answer is Conforms.NO] == [item]
+    assert "prefix debt of" in found[item].text or "without a prefix debt" in found[item].text
+    assert found[item].text.endswith("If its promise has none: --no-prefix-debt")
+    assert "drawn from" not in found[item].text
+    without = replace(WORLD, debt=DebtRule(0))
+    kept = judge(run_trials(WorldBench(without, decoder(without), PROMPTS)))
+    assert not _answered(kept, Conforms.NO)
+
+
+def test_another_fault_is_not_put_down_to_the_debt() -> None:
+    found = [i for i in _items(broken.Ahead) if i.answer is Conforms.NO]
+    assert found and not any("prefix debt" in item.text for item in found)
+
+
+def test_other_budgets_can_be_tried() -> None:
+    bench = WorldBench(WORLD, broken.NoDebt(WORLD), PROMPTS)
+    trials = run_trials(bench, active=(0.5,))
+    assert {record.key.k for record in trials.main} == {0.0, 0.5, math.inf}
+    assert _answered(judge(trials), Conforms.NO) == {"budget"}
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--k", "0"], "k must be above 0 and finite here, got 0: 0 and inf are always tried"),
+        (["--k", "some"], "k must be numbers"),
+        (["--debt", "mean"], "'positives' or 'official'"),
+        (["--prefix-n", "-1"], "prefix-n must be at least 0"),
+        (["--temperature", "0"], "temperature must be above 0"),
+        (["--top-p", "0.9"], "top-p = 0.9 is refused"),
+        (["--greedy"], "greedy = True is refused"),
+        (["--mechanism", "best-of-n:4"], "leave out --mechanism, or name a step-level one"),
+        (["--mechanism", "anchord"], "unknown mechanism 'anchord'"),
+    ],
+)
+def test_a_promise_that_cannot_be_tested_is_refused_before_a_model_loads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], text: str
+) -> None:
+    monkeypatch.setattr("nafaudit.selftest.bench.load_pair", lambda *_: pytest.fail("loaded"))
+    result = call("conform", f"{broken.__file__}:NoDebt", *options, cwd=tmp_path)
+    assert result.returncode == 2 and text in result.stderr, result.stderr
+
+
+def test_what_has_no_meaning_for_whole_outputs_is_refused(tmp_path: Path) -> None:
+    result = call("conform", "best-of-n:4", "--no-prefix-debt", cwd=tmp_path)
+    assert result.returncode == 2 and "prefix-debt has no meaning; leave it out" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -159,6 +229,21 @@ class TestReference(DecoderConformance):
     def test_nothing_is_left_unknown(self) -> None:
         items = conform(self.decoder)
         assert _answered(items, Conforms.YES) == set(ITEMS)
+
+
+@pytest.mark.full
+def test_a_decoder_without_a_debt_is_held_to_the_promise_that_it_makes(tmp_path: Path) -> None:
+    spec = f"{broken.__file__}:SilentNoDebt"
+    kept = call("conform", spec, "--no-prefix-debt", "--temperature", "0.7", cwd=tmp_path)
+    first = "promise: anchored, ledger banking, no prefix debt, k = 0.25, 1, temperature 0.7"
+    assert kept.stdout.splitlines()[0] == first
+    assert kept.returncode == 0, kept.stdout
+    result = call("conform", spec, "--k", "4,2,1", "--json", cwd=tmp_path)
+    data = json.loads(result.stdout)
+    promise = "anchored, ledger banking, prefix debt positives (n = 5), k = 1, 2, 4"
+    assert (result.returncode, data["promise"]) == (1, promise)
+    (broke,) = [item for item in data["items"] if item["answer"] == "NO"]
+    assert broke["name"] == "charges" and broke["text"].endswith("--no-prefix-debt")
 
 
 @pytest.mark.full

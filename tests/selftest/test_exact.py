@@ -1,14 +1,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from scipy.special import log_softmax
 
-from nafaudit.mechanisms.doors import Law, Request
+from nafaudit.core.debt import DebtRule
+from nafaudit.mechanisms.doors import Law, Request, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.selftest.exact import divergence, truth
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
@@ -94,3 +98,35 @@ class _Debtless(AnchoredDecoder):
 class _RiskySampler(AnchoredDecoder):
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
         return risky
+
+
+@dataclass(frozen=True, eq=False)
+class _Cooled(ToyWorld):
+    """A world at a temperature, which still knows the laws of its models."""
+
+    own: tuple[Law, Law] = field(default=(np.empty(0), np.empty(0)), repr=False)
+
+    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+        warmed = replace(self, safe=self.own[0], risky=self.own[1]) if raw else self
+        return ToyWorld.along(warmed, tokens)
+
+
+def test_a_debt_counted_in_other_laws_breaks_no_promise() -> None:
+    """Summed over every output: within K less the debt, whichever laws the debt is counted in."""
+    over = 0
+    for seed in range(12):
+        world = small(seed, stop=0.0)
+        own = (world.safe, world.risky)
+        safe, risky = (np.asarray(log_softmax(law / 0.6, axis=1)) for law in own)
+        cooled = _Cooled(safe, risky, debt=DebtRule(5, "official"), own=own)
+        raw = replace(cooled, debt=cooled.debt.other)
+        prompt = toy_prompts(world, seed, 2)[1]
+        k, length = 0.5, 4
+        debts = [debt_of(one, prompt) for one in (cooled, raw)]
+        assert debts[1] == debt_of(replace(world, debt=cooled.debt), prompt)
+        found = truth(AnchoredDecoder(raw), Request(prompt, k, 0, length))
+        # Both are divergences from the cooled safe model.
+        assert found.divergence <= max(0.0, k * length - debts[1]) + 1e-12 <= k * length + 1e-12
+        assert all(leaf.spend <= leaf.budget + 1e-12 for leaf in found.leaves)
+        over += found.divergence > max(0.0, k * length - debts[0])
+    assert over >= 3

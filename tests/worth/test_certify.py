@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from nafaudit.core.debt import DebtRule, most_debt, prefix_debt
+from nafaudit.core.debt import DebtDefinition, DebtRule, most_debt, prefix_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Worth
@@ -193,3 +193,12 @@ def test_no_risky_model_can_owe_more_than_the_most(definition: str) -> None:
         assert prefix_debt(ratios, everyone, rule) <= most + 1e-12
         closest = min(closest, most - prefix_debt(ratios, everyone, rule))
     assert closest < 1e-9  # and it is reached
+
+
+def test_a_raw_debt_does_not_depend_on_the_temperature(safe: str) -> None:
+    def owed(temperature: float, definition: DebtDefinition) -> dict[str, float]:
+        decoding, debt = Decoding(20, temperature), DebtRule(5, definition)
+        settings = replace(SETTINGS, decoding=decoding, debt=debt)
+        return {row.id: row.debt_at_most for row in certify(safe, PASSAGES, settings).rows}
+
+    assert owed(0.7, "official-raw") == owed(1.0, "official") != owed(0.7, "official")

@@ -16,7 +16,9 @@ import torch
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Payment
+from nafaudit.core.trajectory import Key
 from nafaudit.engine.laws import Reader, Text
+from nafaudit.engine.replay import Written, replay_written
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.protocols import booked
@@ -101,6 +103,22 @@ def test_paths_are_those_of_a_walk(pair: Pair, held: int) -> None:
             expected = (price, nats, gained, leaked)
             values = (path.price, path.divergence, path.gained, path.leaked)
             assert values == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_debt_is_counted_in_the_laws_that_its_rule_names(pair: Pair) -> None:
+    ids = tuple(pair.tokenizer(SENTENCES[0])["input_ids"])
+    decoding, rules = Decoding(temperature=0.5), (DebtRule(5), DebtRule(5, "positives-raw"))
+    paying = []
+    for rule in rules:
+        made = mechanism("anchored", rule)
+        both = [made, mechanism("anchored", rule.other)]
+        text = Text(ids[:7], ids[7:8])
+        ((_, ends, _),) = follow(Reader(pair, decoding), both, (0.5,), [text])
+        paying.append(ends.paying_k)
+        task = Written(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
+        (second,) = replay_written(Reader(pair, decoding), made, [task])
+        assert ends.paying_k == pytest.approx(second.trajectory.debt - ends.safe, abs=1e-6)
+    assert abs(paying[0] - paying[1]) > 0.1
 
 
 def test_fidelity_on_the_geodesic_is_its_closed_form() -> None:

@@ -27,6 +27,14 @@ from nafaudit.mechanisms.doors import Request
 START_SECONDS = 600.0
 _EXIT_SECONDS = 10.0
 _TAIL = 400
+# What the usual libraries read their number of threads from.
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
 
 
 class DecoderError(Exception):
@@ -95,6 +103,7 @@ class Session:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,
+                env=_environment(self.launch.hello.get("threads", 1)),
             )
         except OSError as error:
             raise InputError(
@@ -220,6 +229,16 @@ class Session:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """The environment of a worker: as many threads as our own models have, unless the user said.
+
+    A library of theirs would otherwise take every core, beside ours and other workers.
+    """
+    if any(name in os.environ for name in _THREADS):
+        return dict(os.environ)
+    return {name: str(threads) for name in _THREADS} | dict(os.environ)
 
 
 def _pump(source: Any, lines: queue.Queue[bytes | None]) -> None:

@@ -21,12 +21,14 @@ from torch import Tensor
 from nafaudit.audit.material import material_of
 from nafaudit.audit.pairs import known_checkpoints, named_pair
 from nafaudit.audit.unaltered import lost, require_unaltered
+from nafaudit.checks.check import Facts
+from nafaudit.checks.invariant import is_over
 from nafaudit.checks.replayed import Comparison, Levels, deviations, levels
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import ALPHA, Scores
 from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core import trust as trusts
-from nafaudit.core.currency import currency_of
+from nafaudit.core.currency import currency_of, recorded_currency
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, differences
 from nafaudit.core.draws import sound_stream, uniforms, words
@@ -314,6 +316,9 @@ class _Verifier:
         self._unread: dict[str, int] = {}
         self._boxed = not promise.own and not promise.imported
         self._truth: list[Trajectory] = []
+        ledger = ledger_of(self._identity["ledger"], run.pieces)
+        self._facts = Facts(ledger, foreign=True, max_new_tokens=promise.limit)
+        self._facts = replace(self._facts, currency=recorded_currency(self._identity))
 
     def see(self, group: Sequence[Trajectory]) -> None:
         """Replays some records and compares them."""
@@ -330,6 +335,8 @@ class _Verifier:
                 self.promise.limit,
                 self.promise.own,
                 currency_of(self.promise.mechanism.currency).promised,
+                self.promise.mechanism.debt,
+                counting=self.promise.imported,
             )
         reader = Reader(self.pair, self.promise.decoding)
         for second in replay_written(reader, self.promise.mechanism, written, self._look):
@@ -338,6 +345,7 @@ class _Verifier:
             self.tokens += len(second.trajectory)
             if self._boxed:
                 self._truth.append(true_record(claimed[key], second, self.promise.mechanism))
+                self._count(self._comparison, claimed[key], second)
             if (blocks := self._blocks.pop(key, None)) is not None:
                 self._tests[key.arm].see(key, claimed[key].steps.token, joined(blocks))
 
@@ -376,6 +384,22 @@ class _Verifier:
                 yield ArmFinding(None, finding)
         for arm in sorted(comparison.by_arm):
             yield from (ArmFinding(arm, finding) for finding in comparison.failures(arm))
+        for arm, counts in sorted(comparison.counts.items()):
+            if counts.text:
+                yield ArmFinding(arm, counts.finding())
+
+    def _count(self, comparison: Comparison, claimed: Trajectory, second: Replayed) -> None:
+        """Judges what a black box did by both counts of the debt, as its verdict will."""
+        if second.other_debt is None:
+            return
+        verified = {"deviation": comparison.deviation}
+        facts = replace(self._facts, verified=verified).of_budget(claimed.key.k)
+        mechanism = self.promise.mechanism
+        over = [
+            is_over(true_record(claimed, second, mechanism, debt), facts)
+            for debt in (second.trajectory.debt, second.other_debt)
+        ]
+        comparison.count(claimed, second, *over)
 
     def _ids(self, text: str, tokens: tuple[int, ...]) -> tuple[int, ...]:
         """A log may know a prompt by its text alone."""
@@ -442,13 +466,23 @@ class _Verifier:
         self._blocks.setdefault(key, []).append(scores)
 
 
-def true_record(claimed: Trajectory, second: Replayed, mechanism: Mechanism) -> Trajectory:
+def true_record(
+    claimed: Trajectory, second: Replayed, mechanism: Mechanism, debt: float | None = None
+) -> Trajectory:
     """What a black box really did: its tokens at the weights it claims, truly charged.
 
     Where it claims no weight, the replay stands for it, and the sampler tests say whether its
     tokens can come from there.
+
+    Args:
+        claimed: Its record.
+        second: The replay of its tokens.
+        mechanism: The promise.
+        debt: What the prompt owes; as promised unless told.
     """
     again = second.trajectory
+    if debt is not None:
+        again = replace(again, debt=debt)
     known = ~np.isnan(second.implied)
     steps = replace(
         again.steps,

@@ -119,9 +119,9 @@ class HelloWorld:
         """Next-token log-laws, safe and risky, after each prefix."""
         return self._loaded.laws(prefixes)
 
-    def along(self, tokens: Sequence[int]) -> tuple[Law, Law]:
+    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         """The log-laws after tokens[:1], tokens[:2], ..."""
-        return self._loaded.along(tokens)
+        return self._loaded.along(tokens, raw=raw)
 
     @cached_property
     def _loaded(self) -> World:

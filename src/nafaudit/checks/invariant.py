@@ -33,6 +33,7 @@ class Invariant:
         lost: How many outputs a decoder failed to deliver.
         refuted: What a replay refutes of a black box, so that its spend is not known.
         gaps: What the run was asked for and does not have; None if it has all.
+        counts: How two counts of the debt judge the executions of a black box, in words.
         beyond: How many cost more than k per token although nothing was promised.
         prompts: Ids of the prompts seen.
     """
@@ -44,6 +45,7 @@ class Invariant:
     lost: int = 0
     refuted: str = ""
     gaps: Missing | None = None
+    counts: str = ""
     beyond: int = 0
     prompts: set[str] = field(default_factory=set)
     worst: Worst = field(default_factory=Worst)
@@ -99,7 +101,7 @@ class Invariant:
             text = (
                 f"{self.violations} of {n} trajectories exceed their budget, the worst by "
                 f"{self.worst.value:.3g} nats"
-            )
+            ) + (f"; {self.counts}" if self.counts else "")
             return Finding("invariant", self.verdict, self.violations, text, self.worst.witness)
         if not n:
             return Finding("invariant", self.verdict, 0, "no trajectory recorded")
@@ -128,6 +130,8 @@ class Invariant:
             )
         elif self.refuted:
             text = f"what {n} trajectories spent is not known, as a replay refutes {self.refuted}"
+        if self.counts and not self.facts.claimed:
+            text += f"; {self.counts}"
         if self.lost:
             text += f"; {self.lost} more outputs were asked for and never delivered"
         if self.gaps is not None:
@@ -135,6 +139,13 @@ class Invariant:
         if self.facts.ledger is None:
             text += "; by its own steps and grants, as its ledger is not known here"
         return Finding("invariant", self.verdict, 0, text)
+
+
+def is_over(trajectory: Trajectory, facts: Facts) -> bool:
+    """True if one execution exceeds its budget."""
+    alone = Invariant(facts)
+    alone.see(trajectory)
+    return alone.violations > 0
 
 
 def _contradicts_itself(trajectory: Trajectory, facts: Facts) -> bool:

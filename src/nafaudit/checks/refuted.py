@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nafaudit.checks.check import Facts
+from nafaudit.checks.replayed import COUNTS
 from nafaudit.core.finding import Answer, Finding, Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 
@@ -22,6 +23,14 @@ class Refuted:
     def findings(self, arm: Arm) -> list[Finding]:
         """One finding per refuted claim and per sampler test that fired."""
         return list(refuted(self._facts.verified, arm))
+
+
+def debt_counts(verified: Mapping[str, Any] | None, arm: Arm) -> str:
+    """What a verification says of an arm by both counts of the debt, if one is exceeded."""
+    for data in (verified or {}).get("findings", ()):
+        if data["check"] == COUNTS and float(data["k"]) == arm.k:
+            return str(data["text"])
+    return ""
 
 
 def refuted(verified: Mapping[str, Any] | None, arm: Arm) -> Iterator[Finding]:

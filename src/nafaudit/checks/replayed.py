@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.checks.check import Worst
+from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import Answer, Finding, Kept, Witness
+from nafaudit.core.ledger import is_baseline
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Trajectory
 
@@ -190,6 +192,61 @@ class _Largest:
             self.first = Witness(key, int(over[0]))
 
 
+COUNTS = "replay: counts of the debt"
+
+
+@dataclass
+class DebtCounts:
+    """Who is over budget by the promised count of the debt, and who by the other one.
+
+    A temperature or a penalty makes two counts of one debt: in the laws that are served, and in
+    the models' own. A decoder that keeps the one may exceed the other without overspending.
+
+    Attributes:
+        promised: The debt that was promised.
+        either: Executions that are over budget by both counts.
+        promised_only: Those that are over by the promised count alone.
+        other_only: Those that would be over by the other count alone.
+        claimed: Those of `promised_only` whose decoder claims the debt of the other count.
+    """
+
+    promised: DebtRule
+    either: int = 0
+    promised_only: int = 0
+    other_only: int = 0
+    claimed: int = 0
+
+    def see(self, promised: bool, other: bool, claims_other: bool) -> None:
+        """Counts one execution: over by which count, and whose debt it claims."""
+        self.either += promised and other
+        self.promised_only += promised and not other
+        self.other_only += other and not promised
+        self.claimed += promised and not other and claims_other
+
+    @property
+    def text(self) -> str:
+        """The same in words; nothing if nobody is over by any count."""
+        other = self.promised.other
+        parts = {
+            "{} overspent under either count of the debt": self.either,
+            f"{{}} within the decoder's own count of the debt, over the promised one: it counts "
+            f"the debt from {other.laws}, the promise from {self.promised.laws} (--debt "
+            f"{other.definition} promises its count)": self.claimed,
+            f"{{}} over the promised count of the debt alone, from {self.promised.laws}: within "
+            f"the budget if it is counted from {other.laws} (--debt {other.definition} promises "
+            "that)": self.promised_only - self.claimed,
+            "{} within the promised budget would be over it if the debt were counted from "
+            f"{other.laws}": self.other_only,
+        }
+        return "; ".join(text.format(count) for text, count in parts.items() if count)
+
+    def finding(self) -> Finding:
+        """A remark: the verdict follows the promise."""
+        names = ("either", "promised_only", "other_only", "claimed")
+        numbers = {name: float(getattr(self, name)) for name in names}
+        return Finding(COUNTS, Answer.INFO, self.promised_only, self.text, None, numbers)
+
+
 @dataclass
 class Comparison:
     """Sees every record beside its replay, then answers.
@@ -200,6 +257,10 @@ class Comparison:
         limit: Length limit T; 0 if not known.
         own: True for records of our own engine, which leave nothing out.
         promised: False if the mechanism promises no budget.
+        debt: The debt that was promised.
+        counting: True if this comparison says who is over budget; a black box is judged by what
+            it really did, which says so itself.
+        counts: By arm, how the two counts of the debt judge executions, where there are two.
     """
 
     levels: Levels
@@ -207,6 +268,9 @@ class Comparison:
     limit: int = 0
     own: bool = True
     promised: bool = True
+    debt: DebtRule = field(default_factory=DebtRule)
+    counting: bool = False
+    counts: dict[Arm, DebtCounts] = field(default_factory=dict)
     seen: dict[str, _Largest] = field(
         default_factory=lambda: {name: _Largest() for name in QUANTITIES}
     )
@@ -227,22 +291,41 @@ class Comparison:
             used = np.where(np.isnan(values), math.inf, values) if missing else values
             for seen in (self.seen[name], here[name]):
                 seen.see(claimed.key, used, self.levels[name].fail)
-        self._budget(claimed.key, second)
+        self._budget(claimed, second)
 
-    def _budget(self, key: Key, second: Replayed) -> None:
+    def count(self, claimed: Trajectory, second: Replayed, over: bool, otherwise: bool) -> None:
+        """Notes by which counts of the debt one execution is over budget."""
+        key, other = claimed.key, second.other_debt
+        if other is None or is_baseline(key.k):
+            return
+        level = self.levels["debt"].fail
+        owed = second.trajectory.debt
+        fits = [abs(claimed.debt - debt) <= level * (1 + debt) for debt in (owed, other)]
+        counts = self.counts.setdefault(key.arm, DebtCounts(self.debt))
+        counts.see(over, otherwise, fits == [False, True])
+
+    def _budget(self, claimed: Trajectory, second: Replayed) -> None:
         """True spend at the claimed weights, or at the replayed ones, against the grant."""
-        charge = second.trajectory.steps.charge
+        key, charge = claimed.key, second.trajectory.steps.charge
         if math.isinf(key.k) or not charge.size:
             return
         spent = np.cumsum(np.where(np.isnan(second.implied), charge, second.implied))
-        limit = np.maximum(second.granted, 0.0)
+        over, excess = self._over(spent, second.granted)
+        if over.any():
+            self.overspent += 1
+            at = int(np.argmax(over))
+            self.excess.offer(float(excess[at]), key, at)
+        if self.counting and second.granted_otherwise is not None:
+            otherwise, _ = self._over(spent, second.granted_otherwise)
+            self.count(claimed, second, bool(over.any()), bool(otherwise.any()))
+
+    def _over(self, spent: Array, granted: Array) -> tuple[NDArray[np.bool_], Array]:
+        """Which prefixes cost more than they were granted, and by how much each does."""
+        limit = np.maximum(granted, 0.0)
         # Each step may be off by its own noise, so a sum of them by more.
         slack = self.levels["spend"].fail * (1 + limit) * np.sqrt(np.arange(1, spent.size + 1))
         excess = spent - limit
-        if (excess > slack).any():
-            self.overspent += 1
-            at = int(np.argmax(excess > slack))
-            self.excess.offer(float(excess[at]), key, at)
+        return excess > slack, excess
 
     @property
     def deviation(self) -> dict[str, dict[str, float]]:

@@ -21,7 +21,7 @@ from nafaudit.checks.identity import Identity
 from nafaudit.checks.invariant import Invariant
 from nafaudit.checks.martingale import Martingale
 from nafaudit.checks.opening import Opening
-from nafaudit.checks.refuted import Refuted, refuted
+from nafaudit.checks.refuted import Refuted, debt_counts, refuted
 from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
@@ -156,6 +156,7 @@ def judge(
     gaps = None if facts.plan is None else facts.plan.missing(seen, missing)
     for arm, result in arms.items():
         result.invariant.gaps = gaps
+        result.invariant.counts = debt_counts(facts.verified, arm)
         result.invariant.refuted = ", ".join(f.check for f in refuted(facts.verified, arm))
     return [arms[arm] for arm in sorted(arms)]
 

@@ -34,7 +34,9 @@ def certify(
     temperature: Annotated[float, typer.Option(help="Of the safe model's law.")] = 1.0,
     repetition_penalty: Annotated[float, typer.Option(help="Of the safe model's law.")] = 1.0,
     prefix_n: Annotated[int, typer.Option(help="Prompt tokens that make up a debt.")] = 5,
-    debt: Annotated[str, typer.Option(help="Its definition: positives or official.")] = "positives",
+    debt: Annotated[
+        str, typer.Option(help="Definition: positives or official, each also with -raw.")
+    ] = "positives",
     threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision of the forward pass.")] = "float32",

@@ -24,34 +24,70 @@ def conform(
         str | None, typer.Option(help="Interpreter that runs it. Default: this one.")
     ] = None,
     timeout: Annotated[float, typer.Option(help="Seconds that an answer may take.")] = 120.0,
+    mechanism: options.Mechanism = None,
+    k: Annotated[
+        list[str] | None,
+        options.audited_option(
+            metavar="K,...", help="Budgets in nats per token, beside 0 and inf. Default: 0.25,1."
+        ),
+    ] = None,
+    temperature: options.Temperature = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    prefix_n: options.PrefixN = None,
+    prefix_debt: options.PrefixDebt = None,
+    debt: options.Debt = None,
+    top_k: options.Refused = None,
+    top_p: options.Refused = None,
+    greedy: options.RefusedGreedy = None,
+    num_beams: options.Refused = None,
+    min_p: options.Refused = None,
+    typical_p: options.Refused = None,
     as_json: options.Json = False,
 ) -> None:
     """Does a decoder, or a step-level rule, keep the contract? For CI.
 
     Tries it on the lab pair and answers for every item: YES, NO, or UNKNOWN where it does not
-    show enough. Exit status: 0 nothing broken, 1 something is, 2 it cannot be built.
+    show enough; the first line says which promise it was held to. Exit status: 0 nothing broken,
+    1 something is, 2 it cannot be built.
 
-    Example: nafaudit conform nafaudit.mechanisms.reference:AnchoredDecoder
+    Example: nafaudit conform mymodule:Decoder --no-prefix-debt
     """
+    given = dict(locals())
+    from nafaudit.core.design import REFUSED_DECODING, refuse_after_solve
     from nafaudit.selftest import conform as suite
 
-    items = suite.conform(decoder, python=decoder_python, timeout=timeout)
+    refuse_after_solve(
+        {n: given[n] for n in REFUSED_DECODING if n in given and given[n] is not None}
+    )
+    promise = {name: given[name] for name in suite.PROMISE} | {"k": options.budgets(k)}
+    found = suite.examine(decoder, python=decoder_python, timeout=timeout, promise=promise)
+    items = found.items
     broken = any(item.answer is suite.Conforms.NO for item in items)
     if as_json:
         rows = [{"name": i.name, "answer": str(i.answer), "text": i.text} for i in items]
         typer.echo(
-            json.dumps({"decoder": decoder, "conforms": not broken, "items": rows}, indent=2)
+            json.dumps(
+                {
+                    "promise": found.promise,
+                    "decoder": decoder,
+                    "conforms": not broken,
+                    "items": rows,
+                },
+                indent=2,
+            )
         )
     else:
-        _print(decoder, items, broken)
+        _print(found.promise, decoder, items, broken)
     raise typer.Exit(int(broken))
 
 
-def _print(decoder: str, items: list[Item], broken: bool) -> None:
+def _print(promise: str, decoder: str, items: list[Item], broken: bool) -> None:
     from textwrap import wrap
 
     from nafaudit.selftest.conform import Conforms
 
+    for line in wrap(f"promise: {promise}", 79, subsequent_indent="  "):
+        typer.echo(line)
     for item in items:
         head, *more = wrap(item.text, 55) or [""]
         typer.echo(f"{item.name:<13}{item.answer:<9}{head}")

@@ -54,7 +54,9 @@ def frontier(
     prefix_n: Annotated[
         int, typer.Option(help="Prompt tokens that make up the debt; 0 for none.")
     ] = 5,
-    debt: Annotated[str, typer.Option(help="Its definition: positives or official.")] = "positives",
+    debt: Annotated[
+        str, typer.Option(help="Definition: positives or official, each also with -raw.")
+    ] = "positives",
     threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision of the forward passes.")] = "float32",

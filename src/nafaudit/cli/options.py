@@ -94,8 +94,11 @@ PrefixDebt = Annotated[
 ]
 Debt = Annotated[
     str | None,
-    decoding_option(help="Definition: positives or official. Default: positives."),
+    decoding_option(help="Default: positives. Or official; with -raw, before temperature."),
 ]
+# Taken only to be refused with the reason.
+Refused = Annotated[str | None, typer.Option(hidden=True)]
+RefusedGreedy = Annotated[bool | None, typer.Option("--greedy", hidden=True)]
 
 Batch = Annotated[
     int | None,

@@ -39,7 +39,8 @@ def verify(
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
     debt: Annotated[
-        str | None, typer.Option(help="Of an imported log: positives or official.")
+        str | None,
+        typer.Option(help="Of an imported log: positives or official, each also with -raw."),
     ] = None,
     prefix_n: Annotated[
         int | None, typer.Option(help="Of an imported log: prompt tokens in the debt; 0: none.")

@@ -21,6 +21,9 @@ class Replayed:
         shortfall: By how much the token's perturbed score misses the best; 0 if it is the best,
             NaN where the draws are not ours.
         expected: The token that law and noise imply; -1 where the draws are not ours.
+        other_debt: The debt counted in the other laws (`DebtRule.other`); None where there are
+            no others, as nothing is warped, or none at hand.
+        granted_otherwise: B_t after each step, from that debt; None with it.
     """
 
     trajectory: Trajectory
@@ -28,3 +31,5 @@ class Replayed:
     implied: NDArray[np.float64]
     shortfall: NDArray[np.float64]
     expected: NDArray[np.int32]
+    other_debt: float | None = None
+    granted_otherwise: NDArray[np.float64] | None = None

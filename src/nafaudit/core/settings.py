@@ -179,9 +179,12 @@ def load_settings_of(kind: type[Kind], design: Path | None, overrides: Mapping[s
     if design is not None:
         given |= _read_toml(design, kind)
     given |= {name: value for name, value in overrides.items() if value is not None}
-    # The published decoder has a debt of its own; held to another, it would seem to overspend.
+    # The published decoder has a debt of its own; held to another, it would seem to overspend. It
+    # counts it in the models' own laws, which differ from those it serves only where these are
+    # warped: elsewhere the shorter name, under which its runs have always been kept.
     if given.get("decoder") == "anchoreddecode":
-        given.setdefault("debt", "official")
+        warped = any(given.get(name, 1.0) != 1.0 for name in ("temperature", "repetition_penalty"))
+        given.setdefault("debt", "official-raw" if warped else "official")
     # An unknown protocol or pair has no defaults; what is wrong with it is said later.
     of_pair = {} if "safe" in given else PAIR_DEFAULTS.get(given.get("pair", "lab"), {})
     return kind(**kind.defaults_of(given.get("protocol", "sound")) | of_pair | given)

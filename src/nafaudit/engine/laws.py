@@ -42,14 +42,16 @@ class Piece(NamedTuple):
     Attributes:
         text: Number of the text.
         start: First position.
-        laws: Returns the log-laws of both models, float64, warped, at positions [i, j).
         stop: Position after the last.
+        laws: Returns the log-laws of both models, float64, warped, at positions [i, j).
+        raw: The same without the warps.
     """
 
     text: int
     start: int
     stop: int
     laws: Callable[[int, int], tuple[Tensor, Tensor]]
+    raw: Callable[[int, int], tuple[Tensor, Tensor]]
 
 
 class Reader:
@@ -128,37 +130,40 @@ class Reader:
                 tokens = texts[index].tokens
                 stop = min(start + safe.shape[1], len(tokens))
                 if stop > start:
-                    laws = self._laws(tokens, start, safe[row], risky[row])
-                    yield Piece(index, start, stop, laws)
+                    laws = self._laws(tokens, start, safe[row], risky[row], self.decoding)
+                    raw = self._laws(tokens, start, safe[row], risky[row], Decoding())
+                    yield Piece(index, start, stop, laws, raw)
 
     def _laws(
-        self, tokens: Sequence[int], start: int, safe: Tensor, risky: Tensor
+        self, tokens: Sequence[int], start: int, safe: Tensor, risky: Tensor, decoding: Decoding
     ) -> Callable[[int, int], tuple[Tensor, Tensor]]:
         def laws(first: int, last: int) -> tuple[Tensor, Tensor]:
-            seen = self._seen(tokens, first, last)
+            seen = self._seen(tokens, first, last, decoding)
             part = slice(first - start, last - start)
-            return self._law(safe[part], seen), self._law(risky[part], seen)
+            return self._law(safe[part], seen, decoding), self._law(risky[part], seen, decoding)
 
         return laws
 
-    def _law(self, logits: Tensor, seen: Tensor | None) -> Tensor:
+    def _law(self, logits: Tensor, seen: Tensor | None, decoding: Decoding) -> Tensor:
         x = logits[:, : len(self.pair.vocabulary)].to(self._unknown.device, torch.float64)
         if self._unknown.any():
             x = x.masked_fill(self._unknown, -torch.inf)
         if seen is not None:
-            penalty = self.decoding.repetition_penalty
+            penalty = decoding.repetition_penalty
             x = torch.where(seen, x * torch.where(x < 0, penalty, 1 / penalty), x)
-        if self.decoding.temperature != 1.0:
-            x = x / self.decoding.temperature
+        if decoding.temperature != 1.0:
+            x = x / decoding.temperature
         # Whatever has no usable law (NaN, nothing allowed, +inf) ends up as NaN.
         law = torch.log_softmax(x, dim=-1)
         if torch.isnan(law[:, 0]).any():
             raise LawError("a model's logits are NaN, +inf or all -inf; no law can be replayed.")
         return law
 
-    def _seen(self, tokens: Sequence[int], first: int, last: int) -> Tensor | None:
+    def _seen(
+        self, tokens: Sequence[int], first: int, last: int, decoding: Decoding
+    ) -> Tensor | None:
         """True where a token occurs at or before each position."""
-        if self.decoding.repetition_penalty == 1.0:
+        if decoding.repetition_penalty == 1.0:
             return None
         since = torch.full((len(self.pair.vocabulary),), len(tokens))
         for position in range(last - 1, -1, -1):
@@ -179,11 +184,13 @@ def _forward(model: Any, ids: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]
         yield start, output.logits
 
 
-def prompt_logp(piece: Piece, prompt: Sequence[int]) -> tuple[NDArray[np.float64], ...]:
+def prompt_logp(
+    piece: Piece, prompt: Sequence[int], *, raw: bool = False
+) -> tuple[NDArray[np.float64], ...]:
     """Log p(x_i | x_<i) under both models for the prompt tokens that a piece predicts."""
     last = min(piece.stop, len(prompt) - 1)
     if last <= piece.start:
         return np.empty(0), np.empty(0)
-    laws = piece.laws(piece.start, last)
+    laws = (piece.raw if raw else piece.laws)(piece.start, last)
     following = torch.tensor(prompt[piece.start + 1 : last + 1], device=laws[0].device)
     return tuple(law.gather(-1, following.unsqueeze(-1)).squeeze(-1).cpu().numpy() for law in laws)

@@ -103,7 +103,9 @@ class PromptReader:
             if not len(following):
                 return
             before = [tokens[: start + i + 1] for i in range(len(following))]
-            (scored,) = self.lanes.warped(before, self.lanes.cut(logits[: len(following)]))
+            scored = self.lanes.cut(logits[: len(following)])
+            if not self.rule.raw:
+                (scored,) = self.lanes.warped(before, scored)
             at = following.to(scored.device, non_blocking=True)
             logp[number].append(log_probabilities(scored, at))
 

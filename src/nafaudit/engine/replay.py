@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -46,6 +46,13 @@ class Written:
     theta: NDArray[np.floating] | None = None
 
 
+class _Debts(NamedTuple):
+    """A prompt's debt as promised, and counted in the other laws, if there are others."""
+
+    promised: float
+    other: float | None
+
+
 class Seen(Protocol):
     """Looks at every replayed step while its laws are at hand."""
 
@@ -59,7 +66,7 @@ class _Open:
     """A text on its way through the models, with the trajectories that wrote it."""
 
     written: list[Written]
-    prompt_logp: list[list[NDArray[np.float64]]] = field(default_factory=lambda: [[], []])
+    prompt_logp: dict[bool, list[list[NDArray[np.float64]]]] = field(default_factory=dict)
     replayers: list[Replayer] = field(default_factory=list)
 
 
@@ -79,7 +86,7 @@ def replay_written(
         text = Text(one.prompt, tuple(one.tokens.tolist()))
         groups.setdefault(text, _Open([])).written.append(one)
     texts = list(groups)
-    debts: dict[tuple[int, ...], float] = {}
+    debts: dict[tuple[int, ...], _Debts] = {}
     for piece in reader.read(texts):
         text = texts[piece.text]
         group = groups[text]
@@ -94,15 +101,24 @@ def _owe(
     text: Text,
     reader: Reader,
     mechanism: Mechanism,
-    debts: dict[tuple[int, ...], float],
+    debts: dict[tuple[int, ...], _Debts],
 ) -> None:
-    """Collects the prompt's log-probabilities; settles its debt with the last of them."""
-    for column, part in zip(group.prompt_logp, prompt_logp(piece, text.prompt), strict=True):
-        column.append(part)
+    """Collects the prompt's log-probabilities; settles its debts with the last of them."""
+    promised = mechanism.debt.raw
+    # Without warps, or without a debt, both counts are one.
+    two = reader.decoding.warps and mechanism.debt.n > 0
+    counts = (promised, not promised) if two else (promised,)
+    for raw in counts:
+        columns = group.prompt_logp.setdefault(raw, [[], []])
+        for column, part in zip(columns, prompt_logp(piece, text.prompt, raw=raw), strict=True):
+            column.append(part)
     if piece.stop >= len(text.prompt) - 1:
-        safe, risky = (np.concatenate(column) for column in group.prompt_logp)
         special = reader.pair.vocabulary.special
-        debts[text.prompt] = debt_of_laws(mechanism, text.prompt, special, safe, risky)
+        settled = {
+            raw: debt_of_laws(mechanism, text.prompt, special, *map(np.concatenate, columns))
+            for raw, columns in group.prompt_logp.items()
+        }
+        debts[text.prompt] = _Debts(settled[promised], settled.get(not promised))
 
 
 def _replay_piece(
@@ -110,7 +126,7 @@ def _replay_piece(
     piece: Piece,
     text: Text,
     mechanism: Mechanism,
-    debts: dict[tuple[int, ...], float],
+    debts: dict[tuple[int, ...], _Debts],
     look: Seen | None,
 ) -> Iterator[Replayed]:
     offset = len(text.prompt) - 1  # the law at this position is of the first written token
@@ -118,8 +134,8 @@ def _replay_piece(
     if last <= first:
         return
     if not group.replayers:
-        debt = debts[text.prompt]
-        group.replayers = [Replayer(mechanism, _task(one, debt)) for one in group.written]
+        owed = debts[text.prompt]
+        group.replayers = [Replayer(mechanism, _task(one, owed)) for one in group.written]
     rows = 1
     at = first
     while at < last:
@@ -136,5 +152,6 @@ def _replay_piece(
         group.replayers = []
 
 
-def _task(one: Written, debt: float) -> Task:
-    return Task(one.key, one.prompt, one.tokens, debt, one.stopped, one.stream, one.theta)
+def _task(one: Written, debts: _Debts) -> Task:
+    written = one.key, one.prompt, one.tokens, debts.promised, one.stopped, one.stream, one.theta
+    return Task(*written, other_debt=debts.other)

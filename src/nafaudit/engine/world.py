@@ -64,14 +64,17 @@ class PairWorld:
         wanted = [self._checked(prefix) for prefix in prefixes]
         if not wanted:
             return np.empty((0, self.size)), np.empty((0, self.size))
-        safe, risky = (self._law(reader.next(wanted), wanted) for reader in self._readers)
+        safe, risky = (
+            self._law(reader.next(wanted), wanted, self.decoding) for reader in self._readers
+        )
         return safe, risky
 
-    def along(self, tokens: Sequence[int]) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ..."""
+    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+        """The log-laws after tokens[:1], tokens[:2], ...; with `raw`, without the warps."""
         read = self._checked(tokens)
         prefixes = [read[: i + 1] for i in range(len(read))]
-        safe, risky = (self._law(reader.along(read), prefixes) for reader in self._readers)
+        warps = Decoding() if raw else self.decoding
+        safe, risky = (self._law(reader.along(read), prefixes, warps) for reader in self._readers)
         return safe, risky
 
     def _checked(self, prefix: Sequence[int]) -> Tokens:
@@ -85,14 +88,14 @@ class PairWorld:
             raise InputError(f"token id {bad[0]} is not one of 0 to {self.size - 1}.")
         return tokens
 
-    def _law(self, logits: Tensor, prefixes: Sequence[Tokens]) -> Law:
+    def _law(self, logits: Tensor, prefixes: Sequence[Tokens], decoding: Decoding) -> Law:
         x = logits[..., : self.size].to("cpu").masked_fill(~self._known, NEG_INF)
         seen = None
-        if self.decoding.repetition_penalty != 1.0:
+        if decoding.repetition_penalty != 1.0:
             seen = torch.zeros(x.shape, dtype=torch.bool)
             for row, prefix in enumerate(prefixes):
                 seen[row, list(prefix)] = True
-        return np.asarray(log_law(warp(x, seen, self.decoding)).numpy())
+        return np.asarray(log_law(warp(x, seen, decoding)).numpy())
 
 
 class _Reader:

@@ -202,7 +202,7 @@ def recorded_mechanism(
         InputError: It is not known here, or a plug-in that nobody vouches for, or its source is
             another one now.
     """
-    found = re.fullmatch(r"(.+?)(?:@([0-9a-f]+))?:debt=([a-z]+),n=(\d+)", name)
+    found = re.fullmatch(r"(.+?)(?:@([0-9a-f]+))?:debt=([a-z-]+),n=(\d+)", name)
     if found is None and parse(name) is not None:
         raise InputError(
             f"the run was made by {name!r}, which chooses among whole outputs: it serves no law at "

@@ -58,6 +58,7 @@ class Task:
         stopped: True if the last token is a stop token.
         stream: Key of the draws, if they are ours.
         theta: Claimed weights, to be charged truly; None if nothing is claimed.
+        other_debt: The debt counted in the other laws, if there are any.
     """
 
     key: Key
@@ -67,6 +68,7 @@ class Task:
     stopped: bool = False
     stream: Stream | None = None
     theta: NDArray[np.floating] | None = None
+    other_debt: float | None = None
 
 
 @dataclass
@@ -136,12 +138,15 @@ class Replayer:
             if name != "token"
         }
         steps = Steps(token=task.tokens.astype(np.int32), **values)
+        k, other, tokens = task.key.k, task.other_debt, steps.token
         return Replayed(
             Trajectory(task.key, task.debt, task.stopped, steps),
-            granted=self._ledger.accrued(task.key.k, task.debt, steps.token),
+            granted=self._ledger.accrued(k, task.debt, tokens),
             implied=np.array(columns.implied, np.float64),
             shortfall=np.array(columns.shortfall, np.float64),
             expected=np.array(columns.expected, np.int32),
+            other_debt=other,
+            granted_otherwise=None if other is None else self._ledger.accrued(k, other, tokens),
         )
 
     def _feed(self, safe: Tensor, risky: Tensor) -> list[Served]:
@@ -319,6 +324,27 @@ def debt_of_laws(
     return shadow_debt(gains, mechanism.debt)
 
 
+def debt_along(
+    world: World, mechanism: Mechanism, prompt: Sequence[int], safe: Tensor, risky: Tensor
+) -> float:
+    """The prefix debt from the laws along a text that begins with the prompt.
+
+    Args:
+        world: The two models, asked again where the debt is counted in their own laws.
+        mechanism: The promise.
+        prompt: Token ids.
+        safe: Log-laws of the safe model after each prefix of the text.
+        risky: The same of the risky model.
+    """
+    if mechanism.debt.raw and len(prompt) > 1:
+        own = world.along(prompt[:-1], raw=True)
+        safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in own)
+    following = torch.tensor(prompt[1:], dtype=torch.long).unsqueeze(-1)
+    laws = (law[: len(prompt) - 1] for law in (safe, risky))
+    logp = [law.gather(-1, following).squeeze(-1).numpy() for law in laws]
+    return debt_of_laws(mechanism, prompt, world.special, *logp)
+
+
 def replay_in(
     world: World,
     mechanism: Mechanism,
@@ -343,9 +369,7 @@ def replay_in(
     along = world.along((*prompt, *tokens[:-1]))
     safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in along)
     at = len(prompt) - 1
-    following = torch.tensor(prompt[1:], dtype=torch.long).unsqueeze(-1)
-    logp = [law[:at].gather(-1, following).squeeze(-1).numpy() for law in (safe, risky)]
-    debt = debt_of_laws(mechanism, prompt, world.special, *logp)
+    debt = debt_along(world, mechanism, prompt, safe, risky)
     claimed = None if theta is None else np.asarray(theta, np.float64)
     written = np.asarray(tokens, np.int32)
     stopped = int(written[-1]) in world.stops

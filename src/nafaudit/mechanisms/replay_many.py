@@ -22,7 +22,7 @@ from nafaudit.core.replayed import Replayed
 from nafaudit.core.trajectory import STEP_TYPES, Steps, Trajectory
 from nafaudit.mechanisms.doors import World
 from nafaudit.mechanisms.protocols import Mechanism
-from nafaudit.mechanisms.replay import Task, debt_of_laws
+from nafaudit.mechanisms.replay import Task, debt_along
 from nafaudit.mechanisms.shadow import ShadowAnchored, divergence, shadow_account
 
 Array = NDArray[np.float64]
@@ -66,9 +66,7 @@ def _laws(
     safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in along)
     at = len(task.prompt) - 1
     if task.prompt not in debts:
-        following = torch.tensor(task.prompt[1:], dtype=torch.long).unsqueeze(-1)
-        logp = [law[:at].gather(-1, following).squeeze(-1).numpy() for law in (safe, risky)]
-        debts[task.prompt] = debt_of_laws(mechanism, task.prompt, world.special, *logp)
+        debts[task.prompt] = debt_along(world, mechanism, task.prompt, safe, risky)
     return safe[at:], risky[at:]
 
 

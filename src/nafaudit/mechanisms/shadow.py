@@ -223,5 +223,5 @@ def shadow_account(ledger: Ledger, k: float, debt: float) -> Account:
 def shadow_debt(gains: Sequence[float], rule: DebtRule) -> float:
     """The prefix debt, from the log-ratios of the prompt tokens (0 for special ones)."""
     largest = sorted((max(0.0, gain) for gain in gains), reverse=True)[: rule.n]
-    count = len(largest) if rule.definition == "official" else sum(g > 0 for g in largest)
+    count = len(largest) if rule.over_all else sum(g > 0 for g in largest)
     return math.fsum(largest) / count if count else 0.0

@@ -6,7 +6,7 @@ import math
 import textwrap
 from typing import Any
 
-from nafaudit.checks.replayed import QUANTITIES
+from nafaudit.checks.replayed import COUNTS, QUANTITIES
 from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.report.result import as_number, witness_json
@@ -60,6 +60,11 @@ def verification_text(found: Verification) -> str:
         lines.append("deviations in nats, divided by 1 plus the size of the number")
     budgets = [one for one in found.findings if one.finding.check == "replay: budget"]
     lines += [f"budget: {one.finding.verdict}, {one.finding.text}" for one in budgets]
+    lines += [
+        f"debt, {budget_name(one.arm.k)}: {one.finding.text}"
+        for one in found.findings
+        if one.finding.check == COUNTS and one.arm is not None
+    ]
     lines += _sampler_lines(found)
     shown = [one for one in found.findings if one.finding.verdict not in _FINE]
     lines += [_line(one) for one in shown if one.finding.verdict != Answer.UNKNOWN]

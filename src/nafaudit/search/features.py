@@ -48,6 +48,11 @@ class PromptFeatures:
             Scorer(model, pair.vocabulary, decoding, context=context)
             for model in (pair.safe, pair.risky)
         ]
+        # A raw debt is counted in the models' own laws.
+        self._own = [
+            Scorer(model, pair.vocabulary, Decoding(), context=context)
+            for model in (pair.safe, pair.risky)
+        ]
         self._debt, self._ids = debt, ids
         self._special = frozenset(pair.vocabulary.special)
         self.embedder = embedder
@@ -71,6 +76,10 @@ class PromptFeatures:
             return np.array([0.0, 0.0, 0.0, 0.0, math.log(1 + len(ids))])
         safe, risky = (one.surprisals(ids[:1], ids[1:]) for one in self._scorers)
         counted = np.array([token not in self._special for token in ids[1:]])
-        debt = prefix_debt(safe - risky, counted, self._debt)
+        owing = safe - risky
+        if self._debt.raw:
+            one, other = (own.surprisals(ids[:1], ids[1:]) for own in self._own)
+            owing = one - other
+        debt = prefix_debt(owing, counted, self._debt)
         means = float(safe.mean()), float(risky.mean())
         return np.array([debt, *means, means[0] - means[1], math.log(1 + len(ids))])

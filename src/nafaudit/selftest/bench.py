@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,14 +17,17 @@ from nafaudit.audit.blackbox import DecoderError, Session
 from nafaudit.audit.decoder import launch_of
 from nafaudit.audit.official import NAME as OFFICIAL
 from nafaudit.audit.pairs import checkpoints_of
+from nafaudit.audit.prepare import mechanism_of
 from nafaudit.audit.worker import answer, registered
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.errors import InputError
 from nafaudit.core.replayed import Replayed
 from nafaudit.core.settings import load_settings
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Seen, Written, replay_written
 from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.doors import BlackBox, Request, World
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
 from nafaudit.mechanisms.spec import parse
@@ -45,12 +49,22 @@ class LabBench:
         spec: Which decoder.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
+        promise: What a decoder promises, in the names of `Settings`.
     """
 
-    def __init__(self, spec: str, *, python: str | None = None, timeout: float = 120.0) -> None:
+    def __init__(
+        self,
+        spec: str,
+        *,
+        python: str | None = None,
+        timeout: float = 120.0,
+        promise: Mapping[str, Any] | None = None,
+    ) -> None:
         given = {"decoder": spec, "decoder_python": python, "decoder_timeout": timeout}
         shape = {"max_new_tokens": MOST_TOKENS, "batch": BATCH}
-        self._settings = load_settings(None, given | shape)
+        self._told = dict(promise or {})
+        self._settings = load_settings(None, given | shape | self._told)
+        mechanism_of(self._settings)  # a wrong promise is said before a model loads
         checkpoints = checkpoints_of(self._settings)
         self._pair = load_pair(*checkpoints)
         self.size = len(self._pair.vocabulary)
@@ -66,6 +80,10 @@ class LabBench:
     def __enter__(self) -> LabBench:
         self._stack.enter_context(self._session)
         self._session.start()
+        if self._is_rule and "mechanism" in self._told:
+            raise InputError(
+                f"{self._settings.decoder} is a rule and is held to itself; leave out --mechanism."
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,14 +108,43 @@ class LabBench:
         """Ends the decoder's process."""
         self._session.close()
 
-    def replay(self, written: Sequence[Written], look: Seen) -> Iterator[Replayed]:
-        """One teacher-forced pass of both models."""
-        rule = self._session.ready.get("kind") == "rule"
-        # A rule is held to itself, a decoder to what is promised for it.
-        spec = (self._settings.decoder if rule else None) or self._settings.mechanism
+    @property
+    def promise(self) -> str:
+        """What the decoder is held to, in words: rule, ledger and debt."""
+        promised, debt = self._promised, self._promised.debt
+        owed = f"prefix debt {debt.definition} (n = {debt.n})" if debt.n else "no prefix debt"
+        return f"{self._rule}, ledger {promised.ledger.spec}, {owed}"
+
+    @property
+    def warps(self) -> str:
+        """Temperature and penalty, in words; nothing if there are none."""
+        decoding = self._settings.decoding
+        said = {
+            "temperature": decoding.temperature,
+            "repetition penalty": decoding.repetition_penalty,
+        }
+        return "".join(f", {name} {value:g}" for name, value in said.items() if value != 1.0)
+
+    @property
+    def _is_rule(self) -> bool:
+        return bool(self._session.ready.get("kind") == "rule")
+
+    @property
+    def _rule(self) -> str:
+        """A rule is held to itself, a decoder to what is promised for it."""
+        return (self._settings.decoder if self._is_rule else None) or self._settings.mechanism
+
+    @cached_property
+    def _promised(self) -> Mechanism:
         debt = self._settings.debt_rule
-        promised = registered(spec, debt, checkpoints_of(self._settings)[0])
-        promised = promised or mechanism(spec, debt)
+        made = registered(self._rule, debt, checkpoints_of(self._settings)[0])
+        return made or mechanism(self._rule, debt)
+
+    def replay(
+        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+    ) -> Iterator[Replayed]:
+        """One teacher-forced pass of both models."""
+        promised = self._promised if indebted else replace(self._promised, debt=DebtRule(0))
         return replay_written(Reader(self._pair, self._settings.decoding), promised, written, look)
 
 
@@ -151,9 +198,11 @@ class WorldBench:
     def close(self) -> None:
         """Nothing to end."""
 
-    def replay(self, written: Sequence[Written], look: Seen) -> Iterator[Replayed]:
+    def replay(
+        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+    ) -> Iterator[Replayed]:
         """Feeds the world's laws to the replay, one output at a time."""
-        promised = mechanism("anchored", self.world.debt)
+        promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))
         for one in written:
             tokens = one.tokens.tolist()
             second, law = replay_in(

@@ -8,22 +8,28 @@ pytest tests.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 
 from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import reject_unknown
+from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.spec import parse
 from nafaudit.selftest.bench import LabBench
-from nafaudit.selftest.trials import ACTIVE, Trials, run_trials
+from nafaudit.selftest.trials import ACTIVE, SLACK, Trials, run_trials
 
-# Replayed and claimed numbers may differ by this much, relative to 1 + their size.
-SLACK = 1e-3
+# What a promise may be told of, in the names of `Settings`.
+PROMISE = (
+    *("mechanism", "k", "temperature", "repetition_penalty"),
+    *("prefix_n", "prefix_debt", "debt"),
+)
 # Outputs of different seeds that agree although they had this many nats of choice are copies.
 _CHOICE = 20.0
 
@@ -51,8 +57,48 @@ class Item:
     text: str
 
 
-def conform(spec: str, *, python: str | None = None, timeout: float = 120.0) -> list[Item]:
+@dataclass(frozen=True)
+class Examined:
+    """What a decoder was held to, and the answers.
+
+    Attributes:
+        promise: The tested promise, in words.
+        items: One answer per item.
+    """
+
+    promise: str
+    items: list[Item]
+
+
+def conform(
+    spec: str,
+    *,
+    python: str | None = None,
+    timeout: float = 120.0,
+    promise: Mapping[str, Any] | None = None,
+) -> list[Item]:
     """Tries a decoder on the lab pair and answers for every item.
+
+    Args:
+        spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
+        python: Interpreter that runs it; ours if None.
+        timeout: Seconds that an answer may take.
+        promise: See `examine`.
+
+    Raises:
+        InputError: It cannot be built.
+    """
+    return examine(spec, python=python, timeout=timeout, promise=promise).items
+
+
+def examine(
+    spec: str,
+    *,
+    python: str | None = None,
+    timeout: float = 120.0,
+    promise: Mapping[str, Any] | None = None,
+) -> Examined:
+    """Tries a decoder on the lab pair, answers for every item, and says what it was held to.
 
     A mechanism that chooses among whole outputs is tried in small exact worlds instead
     (`selftest.choosing`), and has items of its own.
@@ -61,25 +107,45 @@ def conform(spec: str, *, python: str | None = None, timeout: float = 120.0) -> 
         spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
+        promise: What is promised, in the names of `Settings`: any of `PROMISE`; None is not given.
 
     Raises:
-        InputError: It cannot be built.
+        InputError: It cannot be built, or the promise is none that it can be held to.
     """
+    given = {name: value for name, value in (promise or {}).items() if value is not None}
+    reject_unknown(given, PROMISE, "the promise")
+    active = _active(given.pop("k", ACTIVE))
     if parse(spec) is not None and isinstance(mechanism(spec, DebtRule(0)), SequenceMechanism):
-        return _whole_outputs(spec)
-    with LabBench(spec, python=python, timeout=timeout) as bench:
+        return _whole_outputs(spec, promise)
+    with LabBench(spec, python=python, timeout=timeout, promise=given) as bench:
         if bench.chooses:
-            return _whole_outputs(spec)
-        return judge(run_trials(bench, promises=bench.promises))
+            return _whole_outputs(spec, promise)
+        budgets = ", ".join(f"{k:g}" for k in active)
+        said = f"{bench.promise}, k = {budgets}{bench.warps}"
+        return Examined(said, judge(run_trials(bench, promises=bench.promises, active=active)))
 
 
-def _whole_outputs(spec: str) -> list[Item]:
+def _active(budgets: Sequence[float]) -> tuple[float, ...]:
+    """The budgets that bind, from the smallest up."""
+    if bad := [k for k in budgets if not 0 < k < math.inf]:
+        raise InputError(
+            f"k must be above 0 and finite here, got {bad[0]:g}: 0 and inf are always tried."
+        )
+    return tuple(sorted(set(budgets)))
+
+
+def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Examined:
     """The items of a mechanism that chooses among whole outputs, which no replay can judge."""
     from nafaudit.selftest.choosing import conform_choosing
 
+    if given := [name for name, value in (promise or {}).items() if value is not None]:
+        raise InputError(
+            f"{spec} chooses among whole outputs and is tried in small worlds of its own, where "
+            f"{given[0].replace('_', '-')} has no meaning; leave it out."
+        )
     made = mechanism(spec, DebtRule(0))
     assert isinstance(made, SequenceMechanism)
-    return conform_choosing(made, spec)
+    return Examined(f"{spec}, over whole outputs, no prefix debt", conform_choosing(made, spec))
 
 
 def judge(trials: Trials) -> list[Item]:
@@ -88,6 +154,7 @@ def judge(trials: Trials) -> list[Item]:
 
 
 _Answer = tuple[Conforms, str]
+_NO_DEBT = ". If its promise has none: --no-prefix-debt"
 
 
 def _terminates(trials: Trials) -> _Answer:
@@ -155,7 +222,8 @@ def _padding(trials: Trials) -> _Answer:
 
 
 def _charges(trials: Trials) -> _Answer:
-    claimed = [t for t in trials.main if t.key.k in ACTIVE and not np.isnan(t.steps.charge).all()]
+    active = [t for t in trials.main if t.key.k in trials.active]
+    claimed = [t for t in active if not np.isnan(t.steps.charge).all()]
     # Known to serve more than it may, it does not serve, nor draw from, the law it owes.
     owes = _budget(trials)[0] is not Conforms.NO
     judged = 0
@@ -173,8 +241,11 @@ def _charges(trials: Trials) -> _Answer:
             said, is_ = record.steps.charge[at], true[at]
             text = f"it charges {said:.4g} nats for a law that costs {is_:.4g}"
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
-    for k in ACTIVE:
+    for k in trials.active:
         if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarm(k)):
+            if trials.owes_nothing:
+                text = "its tokens fit the law that it would owe without a prefix debt, not with"
+                return Conforms.NO, f"{text} one of up to {trials.largest_debt:.4g} nats{_NO_DEBT}"
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
     if not claimed:
         return Conforms.UNKNOWN, "it claims no charge; its tokens fit the law that it owes"
@@ -186,21 +257,15 @@ def _charges(trials: Trials) -> _Answer:
 def _budget(trials: Trials) -> _Answer:
     if not trials.promises:
         return Conforms.UNKNOWN, "it promises no budget, so there is none to keep"
-    judged = 0
-    for record in (t for t in trials.main if t.key.k in ACTIVE):
-        again = trials.replayed[record.key]
-        for charge in (again.implied, record.steps.charge):
-            if np.isnan(charge).any():
-                continue
-            judged += 1
-            granted = np.maximum(again.granted, 0.0)
-            over = np.cumsum(charge) - granted - SLACK * (1 + granted)
-            if (over > 0).any():
-                at = int(np.argmax(over > 0))
-                spent = float(np.cumsum(charge)[at])
-                text = f"{spent:.4g} nats are spent where {granted[at]:.4g} were granted"
-                return Conforms.NO, text + _where(record, at)
-    if not judged:
+    if (found := trials.overspent()) is not None:
+        where = _where(found.record, found.step)
+        text = f"{found.spent:.4g} nats are spent where {found.granted:.4g} were granted"
+        if trials.owes_nothing:
+            debt = trials.replayed[found.record.key].trajectory.debt
+            text += f" after a prefix debt of {debt:.4g}{where}; without the debt none is over"
+            return Conforms.NO, text + _NO_DEBT
+        return Conforms.NO, text + where
+    if not trials.shows_spend:
         return Conforms.UNKNOWN, "it claims neither weights nor charges"
     return Conforms.YES, "no prefix of an output costs more than it was granted"
 
@@ -270,12 +335,14 @@ class DecoderConformance:
 
         class TestMine(DecoderConformance):
             decoder = "my_package.my_module:MyDecoder"
+            promise = {"prefix_debt": False}  # any of `PROMISE`; leave it out for the usual one
 
     An item that cannot be told from what the decoder shows does not fail.
     """
 
     decoder: str = ""
     timeout: float = 120.0
+    promise: ClassVar[Mapping[str, Any]] = {}
 
     def test_terminates(self) -> None:
         """Every output comes back, none longer than asked."""
@@ -322,10 +389,13 @@ class DecoderConformance:
         self._check("k = inf")
 
     def _check(self, name: str) -> None:
-        item = next(i for i in _conformed(self.decoder, self.timeout) if i.name == name)
+        item = next(i for i in self._items() if i.name == name)
         assert item.answer is not Conforms.NO, item.text
+
+    def _items(self) -> list[Item]:
+        return _conformed(self.decoder, self.timeout, tuple(sorted(self.promise.items())))
 
 
 @cache
-def _conformed(decoder: str, timeout: float) -> list[Item]:
-    return conform(decoder, timeout=timeout)
+def _conformed(decoder: str, timeout: float, promise: tuple[tuple[str, Any], ...]) -> list[Item]:
+    return conform(decoder, timeout=timeout, promise=dict(promise))

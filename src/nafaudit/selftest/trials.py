@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.audit.blackbox import DecoderError
@@ -27,11 +29,13 @@ from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_se
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.protocols import Served
 
+# Budgets that bind, unless told.
 ACTIVE = (0.25, 1.0)
-BUDGETS = (0.0, *ACTIVE, math.inf)
 SEEDS = 4
 MOST_TOKENS = 32
 BATCH = 32
+# Replayed and claimed numbers may differ by this much, relative to 1 + their size.
+SLACK = 1e-3
 # How often a sound decoder may be called broken by its tokens, over all budgets.
 ALPHA = 1e-5
 # Tests whether outputs are independent, given their law; the others ask for the law, given that
@@ -57,6 +61,10 @@ class Trials:
         alarms: By budget, what the sampler tests of the law say; nothing if they are content.
         copies: What the tests of independence say, at any budget.
         promises: False for a mechanism that promises no budget.
+        active: The budgets that bind.
+        free: If something is wrong and a prefix debt is promised, the outputs of these budgets
+            recomputed without the debt, by key.
+        free_alarms: What the sampler tests say then, by budget.
     """
 
     asked: int = 0
@@ -70,6 +78,49 @@ class Trials:
     alarms: dict[float, str] = field(default_factory=dict)
     copies: str = ""
     promises: bool = True
+    active: tuple[float, ...] = ACTIVE
+    free: dict[Key, Replayed] = field(default_factory=dict)
+    free_alarms: dict[float, str] = field(default_factory=dict)
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """The budgets that bind, and both baselines."""
+        return (0.0, *self.active, math.inf)
+
+    def overspent(self, *, free: bool = False) -> Overspent | None:
+        """The first output that costs more than it was granted, as claimed or as it implies.
+
+        Args:
+            free: True to take no prefix debt off the grants.
+        """
+        for record in (t for t in self.main if t.key.k in self.active):
+            again = (self.free if free else self.replayed)[record.key]
+            granted = np.maximum(again.granted, 0.0)
+            for charge in _spendings(record, again):
+                over = np.cumsum(charge) - granted - SLACK * (1 + granted)
+                if (over > 0).any():
+                    at = int(np.argmax(over > 0))
+                    return Overspent(record, at, float(np.cumsum(charge)[at]), float(granted[at]))
+        return None
+
+    @property
+    def shows_spend(self) -> bool:
+        """True if weights or charges are claimed, so that spend is known."""
+        active = (t for t in self.main if t.key.k in self.active)
+        return any(_spendings(record, self.replayed[record.key]) for record in active)
+
+    @property
+    def owes_nothing(self) -> bool:
+        """True if all that is wrong under the binding budgets is gone without the debt."""
+        if not self.free or self.overspent(free=True) is not None:
+            return False
+        return not any(k in self.free_alarms for k in self.active)
+
+    @property
+    def largest_debt(self) -> float:
+        """Of the outputs of the binding budgets, in nats."""
+        active = (r for key, r in self.replayed.items() if key.k in self.active)
+        return max((again.trajectory.debt for again in active), default=0.0)
 
     def fault(self, *names: str) -> str:
         """The first fault of some names, in words; nothing if there is none."""
@@ -90,6 +141,21 @@ class Trials:
             if record.key.k == k:
                 groups.setdefault(record.key.prompt, []).append(record)
         return list(groups.values())
+
+
+@dataclass(frozen=True)
+class Overspent:
+    """An output that costs more than it was granted, and the first step at which it does."""
+
+    record: Trajectory
+    step: int
+    spent: float
+    granted: float
+
+
+def _spendings(record: Trajectory, again: Replayed) -> list[NDArray[np.float64]]:
+    """The charges of an output: of the weights that it claims, and those that it claims."""
+    return [c for c in (again.implied, record.steps.charge) if not np.isnan(c).any()]
 
 
 class Bench(Protocol):
@@ -118,27 +184,40 @@ class Bench(Protocol):
         """Lets the decoder end; raises `DecoderError` if it does not end well."""
         ...
 
-    def replay(self, written: Sequence[Written], look: Seen) -> Iterator[Replayed]:
-        """Recomputes outputs, and shows `look` every law on the way."""
+    def replay(
+        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+    ) -> Iterator[Replayed]:
+        """Recomputes outputs, and shows `look` every law on the way; without a debt if told."""
         ...
 
 
-def run_trials(bench: Bench, *, promises: bool = True) -> Trials:
+def run_trials(
+    bench: Bench, *, promises: bool = True, active: tuple[float, ...] = ACTIVE
+) -> Trials:
     """Asks a decoder everything the items need; stops asking if it hangs or dies.
 
     Args:
         bench: Where it is tried.
         promises: False for a mechanism that promises no budget.
+        active: Budgets that bind.
     """
     asker = _Asker(bench)
-    asker.trials.promises = promises
+    asker.trials.promises, asker.trials.active = promises, active
     _ask_everything(asker)
     try:
         bench.close()
     except DecoderError as error:
         asker.trials.faults.append(Fault(error.name, str(error)))
-    _replay(asker.trials, bench)
-    return asker.trials
+    trials = asker.trials
+    again = _replay(trials, bench, trials.main)
+    trials.replayed, trials.alarms, trials.copies = again.replayed, again.alarms, again.copies
+    wrong = any(k in trials.alarms for k in active) or trials.overspent() is not None
+    if wrong and trials.largest_debt > 0:
+        # Is it the debt that it does not charge?
+        paid = [record for record in trials.main if record.key.k in active]
+        free = _replay(trials, bench, paid, indebted=False)
+        trials.free, trials.free_alarms = free.replayed, free.alarms
+    return trials
 
 
 class _Asker:
@@ -173,7 +252,7 @@ def _ask_everything(ask: _Asker) -> None:
     trials, prompts = ask.trials, ask.bench.prompts
     everything = [
         _request(name, tokens, k, seed)
-        for k in BUDGETS
+        for k in trials.budgets
         for name, tokens in prompts.items()
         for seed in range(SEEDS)
     ]
@@ -181,9 +260,10 @@ def _ask_everything(ask: _Asker) -> None:
         part = everything[start : start + BATCH]
         trials.main += [record for record in ask(part) if record is not None]
     name = list(prompts)[len(prompts) // 2]
-    few = [_request(name, prompts[name], 1.0, seed) for seed in range(SEEDS)]
+    k = trials.active[-1]
+    few = [_request(name, prompts[name], k, seed) for seed in range(SEEDS)]
     others = [
-        _request(other, tokens, 1.0, 7)
+        _request(other, tokens, k, 7)
         for other, tokens in prompts.items()
         if len(tokens) != len(prompts[name])
     ]
@@ -199,10 +279,22 @@ def _request(name: str, tokens: Tokens, k: float, seed: int) -> tuple[Key, Reque
     return Key(name, "decoder", k, seed), Request(tokens, k, number, MOST_TOKENS)
 
 
-def _replay(trials: Trials, bench: Bench) -> None:
-    """Recomputes every output, and tests whether its tokens were drawn from the promised law."""
+@dataclass
+class _Again:
+    """Outputs recomputed, and what the sampler tests hold against them."""
+
+    replayed: dict[Key, Replayed] = field(default_factory=dict)
+    alarms: dict[float, str] = field(default_factory=dict)
+    copies: str = ""
+
+
+def _replay(
+    trials: Trials, bench: Bench, outputs: Sequence[Trajectory], *, indebted: bool = True
+) -> _Again:
+    """Recomputes outputs, and tests whether their tokens were drawn from the promised law."""
+    again = _Again()
     blocks: dict[Key, list[Scores]] = {}
-    records = {record.key: record for record in trials.main}
+    records = {record.key: record for record in outputs}
 
     def look(key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
         tokens = records[key].steps.token
@@ -215,12 +307,12 @@ def _replay(trials: Trials, bench: Bench) -> None:
 
     written = [
         Written(r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
-        for r in trials.main
+        for r in outputs
     ]
-    for second in bench.replay(written, look):
-        trials.replayed[second.trajectory.key] = second
-    for k in BUDGETS:
-        tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(BUDGETS))
+    for second in bench.replay(written, look, indebted=indebted):
+        again.replayed[second.trajectory.key] = second
+    for k in trials.budgets:
+        tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(trials.budgets))
         for key, parts in blocks.items():
             if key.k == k:
                 tests.see(key, records[key].steps.token, joined(parts))
@@ -229,6 +321,7 @@ def _replay(trials: Trials, bench: Bench) -> None:
                 continue
             name = finding.check.removeprefix("sampler: ")
             if name not in _INDEPENDENCE:
-                trials.alarms.setdefault(k, finding.text)
-            elif name == "repeats" and k not in trials.alarms:
-                trials.copies = finding.text
+                again.alarms.setdefault(k, finding.text)
+            elif name == "repeats" and k not in again.alarms:
+                again.copies = finding.text
+    return again

@@ -58,8 +58,8 @@ class ToyWorld:
         )
         return self.safe[places], self.risky[places]
 
-    def along(self, tokens: Sequence[int]) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ..."""
+    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+        """The log-laws after tokens[:1], tokens[:2], ..., which nothing warps."""
         places = self._contexts([0, *tokens[:-1]], tokens)
         return self.safe[places], self.risky[places]
 

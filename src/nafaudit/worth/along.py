@@ -7,7 +7,7 @@ what that costs, what it buys and what it gives away follow without decoding.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -80,7 +80,7 @@ class Ends:
 class _Laws:
     """Laws of one text, as they come in."""
 
-    prompt: list[tuple[Array, ...]] = field(default_factory=list)
+    prompt: dict[bool, list[tuple[Array, ...]]] = field(default_factory=dict)
     safe: list[Tensor] = field(default_factory=list)
     risky: list[Tensor] = field(default_factory=list)
 
@@ -99,12 +99,13 @@ def follow(
         budgets: Nats per token.
         texts: What is followed; the prompt decides the debt.
     """
+    counts = {mechanism.debt.raw for mechanism in mechanisms}
     held: dict[int, _Laws] = {}
     ready: list[int] = []
     numbers = 0
     for piece in reader.read(texts):
         laws = held.setdefault(piece.text, _Laws())
-        numbers += _take(laws, piece, texts[piece.text])
+        numbers += _take(laws, piece, texts[piece.text], counts)
         if piece.stop >= len(texts[piece.text].tokens):
             ready.append(piece.text)
         if numbers > _HELD and ready:
@@ -114,9 +115,10 @@ def follow(
         yield from _follow(reader, mechanisms, budgets, texts, {i: held.pop(i) for i in ready})
 
 
-def _take(laws: _Laws, piece: Piece, text: Text) -> int:
-    """Keeps what a piece says; returns how many numbers that are."""
-    laws.prompt.append(prompt_logp(piece, text.prompt))
+def _take(laws: _Laws, piece: Piece, text: Text, counts: Collection[bool]) -> int:
+    """Keeps what a piece says, the prompt as each debt counts it; returns how many numbers."""
+    for raw in counts:
+        laws.prompt.setdefault(raw, []).append(prompt_logp(piece, text.prompt, raw=raw))
     first = max(piece.start, len(text.prompt) - 1)
     last = min(piece.stop, len(text.tokens) - 1)
     if last <= first:
@@ -137,14 +139,16 @@ def _follow(
     names = sorted(held)
     safe = {i: torch.cat(held[i].safe) for i in names}
     risky = {i: torch.cat(held[i].risky) for i in names}
-    logp = {i: [np.concatenate(part) for part in zip(*held[i].prompt, strict=True)] for i in names}
     special = reader.pair.vocabulary.special
+
+    def debt_of(mechanism: Mechanism, i: int) -> float:
+        parts = zip(*held[i].prompt[mechanism.debt.raw], strict=True)
+        logp = [np.concatenate(part) for part in parts]
+        return debt_of_laws(mechanism, texts[i].prompt, special, logp[0], logp[1])
+
     paths: dict[int, list[Path]] = {i: [] for i in names}
     for number, mechanism in enumerate(mechanisms):
-        debts = {
-            i: debt_of_laws(mechanism, texts[i].prompt, special, logp[i][0], logp[i][1])
-            for i in names
-        }
+        debts = {i: debt_of(mechanism, i) for i in names}
         rows = [
             _Row(i, number, k, mechanism.ledger.open(k, debts[i])) for i in names for k in budgets
         ]
@@ -153,8 +157,7 @@ def _follow(
             paths[row.text].append(row.path())
     first = mechanisms[0]
     for i in names:
-        debt = debt_of_laws(first, texts[i].prompt, special, logp[i][0], logp[i][1])
-        yield i, _ends(texts[i], safe[i], risky[i], debt), paths[i]
+        yield i, _ends(texts[i], safe[i], risky[i], debt_of(first, i)), paths[i]
 
 
 @dataclass

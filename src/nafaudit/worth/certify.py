@@ -147,6 +147,9 @@ def _score(
     values = scorer.surprisals(row[:start], row[start:])
     quoted = len(text.before) - start
     passage = ScoredPassage(text.passage.id, len(text.tokens), tuple(values[quoted:].tolist()))
+    if settings.debt.raw and settings.decoding.warps:
+        own = Scorer(anchor.model, anchor.vocabulary, Decoding(), context=anchor.context)
+        values = own.surprisals(row[:start], row[start:])
     # Without a prompt of its own, the passage itself may be quoted in one.
     prompt = values[:quoted] if settings.given else values
     return passage, most_debt(prompt, np.ones(len(prompt), bool), settings.debt)
