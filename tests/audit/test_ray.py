@@ -83,13 +83,25 @@ def test_a_session_on_another_machine_is_noticed_when_a_run_goes_on(
     options: list[str], tmp_path: Path
 ) -> None:
     small = [*options, "--max-new-tokens", "3"]
-    assert "other last bits" not in call(*small, "--limit", 1, cwd=tmp_path).stderr
+    assert "arithmetic" not in call(*small, "--limit", 1, cwd=tmp_path).stderr
     sessions = tmp_path / "r" / "sessions.jsonl"
     facts = json.loads(sessions.read_text())
     facts["probe"]["digest"] = "of another CPU"
     sessions.write_text(json.dumps(facts) + "\n")
-    done = call(*small, "--limit", 2, cwd=tmp_path)
-    assert "an earlier session of this run computed other last bits" in done.stderr
+    design = (tmp_path / "r" / "design.json").read_bytes()
+    refused = call(*small, "--limit", 2, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "was begun with another arithmetic (of another CPU on" in refused.stderr
+    assert "--mixed" in refused.stderr
+    assert (tmp_path / "r" / "design.json").read_bytes() == design  # nothing was begun
+    done = call(*small, "--limit", 2, "--mixed", cwd=tmp_path)
+    assert "computed by 2 different arithmetics" in done.stderr
+    report = json.loads((tmp_path / "r" / "report" / "report.json").read_text())
+    assert "2 different arithmetics" in report["made"]["mixed"]
+    for page in ("index.html", "report.md"):
+        text = (tmp_path / "r" / "report" / page).read_text()
+        assert "computed by 2 different arithmetics" in text
+    assert "2 different arithmetics" in call("check", "r", cwd=tmp_path).stderr
 
 
 def test_a_cluster_that_is_not_there_is_said_at_once(options: list[str], tmp_path: Path) -> None:

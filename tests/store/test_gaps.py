@@ -114,7 +114,10 @@ def test_dropped_violations_leave_an_unfinished_run(
     assert arms[0].invariant.violations == 0 and arms[0].invariant.trajectories >= 20
 
 
-def test_every_reader_calls_it_unfinished(violated: Path, tmp_path: Path) -> None:
+def test_every_reader_calls_it_unfinished(
+    violated: Path, options: list[str], tmp_path: Path
+) -> None:
+    plugin = options[-1].rpartition(":")[0]
     gone = culprits(violated)
     without(violated, tmp_path / "forged", lambda key: key in gone, smallest(violated, gone))
     commands = {
@@ -124,7 +127,7 @@ def test_every_reader_calls_it_unfinished(violated: Path, tmp_path: Path) -> Non
         "compare": ("compare", violated, "forged"),
         "export": ("export", "forged", "--out", "exported"),
         "paper": ("export", "forged", "--paper", "--out", "paper"),
-        "verify": ("verify", "forged", "--quiet", "--sampler", 0),
+        "verify": ("verify", "forged", "--quiet", "--sampler", 0, "--plugin", plugin),
     }
     for name, words in commands.items():
         done = call(*words, cwd=tmp_path)
