@@ -81,6 +81,8 @@ def _judge(run: Run, source: str, *, as_json: bool) -> int:
     if (report := import_report(run)) is not None:
         for line in describe(report):
             typer.echo(f"hygiene: {line}", err=True)
+    if run.mixed:
+        typer.echo(f"hygiene: {visible(run.mixed)}", err=True)
     for name in run.strays():
         typer.echo(f"hygiene: parts/{visible(name)} is no part of this run; not read", err=True)
     return show(run, judge_run(run), as_json=as_json, source=source)

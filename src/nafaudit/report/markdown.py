@@ -52,6 +52,8 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     lines = ["# nafaudit report", "", plain_text(plain["summary"]), ""]
     if report.gaps is not None:
         lines += [f"**incomplete**: {plain_text(report.gaps.text)}", ""]
+    if report.run.mixed:
+        lines += [f"**mixed**: {plain_text(report.run.mixed)}", ""]
     lines += [f"**{plain_text(replay['word'])}**: {plain_text(replay['text'])}", ""]
     lines += [
         f"- {plain_text(remark['word'])}: {plain_text(remark['text'])}"

@@ -57,6 +57,7 @@ def plain(report: Report, *, redact: bool = False) -> dict[str, Any]:
         "made": {
             "extents": design["extents"],
             "sessions": report.run.sessions,
+            "mixed": report.run.mixed,
             "parts": report.run.journal(),
             "verification": replay_made(report),
         },

@@ -77,6 +77,7 @@ def sections(
         "recorded": len(report.outlines),
         "asked": report.run.asked,
         "gaps": None if report.gaps is None else visible(report.gaps.text),
+        "mixed": visible(report.run.mixed),
         "prompt_count": len({one.key.prompt for one in report.outlines}),
         "anchor": design["anchor"],
         "hash": design["hash"],

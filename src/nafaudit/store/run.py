@@ -175,6 +175,12 @@ class Run:
             return [dict(json.loads(line)) for line in whole_lines(path)]
 
     @property
+    def mixed(self) -> str:
+        """That its records were computed by different arithmetics, in words; empty if not."""
+        with _as_written(self.path / "sessions.jsonl"):
+            return mixed_sessions(self.sessions)
+
+    @property
     def delta(self) -> float:
         """Level of all mean bounds together, as the last session asked for."""
         with _as_written(self.path / "sessions.jsonl"):
