@@ -70,7 +70,8 @@ class Decoder:
                 f"rows of {width} positions do not fit the pair's context of {pair.context}; "
                 "lower --max-new-tokens or leave out the longest prompts."
             )
-        self.numerics = how = numerics or numerics_of((pair.safe, pair.risky), width)
+        models = (pair.safe, pair.risky)
+        self.numerics = how = numerics or numerics_of(models, width, batch=batch)
         if speculate and how.constant:
             raise InputError(
                 f"speculate = {speculate} is refused: {how.why}, and guesses would be read with "
@@ -87,8 +88,7 @@ class Decoder:
         self.watch: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
         self._safe, self._risky = (
-            RowModel(model, batch, width, how.constant, common=how.common)
-            for model in (pair.safe, pair.risky)
+            RowModel(model, batch, width, how.constant, common=how.common) for model in models
         )
         self._lanes = Lanes(pair.vocabulary, decoding, self.device)
         self._writer = Writer(mechanism, self._lanes, batch, self.device, at_once)

@@ -82,7 +82,7 @@ def probe(
     new = min(_TOKENS, decoding.max_new_tokens)
     ids = [i for i, token in enumerate(pair.vocabulary.tokens) if token is not None]
     longest = width - new
-    how_computed = numerics or numerics_of((pair.safe, pair.risky), width)
+    how_computed = numerics or numerics_of((pair.safe, pair.risky), width, batch=batch)
     digest = hashlib.sha256(how_computed.digest.encode())
     plain = [
         _plain_error(digest, name, model, _random_ids("plain", ids, width), width, how_computed)
@@ -144,12 +144,13 @@ def settle(
         shape: As `probe` takes it.
     """
     models = (pair.safe, pair.risky)
-    how = numerics_of(models, shape["width"], depends=depends)
+    size = {"width": shape["width"], "batch": shape["batch"]}
+    how = numerics_of(models, **size, depends=depends)
     seen = probe(pair, mechanism, decoding, **shape, numerics=how)
     if seen.batch_free or how.constant:
         return Settled(how, seen)
     depends = "a row decoded alone has other last bits than in a crowd"
-    how = numerics_of(models, shape["width"], depends=depends)
+    how = numerics_of(models, **size, depends=depends)
     return Settled(how, probe(pair, mechanism, decoding, **shape, numerics=how))
 
 

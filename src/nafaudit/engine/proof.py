@@ -112,12 +112,16 @@ class Numerics:
         }
 
 
-def numerics_of(models: Sequence[Any], width: int = 0, *, depends: str = "") -> Numerics:
+def numerics_of(
+    models: Sequence[Any], width: int = 0, *, batch: int = 1, depends: str = ""
+) -> Numerics:
     """Decides how models are run, by the proof; torch's threads are lowered where it asks so.
 
     Args:
         models: Those that a run decodes with.
         width: Positions per row; 0 if nothing is written, only read.
+        batch: Rows decoded together. Elsewhere than on a CPU a pass costs the same however many rows
+            it has, so there constant rows follow the batch.
         depends: Why rows must be constant, if that is known.
     """
     _exact_float32(models)
@@ -144,12 +148,19 @@ def numerics_of(models: Sequence[Any], width: int = 0, *, depends: str = "") -> 
     for one in seen:
         digest.update((one.at_constant if constant else one.digest).encode())
     return Numerics(
-        constant=ConstantRows() if constant else None,
+        constant=_constant(models, batch) if constant else None,
         common=all(one.common for one in seen),
         threads=torch.get_num_threads(),
         why=why,
         digest=digest.hexdigest()[:16],
     )
+
+
+def _constant(models: Sequence[Any], batch: int) -> ConstantRows:
+    least = ConstantRows()
+    if all(model.device.type == "cpu" for model in models):
+        return least
+    return ConstantRows(steps=-(-max(batch, 1) // least.steps) * least.steps)
 
 
 def _threads_refused(models: Sequence[Any], threads: int) -> str:

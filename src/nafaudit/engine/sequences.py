@@ -41,7 +41,8 @@ class SequenceDecoder:
         numerics: Numerics | None = None,
     ) -> None:
         self.mechanism = mechanism
-        self.numerics = numerics or numerics_of((pair.safe, pair.risky), width)
+        models = (pair.safe, pair.risky)
+        self.numerics = numerics or numerics_of(models, width, batch=batch)
         shape: Any = {"width": width, "batch": batch, "numerics": self.numerics}
         self._baselines = Decoder(pair, mechanism, decoding, **shape)
         self._world = PairWorld(pair, decoding, mechanism.debt, **shape)

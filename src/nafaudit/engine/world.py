@@ -56,7 +56,7 @@ class PairWorld:
         self._width = width
         self._known = torch.tensor([token is not None for token in pair.vocabulary.tokens])
         models = (pair.safe, pair.risky)
-        how = numerics or numerics_of(models, width)
+        how = numerics or numerics_of(models, width, batch=batch)
         self._readers = [_Reader(model, batch, width, how) for model in models]
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
