@@ -32,9 +32,9 @@ from tests.vendors.arithmetic import KINDS, VARIABLE, pretending
 Paths = Callable[[str], tuple[Path, Path]]
 RULE = mechanism("anchored", DebtRule())
 WIDTH = 128
-DECODING = Decoding(max_new_tokens=10)
+DECODING = Decoding(max_new_tokens=6)
 # An odd number of rows, so that no batch is filled evenly.
-REQUESTS = [*(request(i, 3 + 11 * i % 60) for i in range(6)), request(6, 30, budgets=(0.4,))]
+REQUESTS = [*(request(i, 3 + 31 * i % 60) for i in range(3)), request(6, 30, budgets=(0.4,))]
 # With one thread nothing depends on how many there are.
 DEPENDING = [kind for kind in KINDS if kind != "threads"]
 
@@ -57,7 +57,7 @@ def decode(pair: Pair, how: Numerics | None, batch: int, backwards: bool) -> dic
 def histories(pair: Pair, how: Numerics | None) -> list[bool]:
     """Whether other batches and another order leave every bit as it was."""
     expected = decode(pair, how, 32, False)
-    others = [(1, False), (3, True), (8, False), (32, True), (50, False)]
+    others = [(3, True), (8, False), (32, True)]
     return [same(decode(pair, how, *other), expected) for other in others]
 
 
@@ -70,7 +70,8 @@ def test_constant_rows_keep_every_bit_where_rows_matter_and_only_they_do(
         assert how.constant == ConstantRows()
         assert "depend on the company" in how.why
         assert all(histories(pair, how))
-        assert all(histories(pair, None))  # whoever builds a decoder gets them
+        # A decoder that is told nothing has them too.
+        assert same(decode(pair, None, 1, False), decode(pair, how, 32, False))
         free = replace(how, constant=None)
         assert not all(histories(pair, free))
         assert probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=how).batch_free
@@ -120,49 +121,44 @@ def test_whoever_looks_at_its_neighbours_is_not_free_whatever_their_number(
 
 @pytest.fixture
 def two_threads() -> Any:
+    # Little is computed so: two threads that wait for a busy machine's cores are slow.
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(1)
+
+
+FEW = [request(1, 5, budgets=(0.4, 3.0)), request(2, 9, budgets=(0.4, 3.0))]
+
+
+def few(pair: Pair, how: Numerics, batch: int) -> dict[Key, Trajectory]:
+    decoder = Decoder(pair, RULE, Decoding(2), width=64, batch=batch, numerics=how)
+    return {trajectory.key: trajectory for trajectory in decoder.decode(FEW)}
 
 
 @pytest.mark.usefixtures("two_threads")
 def test_threads_that_change_bits_are_lowered_to_one(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
     with pretending("threads"):
-        how = numerics_of(models(pair), WIDTH)
+        # With the bits of two threads a row depends on its company, and the digest says so.
+        free = Numerics(None, common=False, threads=2, why="", digest="")
+        assert not same(few(pair, free, 4), few(pair, free, 1))
+        two = probe(pair, RULE, Decoding(1), width=64, batch=4, numerics=free).digest
+        how = numerics_of(models(pair), 64)
         assert how.threads == torch.get_num_threads() == 1
         assert "one is used" in how.why
-        alone = histories(pair, how)
-        assert all(alone) or how.constant
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_without_that_two_threads_would_change_records(tiny_pair_paths: Paths) -> None:
-    pair = load_pair(*tiny_pair_paths("llama"))
-    how = Numerics(None, common=False, threads=2, why="", digest="")
-    with pretending("threads"):
-        assert not all(histories(pair, how))
+        assert same(few(pair, how, 4), few(pair, how, 1))
+        one = probe(pair, RULE, Decoding(1), width=64, batch=4, numerics=free).digest
+    assert one != two
 
 
 def test_the_digest_changes_with_the_bits(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
     digests = {probe(pair, RULE, DECODING, width=WIDTH, batch=b).digest for b in (3, 8, 40)}
     assert len(digests) == 1  # the batch is no part of it
-    for kind in DEPENDING:
-        with pretending(kind):
+    if not numerics_of(models(pair), WIDTH).constant:
+        with pretending("rows"):
             digests.add(probe(pair, RULE, DECODING, width=WIDTH, batch=8).digest)
-    assert len(digests) >= 2
-    # With two threads and their bits: what the old digest could not tell from one thread.
-    torch.set_num_threads(2)
-    try:
-        with pretending("threads"):
-            free = Numerics(None, common=False, threads=2, why="", digest="")
-            two = probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=free).digest
-            torch.set_num_threads(1)
-            one = probe(pair, RULE, DECODING, width=WIDTH, batch=8, numerics=free).digest
-    finally:
-        torch.set_num_threads(1)
-    assert one != two
+        assert len(digests) == 2
 
 
 def test_every_layer_of_both_models_is_tried(pair: Pair) -> None:

@@ -120,8 +120,8 @@ def numerics_of(
     Args:
         models: Those that a run decodes with.
         width: Positions per row; 0 if nothing is written, only read.
-        batch: Rows decoded together. Elsewhere than on a CPU a pass costs the same however many rows
-            it has, so there constant rows follow the batch.
+        batch: Rows decoded together. Off the CPU a pass costs the same however many rows it has, so
+            there constant rows follow the batch.
         depends: Why rows must be constant, if that is known.
     """
     _exact_float32(models)
