@@ -1,16 +1,23 @@
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from nafaudit.audit.blackbox import DecoderError, Launch, Session
+from nafaudit.audit.decoder import BlackBoxDecoder
 from nafaudit.core.errors import InputError
+from nafaudit.core.fault import Fault
+from nafaudit.core.streams import row_stream
+from nafaudit.core.trajectory import Key
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.mechanisms.doors import Request
 
 REQUESTS = [Request((1, 2), 0.5, seed, 3) for seed in range(2)]
@@ -198,6 +205,61 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return state != "Z"
+
+
+ANSWERS = (
+    "import sys, json\nsys.stdin.readline()\nprint('{\"ready\": {}}', flush=True)\n"
+    "for line in sys.stdin:\n"
+    " asked = json.loads(line)['requests']\n"
+    " print(json.dumps({'outputs': [{'tokens': [1] * 3} for _ in asked]}), flush=True)\n"
+)
+NAMES, BUDGETS = [f"p\u00e9{i}" for i in range(6)], [0.0, 0.5, float("inf")]
+
+
+def _asked(
+    names: Sequence[str] = NAMES,
+    budgets: Sequence[float] = BUDGETS,
+    numbers: Sequence[int] = range(5),
+    recorded: Collection[Key] = (),
+    seed: int = 0,
+    batch: int = 4,
+) -> list[Key]:
+    """The order in which a decoder is asked."""
+    requests = []
+    for name in names:
+        rows = [
+            RowRequest(k, number, row_stream("sound", seed, "audit", name, number))
+            for number in numbers
+            for k in budgets
+            if Key(name, "theirs", k, number) not in recorded
+        ]
+        requests.append(PromptRequest(name, (1, 2), tuple(rows)))
+    hello = {"decoder": "theirs", "size": 9, "stops": []}
+    faults: list[Fault] = []
+    with Session(Launch((sys.executable, "-I", "-c", ANSWERS), hello, 20.0)) as session:
+        box = BlackBoxDecoder(session, "theirs", 3, batch)
+        found = [trajectory.key for trajectory in box.decode(requests, faults.append)]
+    assert not faults and len(set(found)) == sum(len(request.rows) for request in requests)
+    return found
+
+
+def test_the_order_of_requests_follows_from_seed_and_key_alone() -> None:
+    whole = _asked()
+    assert _asked(NAMES[::-1], BUDGETS[::-1], range(4, -1, -1), batch=7) == whole
+    assert _asked(seed=1) != whole
+    recorded = set(random.Random(0).sample(whole, 30))
+    rest = [key for key in whole if key not in recorded]
+    assert _asked(recorded=recorded) == rest
+    few = [key for key in whole if key.prompt in NAMES[2:] and key.k > 0 and key.trajectory < 3]
+    assert _asked(NAMES[2:], BUDGETS[1:], range(3)) == few
+
+
+def test_neighbours_in_the_order_of_requests_are_mixed() -> None:
+    """By chance a neighbour has the same prompt 1 time in 6, budget in 3, number in 5."""
+    whole = _asked()
+    for name, expected in (("prompt", 15), ("k", 30), ("trajectory", 18)):
+        alike = sum(getattr(a, name) == getattr(b, name) for a, b in pairwise(whole))
+        assert expected / 2 < alike < expected * 1.5, name
 
 
 def test_what_cannot_be_started_is_an_input_error() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,19 +17,25 @@ from hypothesis import strategies as st
 
 from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.seeds import trajectory_seeds
+from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.report.checklist.search import surrogate
 from nafaudit.report.data import collect
 from nafaudit.report.figures.search import progress
 from nafaudit.report.searched import search_view
 from nafaudit.report.write import write_report
+from nafaudit.search.book import Measured
+from nafaudit.search.bundle import Violation, write_bundle
 from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
 from nafaudit.search.paper_run import run_paper_search
 from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
+from tests.audit.forge import forge, without
 from tests.commands import call
 from tests.kills import kill_at, moments_of
+from tests.store.victim import DESIGN
 
 pytestmark = pytest.mark.xdist_group("paper-run")
 
@@ -161,6 +168,59 @@ def test_every_evaluation_is_of_recorded_trajectories(place: Path, whole: dict[s
             doubled += len(seeds) - len(set(seeds))
     assert doubled > 0
     assert Run(place / "whole").asked == len(spends)
+
+
+def a_skipping_prompt(run: Run) -> tuple[Key, set[int]]:
+    """The last trajectory of a prompt whose numbers skip, and all of its numbers."""
+    numbers: dict[Key, set[int]] = {}
+    for _, key in run.places():
+        numbers.setdefault(key._replace(trajectory=0), set()).add(key.trajectory)
+    key = next(key for key, found in sorted(numbers.items()) if max(found) >= len(found))
+    return key._replace(trajectory=max(numbers[key])), numbers[key]
+
+
+def test_its_extents_name_every_trajectory_that_was_asked(
+    place: Path, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    run = Run(place / "whole")
+    assert any("numbers" in extent for extent in run.design["extents"])
+    assert missing_of(run) is None
+    gone, numbers = a_skipping_prompt(run)
+    free = min(set(range(gone.trajectory)) - numbers)
+    dropped = without(run.path, tmp_path / "dropped", lambda key: key == gone)
+    # As many records as before, but one of them has a seed that the search never named.
+    swapped = forge(
+        run.path,
+        tmp_path / "swapped",
+        gone,
+        lambda t: replace(t, key=t.key._replace(trajectory=free)),
+    )
+    for forged in (dropped, swapped):
+        gaps = missing_of(Run(forged))
+        assert gaps is not None and gaps.count == 1
+        assert gaps.first == (f"prompt {gone.prompt!r} k = 60 trajectory {gone.trajectory}",)
+        done = call("check", forged, cwd=place)
+        assert done.returncode == 3 and "incomplete" in done.stdout
+    # Older runs have no numbers in their extents: of those the count has to do.
+    design = json.loads((swapped / "design.json").read_text())
+    design["identity"]["layout"]["rows"] = 2
+    for extent in design["extents"]:
+        extent.pop("numbers", None)
+    (swapped / "design.json").write_text(json.dumps(design))
+    assert missing_of(Run(swapped)) is None
+
+
+def test_a_counterexample_whose_numbers_skip_is_a_whole_run(
+    place: Path, whole: dict[str, Any], tmp_path: Path
+) -> None:
+    run = Run(place / "whole")
+    worst, numbers = a_skipping_prompt(run)
+    identity = replace(
+        DESIGN.identity, mechanism=worst.mechanism, purpose="search", protocol="paper"
+    )
+    violation = Violation(run.path, identity, Measured(worst, 1.0, 1.1, 1.0), 1)
+    bundle = Run(write_bundle(tmp_path, violation, None))
+    assert bundle.asked == len(numbers) and missing_of(bundle) is None
 
 
 def test_its_directories_are_ordinary_runs(place: Path, whole: dict[str, Any]) -> None:

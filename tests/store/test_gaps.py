@@ -187,6 +187,20 @@ def test_what_a_smaller_run_would_have_is_a_smaller_run(violated: Path, tmp_path
         [asked(violated, PROMPTS[:-1], NUMBERS)],
     )
     assert missing_of(Run(less)) is None and missing_of(Run(shorter)) is None
+    # A file in another order, of which a limit takes the first, leaves any prompt out.
+    others = [name for name in PROMPTS if name != "p4"]
+    for forged, extents in (("extents", others[::-1]), ("file", others)):
+        path = without(
+            violated,
+            tmp_path / forged,
+            lambda key: key.prompt == "p4",
+            [asked(violated, extents, NUMBERS)],
+        )
+        assert (missing_of(Run(path)) is None) == (forged == "extents")
+        lines = (path / "prompts.jsonl").read_text().splitlines(keepends=True)
+        lines.append(lines.pop(PROMPTS.index("p4")))
+        (path / "prompts.jsonl").write_text("".join(lines))
+        assert missing_of(Run(path)) is None
 
 
 def test_an_honest_run_that_grew_is_finished(options: list[str], tmp_path: Path) -> None:
@@ -219,14 +233,37 @@ def keys(*numbers: int, prompt: str = "a", k: float = 1.0) -> set[Key]:
     return {Key(prompt, "m", k, number) for number in numbers}
 
 
-def test_numbers_may_skip_only_where_seeds_choose_them() -> None:
-    extents = [{"budgets": [1.0], "trajectories": 3, "prompts": ["a"]}]
-    for kind, lacking in (("workload", 4), ("grows", 4), ("seeds", 0)):
+@pytest.mark.parametrize("numbers", [[], [0, 3, 6]])
+def test_numbers_may_skip_only_where_seeds_choose_them(numbers: list[int]) -> None:
+    """Of older runs by seed, whose extents have no numbers, only the count is known."""
+    extents = [asked_of_nobody(3) | {"numbers": numbers}]
+    by_seed = 0 if numbers else 2
+    for kind, lacking in (("workload", 4), ("grows", 4), ("seeds", by_seed), ("counts", 0)):
         plan = Plan(kind, "m", ("a",), extents)  # type: ignore[arg-type]
         gaps = plan.missing(keys(0, 3, 6))
-        assert (0 if gaps is None else gaps.count) == lacking
-    few = Plan("seeds", "m", ("a",), extents).missing(keys(7))
+        assert (0 if gaps is None else gaps.count) == lacking, kind
+    few = Plan("counts", "m", ("a",), extents).missing(keys(7))
     assert few is not None and few.count == 2 and "2 trajectories" in few.text
+
+
+def test_every_number_that_was_asked_by_seed_is_owed() -> None:
+    extents = [asked_of_nobody(2), asked_of_nobody(5) | {"numbers": [1, 4, 7, 9]}]
+    plan = Plan("seeds", "m", ("a",), extents)
+    whole = keys(0, 1, 4, 7, 9)
+    assert plan.missing(whole) is None
+    assert plan.missing(whole - keys(7), keys(7)) is None
+    for number in (0, 1, 4, 7, 9):
+        gaps = plan.missing(whole - keys(number))
+        assert gaps is not None and (gaps.count, gaps.asked) == (1, 5)
+        assert gaps.first == (f"prompt 'a' k = 1 trajectory {number}",)
+    # As many, but another one in its place, which nobody asked for.
+    other = plan.missing(whole - keys(4) | keys(3))
+    assert other is not None and (other.count, other.unasked) == (1, 1)
+    assert "trajectory 4" in other.text and "restore the directory" in other.text
+    # Extents that say less than the records show are not believed.
+    fewer = Plan("seeds", "m", ("a",), extents[:1]).missing(whole | keys(0, prompt="b"))
+    assert fewer is not None and (fewer.count, fewer.unasked) == (0, 4)
+    assert "unasked trajectories: 4" in fewer.brief
 
 
 def test_prompts_of_a_run_that_grows_have_counts_of_their_own() -> None:

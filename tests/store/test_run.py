@@ -82,6 +82,30 @@ def test_the_same_identity_resumes_and_the_extent_grows(tmp_path: Path) -> None:
     assert len(run.design["extents"]) == 2
 
 
+def test_the_numbers_of_an_extent_are_kept_where_they_are_not_the_first(tmp_path: Path) -> None:
+    write(tmp_path)
+    prompts = PROMPTS[:1]
+    names = tuple(item.prompt.id for item in prompts)
+    with open_for_writing(tmp_path, DESIGN, PROMPTS, {}) as writer:
+        for numbers in ((9, 4), (4, 9), (1, 0, 2)):
+            writer.widen(Extent((7.0,), 3, names, numbers), prompts)
+    run = Run(tmp_path)
+    told = [extent.get("numbers") for extent in run.design["extents"]]
+    assert told == [None, [4, 9], None]
+    assert run.asked == DESIGN.extent.size + 5
+    assert Extent((7.0,), 3, names, (9, 4)).size == 2
+
+
+@pytest.mark.parametrize("numbers", [7, ["x"], [None]])
+def test_numbers_that_are_none_are_damage_that_is_named(tmp_path: Path, numbers: object) -> None:
+    write(tmp_path)
+    design = json.loads((tmp_path / "design.json").read_text())
+    design["extents"][0]["numbers"] = numbers
+    (tmp_path / "design.json").write_text(json.dumps(design))
+    with pytest.raises(StoreError, match=r"design\.json is not what was written"):
+        _ = Run(tmp_path).asked
+
+
 def test_another_identity_is_refused_and_named(tmp_path: Path) -> None:
     write(tmp_path, many(3))
     other = replace(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -14,8 +16,8 @@ from nafaudit.audit.outputs import read_output
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.fault import Fault
 from nafaudit.core.settings import Settings
-from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.prompts import PromptRequest
+from nafaudit.core.trajectory import Key, Trajectory, budget_text
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.spec import parse
 from nafaudit.models.pair import Pair
@@ -82,8 +84,15 @@ def launch_of(
 
 @dataclass(frozen=True)
 class _Wanted:
+    place: bytes
     key: Key
     request: Request
+
+
+def _place(prompt: str, row: RowRequest) -> bytes:
+    """Where a row stands among others: by its draws and its key, whatever else is asked for."""
+    parts = [row.stream.key, prompt, budget_text(row.k), row.trajectory]
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
 
 
 class BlackBoxDecoder:
@@ -107,7 +116,7 @@ class BlackBoxDecoder:
         self, requests: Iterable[PromptRequest], note: Callable[[Fault], None]
     ) -> Iterator[Trajectory]:
         """Yields what could be recorded; notes every fault as it is seen."""
-        wanted = self._wanted(requests)
+        wanted = iter(self._wanted(requests))
         while batch := list(islice(wanted, self._batch)):
             yield from self._ask(batch, note)
         if self._broken >= PATIENCE:
@@ -118,14 +127,18 @@ class BlackBoxDecoder:
         except DecoderError as fault:
             note(Fault(fault.name, str(fault)))
 
-    def _wanted(self, requests: Iterable[PromptRequest]) -> Iterator[_Wanted]:
-        for prompt in requests:
-            for row in prompt.rows:
-                seed = row.stream.key & _SEED_BITS
-                yield _Wanted(
-                    Key(prompt.prompt, self.name, row.k, row.trajectory),
-                    Request(prompt.tokens, row.k, seed, self._most),
-                )
+    def _wanted(self, requests: Iterable[PromptRequest]) -> list[_Wanted]:
+        """Every row that is asked for, in an order that mixes prompts, budgets and numbers."""
+        found = [
+            _Wanted(
+                _place(prompt.prompt, row),
+                Key(prompt.prompt, self.name, row.k, row.trajectory),
+                Request(prompt.tokens, row.k, row.stream.key & _SEED_BITS, self._most),
+            )
+            for prompt in requests
+            for row in prompt.rows
+        ]
+        return sorted(found, key=lambda one: one.place)
 
     def _ask(self, batch: Sequence[_Wanted], note: Callable[[Fault], None]) -> list[Trajectory]:
         if self._broken >= PATIENCE:

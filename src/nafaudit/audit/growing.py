@@ -47,7 +47,7 @@ class Want:
     def extent(self) -> Extent:
         """The same as a design has it."""
         ids = tuple(item.prompt.id for item in self.items)
-        return Extent(self.budgets, self.trajectories, ids)
+        return Extent(self.budgets, self.trajectories, ids, self.numbers)
 
 
 def engine_of(

@@ -7,8 +7,9 @@ difference. Everything a record depends on belongs to the identity, nothing else
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -189,13 +190,15 @@ class Extent:
 
     Attributes:
         budgets: k values, baselines included: 0 is the safe model alone, inf the risky one.
-        trajectories: Executions per prompt and budget.
+        trajectories: Executions per prompt and budget, those of earlier extents included.
         prompts: Ids of the prompts, in workload order.
+        numbers: Which executions this extent asks for; empty for 0 .. trajectories-1.
     """
 
     budgets: tuple[float, ...]
     trajectories: int
     prompts: tuple[str, ...]
+    numbers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.budgets:
@@ -204,11 +207,51 @@ class Extent:
             raise InputError(f"trajectories must be at least 1, got {self.trajectories}.")
         if not self.prompts:
             raise InputError("no prompt is left to run; raise --limit or check the prompt file.")
+        numbers = tuple(sorted(set(self.numbers)))
+        if numbers and numbers[-1] + 1 == len(numbers) == self.trajectories:
+            numbers = ()  # so that the same numbers are written in one way
+        object.__setattr__(self, "numbers", numbers)
 
     @property
     def size(self) -> int:
         """Number of trajectories."""
-        return len(self.budgets) * self.trajectories * len(self.prompts)
+        each = len(self.numbers) or self.trajectories
+        return len(self.budgets) * each * len(self.prompts)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Which executions of a prompt under a budget: the first so many, and others beyond them.
+
+    Attributes:
+        first: So many, from 0 up.
+        others: Those beyond.
+    """
+
+    first: int = 0
+    others: frozenset[int] = frozenset()
+
+    @staticmethod
+    def of(extent: Mapping[str, Any]) -> Numbers:
+        """What an extent of a design file asks for."""
+        if numbers := extent.get("numbers"):
+            return Numbers(0, frozenset(map(int, numbers)))
+        return Numbers(int(extent["trajectories"]))
+
+    @property
+    def size(self) -> int:
+        """How many they are."""
+        return self.first + len(self.others)
+
+    def __or__(self, more: Numbers) -> Numbers:
+        first = max(self.first, more.first)
+        return Numbers(first, frozenset(n for n in self.others | more.others if n >= first))
+
+    def __contains__(self, number: int) -> bool:
+        return number < self.first or number in self.others
+
+    def __iter__(self) -> Iterator[int]:
+        return itertools.chain(range(self.first), sorted(self.others))
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,8 @@ def write_bundle(into: Path, violation: Violation, candidate: Candidate | None) 
     items = [item for item in source.prompts() if item.prompt.id == key.prompt]
     rows = [t for t in source.trajectories() if _belongs(t, violation)]
     identity = replace(violation.identity, workload=workload_hash(items))
-    design = Design(identity, Extent((key.k,), len(rows), (key.prompt,)))
+    numbers = tuple(t.key.trajectory for t in rows)
+    design = Design(identity, Extent((key.k,), len(rows), (key.prompt,), numbers))
     vocabulary = json.loads((source.path / "vocabulary.json").read_text())
     make_directory(into)
     with whole_directory(place, replace=True) as made:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from nafaudit.core.design import Numbers
 from nafaudit.core.ledger import budget_word
 from nafaudit.core.trajectory import Key
 from nafaudit.store.run import Run
@@ -19,6 +20,10 @@ from nafaudit.workload import TokenizedPrompt, workload_hash
 # Missing trajectories that are named.
 _NAMED = 3
 
+# Since this layout of rows an extent says which numbers it asks for, where they are not the first.
+_NUMBERED = 3
+
+Kind = Literal["workload", "grows", "seeds", "counts"]
 Cell = tuple[str, float]
 """A prompt under a budget."""
 
@@ -32,12 +37,14 @@ class Missing:
         asked: All that were asked for.
         first: The first few of them, in words.
         altered: True if the prompts are not those that the design was made of.
+        unasked: Records of a run by seed that no extent asks for.
     """
 
     count: int
     asked: int
     first: tuple[str, ...] = ()
     altered: bool = False
+    unasked: int = 0
 
     @property
     def brief(self) -> str:
@@ -53,6 +60,11 @@ class Missing:
                 "prompts.jsonl is not the workload that the design was made of, so prompts may be "
                 "missing"
             )
+        if self.unasked:
+            parts.append(
+                "design.json does not ask for all that is recorded (unasked trajectories: "
+                f"{self.unasked}), so others may be missing"
+            )
         return ", and ".join(parts)
 
     @property
@@ -61,7 +73,8 @@ class Missing:
         named = ""
         if self.first:
             named = f" (first: {'; '.join(self.first)})"
-        again = "restore the directory" if self.altered else "run the same command again"
+        edited = self.altered or self.unasked
+        again = "restore the directory" if edited else "run the same command again"
         return f"{self.brief}{named}; {again} to finish"
 
     def to_json(self) -> dict[str, Any]:
@@ -74,15 +87,16 @@ class Plan:
     """What a run of ours was asked for.
 
     Attributes:
-        kind: A fixed `workload`; a run that `grows`, each prompt by its own count; or one whose
-            trajectories are chosen by their `seeds`, so that numbers skip.
+        kind: A fixed `workload`; a run that `grows`, each prompt by its own count; one whose
+            trajectories are chosen by their `seeds`, so that numbers skip; or an older one of
+            these, whose extents have only `counts`.
         mechanism: Whose trajectories.
         prompts: Ids of the workload, in its order.
         extents: As the design has them.
         altered: True if the prompts are not those that the design was made of.
     """
 
-    kind: Literal["workload", "grows", "seeds"]
+    kind: Kind
     mechanism: str
     prompts: tuple[str, ...]
     extents: Sequence[Mapping[str, Any]]
@@ -95,27 +109,43 @@ class Plan:
             recorded: Keys of all records.
             answered: Those for which a decoder's fault is noted instead.
         """
-        numbers: dict[Cell, set[int]] = {}
+        seen: dict[Cell, set[int]] = {}
         for key in (*recorded, *answered):
             if key.mechanism == self.mechanism:
-                numbers.setdefault((key.prompt, key.k), set()).add(key.trajectory)
-        needed = self._needed(numbers)
-        count = 0
+                seen.setdefault((key.prompt, key.k), set()).add(key.trajectory)
+        needed = self._needed(seen)
+        count = unasked = 0
         first: list[str] = []
-        for cell, most in sorted(needed.items()):
-            found = numbers.get(cell, set())
-            if most > len(found):
-                count += most - len(found)
-                first += self._named(cell, most, found, _NAMED - len(first))
-        if not count and not self.altered:
+        for cell in sorted(needed):
+            numbers, found = needed[cell], seen.get(cell, set())
+            lacking = numbers.size - self._answering(numbers, found)
+            if lacking > 0:
+                count += lacking
+                first += self._named(cell, numbers, found, _NAMED - len(first))
+        if self.kind == "seeds":
+            unasked = sum(
+                len(found) - self._answering(needed.get(cell, Numbers()), found)
+                for cell, found in seen.items()
+            )
+        if not (count or unasked or self.altered):
             return None
-        return Missing(count, sum(needed.values()), tuple(first), self.altered)
+        asked = sum(numbers.size for numbers in needed.values())
+        return Missing(count, asked, tuple(first), self.altered, unasked)
 
-    def _needed(self, numbers: Mapping[Cell, set[int]]) -> dict[Cell, int]:
-        """How many trajectories each cell must have."""
+    def _answering(self, numbers: Numbers, found: Collection[int]) -> int:
+        """How many of what was found are what was asked for."""
+        if self.kind == "counts":
+            return len(found)
+        return sum(number in numbers for number in found)
+
+    def _needed(self, seen: Mapping[Cell, Collection[int]]) -> dict[Cell, Numbers]:
+        """Which trajectories each cell must have."""
         places = {name: place for place, name in enumerate(self.prompts)}
-        needed: dict[Cell, int] = {}
+        needed: dict[Cell, Numbers] = {}
         for extent in self.extents:
+            # Only seeds skip numbers; whatever else says so is not believed.
+            exact = self.kind == "seeds"
+            numbers = Numbers.of(extent) if exact else Numbers(int(extent["trajectories"]))
             names = list(extent["prompts"])
             order = [places.get(name, len(places)) for name in names]
             if self.kind == "workload" and order == sorted(order):
@@ -123,27 +153,31 @@ class Plan:
                 names = list(dict.fromkeys([*self.prompts[: order[-1] + 1], *names]))
             for name in names:
                 for k in map(float, extent["budgets"]):
-                    needed[name, k] = max(needed.get((name, k), 0), extent["trajectories"])
-        if self.kind == "seeds":
+                    needed[name, k] = needed.get((name, k), Numbers()) | numbers
+        if self.kind in ("seeds", "counts"):
             return needed
-        seen = {cell: max(found) + 1 for cell, found in numbers.items()}
-        beyond = {cell: most for cell, most in seen.items() if most > needed.get(cell, 0)}
+        most_of = {cell: Numbers(max(found) + 1) for cell, found in seen.items()}
+        beyond = {
+            cell: numbers
+            for cell, numbers in most_of.items()
+            if numbers.first > needed.get(cell, Numbers()).first
+        }
         if beyond and self.kind == "workload":
             # More is recorded than the design asks for, so its extents are not to be believed:
             # nothing less than every prompt under every budget is whole.
             cells = needed.keys() | beyond.keys()
-            most = max(*needed.values(), *beyond.values())
+            most = max((*needed.values(), *beyond.values()), key=lambda numbers: numbers.first)
             last = max(places.get(name, -1) for name, _ in cells)
             names = [*self.prompts[: last + 1], *(name for name, _ in cells if name not in places)]
             return {(name, k): most for k in {k for _, k in cells} for name in names}
         return needed | beyond
 
-    def _named(self, cell: Cell, most: int, found: set[int], room: int) -> list[str]:
+    def _named(self, cell: Cell, numbers: Numbers, found: Collection[int], room: int) -> list[str]:
         """What a cell lacks, in words; no more than there is room for."""
         where = f"prompt {cell[0]!r} k = {budget_word(cell[1])}"
-        if self.kind == "seeds":
-            return [f"{where} {most - len(found)} trajectories"][:room]
-        lacking = (number for number in range(most) if number not in found)
+        if self.kind == "counts":
+            return [f"{where} {numbers.size - len(found)} trajectories"][:room]
+        lacking = (number for number in numbers if number not in found)
         return [f"{where} trajectory {number}" for number in itertools.islice(lacking, room)]
 
 
@@ -184,7 +218,9 @@ def same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) 
     )
 
 
-def _kind(identity: Mapping[str, Any]) -> Literal["workload", "grows", "seeds"]:
+def _kind(identity: Mapping[str, Any]) -> Kind:
     if identity.get("purpose", "audit") == "audit":
         return "workload"
-    return "seeds" if identity["protocol"] == "paper" else "grows"
+    if identity["protocol"] != "paper":
+        return "grows"
+    return "seeds" if identity["layout"].get("rows", 0) >= _NUMBERED else "counts"

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nafaudit.core.choices import DELTA
-from nafaudit.core.design import RECORD_VERSION, Design, Extent, differences
+from nafaudit.core.design import RECORD_VERSION, Design, Extent, Numbers, differences
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.fault import Fault
 from nafaudit.core.trajectory import Key, Trajectory
@@ -109,11 +109,12 @@ class Run:
         if self.design["identity"]["protocol"] == "imported":
             # Nobody asked for a number: a log is as long as it is.
             return sum(entry["rows"] for entry in self.journal())
-        wanted: dict[tuple[str, Any], int] = {}
+        wanted: dict[tuple[str, Any], Numbers] = {}
         for extent in self.design["extents"]:
+            numbers = Numbers.of(extent)
             for cell in itertools.product(extent["prompts"], extent["budgets"]):
-                wanted[cell] = max(wanted.get(cell, 0), extent["trajectories"])
-        return sum(wanted.values())
+                wanted[cell] = wanted.get(cell, Numbers()) | numbers
+        return sum(numbers.size for numbers in wanted.values())
 
     def trajectories(self) -> Iterator[Trajectory]:
         """Streams every journalled trajectory, one part in memory at a time."""
@@ -399,6 +400,8 @@ def _check_design(path: Path, data: Mapping[str, Any]) -> None:
     held = (*data, *identity, *identity["decoding"])
     if missing := [name for name in _DESIGN_KEYS if name not in held]:
         raise KeyError(missing[0])
+    for extent in data["extents"]:
+        Numbers.of(extent)
 
 
 def _key(prompt: str, mechanism: str, k: str, trajectory: str) -> Key:
@@ -446,8 +449,9 @@ def _source_lines(sources: Mapping[str, Source]) -> bytes:
 
 
 def _extent_json(extent: Extent) -> dict[str, Any]:
-    return {
+    data: dict[str, Any] = {
         "budgets": [str(k) if k == float("inf") else k for k in extent.budgets],
         "trajectories": extent.trajectories,
         "prompts": list(extent.prompts),
     }
+    return data | ({"numbers": list(extent.numbers)} if extent.numbers else {})
