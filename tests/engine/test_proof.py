@@ -34,7 +34,7 @@ RULE = mechanism("anchored", DebtRule())
 WIDTH = 128
 DECODING = Decoding(max_new_tokens=6)
 # An odd number of rows, so that no batch is filled evenly.
-REQUESTS = [*(request(i, 3 + 31 * i % 60) for i in range(3)), request(6, 30, budgets=(0.4,))]
+REQUESTS = [*(request(i, n) for i, n in enumerate((3, 70, 25))), request(6, 30, budgets=(0.4,))]
 # With one thread nothing depends on how many there are.
 DEPENDING = [kind for kind in KINDS if kind != "threads"]
 
