@@ -12,6 +12,7 @@ import pytest
 from benchmarks.own_side import Own
 
 from benchmarks import breakdown, gates
+from nafaudit.engine.proof import numerics_of
 
 WORK: dict[str, Any] = {"prompts": [[5, 6, 7], [8, 9, 10]], "each": 2, "new": 4, "k": 0.3}
 
@@ -27,8 +28,9 @@ def own(tiny_pair_paths: Callable[..., tuple[Path, Path]]) -> Own:
 def test_decoding_answers_what_the_gates_ask_for(own: Own) -> None:
     plain = own.do_decode(**WORK)
     assert plain["tokens"] == 16 and plain["binding"] > 0 and gates.feasible(plain) == ""
-    guessed = own.do_decode(**WORK, speculate=2)
-    assert gates.same_records(plain["records"], guessed["records"]) == ""
+    if not numerics_of((own.pair.safe, own.pair.risky), 64).constant:
+        guessed = own.do_decode(**WORK, speculate=2)
+        assert gates.same_records(plain["records"], guessed["records"]) == ""
     assert gates.same_records(plain["records"], own.do_decode(**WORK, seed=1)["records"])
     work = {name: WORK[name] for name in ("prompts", "each", "new")}
     limit = own.answer({"do": "limit"} | work)

@@ -125,22 +125,22 @@ def numerics_of(
         depends: Why rows must be constant, if that is known.
     """
     _exact_float32(models)
+    why = [depends] if depends else []
     asked = torch.get_num_threads()
-    why = depends
     if asked > 1 and (refused := _threads_refused(models, asked)):
         torch.set_num_threads(1)
-        why = why or refused
+        why.append(refused)
     constant = bool(depends)
     if not constant and mkl().late:
         constant = True
-        why = (
+        why.append(
             "torch had computed before nafaudit was imported, so its products could not be made "
             "reproducible; import nafaudit first, or set MKL_CBWR=AUTO,STRICT"
         )
     seen = _proofs(models, width)
     if not constant and (found := [one.depends for one in seen if one.depends]):
         constant = True
-        why = f"a row's last bits depend on the company it is computed in ({found[0]})"
+        why.append(f"a row's last bits depend on the company it is computed in ({found[0]})")
     if constant and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         seen = _proofs(models, width)
@@ -151,7 +151,7 @@ def numerics_of(
         constant=_constant(models, batch) if constant else None,
         common=all(one.common for one in seen),
         threads=torch.get_num_threads(),
-        why=why,
+        why="; ".join(why),
         digest=digest.hexdigest()[:16],
     )
 
