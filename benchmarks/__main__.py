@@ -48,7 +48,10 @@ def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
             yield from bench.solver(root)
             if part == "r32":
                 yield bench.sweep(few)
-                yield bench.speculation(few)
+                if why := bench.own.ask("constant")["why"]:
+                    sys.stderr.write(f"no row of guesses: they are refused here, as {why}\n")
+                else:
+                    yield bench.speculation(few)
     if part == "real" and given.real:
         where = checkpoints.real(root, given.real)
         with Bench(part, where, given.peer, few, profile=given.profile) as bench:

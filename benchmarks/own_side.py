@@ -18,6 +18,7 @@ from nafaudit.core.draws import sound_stream
 from nafaudit.core.trajectory import STEP_TYPES, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.sample import draw, draws
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
@@ -35,6 +36,11 @@ class Own(Side):
         self.mechanism = mechanism("anchored", DebtRule(definition="official"))
         versions = {"torch": torch.__version__, "transformers": transformers.__version__}
         return {"versions": versions}
+
+    def do_constant(self) -> dict[str, Any]:
+        """Why every product has a constant number of rows on this machine; empty if none must."""
+        how = numerics_of(self.models, row_width(64))
+        return {"why": how.why if how.constant else ""}
 
     def do_decode(
         self,
