@@ -193,6 +193,12 @@ OTHER_COUNT = (
             "; 20 overspent under either count of the debt",
             marks=pytest.mark.full,
         ),
+        # The debt that it claims is no excuse: it is not the one that it charges.
+        pytest.param(
+            *("HalfOwnLawsDebt", "positives", "VIOLATED"),
+            "overspent under either count of the debt",
+            marks=pytest.mark.full,
+        ),
     ],
 )
 def test_overspending_is_told_from_another_count_of_the_debt(

@@ -93,6 +93,15 @@ def test_without_its_ledger_a_run_is_judged_step_by_step() -> None:
     assert math.isnan(use.mean)
 
 
+def test_no_count_of_the_debt_is_told_where_the_spend_is_not_known() -> None:
+    check = invariant(*many(20))
+    check.counts = "1 within the promised budget would be over it"
+    assert check.finding().text.endswith(check.counts)
+    check.refuted = "sampler: likelihood"
+    assert check.counts not in check.finding().text
+    assert "what 20 trajectories spent is not known" in check.finding().text
+
+
 def test_totals_of_a_foreign_log_are_judged_with_its_tolerance() -> None:
     facts = Facts(None, foreign=True)
     for over, verdict in ((0.0009, Kept.WITHIN), (0.0011, Kept.VIOLATED)):

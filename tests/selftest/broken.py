@@ -144,6 +144,16 @@ class OwnLawsDebtAhead(OwnLawsDebt):
         return k if k in (0.0, math.inf) else super().allowance(row) + 3 * k
 
 
+class HalfOwnLawsDebt(OwnLawsDebt):
+    """Charges half of that debt, and claims all of it."""
+
+    def debt(self, request: Request) -> float:
+        return super().debt(request) / 2
+
+    def output(self, row: Row) -> Output:
+        return replace(super().output(row), debt=2 * row.debt)
+
+
 class NoDebt(AnchoredDecoder):
     """Sound, if no prefix debt was promised."""
 

@@ -172,6 +172,28 @@ def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
     assert not _answered(kept, Conforms.NO)
 
 
+def test_a_debt_that_is_counted_in_other_laws_is_told_from_none() -> None:
+    trials = run_trials(WorldBench(WORLD, broken.NoDebt(WORLD), PROMPTS))
+    # As if something warped the laws, and the models' own had no debt.
+    trials.replayed = {
+        key: replace(again, other_debt=0.0, granted_otherwise=again.granted + again.trajectory.debt)
+        for key, again in trials.replayed.items()
+    }
+    (broke,) = [item for item in judge(trials) if item.answer is Conforms.NO]
+    assert broke.name == "budget" and "--no-prefix-debt" not in broke.text
+    assert "none is over if the debt is counted from the models' own laws" in broke.text
+    assert broke.text.endswith("If its promise is that: --debt positives-raw")
+
+
+@pytest.mark.full
+def test_a_debt_that_is_counted_in_other_laws_is_told_from_none_on_the_lab_pair() -> None:
+    spec = f"{broken.__file__}:OwnLawsDebt"
+    (broke,) = [i for i in conform(spec, promise={"temperature": 0.7}) if i.answer is Conforms.NO]
+    assert broke.name == "budget" and broke.text.endswith("--debt positives-raw")
+    told = conform(spec, promise={"temperature": 0.7, "debt": "positives-raw"})
+    assert not _answered(told, Conforms.NO)
+
+
 def test_another_fault_is_not_put_down_to_the_debt() -> None:
     found = [i for i in _items(broken.Ahead) if i.answer is Conforms.NO]
     assert found and not any("prefix debt" in item.text for item in found)

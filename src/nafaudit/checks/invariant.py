@@ -130,7 +130,8 @@ class Invariant:
             )
         elif self.refuted:
             text = f"what {n} trajectories spent is not known, as a replay refutes {self.refuted}"
-        if self.counts and not self.facts.claimed:
+        # Where it is not known what was spent, no count of the debt says who is over.
+        if self.counts and not self.facts.claimed and not self.refuted:
             text += f"; {self.counts}"
         if self.lost:
             text += f"; {self.lost} more outputs were asked for and never delivered"

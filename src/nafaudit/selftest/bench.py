@@ -116,6 +116,11 @@ class LabBench:
         return f"{self._rule}, ledger {promised.ledger.spec}, {owed}"
 
     @property
+    def debt(self) -> DebtRule:
+        """The debt that is promised."""
+        return self._promised.debt
+
+    @property
     def warps(self) -> str:
         """Temperature and penalty, in words; nothing if there are none."""
         decoding = self._settings.decoding

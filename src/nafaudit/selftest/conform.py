@@ -122,7 +122,8 @@ def examine(
             return _whole_outputs(spec, promise)
         budgets = ", ".join(f"{k:g}" for k in active)
         said = f"{bench.promise}, k = {budgets}{bench.warps}"
-        return Examined(said, judge(run_trials(bench, promises=bench.promises, active=active)))
+        trials = run_trials(bench, promises=bench.promises, active=active, debt=bench.debt)
+        return Examined(said, judge(trials))
 
 
 def _active(budgets: Sequence[float]) -> tuple[float, ...]:
@@ -260,10 +261,14 @@ def _budget(trials: Trials) -> _Answer:
     if (found := trials.overspent()) is not None:
         where = _where(found.record, found.step)
         text = f"{found.spent:.4g} nats are spent where {found.granted:.4g} were granted"
+        debt = trials.replayed[found.record.key].trajectory.debt
+        owing = f"{text} after a prefix debt of {debt:.4g}{where}"
+        if trials.counts_otherwise:
+            other = trials.debt.other
+            owing += f"; none is over if the debt is counted from {other.laws}"
+            return Conforms.NO, f"{owing}. If its promise is that: --debt {other.definition}"
         if trials.owes_nothing:
-            debt = trials.replayed[found.record.key].trajectory.debt
-            text += f" after a prefix debt of {debt:.4g}{where}; without the debt none is over"
-            return Conforms.NO, text + _NO_DEBT
+            return Conforms.NO, f"{owing}; without the debt none is over{_NO_DEBT}"
         return Conforms.NO, text + where
     if not trials.shows_spend:
         return Conforms.UNKNOWN, "it claims neither weights nor charges"

@@ -19,6 +19,7 @@ from nafaudit.audit.blackbox import DecoderError
 from nafaudit.audit.outputs import read_output
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import Scores
+from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.fault import FAULTS, Fault
 from nafaudit.core.finding import Answer
@@ -62,6 +63,7 @@ class Trials:
         copies: What the tests of independence say, at any budget.
         promises: False for a mechanism that promises no budget.
         active: The budgets that bind.
+        debt: The debt that is promised.
         free: If something is wrong and a prefix debt is promised, the outputs of these budgets
             recomputed without the debt, by key.
         free_alarms: What the sampler tests say then, by budget.
@@ -79,6 +81,7 @@ class Trials:
     copies: str = ""
     promises: bool = True
     active: tuple[float, ...] = ACTIVE
+    debt: DebtRule = field(default_factory=DebtRule)
     free: dict[Key, Replayed] = field(default_factory=dict)
     free_alarms: dict[float, str] = field(default_factory=dict)
 
@@ -87,15 +90,17 @@ class Trials:
         """The budgets that bind, and both baselines."""
         return (0.0, *self.active, math.inf)
 
-    def overspent(self, *, free: bool = False) -> Overspent | None:
+    def overspent(self, *, free: bool = False, otherwise: bool = False) -> Overspent | None:
         """The first output that costs more than it was granted, as claimed or as it implies.
 
         Args:
             free: True to take no prefix debt off the grants.
+            otherwise: True to take off the debt counted in the other laws, where there are others.
         """
         for record in (t for t in self.main if t.key.k in self.active):
             again = (self.free if free else self.replayed)[record.key]
-            granted = np.maximum(again.granted, 0.0)
+            other = again.granted_otherwise if otherwise else None
+            granted = np.maximum(again.granted if other is None else other, 0.0)
             for charge in _spendings(record, again):
                 over = np.cumsum(charge) - granted - SLACK * (1 + granted)
                 if (over > 0).any():
@@ -115,6 +120,11 @@ class Trials:
         if not self.free or self.overspent(free=True) is not None:
             return False
         return not any(k in self.free_alarms for k in self.active)
+
+    @property
+    def counts_otherwise(self) -> bool:
+        """True if outputs are over budget, and none is by the debt counted in the other laws."""
+        return self.overspent() is not None and self.overspent(otherwise=True) is None
 
     @property
     def largest_debt(self) -> float:
@@ -192,7 +202,11 @@ class Bench(Protocol):
 
 
 def run_trials(
-    bench: Bench, *, promises: bool = True, active: tuple[float, ...] = ACTIVE
+    bench: Bench,
+    *,
+    promises: bool = True,
+    active: tuple[float, ...] = ACTIVE,
+    debt: DebtRule | None = None,
 ) -> Trials:
     """Asks a decoder everything the items need; stops asking if it hangs or dies.
 
@@ -200,9 +214,11 @@ def run_trials(
         bench: Where it is tried.
         promises: False for a mechanism that promises no budget.
         active: Budgets that bind.
+        debt: The debt that is promised; the usual one unless told.
     """
     asker = _Asker(bench)
     asker.trials.promises, asker.trials.active = promises, active
+    asker.trials.debt = debt or DebtRule()
     _ask_everything(asker)
     try:
         bench.close()
