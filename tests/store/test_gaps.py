@@ -229,6 +229,22 @@ def test_a_file_in_another_order_is_the_same_finished_run(
     assert missing_of(run) is None
 
 
+def test_the_first_of_a_file_in_another_order_owes_nothing_for_those_before_it(
+    options: list[str], tmp_path: Path
+) -> None:
+    path = Path(options[options.index("--prompts") + 1])
+    asks = ["--k", "5", "--trajectories", "1", "--out", "r"]
+    call(*options, *asks, "--limit", "2", cwd=tmp_path)
+    *lines, last = path.read_text().splitlines()
+    (tmp_path / "p.jsonl").write_text("\n".join([last, *lines]))
+    turned = [str(tmp_path / "p.jsonl") if word == str(path) else word for word in options]
+    for _ in range(2):
+        call(*turned, *asks, "--limit", "1", cwd=tmp_path)
+        run = Run(tmp_path / "r")
+        assert [len(extent["prompts"]) for extent in run.design["extents"]] == [2, 1]
+        assert run.asked == 9 and missing_of(run) is None
+
+
 def keys(*numbers: int, prompt: str = "a", k: float = 1.0) -> set[Key]:
     return {Key(prompt, "m", k, number) for number in numbers}
 

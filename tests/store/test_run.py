@@ -119,6 +119,16 @@ def test_another_identity_is_refused_and_named(tmp_path: Path) -> None:
     assert len(read(tmp_path)) == 3
 
 
+def test_a_run_of_an_earlier_version_is_not_resumed_by_its_options(tmp_path: Path) -> None:
+    layout = DESIGN.identity.layout
+    earlier = {**layout, "rows": layout["rows"] - 1}
+    write(tmp_path, design=replace(DESIGN, identity=replace(DESIGN.identity, layout=earlier)))
+    with pytest.raises(InputError, match=r"layout\.rows: ") as raised:
+        write(tmp_path)
+    assert "the version of nafaudit that began it" in str(raised.value)
+    assert "options" not in str(raised.value)
+
+
 def test_a_journal_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> None:
     write(tmp_path, many(2), many(3, k=2.0))
     journal = tmp_path / "journal.jsonl"

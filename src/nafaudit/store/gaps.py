@@ -148,7 +148,8 @@ class Plan:
             numbers = Numbers.of(extent) if exact else Numbers(int(extent["trajectories"]))
             names = list(extent["prompts"])
             order = [places.get(name, len(places)) for name in names]
-            if self.kind == "workload" and order == sorted(order):
+            turned = extent.get("reordered", False) or order != sorted(order)
+            if self.kind == "workload" and not turned:
                 # A limit takes the first prompts; a file in another order may take others.
                 names = list(dict.fromkeys([*self.prompts[: order[-1] + 1], *names]))
             for name in names:

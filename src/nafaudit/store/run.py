@@ -353,13 +353,17 @@ def open_for_writing(
         if (path / "design.json").exists():
             recorded = Run(path).design
             if found := differences(identity, recorded["identity"]):
+                again = "repeat the run's own options to resume."
+                if any(line.startswith("layout.") for line in found):
+                    again = "resume it with the version of nafaudit that began it (layout)."
                 raise InputError(
                     f"{path} holds another run; it differs in\n  "
                     + "\n  ".join(found)
-                    + "\nGive this run its own --out, or repeat the run's own options to resume."
+                    + f"\nGive this run its own --out, or {again}"
                 )
             if made is not None:
                 _check_made(path, Run(path), made)
+            _note_order(extents[0], Run(path).prompts(), prompts)
             extents = recorded["extents"] + [e for e in extents if e not in recorded["extents"]]
         else:
             write_whole(path / "prompts.jsonl", _prompt_lines(prompts).encode())
@@ -446,6 +450,16 @@ def _source_lines(sources: Mapping[str, Source]) -> bytes:
     rows = [{"id": name, "source": asdict(source)} for name, source in sources.items()]
     # Escaped, because a record may hold what no encoder can write.
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def _note_order(
+    extent: dict[str, Any], recorded: Sequence[TokenizedPrompt], now: Sequence[TokenizedPrompt]
+) -> None:
+    """Notes that the first prompts of a file are not the run's first: its order is another now."""
+    names, others = ([item.prompt.id for item in prompts] for prompts in (recorded, now))
+    asked = extent["prompts"]
+    if asked != names[: len(asked)] and names != others and set(names) == set(others):
+        extent["reordered"] = True
 
 
 def _extent_json(extent: Extent) -> dict[str, Any]:
