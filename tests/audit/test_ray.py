@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from nafaudit.audit.ray_cluster import gpus_of
-from nafaudit.core.errors import InputError
+from nafaudit.core.errors import InputError, WorkerError
 from nafaudit.core.settings import Settings
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
-from tests.commands import call
+from tests.commands import NAFAUDIT, call
 
 pytestmark = pytest.mark.xdist_group("ray")
 Paths = Callable[[str], tuple[Path, Path]]
@@ -116,7 +116,9 @@ def test_a_worker_killed_while_it_holds_a_unit_changes_nothing(
 ) -> None:
     rule = ["--mechanism", f"{DEADLY}:KillsOnce"]
     (tmp_path / "spread").mkdir()
-    done = call(*options, *rule, "--ray", "--workers", 2, cwd=tmp_path / "spread")
+    # In a process of its own: Ray reads its settings once in a process.
+    spread = [*options, *rule, "--ray", "--workers", 2]
+    done = call(*spread, cwd=tmp_path / "spread", code=NAFAUDIT)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "mark").exists()  # a worker was killed by SIGKILL in the middle of a row
     assert "1 worker died on the way; what they held was decoded again" in done.stderr
@@ -142,3 +144,34 @@ def same_records(one: Path, other: Path) -> None:
     findings = [call("check", "r", "--json", cwd=place).stdout for place in (one, other)]
     assert findings[0] == findings[1]
     assert json.loads(findings[0])
+
+
+def test_servers_that_do_not_start_are_tried_twice_and_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from nafaudit.audit import ray_cluster
+
+    class Failing:
+        """Ray on a machine that is too busy for it."""
+
+        def __init__(self, failures: int) -> None:
+            self.tries, self.failures = 0, failures
+
+        def init(self, **how: object) -> None:
+            self.tries += 1
+            if self.tries <= self.failures:
+                raise RuntimeError("Failed to start GCS.\nmore")
+
+        def shutdown(self) -> None:
+            pass
+
+    once = Failing(1)
+    with ray_cluster._local(once, Settings(ray="local", workers=1), 0):
+        assert once.tries == 2
+    never = Failing(9)
+    with (
+        pytest.raises(WorkerError, match=r"twice \(Failed to start GCS\.\)"),
+        ray_cluster._local(never, Settings(ray="local", workers=1), 0),
+    ):
+        pass
+    assert never.tries == 2

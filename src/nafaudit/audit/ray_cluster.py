@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from nafaudit.core.errors import InputError, UnavailableError
+from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.settings import Settings
 
 # Trajectories are small; Ray would take a third of the memory for them.
@@ -104,17 +104,30 @@ def _local(ray: Any, settings: Settings, gpus: int) -> Iterator[None]:
     workers = settings.workers or max(1, _cores() // settings.threads)
     directory = tempfile.mkdtemp(prefix="nafaudit-", dir=here)
     try:
-        ray.init(
-            address="local",
+        start: dict[str, Any] = {
+            "address": "local",
             # As many as were asked for are let in; else GPUs, where they are used, set the number.
-            num_cpus=None if gpus and not settings.workers else workers * settings.threads,
-            num_gpus=None if gpus else 0,
-            include_dashboard=False,
-            object_store_memory=_OBJECT_BYTES,
-            log_to_driver=False,
-            logging_level="ERROR",
-            _temp_dir=directory,
-        )
+            "num_cpus": None if gpus and not settings.workers else workers * settings.threads,
+            "num_gpus": None if gpus else 0,
+            "include_dashboard": False,
+            "object_store_memory": _OBJECT_BYTES,
+            "log_to_driver": False,
+            "logging_level": "ERROR",
+            "_temp_dir": directory,
+        }
+        try:
+            ray.init(**start)
+        except RuntimeError:  # a busy machine may be too slow for Ray's own limits
+            ray.shutdown()
+            try:
+                ray.init(**start)
+            except RuntimeError as error:
+                ray.shutdown()
+                raise WorkerError(
+                    f"Ray's servers did not start on this machine, twice ({_first_line(error)}). "
+                    "Free some memory and cores, or leave out --ray; in a process that imported "
+                    "ray before, set RAY_AUTH_MODE=token first."
+                ) from error
         try:
             yield
         finally:
