@@ -54,6 +54,8 @@ COMMANDS = {
     " --max-new-tokens 30",
 }
 
+# What is kept of a finding; its words may change.
+KEYS = ("mechanism", "k", "check", "verdict", "value", "numbers", "witness")
 # What is no run itself, but has one inside.
 RUN_OF = {"attack": "attack/single"}
 RESULTS = ("certificate", "frontier")
@@ -107,18 +109,18 @@ def judge(place: Path, name: str) -> dict[str, Any]:
             continue
         status, out = _nafaudit(place, f"{verb} {run} --json {options}", capture=True)
         said = json.loads(out)
-        if verb == "verify":  # the rest depends on last bits
-            keys = ("mechanism", "k", "check", "verdict")
-            said["findings"] = [{key: one[key] for key in keys} for one in said["findings"]]
+        keys = KEYS if verb == "check" else KEYS[:4]  # the rest of a replay depends on last bits
+        said["findings"] = [{key: one[key] for key in keys} for one in said["findings"]]
         kept = {key: said[key] for key in ("verdicts", "findings") if key in said}
         answers[verb] = {"status": status} | kept
     return answers
 
 
 def compare(place: Path) -> dict[str, Any]:
-    """Returns how the recording code compares two runs, without its rows of classes and prompts."""
+    """Returns how the recording code compares two runs, without long lists and sentences."""
     said = json.loads(_nafaudit(place, "compare own paper --json", capture=True)[1])
-    return {key: value for key, value in said.items() if key not in ("classes", "prompts")}
+    left = ("classes", "prompts", "conclusion", "why")
+    return {key: value for key, value in said.items() if key not in left}
 
 
 def _nafaudit(place: Path, words: str, *, capture: bool = False) -> tuple[int, str]:
