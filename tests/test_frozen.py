@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -278,8 +279,7 @@ def test_no_snapshot_is_left_over() -> None:
 
 def test_stored_runs_name_no_machine() -> None:
     for path in make.HERE.rglob("*.json*"):
-        text = path.read_text()
-        assert not any(root in text for root in ("/work", "/tmp", "/root", "/home")), path
+        assert not re.search(r'"/\w', path.read_text()), f"{path} has an absolute path"
 
 
 def _expected(name: str) -> dict[str, Any]:
