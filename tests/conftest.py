@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 import nafaudit  # noqa: F401  before torch computes
+from tests import snapshots
 from tests.vendors import arithmetic
 
 # Nothing here may reach for a model hub.
@@ -51,6 +52,18 @@ def tiny_pair_paths(
         return build_pair(directory, architecture)
 
     return paths
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that writes snapshots anew."""
+    parser.addoption("--update-snapshots", action="store_true", help="Write tests/snapshots anew.")
+
+
+@pytest.fixture
+def snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compares a text with the snapshot of a name."""
+    update = bool(request.config.getoption("--update-snapshots"))
+    return lambda name, text: snapshots.compare(name, text, update=update)
 
 
 def needs_free_rows(*models: Any, width: int) -> None:

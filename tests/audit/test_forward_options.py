@@ -14,7 +14,6 @@ from nafaudit.store.run import Run
 from tests.commands import call
 
 Paths = Callable[[str], tuple[Path, Path]]
-pytestmark = pytest.mark.xdist_group("forward options")
 
 
 @pytest.fixture(scope="module")

@@ -22,8 +22,6 @@ from nafaudit.workload.passages import Passage
 from tests.commands import call
 from tests.kills import fork, fuse, was_killed
 
-pytestmark = pytest.mark.xdist_group("memorise")
-
 QUICK = Lesson(
     steps=60, enough=0.0, learning_rate=5e-3, protected_rows=2, replay_rows=1, written=(2, 24)
 )

@@ -16,7 +16,6 @@ from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from tests.commands import NAFAUDIT, call
 
-pytestmark = pytest.mark.xdist_group("ray")
 Paths = Callable[[str], tuple[Path, Path]]
 DEADLY = Path(__file__).with_name("deadly.py")
 

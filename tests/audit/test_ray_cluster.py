@@ -19,7 +19,7 @@ from tests.audit.test_ray import DEADLY, options, same_records
 from tests.commands import NAFAUDIT, call
 
 __all__ = ["options"]  # a fixture
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from nafaudit.models.anchor import Anchor, load_anchor
 from nafaudit.models.smollm2 import get_smollm2
 from tests.commands import call
 
-pytestmark = [pytest.mark.full, pytest.mark.xdist_group("smollm2")]
+pytestmark = pytest.mark.full
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,6 @@ from nafaudit.lab.measure import Decode, mean_kl, mean_loss, prefix_debts, recal
 from nafaudit.lab.pair import WEIGHTS, LabPair
 from nafaudit.lab.works import protected
 
-pytestmark = pytest.mark.xdist_group("lab")
-
 
 @pytest.fixture(scope="module")
 def fixed() -> TeacherForced:

@@ -24,8 +24,6 @@ from tests.commands import call
 from tests.kills import fork, was_killed
 from tests.search.chat_server import MODEL, ChatServer, chat_server
 
-pytestmark = pytest.mark.xdist_group("search-run")
-
 SECRET = "sk-verysecret-0123456789"
 Make = Callable[..., SearchSettings]
 SIZES: dict[str, Any] = {

@@ -37,8 +37,6 @@ from tests.commands import call
 from tests.kills import kill_at, moments_of
 from tests.store.victim import DESIGN
 
-pytestmark = pytest.mark.xdist_group("paper-run")
-
 Paths = Callable[[str], tuple[Path, Path]]
 SIZES = {
     "init_traj": 2, "med_fid_traj": 6, "topup_traj": 6, "final_traj": 6, "heldout_traj": 6,

@@ -26,8 +26,6 @@ from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
 from tests.kills import kill_at, moments_of
 
-pytestmark = pytest.mark.xdist_group("search-options")
-
 Paths = Callable[[str], tuple[Path, Path]]
 SIZES: dict[str, Any] = {
     "k": (2.0, 4.0), "max_new_tokens": 6, "pool": 4, "generations": 1, "proposals": 6,

@@ -24,8 +24,6 @@ from nafaudit.store.run import Run
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 
-pytestmark = pytest.mark.xdist_group("search-run")
-
 Paths = Callable[[str], tuple[Path, Path]]
 SIZES: dict[str, Any] = {
     "k": (2.0,), "max_new_tokens": 6, "pool": 4, "generations": 1, "proposals": 6, "screened": 4,

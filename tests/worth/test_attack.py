@@ -24,8 +24,6 @@ from nafaudit.worth.settings import AttackSettings
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 
-pytestmark = pytest.mark.xdist_group("attack")
-
 Paths = Callable[[str], tuple[Path, Path]]
 SIZES: dict[str, Any] = {
     "k": (2.0,), "given": 6, "window": (36,), "max_new_tokens": 72, "limit": 3, "ablation": False,
