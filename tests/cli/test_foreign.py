@@ -61,13 +61,23 @@ def test_an_overspending_table_exits_with_one(tmp_path: Path) -> None:
     assert "(prompt 'a', trajectory 0" in re.sub(r"\s+", " ", done.stdout)
 
 
-def test_a_budget_above_kt_is_said_and_not_believed(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("id,k,T,spend,budget\na,0.5,6,900,1000\n")
+def test_a_budget_above_kt_is_said_and_asked_about(tmp_path: Path) -> None:
+    rows = "".join(f"p{i},0.5,6,900,1000\n" for i in range(25))
+    (tmp_path / "t.csv").write_text(f"id,k,T,spend,budget\n{rows}")
     done = call("check", "t.csv", "--json", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "hygiene: 1 x budget-above-kT" in done.stderr
-    assert "import: budget-above-kT" in {f["check"] for f in json.loads(done.stdout)["findings"]}
-    assert call("check", "t.csv", "--ledger", "unknown", cwd=tmp_path).returncode == 3
+    assert done.returncode == 3
+    assert "hygiene: 25 x budget-above-kT" in done.stderr
+    found = {f["check"]: f for f in json.loads(done.stdout)["findings"]}
+    assert found["import: budget-above-kT"]["verdict"] == "SUSPECT"
+    assert found["invariant"]["numbers"] == {"budgets_above_kT": 25, "contested": 25}
+    shown = " ".join(call("check", "t.csv", cwd=tmp_path).stdout.split())
+    for text in (found["invariant"]["text"], shown):
+        assert "25 of 25 trajectories cannot be judged" in text
+        assert "25 state a budget above k T" in text
+        assert "--ledger banking" in text
+        assert "--ledger unknown" in text
+    assert call("check", "t.csv", "--ledger", "banking", cwd=tmp_path).returncode == 1
+    assert call("check", "t.csv", "--ledger", "unknown", cwd=tmp_path).returncode == 0
 
 
 def test_two_spends_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -100,6 +100,9 @@ def test_one_step_that_lies_keeps_its_lie() -> None:
 
 def test_logs_that_keep_only_totals() -> None:
     comes_back([replace(one, logged=Logged(1.0, 2.0, 3.0)) for one in many(3, length=0)])
+    one, two, three = many(3, length=0)
+    contested = replace(two, logged=Logged(1.0, 2.0, 3.0, contested=0.5))
+    comes_back([replace(one, logged=Logged(1.0, 2.0, 3.0)), contested, three])
 
 
 def test_parts_without_predictions_are_read_alike(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from nafaudit.core.choices import DELTA
 from nafaudit.core.currency import KL, Currency, currency_of
 from nafaudit.core.fault import Fault
 from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
-from nafaudit.core.ledger import Banking, Ledger, is_baseline, most_granted
+from nafaudit.core.ledger import Banking, Ledger, is_baseline, most_granted, rate_behind
 from nafaudit.core.passage import PassageScores
 from nafaudit.core.sums import total
 from nafaudit.core.text import detokenize
@@ -118,8 +118,9 @@ class Facts:
         """The most that can have been granted at every step; at the end, without steps.
 
         The least of what the ledger grants, what the log says it granted, and K = kT: a claim
-        cannot raise it. A debt that is unknown or negative counts as none. Infinite where
-        nothing limits it.
+        cannot raise it. A debt that is unknown or negative counts as none, and k is read as its
+        digits and the budget allow where there are only totals. Infinite where nothing limits
+        it.
         """
         key, logged, n = trajectory.key, trajectory.logged, len(trajectory)
         limits = np.full(n or 1, np.inf)
@@ -129,13 +130,39 @@ class Facts:
             limits = np.fmin(limits, logged.granted)
         if logged is not None and not n:
             limits = np.fmin(limits, logged.budget)
+        if logged is not None:
+            limits = np.fmin(limits, logged.contested)
         if self.ledger is not None:
             debt = 0.0 if math.isnan(trajectory.debt) else max(0.0, trajectory.debt)
             if n:
                 limits = np.fmin(limits, self.ledger.accrued(key.k, debt, trajectory.steps.token))
-            for length in (self.max_new_tokens, _length(trajectory)):
+            lengths, k = (self.max_new_tokens, _length(trajectory)), key.k
+            if logged is not None and not n:
+                k = rate_behind(k, logged.budget, debt, lengths)
+            for length in lengths:
                 if length:
-                    limits = np.fmin(limits, most_granted(self.ledger, key.k, debt, length))
+                    limits = np.fmin(limits, most_granted(self.ledger, k, debt, length))
+        return np.asarray(np.maximum(limits, 0.0))
+
+    def stated(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
+        """The ceiling if the log's own budget is believed, an initial credit included.
+
+        None where that is not contested: the log states no more than k and T grant, or the user
+        said which one counts.
+        """
+        key, logged, n = trajectory.key, trajectory.logged, len(trajectory)
+        if logged is None or math.isnan(logged.contested):
+            return None
+        if n and logged.granted.size != n:
+            return None
+        limits = logged.granted if n else np.array([logged.budget])
+        if self.ledger is not None:
+            debt = 0.0 if math.isnan(trajectory.debt) else trajectory.debt
+            if n:
+                limits = np.fmin(limits, self.ledger.accrued(key.k, debt, trajectory.steps.token))
+            elif length := _length(trajectory):
+                k = rate_behind(key.k, logged.budget, debt, (length,))
+                limits = np.fmin(limits, most_granted(self.ledger, k, debt, length))
         return np.asarray(np.maximum(limits, 0.0))
 
     def promised(self, k: float) -> float:
@@ -162,8 +189,16 @@ class Facts:
         return math.isfinite(logged.budget)
 
     def budget(self, trajectory: Trajectory) -> float:
-        """B at the trajectory's own end, 0 if it was still in debt; NaN if unknown."""
-        return float(self.ceiling(trajectory)[-1]) if self.limited(trajectory) else math.nan
+        """B at the trajectory's own end, 0 if it was still in debt; NaN if unknown.
+
+        Unknown also where more was spent than k and T grant, and the log states a larger budget.
+        """
+        if not self.limited(trajectory):
+            return math.nan
+        limit = self.ceiling(trajectory)[-1:]
+        if self.stated(trajectory) is not None and trajectory.spend > limit + self.tolerance(limit):
+            return math.nan
+        return float(limit[0])
 
 
 class Check(Protocol):

@@ -29,7 +29,9 @@ class Invariant:
         trajectories: How many were seen.
         violations: How many of them overspent.
         unjudged: How many could not be judged: a number is missing, infinite, negative or
-            contradicted by the log's own totals.
+            contradicted by the log's own totals, or it is contested.
+        larger: How many state a budget above what k and T grant.
+        contested: How many of these spent more than k and T grant and no more than they state.
         lost: How many outputs a decoder failed to deliver.
         refuted: What a replay refutes of a black box, so that its spend is not known.
         gaps: What the run was asked for and does not have; None if it has all.
@@ -42,6 +44,8 @@ class Invariant:
     trajectories: int = 0
     violations: int = 0
     unjudged: int = 0
+    larger: int = 0
+    contested: int = 0
     lost: int = 0
     refuted: str = ""
     gaps: Missing | None = None
@@ -52,10 +56,31 @@ class Invariant:
 
     def see(self, trajectory: Trajectory) -> None:
         """Compares every step and every prefix with its limit."""
-        steps, key = trajectory.steps, trajectory.key
+        key, facts = trajectory.key, self.facts
         self.trajectories += 1
         self.prompts.add(key.prompt)
-        ceiling, facts = self.facts.ceiling(trajectory), self.facts
+        excess, over, usable = self._compare(trajectory, facts.ceiling(trajectory))
+        stated = facts.stated(trajectory)
+        self.larger += stated is not None
+        contested = False
+        if stated is not None and over.any():
+            excess, over, _ = self._compare(trajectory, stated)
+            contested = not over.any()
+        if not facts.currency.promised:
+            self.beyond += trajectory.spend > facts.budget(trajectory)
+        elif over.any():
+            self.violations += 1
+            at = int(np.argmax(np.where(over, excess, -np.inf)))
+            self.worst.offer(float(excess[at]), key, at)
+        elif contested or not usable:
+            self.unjudged += 1
+            self.contested += contested
+
+    def _compare(
+        self, trajectory: Trajectory, ceiling: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_], bool]:
+        """By how much limits are exceeded, which of them are, and whether all can be judged."""
+        steps, key, facts = trajectory.steps, trajectory.key, self.facts
         usable = facts.limited(trajectory) and not _contradicts_itself(trajectory, facts)
         if len(trajectory):
             step = _excess(steps.charge, steps.allowance)
@@ -75,14 +100,7 @@ class Invariant:
             usable &= not np.isnan(excess).any()
             usable &= trajectory.spend >= 0 or facts.currency.signed
             over = excess > facts.tolerance(ceiling)
-        if not facts.currency.promised:
-            self.beyond += trajectory.spend > facts.budget(trajectory)
-        elif over.any():
-            self.violations += 1
-            at = int(np.argmax(np.where(over, excess, -np.inf)))
-            self.worst.offer(float(excess[at]), key, at)
-        elif not usable:
-            self.unjudged += 1
+        return excess, over, bool(usable)
 
     @property
     def verdict(self) -> Kept:
@@ -102,7 +120,16 @@ class Invariant:
                 f"{self.violations} of {n} trajectories exceed their budget, the worst by "
                 f"{self.worst.value:.3g} nats"
             ) + (f"; {self.counts}" if self.counts else "")
-            return Finding("invariant", self.verdict, self.violations, text, self.worst.witness)
+            if self.contested:
+                text += f"; {self._contested}"
+            return Finding(
+                "invariant",
+                self.verdict,
+                self.violations,
+                text,
+                self.worst.witness,
+                self._numbers,
+            )
         if not n:
             return Finding("invariant", self.verdict, 0, "no trajectory recorded")
         if not self.facts.currency.promised:
@@ -117,12 +144,19 @@ class Invariant:
             f"{zero_count_upper(len(self.prompts)):.2%})"
         )
         if self.unjudged:
-            text = (
-                f"{self.unjudged} of {n} trajectories cannot be judged: a number is missing, "
-                "infinite, negative or contradicted by the log's own totals"
-            )
+            said = [self._contested] if self.contested else []
+            if unknown := self.unjudged - self.contested:
+                said.append(
+                    f"{unknown} of {n} trajectories cannot be judged: a number is missing, "
+                    "infinite, negative or contradicted by the log's own totals"
+                )
+            text = "; ".join(said)
         elif n < MIN_TRAJECTORIES:
             text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
+        if self.larger and not self.contested:
+            text += (
+                f"; {self.larger} state a budget above k T, and none of them spent more than k T"
+            )
         if self.facts.claimed:
             text = (
                 f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
@@ -137,9 +171,25 @@ class Invariant:
             text += f"; {self.lost} more outputs were asked for and never delivered"
         if self.gaps is not None:
             text += f"; the run is unfinished: {self.gaps.brief}"
-        if self.facts.ledger is None:
+        if self.facts.ledger is None and not self.contested:
             text += "; by its own steps and grants, as its ledger is not known here"
-        return Finding("invariant", self.verdict, 0, text)
+        return Finding("invariant", self.verdict, 0, text, None, self._numbers)
+
+    @property
+    def _contested(self) -> str:
+        return (
+            f"{self.contested} of {self.trajectories} trajectories cannot be judged: they spent "
+            "more than k T grants, but no more than the larger budget that the log states "
+            f"({self.larger} state a budget above k T). Read the log again with --ledger banking "
+            "to judge them by k T, which they exceed, or with --ledger unknown to believe the "
+            "log's own budgets, which they keep"
+        )
+
+    @property
+    def _numbers(self) -> dict[str, float]:
+        if not self.larger:
+            return {}
+        return {"budgets_above_kT": self.larger, "contested": self.contested}
 
 
 def is_over(trajectory: Trajectory, facts: Facts) -> bool:

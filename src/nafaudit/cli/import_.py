@@ -38,7 +38,7 @@ VocabularySize = Annotated[
 LedgerName = Annotated[
     str | None,
     typer.Option(
-        help="Rule behind the budgets: banking, or unknown to believe budgets above k T. "
+        help="Rule behind the budgets: banking (k T), or unknown to believe the log's own. "
         "Default: by schema."
     ),
 ]

@@ -40,6 +40,42 @@ def budget_word(k: float) -> str:
     return short if float(short) == k else repr(float(k))
 
 
+def half_digit(k: object) -> float:
+    """Half a unit of the last digit that a rate is written with; 0 for a whole number.
+
+    A third that is logged as 0.33 may be up to 0.005 more.
+    """
+    word = str(k).strip().lower()
+    try:
+        is_whole = float(word).is_integer()
+    except (ValueError, OverflowError):
+        return 0.0
+    if is_whole or "e" in word or "n" in word:
+        return 0.0
+    return float(0.5 * 10.0 ** -len(word.partition(".")[2]))
+
+
+def rate_behind(k: float, budget: float, debt: float, lengths: Sequence[float]) -> float:
+    """The rate that a logged budget shows, where k may be that rate rounded; k otherwise.
+
+    Args:
+        k: As logged.
+        budget: As logged, at one of the lengths.
+        debt: What was taken off the budget.
+        lengths: In tokens; 0 or NaN if not known.
+    """
+    known = [length for length in lengths if length > 0]
+    inexact = half_digit(k)
+    # A budget that follows from k as it is written shows no other rate.
+    if not inexact or any(abs(budget + debt - k * length) <= 1e-3 for length in known):
+        return k
+    slack = max(1e-3, half_digit(budget) or 0.5)
+    for length in known:
+        if k * length < budget + debt <= (k + inexact) * length + slack:
+            return (budget + debt) / length
+    return k
+
+
 @dataclass(frozen=True)
 class Payment:
     """What one step cost.

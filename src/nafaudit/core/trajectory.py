@@ -26,7 +26,7 @@ STEP_TYPES: dict[str, type[np.generic]] = {
 
 # A claimed weight may miss 0 or 1 by rounding; beyond this it is no weight.
 WEIGHT_SLACK = 1e-3
-LOGGED_FIELDS = ("spend", "budget", "length", "granted", "cumulative")
+LOGGED_FIELDS = ("spend", "budget", "length", "granted", "cumulative", "contested")
 
 
 class Arm(NamedTuple):
@@ -114,6 +114,8 @@ class Logged:
         length: Tokens written.
         granted: B_t after each step; empty if the log has none.
         cumulative: Charge summed up to each step; empty if the log has none.
+        contested: What k and T grant, where the log states a larger budget and nobody said which
+            one counts; NaN otherwise.
     """
 
     spend: float = math.nan
@@ -121,6 +123,7 @@ class Logged:
     length: float = math.nan
     granted: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     cumulative: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    contested: float = math.nan
 
 
 @dataclass(frozen=True, eq=False)

@@ -130,7 +130,8 @@ def as_row(
             "stopped": trajectory.stopped,
             "stops": list(vocabulary.get("stops", ())),
             "logged": trajectory.logged is not None,
-        },
+        }
+        | ({} if math.isnan(claims.contested) else {"contested": claims.contested}),
     }
 
 
@@ -178,7 +179,8 @@ def _plain(value: float) -> float | None:
 
 
 def _count(value: float) -> float | int | None:
-    return int(value) if math.isfinite(value) and value == int(value) else _plain(value)
+    is_count = math.isfinite(value) and value == int(value) and math.copysign(1.0, value) > 0
+    return int(value) if is_count else _plain(value)
 
 
 def _source(prompt: TokenizedPrompt | None) -> dict[str, Any] | None:

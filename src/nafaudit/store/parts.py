@@ -10,6 +10,7 @@ operations, so that every machine makes the same one.
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -79,9 +80,7 @@ def encode(trajectories: Sequence[Trajectory]) -> bytes:
         name: pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
         for name, values in _with_residuals(steps, rows, ends)
     }
-    columns["logged"] = pa.array(
-        [_logged_row(t.logged) for t in trajectories], _ROW_COLUMNS.field("logged").type
-    )
+    columns["logged"] = _logged_column([t.logged for t in trajectories])
     sink = io.BytesIO()
     pq.write_table(
         pa.table(columns | stored),
@@ -160,6 +159,14 @@ def _predicted(
     return np.where(allowance > 0, allowance, 0.0)
 
 
+def _logged_column(claims: Sequence[Logged | None]) -> pa.Array:
+    """The claims; a budget that is contested is a field only where there is one."""
+    fields = list(_ROW_COLUMNS.field("logged").type)
+    if any(one is not None and not math.isnan(one.contested) for one in claims):
+        fields.append(pa.field("contested", pa.float64()))
+    return pa.array([_logged_row(one) for one in claims], pa.struct(fields))
+
+
 def _logged_row(logged: Logged | None) -> dict[str, Any] | None:
     return None if logged is None else {name: getattr(logged, name) for name in LOGGED_FIELDS}
 
@@ -168,7 +175,8 @@ def _logged(row: dict[str, Any] | None) -> Logged | None:
     if row is None:
         return None
     arrays = {name: np.array(row[name], np.float64) for name in ("granted", "cumulative")}
-    return Logged(row["spend"], row["budget"], row["length"], **arrays)
+    contested = row.get("contested", math.nan)
+    return Logged(row["spend"], row["budget"], row["length"], **arrays, contested=contested)
 
 
 def _keys(table: pa.Table) -> list[Key]:

@@ -67,6 +67,14 @@ def test_without_the_length_limit_the_debt_is_unknown(tmp_path: Path) -> None:
     assert {arm.kept for arm in judge_run(run)} == {Kept.WITHIN}
 
 
+def test_a_limit_that_was_typed_too_small_accuses_nobody(tmp_path: Path) -> None:
+    arms = judge_run(import_logs(LOGS[:1], tmp_path / "run", ImportOptions(max_new_tokens=50)))
+    assert sum(arm.invariant.violations for arm in arms) == 0
+    open_ = [arm.invariant for arm in arms if arm.kept == Kept.INCONCLUSIVE]
+    assert open_
+    assert all(check.unjudged == check.contested > 0 for check in open_)
+
+
 def test_a_tampered_table_is_caught(tmp_path: Path) -> None:
     import gzip
 

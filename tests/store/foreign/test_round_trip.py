@@ -164,9 +164,10 @@ def records(draw: st.DrawFn) -> list[Trajectory]:
         key = Key("p0", draw(st.sampled_from(["anchored", "clip"])), k, at)
         logged = None
         if draw(st.booleans()):
-            claims = [draw(numbers | st.just(math.nan)) for _ in range(3)]
+            claims = [draw(numbers | st.just(math.nan)) for _ in range(4)]
+            spend, budget, length, contested = claims
             lists = [np.array(draw(st.lists(numbers, min_size=n, max_size=n))) for _ in range(2)]
-            logged = Logged(claims[0], claims[1], claims[2], lists[0], lists[1])
+            logged = Logged(spend, budget, length, lists[0], lists[1], contested)
         debt = draw(st.floats(-1e3, 1e3) | st.just(math.nan))
         found.append(Trajectory(key, debt, draw(st.booleans()), steps, logged))
     return found
@@ -178,6 +179,11 @@ def test_any_record_comes_back(found: list[Trajectory], ledger: str) -> None:
     with tempfile.TemporaryDirectory() as directory:
         run = write(Path(directory) / "run", found, ledger)
         assert same(run, there_and_back(run, Path(directory)))
+
+
+def test_a_length_of_minus_zero_comes_back(tmp_path: Path) -> None:
+    run = write(tmp_path / "run", [replace(many(1, length=0)[0], logged=Logged(1.0, 2.0, -0.0))])
+    assert same(run, there_and_back(run, tmp_path))
 
 
 def test_the_comparison_can_fail(tmp_path: Path) -> None:

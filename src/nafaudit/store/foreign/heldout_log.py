@@ -11,7 +11,7 @@ from nafaudit.core.trajectory import Logged
 from nafaudit.store.foreign.entry import Context, Entry, no_steps
 from nafaudit.store.foreign.fields import identifier, integer, numbers, sequence, text
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import believed
+from nafaudit.store.foreign.totals import judged_by
 
 _KEPT = frozenset(
     [
@@ -67,6 +67,7 @@ def _entries(record: Record, context: Context) -> Iterator[Entry]:
     limit = context.options.max_new_tokens
     for position, spend in enumerate(spends):
         debt, budget = (float(columns[name][position]) for name in ("delta_inits", "final_budgets"))
+        budget, contested = judged_by(budget, k, limit, debt, where, context, bank=True)
         yield Entry(
             where=where,
             prompt=prompt,
@@ -75,7 +76,7 @@ def _entries(record: Record, context: Context) -> Iterator[Entry]:
             debt=debt,
             stopped=False,
             steps=no_steps(),
-            logged=Logged(float(spend), believed(budget, k, limit, debt, where, context), math.nan),
+            logged=Logged(float(spend), budget, math.nan, contested=contested),
             # A candidate may be evaluated again, with more executions: numbers go on then.
             number=None,
             label=label,

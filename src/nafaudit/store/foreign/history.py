@@ -24,6 +24,7 @@ from nafaudit.store.foreign.fields import (
     weights,
 )
 from nafaudit.store.foreign.source import Record
+from nafaudit.store.foreign.totals import credited
 from nafaudit.store.foreign.units import compare_utilisation
 
 _PROBABILITIES = {"served": "p_star_prob", "safe": "p_s_prob", "risky": "p_risky_prob"}
@@ -145,7 +146,7 @@ def _entry(
 
     granted = column("budget_so_far")
     k = context.budget_or_given(k_given, where, _slope(granted))
-    debt = _debt(column, granted, k)
+    debt, is_told = _debt(column, granted, k)
     theta = column("bd", noted=False)
     if np.isnan(theta).all():
         theta = 1.0 - column("bc")
@@ -179,6 +180,9 @@ def _entry(
     is_byte = "kl_pd_pc" in steps[0]
     if is_byte:
         context.hygiene.add("other-rule", where, "kl_pd_pc")
+    # A debt that was read off the grants does not explain them.
+    explained = is_told and not is_byte
+    contested = credited(granted[:end], k, debt, where, context) if explained else math.nan
     return Entry(
         where=where,
         prompt=identifier(name, "ids", where),
@@ -187,7 +191,7 @@ def _entry(
         debt=debt,
         stopped=end < len(whole) or ended_early(end, limit),
         steps=tails.cut(whole, end),
-        logged=Logged(spend, budget, math.nan, granted[:end], cumulative[:end]),
+        logged=Logged(spend, budget, math.nan, granted[:end], cumulative[:end], contested),
         prompt_text=text(prompt, "prompts", where),
         max_new_tokens=limit,
         ledger=UNKNOWN_LEDGER if is_byte else "banking",
@@ -214,11 +218,13 @@ def _slope(granted: NDArray[np.float64]) -> float | None:
     return float(f"{(granted[-1] - granted[0]) / (granted.size - 1):.6g}")
 
 
-def _debt(column: Any, granted: NDArray[np.float64], k: float) -> float:
+def _debt(column: Any, granted: NDArray[np.float64], k: float) -> tuple[float, bool]:
+    """The debt, and whether the log tells it; else it is read off the first grant."""
     told = column("prefix_debt", noted=False)
     if not np.isnan(told).all():
-        return float(told[0])
+        return float(told[0]), True
     told = column("init_budget_tensor", noted=False)
     if not np.isnan(told).all():
-        return float(-told[0])
-    return float(k - granted[0]) if math.isfinite(k) and np.isfinite(granted[0]) else math.nan
+        return float(-told[0]), True
+    known = math.isfinite(k) and np.isfinite(granted[0])
+    return (float(k - granted[0]) if known else math.nan), False

@@ -34,11 +34,12 @@ KINDS = {
     "recomputed-differs": "a_t_recomputed differs from a_t; a_t is kept",
     "debt-differs": "two fields give different debts; the first is kept",
     "debt-derived": "debt as k T - final budget",
-    "debt-negative": "negative debt, which would raise the budget; counts as none",
-    "budget-above-kT": "final budget above k T, which the log does not explain; judged by k T "
-    "(--ledger unknown believes it)",
+    "debt-negative": "negative debt, which raises the budget above k T; a spend between the two is "
+    "judged only by --ledger banking (k T) or --ledger unknown (the log's budget)",
+    "budget-above-kT": "final budget above what k and T grant; a spend between the two is judged "
+    "only by --ledger banking (k T) or --ledger unknown (the log's budget)",
     "spend-differs": "another column that could be the spend says otherwise; the one that was "
-    "named is kept",
+    "named is kept, else the larger, as either judges alike",
     "totals-differ": "two totals give different spends; the larger is kept, and neither if only "
     "one of them is within the budget",
     "repeated": "trajectory number used twice for one prompt and budget; renumbered",

@@ -18,7 +18,7 @@ from nafaudit.store.foreign.entry import (
 )
 from nafaudit.store.foreign.fields import identifier, number, text
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import believed, debt_of, larger_total, rounding
+from nafaudit.store.foreign.totals import debt_of, judged_by, larger_total, rounding
 from nafaudit.store.foreign.units import compare_utilisation
 
 _TOTALS = ("final_cum_kl_spent", "final_budget", "budget_utilization", "total_kl_to_safe")
@@ -75,10 +75,11 @@ def _entries(record: Record, place: int, context: Context) -> Iterator[Entry]:
         )
         if math.isnan(spend):
             context.hygiene.add("missing", where, "final_cum_kl_spent")
-        spend = larger_total(spend, other, budget, rounding(spend, other), where, context)
-        compare_utilisation(use, spend, budget, where, context.hygiene)
         limit = context.options.max_new_tokens
         debt = debt_of(data, k, limit, budget, where, context)
+        most, contested = judged_by(budget, k, limit, debt, where, context)
+        spend = larger_total(spend, other, most, rounding(spend, other), where, context)
+        compare_utilisation(use, spend, budget, where, context.hygiene)
         yield Entry(
             where=where,
             prompt=name,
@@ -87,7 +88,7 @@ def _entries(record: Record, place: int, context: Context) -> Iterator[Entry]:
             debt=debt,
             stopped=ended_early(math.nan, limit),
             steps=no_steps(),
-            logged=Logged(spend, believed(budget, k, limit, debt, where, context), math.nan),
+            logged=Logged(spend, most, math.nan, contested=contested),
             label=identifier(data.get("class") or data.get("split") or "prompt", "class", where),
             prompt_text=text(data.get("input"), "input", where),
             max_new_tokens=limit,

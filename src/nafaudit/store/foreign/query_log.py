@@ -10,7 +10,7 @@ from nafaudit.core.trajectory import Logged
 from nafaudit.store.foreign.entry import Context, Entry, ended_early, k_word, no_steps
 from nafaudit.store.foreign.fields import identifier, integer, text
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import believed
+from nafaudit.store.foreign.totals import judged_by
 
 # What tells the queries of one attack apart: each has a prefix, and so a debt, of its own.
 _PLACE = ("mode", "L", "window")
@@ -62,7 +62,8 @@ def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
         rule = context.options.mechanism or data.get("mechanism") or word or context.stem
         k = context.budget_or_given(data.get("k"), where)
         debt = context.numeric(data, ("delta_init",), where)
-        budget = context.numeric(data, ("B",), where)
+        stated = context.numeric(data, ("B",), where)
+        budget, contested = judged_by(stated, k, limit, debt, where, context, bank=True)
         yield Entry(
             where=where,
             prompt=" ".join([prompt, *place]),
@@ -73,8 +74,9 @@ def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
             steps=no_steps(),
             logged=Logged(
                 context.numeric(data, ("Z",), where),
-                believed(budget, k, limit, debt, where, context),
+                budget,
                 length,
+                contested=contested,
             ),
             number=integer(data.get("attempt"), "attempt", where),
             label=identifier(data.get("class") or data.get("split") or "query", "class", where),

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.ledger import rate_behind
 from nafaudit.core.trajectory import Logged
 from nafaudit.store.foreign.entry import (
     UNKNOWN_LEDGER,
@@ -20,7 +21,7 @@ from nafaudit.store.foreign.entry import (
 )
 from nafaudit.store.foreign.fields import identifier, integer, number, text
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import DEBT_NAMES, believed, debt_of, rounding
+from nafaudit.store.foreign.totals import DEBT_NAMES, debt_of, judged_by, over, rounding
 from nafaudit.store.foreign.units import compare_utilisation
 
 # Our name of a number to what others call it, the most telling first. Case counts only for
@@ -123,7 +124,57 @@ def _rivals(data: Mapping[str, Any], ours: str, chosen: str) -> Iterator[tuple[s
                     yield name, found
 
 
-def _settle(
+def _spend(
+    data: Mapping[str, Any],
+    column: str,
+    spend: float,
+    limits: tuple[float, ...],
+    where: str,
+    context: Context,
+) -> float:
+    """The spend: as in its column if the user named it, else the largest of all that could be it.
+
+    Raises where the choice decides how the row is judged.
+    """
+
+    def judged(value: float) -> tuple[bool, ...]:
+        return (value >= 0, *(over(value, limit) for limit in limits))
+
+    largest = spend
+    for name, other in _rivals(data, "spend", column):
+        if abs(spend - other) > rounding(data[column], data[name]):
+            is_named = "spend" in context.options.columns
+            if not is_named and judged(spend) != judged(other):
+                raise _ambiguous("spend", column, spend, name, other, where)
+            context.hygiene.add("spend-differs", where, name)
+            largest = spend if is_named else max(largest, other)
+    return largest
+
+
+def _limits(
+    logged: tuple[float, float], k: float, debt: float, lengths: tuple[float, ...], rule: str | None
+) -> tuple[float, ...]:
+    """What a spend is judged by; a limit that is not known is NaN.
+
+    Args:
+        logged: The budget, and what k and T grant if that is contested.
+        k: The rate.
+        debt: As logged or derived.
+        lengths: T and the row's own; 0 or NaN if not known.
+        rule: As the user gave it (`--ledger`).
+    """
+    budget, contested = logged
+    if math.isinf(k):
+        return ()
+    if rule != "banking":
+        return budget, contested
+    owed = max(0.0, debt) if math.isfinite(debt) else 0.0
+    rate = rate_behind(k, budget, owed, lengths)
+    granted = [rate * length - owed for length in lengths if length > 0]
+    return (min([budget, *granted] if not math.isnan(budget) else granted, default=math.nan),)
+
+
+def _settle_budget(
     data: Mapping[str, Any],
     columns: Mapping[str, str],
     spend: float,
@@ -131,18 +182,11 @@ def _settle(
     where: str,
     context: Context,
 ) -> None:
-    """Raises where two columns could be a number, differ, and nobody said which it is."""
-    column = columns["spend"]
-    for name, other in _rivals(data, "spend", column):
-        if abs(spend - other) > rounding(data[column], data[name]):
-            if "spend" not in context.options.columns:
-                raise _ambiguous("spend", column, spend, name, other, where)
-            context.hygiene.add("spend-differs", where, name)
+    """Raises where two columns could be the budget, and the choice decides."""
     if "budget" not in columns or "budget" in context.options.columns:
         return
     column = columns["budget"]
     for name, other in _rivals(data, "budget", column):
-        # Which one it is matters only if it decides.
         slack = rounding(data[column], data[name])
         if (spend > max(0.0, budget) + slack) != (spend > max(0.0, other) + slack):
             raise _ambiguous("budget", column, budget, name, other, where)
@@ -189,8 +233,6 @@ def _entry(record: Record, context: Context) -> Entry:
     k = context.budget_or_given(told("k"), where)
     limit = integer(told("limit"), "T", where) or context.options.max_new_tokens
     spend, budget, length = value("spend"), value("budget"), value("length", noted=False)
-    _settle(data, columns, spend, budget, where, context)
-    compare_utilisation(value("utilisation", noted=False), spend, budget, where, context.hygiene)
     if limit and length > limit:
         context.hygiene.add("too-long", where)
     debt = value("debt", noted=False)
@@ -200,6 +242,11 @@ def _entry(record: Record, context: Context) -> Entry:
         debt = debt_of({}, k, limit, budget, where, context)
     # As it is written, because its digits say how exact it is.
     rate = told("k") if math.isfinite(k) and told("k") not in (None, "") else k
+    most, contested = judged_by(told("budget"), rate, limit, debt, where, context)
+    limits = _limits((most, contested), k, debt, (limit, length), context.options.ledger)
+    spend = _spend(data, columns["spend"], spend, limits, where, context)
+    _settle_budget(data, columns, spend, budget, where, context)
+    compare_utilisation(value("utilisation", noted=False), spend, budget, where, context.hygiene)
     rule = context.options.mechanism or told("mechanism") or k_word(told("k")) or context.stem
     return Entry(
         where=where,
@@ -209,7 +256,7 @@ def _entry(record: Record, context: Context) -> Entry:
         debt=debt,
         stopped=ended_early(length, limit),
         steps=no_steps(),
-        logged=Logged(spend, believed(told("budget"), rate, limit, debt, where, context), length),
+        logged=Logged(spend, most, length, contested=contested),
         number=integer(told("trajectory"), "trajectory", where),
         label=identifier(told("class") or "prompt", "class", where),
         max_new_tokens=limit,

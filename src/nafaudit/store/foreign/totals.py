@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nafaudit.core.finding import foreign_tolerance
+from nafaudit.core.ledger import half_digit
 from nafaudit.store.foreign.entry import Context
 from nafaudit.store.foreign.fields import number
 
@@ -25,12 +27,20 @@ def rounding(*values: object) -> float:
     return max(slack, math.fsum(_half_unit(value) for value in values if _decimals(value)))
 
 
-def believed(
-    stated: object, k: object, limit: int, debt: float, where: str, context: Context
-) -> float:
-    """The budget that a total is judged by: as stated, but no more than k T without debt.
+def judged_by(
+    stated: object,
+    k: object,
+    limit: int,
+    debt: float,
+    where: str,
+    context: Context,
+    *,
+    bank: bool = False,
+) -> tuple[float, float]:
+    """The budget of a total, and what k and T grant if that is less and nobody said which counts.
 
-    A rule that grants more than k T needs the user's word (`--ledger`).
+    The second is NaN where nothing is contested: the budget is no more than k T, to rounding, or
+    the user said whether it is believed (`--ledger`).
 
     Args:
         stated: The budget as logged.
@@ -39,20 +49,50 @@ def believed(
         debt: As logged; NaN if it is not.
         where: `file:line`.
         context: What the user said.
+        bank: True if the debt is taken off k T, as the paper's bank does.
     """
     budget, rate = _number(stated), _number(k)
-    if context.options.ledger not in (None, "banking") or not math.isfinite(budget):
-        return budget
-    if limit and math.isfinite(rate):
-        # A rate such as 0.333 may have been rounded; 0.5 is what was asked for.
-        inexact = limit * _half_unit(k) if _decimals(k) >= 3 else 0.0
-        if budget > rate * limit + max(rounding(stated), _half_unit(stated)) + inexact:
-            context.hygiene.add("budget-above-kT", where)
-            return rate * limit
+    rule = context.options.ledger
+    if rule not in (None, "banking") or math.isnan(budget) or not 0 < rate < math.inf:
+        return budget, math.nan
+    owed = max(0.0, debt) if math.isfinite(debt) else 0.0
+    if limit:
+        digits = max(rounding(stated), _half_unit(stated))
+        most = max(0.0, rate * limit - (owed if bank or rule else 0.0))
+        inexact = limit * half_digit(k)
+        if budget <= most + digits or budget + owed <= rate * limit + inexact + digits:
+            return budget, math.nan
+        context.hygiene.add("budget-above-kT", where)
     elif math.isfinite(debt) and debt < -rounding(stated):
+        most = max(0.0, budget + debt)
         context.hygiene.add("debt-negative", where)
-        return budget + debt
-    return budget
+    else:
+        return budget, math.nan
+    return (most, math.nan) if rule else (budget, most)
+
+
+def credited(
+    granted: NDArray[np.float64], k: float, debt: float, where: str, context: Context
+) -> float:
+    """What k grants over the steps, if the log grants more by a negative debt; NaN otherwise.
+
+    NaN too if the user said whether that is believed (`--ledger`).
+    """
+    if context.options.ledger or not granted.size or not 0 < k < math.inf:
+        return math.nan
+    explained = np.arange(1, granted.size + 1) * k - debt
+    if not debt < -rounding(debt) or not np.allclose(granted, explained, rtol=1e-6, atol=1e-3):
+        return math.nan
+    context.hygiene.add("debt-negative", where)
+    return granted.size * k
+
+
+def over(spend: float, limit: float) -> bool:
+    """True if a total exceeds a limit beyond rounding; nothing exceeds one that is not known."""
+    if math.isnan(limit):
+        return False
+    limit = max(0.0, limit)
+    return spend > limit + float(foreign_tolerance(np.array([limit]))[0])
 
 
 def larger_total(
@@ -62,8 +102,7 @@ def larger_total(
     if math.isnan(one) or math.isnan(other) or abs(one - other) <= slack:
         return other if math.isnan(one) else one
     context.hygiene.add("totals-differ", where)
-    most = max(0.0, budget) + float(foreign_tolerance(np.array([budget]))[0])
-    return math.nan if (one > most) != (other > most) else max(one, other)
+    return math.nan if over(one, budget) != over(other, budget) else max(one, other)
 
 
 def debt_of(

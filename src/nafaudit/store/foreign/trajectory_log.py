@@ -37,7 +37,7 @@ from nafaudit.store.foreign.fields import (
     wrong,
 )
 from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import believed
+from nafaudit.store.foreign.totals import credited, judged_by
 from nafaudit.store.foreign.units import compare_utilisation
 from nafaudit.workload.paper import REFERENCES
 
@@ -145,17 +145,25 @@ def _entry(record: Record, context: Context) -> Entry:
         if "final_budget" in ours
         else context.numeric(total, ("final_budget",), where)
     )
-    if not (
+    contested = number(ours.get("contested"), "nafaudit.contested", where)
+    if context.options.ledger is not None and not math.isnan(contested):
+        if context.options.ledger == "banking" and not len(steps):
+            budget = min(budget, contested)
+        contested = math.nan
+    if len(steps) and is_bank and not ours:
+        contested = credited(granted, k, debt, where, context)
+    elif not (
         len(steps) or ours or meta.get("initial_bank") or meta.get("level", "token") != "token"
     ):
         # Nothing but totals, of a rule that grants k a token.
-        budget = believed(budget, k, limit, debt, where, context)
+        budget, contested = judged_by(budget, k, limit, debt, where, context, bank=is_bank)
     logged = Logged(
         context.numeric(total, ("total_spend",), where),
         budget,
         length,
         granted,
         cumulative,
+        contested,
     )
     output = text(total.get("generation"), "generation", where)
     text_before = text(prefix.get("prefix_text"), "prefix_text", where)
