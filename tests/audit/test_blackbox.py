@@ -1,24 +1,33 @@
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from nafaudit.audit import sources, worker
 from nafaudit.audit.blackbox import DecoderError, Launch, Session
-from nafaudit.audit.decoder import BlackBoxDecoder
+from nafaudit.audit.decoder import BlackBoxDecoder, launch_of
+from nafaudit.audit.prepare import Order
 from nafaudit.core.errors import InputError
 from nafaudit.core.fault import Fault
+from nafaudit.core.settings import Settings
 from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key
+from nafaudit.engine.probe import Settled
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.engine.proof import numerics_of
+from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.doors import Request
+from nafaudit.models.pair import load_pair
 
 REQUESTS = [Request((1, 2), 0.5, seed, 3) for seed in range(2)]
 READY = "import sys, json, time, os\nsys.stdin.readline()\nprint('{\"ready\": {}}', flush=True)\n"
@@ -276,3 +285,23 @@ def test_what_cannot_be_started_is_an_input_error() -> None:
     launch = Launch(("/nowhere/python",), {"decoder": "theirs"}, 1.0)
     with Session(launch) as session, pytest.raises(InputError, match="--decoder-python"):
         session.start()
+
+
+def test_the_world_behind_a_decoder_has_the_rows_of_the_design(
+    tiny_pair_paths: Callable[[str], tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What whole rows have shown is not found out again in the other process: it is told."""
+    safe, risky = map(str, tiny_pair_paths("llama"))
+    settings = Settings(safe=safe, risky=risky, decoder="theirs:Box")
+    pair, paths = load_pair(safe, risky), (safe, risky)
+    how = numerics_of((pair.safe, pair.risky), 64, depends="a crowd was seen to matter")
+    monkeypatch.setattr(sources, "settle", lambda *_, **__: Settled(how, mock.Mock()))
+    session = Session(launch_of(settings, pair, paths, 64))
+    monkeypatch.setattr(session, "start", lambda: {"source": "0"})
+    with session:
+        sources.Boxed(Order(settings, paths, None, 64), mock.Mock(), pair, session)
+        hello = json.loads(json.dumps(session.launch.hello))
+    assert hello["depends"] == "a crowd was seen to matter"
+    world = worker._load(hello)
+    assert isinstance(world, PairWorld)
+    assert all(reader._how.constant == how.constant for reader in world._readers)

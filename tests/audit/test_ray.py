@@ -6,12 +6,22 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from nafaudit import __version__
+from nafaudit.audit.fleet import Fleet
+from nafaudit.audit.prepare import Order
 from nafaudit.audit.ray_cluster import gpus_of
+from nafaudit.audit.ray_worker import Answer, Hello
+from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, WorkerError
+from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.settings import Settings
+from nafaudit.core.trajectory import Key
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from tests.commands import NAFAUDIT, call
@@ -174,3 +184,104 @@ def test_servers_that_do_not_start_are_tried_twice_and_said(
     ):
         pass
     assert never.tries == 2
+
+
+class _Due:
+    """What an actor will have answered."""
+
+    def __init__(self, answer: Any) -> None:
+        self.answer = answer
+
+
+class _Actor:
+    """A worker on a machine that computes its own bits, and may die when it is asked to decode."""
+
+    def __init__(self, machine: str) -> None:
+        self.machine = machine
+        self.start, self.decode = (
+            SimpleNamespace(remote=lambda given, do=do: _Due(do(given)))
+            for do in (self._hello, self._decoded)
+        )
+
+    def _hello(self, depends: str) -> Any:
+        constant = ConstantRows() if depends or "needy" in self.machine else None
+        digest = f"{self.machine.split()[0]} {constant is not None}"
+        facts = {"nafaudit": __version__, "processor": self.machine}
+        why = depends or "its rows depend" if constant else ""
+        hello = Hello(self.machine, facts, "m", {}, True, digest, constant, why)
+        return Answer([hello])
+
+    def _decoded(self, requests: Any) -> Any:
+        if "mortal" in self.machine:
+            return _Died("gone")
+        keys = [Key(one.prompt, "m", row.k, row.trajectory) for one in requests for row in one.rows]
+        return Answer([SimpleNamespace(key=key) for key in keys])
+
+
+class _Died(Exception):  # noqa: N818 - a name for what Ray would raise
+    pass
+
+
+class _Cluster:
+    """As much of Ray as a fleet uses, with machines that are taken in turn."""
+
+    exceptions = SimpleNamespace(RayTaskError=KeyError, RayError=_Died)
+
+    def __init__(self, *machines: str) -> None:
+        self._machines = iter(machines)
+        self.killed: list[str] = []
+
+    def remote(self, _: object) -> Any:
+        build = SimpleNamespace(remote=lambda *_: _Actor(next(self._machines)))
+        return SimpleNamespace(options=lambda **_: build)
+
+    def wait(self, due: list[_Due], **_: object) -> tuple[list[_Due], list[_Due]]:
+        return due[-1:], due[:-1]
+
+    def get(self, due: _Due) -> Any:
+        if isinstance(due.answer, Exception):
+            raise due.answer
+        return due.answer
+
+    def kill(self, actor: _Actor) -> None:
+        self.killed.append(actor.machine)
+
+
+def _fleet(cluster: _Cluster, workers: int) -> Fleet:
+    order = Order(Settings(), ("safe", "risky"), None, 64)
+    asked: Any = SimpleNamespace(order=order, mechanism=SimpleNamespace(name="m"))
+    return Fleet(cluster, asked, workers)
+
+
+def _decoded(fleet: Fleet) -> list[Any]:
+    rows = (RowRequest(1.0, 0, sound_stream(0, "audit", "p", 0)),)
+    requests = [PromptRequest(f"p{i}", (1, 2), rows) for i in range(3)]
+    return list(fleet.decode(requests, lambda fault: None, lambda rows: None))
+
+
+def test_where_one_machine_needs_constant_rows_every_worker_has_them() -> None:
+    fleet = _fleet(_Cluster("one", "two needy", "one"), 3)
+    assert fleet.constant == ConstantRows()
+    assert {worker.hello.digest for worker in fleet._workers if worker.hello} == {
+        "one True",
+        "two True",
+    }
+    assert len(_decoded(fleet)) == 3
+
+
+@pytest.mark.parametrize("newcomer", ["one needy", "two"])
+def test_who_comes_late_and_computes_otherwise_is_left_out(newcomer: str) -> None:
+    """Its records would be of an arithmetic that the session's line does not name."""
+    cluster = _Cluster("one mortal", "one", newcomer)
+    fleet = _fleet(cluster, 2)
+    assert len(_decoded(fleet)) == 3
+    assert newcomer in cluster.killed
+    assert any(f"node {newcomer} was left out" in text for text in fleet.remarks)
+    with pytest.raises(WorkerError, match=r"no worker is left.*is recorded"):
+        _decoded(_fleet(_Cluster("one mortal", newcomer), 1))
+
+
+def test_who_comes_late_and_computes_the_same_is_taken_in() -> None:
+    fleet = _fleet(_Cluster("one mortal", "one"), 1)
+    assert len(_decoded(fleet)) == 3
+    assert fleet.remarks == ("1 worker died on the way; what they held was decoded again.",)

@@ -20,6 +20,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine import attention, proof
+from nafaudit.engine import probe as probes
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe, settle
 from nafaudit.engine.proof import Numerics, numerics_of
@@ -27,6 +28,7 @@ from nafaudit.engine.rows import RowModel
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from tests.engine.test_decode import request, same
+from tests.vendors import arithmetic
 from tests.vendors.arithmetic import KINDS, VARIABLE, pretending
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -149,6 +151,98 @@ def test_threads_that_change_bits_are_lowered_to_one(tiny_pair_paths: Paths) -> 
         assert same(few(pair, how, 4), few(pair, how, 1))
         one = probe(pair, RULE, Decoding(1), width=64, batch=4, numerics=free).digest
     assert one != two
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_threads_that_change_attention_alone_are_lowered_to_one(
+    tiny_pair_paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    monkeypatch.setattr(proof, "_THREAD_WIDTH", 1)
+    attend, layers, asked = attention.attend_one, proof._layers, list[Any]()
+
+    def by_threads(*given: Any) -> Any:
+        return attend(*given) * (1 + torch.get_num_threads() * 1e-6)
+
+    def counted(model: Any) -> Any:
+        asked.append(model)
+        return layers(model)
+
+    monkeypatch.setattr(proof, "attend_one", by_threads)
+    monkeypatch.setattr(proof, "_layers", counted)
+    proof.forget()
+    try:
+        how = numerics_of(models(pair), 64)
+        assert how.threads == torch.get_num_threads() == 1
+        assert "2 torch threads give other last bits" in how.why
+        torch.set_num_threads(2)
+        asked.clear()
+        assert numerics_of(models(pair), 64) == how
+        assert not asked  # what was found of a model stands
+    finally:
+        proof.forget()
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_fewer_threads_are_said_beside_what_only_whole_rows_show(
+    tiny_pair_paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    if numerics_of(models(pair), 64).constant:
+        pytest.skip("not tested here: products of layers depend on their rows")
+    seen = probe(pair, RULE, Decoding(1), width=64, batch=4)
+    monkeypatch.setattr(probes, "probe", lambda *_, **__: replace(seen, batch_free=False))
+    torch.set_num_threads(3)
+    why = settle(pair, RULE, Decoding(1), width=64, batch=4).numerics.why
+    assert "3 torch threads" in why and "in a crowd" in why
+
+
+def test_as_many_rows_are_tried_as_a_pass_over_prompts_has(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A library that sums in another order from 200 rows on, or from 100 if weights are many.
+    for first, many in ((200, proof._MANY_WEIGHTS), (100, 0)):
+        monkeypatch.setattr(
+            arithmetic, "other_from", lambda _, rows, __, first=first: 0 if rows >= first else rows
+        )
+        monkeypatch.setattr(proof, "_MANY_WEIGHTS", many)
+        with pretending("rows"):
+            assert numerics_of(models(pair), WIDTH).constant
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("queries", [1, 64])
+def test_the_plain_kernel_is_tried_too(
+    dtype: str, queries: int, tiny_pair_paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a prompt's positions, and of a new token in 16 bits; other bits from four rows on."""
+    pair = load_pair(*tiny_pair_paths("llama"), dtype=dtype)
+    functional: Any = torch.nn.functional
+    plain = functional.scaled_dot_product_attention
+
+    def another(q: Any, *given: Any, **how: Any) -> Any:
+        many = len(q) >= 4 if queries == 1 else q.shape[2] >= queries
+        return plain(q, *given, **how) * (1 + 0.01 * many)
+
+    if numerics_of(models(pair), WIDTH).constant:
+        pytest.skip("not tested here: products of layers depend on their rows")
+    monkeypatch.setattr(functional, "scaled_dot_product_attention", another)
+    proof.forget()
+    try:
+        how = numerics_of(models(pair), WIDTH)
+        assert bool(how.constant) == (queries > 1 or dtype == "bfloat16")
+        assert "attention" in how.why or not how.constant
+    finally:
+        proof.forget()
+
+
+@torch.inference_mode()
+def test_a_mask_that_is_gone_is_not_taken_for_another() -> None:
+    how = attention.reach([[3]], 64, common=True)
+    for number in range(50):
+        mask = torch.full((1, 1, 1, 64), float(number))
+        assert set(how.bias(mask, 2, 64).flatten().tolist()) == {number}
+        del mask
 
 
 def test_the_digest_changes_with_the_bits(tiny_pair_paths: Paths) -> None:

@@ -14,7 +14,7 @@ from unittest import mock
 import pytest
 
 from nafaudit.audit.unaltered import require_unaltered
-from nafaudit.core.errors import StoreError
+from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.search.result import search_json, write_result
@@ -193,6 +193,20 @@ def test_the_command_resumes_a_finished_search_and_prints_it(
     shown = call("search", "d.toml", *models, "--out", place / "whole", "--quiet", cwd=place)
     assert all(len(line) <= 80 for line in shown.stdout.splitlines())
     assert "WITHIN" in shown.stdout and "topped up" in shown.stdout
+
+
+def test_a_search_that_two_kinds_of_machine_recorded_says_so(
+    place: Path, settings: Callable[..., SearchSettings], whole: dict[str, Any]
+) -> None:
+    shutil.copytree(place / "whole", place / "elsewhere")
+    sessions = place / "elsewhere" / "sessions.jsonl"
+    first = json.loads(sessions.read_text().splitlines()[0])
+    first["probe"]["digest"] = "of another CPU"
+    sessions.write_text(json.dumps(first) + "\n")
+    with pytest.raises(InputError, match="another arithmetic"):
+        searched(settings("elsewhere"))
+    found = run_search(settings("elsewhere", mixed=True), lambda told: None)
+    assert "2 different arithmetics" in found.remark
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from unittest import mock
 
 import pytest
 
+from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.store.passages import read_passages_file
@@ -301,3 +302,22 @@ def test_on_the_lab_recall_rises_from_the_safe_model_to_the_risky_one(tmp_path: 
     free = next(r for r in data["rows"] if r["k"] == 5 and not r["debt"] and r["mode"] == "single")
     owed = next(r for r in data["rows"] if r["k"] == 5 and r["debt"] and r["mode"] == "single")
     assert free["recall"] > owed["recall"]
+
+
+def test_an_attack_goes_on_with_another_choice_of_debts_and_says_whose_bits_it_mixes(
+    place: Path, settings: Callable[..., AttackSettings], opened: None
+) -> None:
+    small = {"modes": ("single",), "trajectories": 1, "limit": 1}
+    attacked(settings("debts", **small, prefix_debt=False))
+    # The same machine, which is not taken for another one.
+    both = attacked(settings("debts", **small, ablation=True))
+    assert {log.path.name for log in both.attacked.logs} == {"single", "single-nodebt"}
+    assert not both.attacked.mixed and "mixed" not in attack_json(both)
+    sessions = place / "debts" / "single-nodebt" / "sessions.jsonl"
+    first, *others = map(json.loads, sessions.read_text().splitlines())
+    first["probe"]["digest"] = "of another CPU"
+    sessions.write_text("".join(json.dumps(one) + "\n" for one in (first, *others)))
+    with pytest.raises(InputError, match="another arithmetic"):
+        attacked(settings("debts", **small, ablation=True))
+    mixed = attacked(settings("debts", **small, ablation=True, mixed=True))
+    assert "2 different arithmetics" in attack_json(mixed)["mixed"]

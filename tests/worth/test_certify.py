@@ -171,7 +171,7 @@ def test_what_does_not_fit_is_named_before_the_model_loads(
 
 
 @pytest.mark.parametrize(
-    "bad", [{"k": (0.0,)}, {"k": (-1.0,)}, {"k": ()}, {"given": -1}, {"window": 0}]
+    "bad", [{"k": (0.0,)}, {"k": (-1.0,)}, {"k": ()}, {"given": -1}, {"window": 0}, {"threads": 3}]
 )
 def test_bad_settings_are_refused(bad: dict[str, object]) -> None:
     with pytest.raises(InputError):

@@ -217,6 +217,7 @@ def test_text_that_the_risky_model_does_not_know_is_not_bracketed(
         (("--mechanism", "anchord"), "anchored"),
         (("--mechanism", "anchored", "--mechanism", "anchored"), "once"),
         (("--given", "0"), "given"),
+        (("--threads", "3"), "threads must be 1 or 2, got 3"),
         (("--given", "400"), "--given"),
         (("--pair", "tiny"), "--ordinary"),
         (("--safe", "x"), "belong together"),

@@ -75,14 +75,15 @@ class Fleet:
         self._workers: list[_Held] = []
         self._first: Hello | None = None
         self._depends = ""
-        self._agreed = False
+        # Of the workers that the session's line will name; none until the run begins.
+        self._digests: frozenset[str] = frozenset()
         self._early_deaths = 0
         self._remarks: dict[str, None] = {}
         self._deaths = 0
         for _ in range(workers):
             self._hire()
         self._muster()
-        self._agreed = True
+        self._digests = frozenset(one.hello.digest for one in self._workers if one.hello)
 
     @property
     def name(self) -> str:
@@ -288,16 +289,12 @@ class Fleet:
         """True if a worker computes with the rows that all others have; asks it to if it can.
 
         Where one machine must have constant rows, all have them. Once the run has begun, a machine
-        that cannot do without them is left out of a run that does.
+        that cannot do without them is left out of a run that does, and so is one whose last bits
+        are those of no worker that the session names.
         """
         if hello.constant and not self._depends:
-            if self._agreed:
-                self._remark(f"the worker on node {hello.node} was left out: {hello.why}.")
-                self._workers.remove(worker)
-                self._ray.kill(worker.actor)
-                if not self._workers:
-                    raise WorkerError(f"no worker is left for this run: {hello.why}.")
-                return False
+            if self._digests:
+                return self._leave_out(worker, hello, hello.why)
             self._depends = f"on node {hello.node} {hello.why}"
             self._first = None
             for other in self._workers:
@@ -306,9 +303,22 @@ class Fleet:
         if self._depends and not hello.constant:
             worker.due = worker.actor.start.remote(self._depends)
             return False
+        if self._digests and hello.digest not in self._digests:
+            return self._leave_out(worker, hello, "it computes other last bits than this run's")
         if hello.constant:
             self._remark(f"{hello.why}; so every product has a constant number of rows, slower.")
         return True
+
+    def _leave_out(self, worker: _Held, hello: Hello, why: str) -> bool:
+        """Does without a worker that came after the run began, and says why; returns False."""
+        self._remark(f"the worker on node {hello.node} was left out: {why}.")
+        self._workers.remove(worker)
+        self._ray.kill(worker.actor)
+        if not self._workers:
+            raise WorkerError(
+                f"no worker is left for this run: {why}. What was finished is recorded."
+            )
+        return False
 
     def _lose(self, worker: _Held, job: _Job | None, error: Exception) -> None:
         """Forgets a dead worker and starts another one, unless that has been done often enough."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Protocol
 
 from nafaudit.audit.blackbox import Session
@@ -182,7 +182,11 @@ class Boxed(_Loaded):
 
     def __init__(self, order: Order, mechanism: Mechanism, pair: Pair, session: Session) -> None:
         super().__init__(order, mechanism, pair)
-        settings = order.settings
+        settings, how = order.settings, self.settled.numerics
+        if how.constant:
+            # The world behind the decoder computes as the design says, whatever it sees by itself.
+            hello = {**session.launch.hello, "depends": how.why}
+            session.launch = replace(session.launch, hello=hello)
         name = f"{settings.decoder}@{session.start()['source']}"
         self._box = BlackBoxDecoder(session, name, settings.max_new_tokens, settings.batch)
 

@@ -131,25 +131,29 @@ class HelloWorld:
 def _load(hello: dict[str, Any]) -> World:
     import torch
 
+    from nafaudit.engine.proof import numerics_of
     from nafaudit.engine.world import PairWorld
     from nafaudit.models.pair import load_pair
 
     torch.set_num_threads(hello["threads"])
     safe, risky = hello["checkpoints"]
+    pair = load_pair(
+        safe,
+        risky,
+        dtype=hello["dtype"],
+        device=hello["device"],
+        stop_ids=hello["stops"],
+        trust=Trust(tuple(hello["remote_code"]), hello["pickle"]),
+    )
+    shape: dict[str, Any] = {"width": hello["width"], "batch": hello["batch"]}
+    models, depends = (pair.safe, pair.risky), hello.get("depends", "")
     return PairWorld(
-        load_pair(
-            safe,
-            risky,
-            dtype=hello["dtype"],
-            device=hello["device"],
-            stop_ids=hello["stops"],
-            trust=Trust(tuple(hello["remote_code"]), hello["pickle"]),
-        ),
+        pair,
         Decoding(**hello["decoding"]),
         DebtRule(**hello["debt"]),
-        width=hello["width"],
-        batch=hello["batch"],
+        **shape,
         checkpoints=(safe, risky),
+        numerics=numerics_of(models, **shape, depends=depends),
     )
 
 

@@ -130,7 +130,7 @@ def attack(
 
     with resumable(progress):
         attacked = run_attack(protected, settings, tell)
-    remark_on_machine(attacked.batch_free, attacked.remark)
+    remark_on_machine(attacked.batch_free, attacked.mixed, attacked.remark)
     answered = Answered(attacked)
     files = write_attack(answered)
     text = json.dumps(attack_json(answered), indent=2) if as_json else ""

@@ -57,7 +57,9 @@ def frontier(
     debt: Annotated[
         str, typer.Option(help="Definition: positives or official, each also with -raw.")
     ] = "positives",
-    threads: Annotated[int, typer.Option(help="Torch threads.")] = 1,
+    threads: Annotated[
+        int, typer.Option(help="Torch threads, 1 or 2; two where no bit changes.")
+    ] = 1,
     device: Annotated[str, typer.Option(help="Torch device.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Precision of the forward passes.")] = "float32",
     remote_code: options.RemoteCode = None,

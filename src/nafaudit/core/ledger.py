@@ -40,19 +40,24 @@ def budget_word(k: float) -> str:
     return short if float(short) == k else repr(float(k))
 
 
-def half_digit(k: object) -> float:
-    """Half a unit of the last digit that a rate is written with; 0 for a whole number.
+def half_digit(k: object, least: int = 2) -> float:
+    """Half a unit of the last digit that a rate is written with; 0 for one that looks exact.
 
-    A third that is logged as 0.33 may be up to 0.005 more.
+    A third that is logged as 0.33 may be up to 0.005 more; 2 and 0.5 are taken for what they are.
+
+    Args:
+        k: As written.
+        least: How many decimals a rounded number has.
     """
     word = str(k).strip().lower()
     try:
         is_whole = float(word).is_integer()
     except (ValueError, OverflowError):
         return 0.0
-    if is_whole or "e" in word or "n" in word:
+    decimals = len(word.partition(".")[2])
+    if is_whole or decimals < least or "e" in word or "n" in word:
         return 0.0
-    return float(0.5 * 10.0 ** -len(word.partition(".")[2]))
+    return float(0.5 * 10.0**-decimals)
 
 
 def rate_behind(k: float, budget: float, debt: float, lengths: Sequence[float]) -> float:
@@ -69,7 +74,7 @@ def rate_behind(k: float, budget: float, debt: float, lengths: Sequence[float]) 
     # A budget that follows from k as it is written shows no other rate.
     if not inexact or any(abs(budget + debt - k * length) <= 1e-3 for length in known):
         return k
-    slack = max(1e-3, half_digit(budget) or 0.5)
+    slack = max(1e-3, half_digit(budget, least=1) or 0.5)
     for length in known:
         if k * length < budget + debt <= (k + inexact) * length + slack:
             return (budget + debt) / length

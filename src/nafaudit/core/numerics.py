@@ -10,6 +10,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
+from nafaudit.core.errors import InputError
+
 VARIABLE = "MKL_CBWR"
 # Strict conditional numerical reproducibility of the kernels that the processor would use anyway.
 WANTED = "AUTO,STRICT"
@@ -18,6 +20,22 @@ WANTED = "AUTO,STRICT"
 def ask() -> None:
     """Asks for reproducible products, unless the user has set the variable."""
     os.environ.setdefault(VARIABLE, WANTED)
+
+
+def check_threads(threads: int, instead: str = "") -> None:
+    """Raises for a number of torch threads that no process may have.
+
+    Args:
+        threads: What was asked for.
+        instead: What to do for more speed, if there is anything.
+    """
+    if threads < 1:
+        raise InputError(f"threads must be 1 or 2, got {threads}.")
+    if threads > 2:
+        raise InputError(
+            f"threads must be 1 or 2, got {threads}: more cut rows at any place, and last bits "
+            f"would depend on it.{instead}"
+        )
 
 
 @dataclass(frozen=True)

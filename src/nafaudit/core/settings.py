@@ -24,6 +24,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget
+from nafaudit.core.numerics import check_threads
 from nafaudit.core.trust import Trust
 
 
@@ -96,15 +97,11 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
     def __post_init__(self) -> None:
         if (self.safe is None) != (self.risky is None):
             raise InputError("safe and risky belong together: give both, or neither and a --pair.")
-        for name in ("trajectories", "batch", "threads"):
+        for name in ("trajectories", "batch"):
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        if self.threads > 2:
-            raise InputError(
-                f"threads must be 1 or 2, got {self.threads}: more cut rows at any place, and "
-                "records would depend on it. More cores are used by processes: --ray --workers "
-                f"{self.threads}."
-            )
+        processes = f" More cores are used by processes: --ray --workers {self.threads}."
+        check_threads(self.threads, processes)
         if not 0 <= self.speculate <= 64:
             raise InputError(
                 f"speculate must be 0 (off) to 64 tokens, got {self.speculate}; 2 to 4 is usual."

@@ -32,7 +32,7 @@ ONE_POSITION_AT_A_TIME: Way = "nafaudit_one_position_at_a_time"
 # With any of these the plain function decides what is to be done.
 _SPECIAL = ("softcap", "position_bias", "cache")
 # Products of 16 bits round every score; the plain kernel keeps 32 bits inside.
-_BY_PRODUCTS = (torch.float32, torch.float64)
+BY_PRODUCTS = (torch.float32, torch.float64)
 # A row has at most so many widths, so that every one of them can be tried beforehand.
 _WIDTHS = 16
 _STEP = 64
@@ -54,14 +54,15 @@ class Reach:
 
     widths: Sequence[Sequence[int]]
     common: bool
-    _biases: dict[tuple[int, int, int], Tensor] = field(default_factory=dict)
+    _biases: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def bias(self, mask: Tensor, heads: int, width: int) -> Tensor:
         """A mask [rows, 1, 1, slots] for each row and head [rows x heads, 1, width]; made once."""
         key = (id(mask), heads, width)
         if key not in self._biases:
-            self._biases[key] = _bias(mask, heads, width)
-        return self._biases[key]
+            # The mask is kept too: another one could get its id.
+            self._biases[key] = mask, _bias(mask, heads, width)
+        return self._biases[key][1]
 
 
 def reach(positions: Sequence[Sequence[int]], slots: int, *, common: bool) -> Reach:
@@ -118,7 +119,7 @@ def _shared_heads(
     if attention_mask is None or any(options.get(name) is not None for name in _SPECIAL):
         return _plain(module, query, key, value, attention_mask, **options)
     how: Reach | None = getattr(_asked, "reach", None)
-    if how is not None and query.shape[2] == 1 and query.dtype in _BY_PRODUCTS:
+    if how is not None and query.shape[2] == 1 and query.dtype in BY_PRODUCTS:
         scale = options.get("scaling") or query.shape[-1] ** -0.5
         given = query, key, value, attention_mask
         return _one_query(*given, scale, how, how.widths[0]).transpose(1, 2), None

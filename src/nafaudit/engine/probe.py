@@ -149,7 +149,8 @@ def settle(
     seen = probe(pair, mechanism, decoding, **shape, numerics=how)
     if seen.batch_free or how.constant:
         return Settled(how, seen)
-    depends = "a row decoded alone has other last bits than in a crowd"
+    alone = "a row decoded alone has other last bits than in a crowd"
+    depends = f"{how.why}; {alone}" if how.why else alone  # fewer threads are said once
     how = numerics_of(models, **size, depends=depends)
     return Settled(how, probe(pair, mechanism, decoding, **shape, numerics=how))
 

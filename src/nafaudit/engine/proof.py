@@ -2,9 +2,10 @@
 
 No library is taken at its word. Every kind of layer of both models, in its own shape and with its
 own weights, is given a few rows and many, in order and mixed; the attention of a new token is tried
-at every width that a row can have. Which kernel a library takes follows from shapes, so this is
-a table of shapes and not a sample of numbers. What it does not see, such as a layer that looks at
-its neighbours on purpose, the probe of whole rows does (`nafaudit.engine.probe`).
+at every width that a row can have, that of a prompt at many sizes of a pass. Which kernel a library
+takes follows from shapes, so this is a table of shapes and not a sample of numbers. What it does
+not see, such as a layer that looks at its neighbours on purpose, the probe of whole rows does
+(`nafaudit.engine.probe`).
 """
 
 from __future__ import annotations
@@ -24,15 +25,19 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.numerics import VARIABLE, WANTED, ConstantRows
-from nafaudit.engine.attention import attend_one, width_step
+from nafaudit.engine.attention import BY_PRODUCTS, attend_one, width_step
 
-# Numbers of rows that are tried: all small ones, then those at which kernels use to change.
-_COUNTS = (*range(4, 18), 20, 24, 31, 32, 33, 48, 64, 65, 128)
+# Numbers of rows that are tried: all small ones, then those at which kernels use to change, up to
+# what a pass over prompts has.
+_COUNTS = (*range(4, 18), 20, 24, 31, 32, 33, 48, 64, 65, 128, 256, 512)
 # Of layers with many weights, where a row costs.
-_FEW_COUNTS = (4, 5, 6, 7, 8, 11, 16, 17, 32, 33, 64)
+_FEW_COUNTS = (4, 5, 6, 7, 8, 11, 16, 17, 32, 33, 64, 128)
 _MANY_WEIGHTS = 1 << 22
 _MIXED = (5, 8, 13, 16, 33, 64)
 _ROWS_ATTENDING = (1, 2, 3, 4, 5, 8, 13, 17)
+# Positions of a prompt that attend together, and how far at most: more is more of the same blocks.
+_READ_TOGETHER = (16, 32, 48, 64, 128, 192, 256, 512)
+_READ_WIDTH = 1024
 _STRICT = 0x10000
 _LIBRARIES = ("libtorch_cpu.so", "libtorch_cpu.dylib", "torch_cpu.dll")
 # Two threads cut an activation at any place; widths that this divides keep their bits all the same.
@@ -127,7 +132,7 @@ def numerics_of(
     _exact_float32(models)
     why = [depends] if depends else []
     asked = torch.get_num_threads()
-    if asked > 1 and (refused := _threads_refused(models, asked)):
+    if asked > 1 and (refused := _threads_refused(models, asked, width)):
         torch.set_num_threads(1)
         why.append(refused)
     constant = bool(depends)
@@ -163,22 +168,20 @@ def _constant(models: Sequence[Any], batch: int) -> ConstantRows:
     return ConstantRows(steps=-(-max(batch, 1) // least.steps) * least.steps)
 
 
-def _threads_refused(models: Sequence[Any], threads: int) -> str:
+def _threads_refused(models: Sequence[Any], threads: int, width: int) -> str:
     """Why so many threads would change bits; empty if they do not."""
     if all(model.device.type != "cpu" for model in models):
         return ""
     if threads > 2:
         return f"{threads} torch threads cut work at any place; one is used"
-    for model in models:
-        for layer in _layers(model):
-            if layer.width % _THREAD_WIDTH:
-                return (
-                    f"with 2 torch threads a layer of width {layer.width}, not divisible by "
-                    f"{_THREAD_WIDTH}, would give other last bits; one is used"
-                )
     with _threads(1):
-        alone = [_bits(model) for model in models]
-    if [_bits(model) for model in models] != alone:
+        alone = _proofs(models, width)
+    if uneven := [one.uneven for one in alone if one.uneven]:
+        return (
+            f"with 2 torch threads a layer of width {uneven[0]}, not divisible by "
+            f"{_THREAD_WIDTH}, would give other last bits; one is used"
+        )
+    if [one.digest for one in _proofs(models, width)] != [one.digest for one in alone]:
         return "2 torch threads give other last bits than one here; one is used"
     return ""
 
@@ -211,12 +214,14 @@ class _Proof:
         digest: Of the bits.
         at_constant: Of the bits at constant numbers of rows.
         common: True if a common width changed no bit.
+        uneven: A layer's width that two threads would cut unevenly; 0 if there is none.
     """
 
     depends: str
     digest: str
     at_constant: str
     common: bool = True
+    uneven: int = 0
 
 
 _known: WeakKeyDictionary[Any, dict[tuple[int, int], _Proof]] = WeakKeyDictionary()
@@ -243,22 +248,17 @@ def _proofs(models: Sequence[Any], width: int) -> list[_Proof]:
 @torch.inference_mode()
 def _products(model: Any) -> _Proof:
     digest, at_constant, rows = hashlib.sha256(), hashlib.sha256(), ConstantRows()
-    depends = ""
-    for layer in _layers(model):
+    depends, layers = "", _layers(model)
+    for layer in layers:
         truth, found = _rows_matter(layer.module, layer.given(max(layer.counts)), layer.counts)
         if found and not depends:
             name = type(layer.module).__name__
             depends = f"{name} {layer.width}x{truth.shape[-1]}: {found}"
-        digest.update(_bytes(truth[:8]))
+        digest.update(_bytes(truth))
         for count in (rows.steps, rows.prompts):
             at_constant.update(_bytes(layer.module(layer.given(count))))
-    return _Proof(depends, digest.hexdigest(), at_constant.hexdigest())
-
-
-@torch.inference_mode()
-def _bits(model: Any) -> list[bytes]:
-    """Every layer's output of many rows, to compare threads by."""
-    return [_bytes(layer.module(layer.given(max(layer.counts)))) for layer in _layers(model)]
+    uneven = next((layer.width for layer in layers if layer.width % _THREAD_WIDTH), 0)
+    return _Proof(depends, digest.hexdigest(), at_constant.hexdigest(), uneven=uneven)
 
 
 def _rows_matter(
@@ -293,7 +293,9 @@ def _attention_shape(model: Any) -> _Attention | None:
     """What a new token's attention looks like; None for a model without heads as usual."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_attention_heads", None)
-    if not isinstance(heads, int) or model.dtype not in (torch.float32, torch.float64):
+    # The plain kernel of another device is not called from here; the probe of whole rows sees it.
+    plain = model.dtype not in BY_PRODUCTS and model.device.type != "cpu"
+    if not isinstance(heads, int) or plain:
         return None
     shared = getattr(config, "num_key_value_heads", None) or heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -302,14 +304,14 @@ def _attention_shape(model: Any) -> _Attention | None:
 
 @torch.inference_mode()
 def _attending(model: Any, width: int) -> _Proof:
-    """The attention of a new token, in rows of some width.
+    """The attention of a new token, in rows of some width, and of a prompt's positions.
 
     Rows are tried at the smallest and the largest width, widths row by row: every own width against
-    every wider one.
+    every wider one. The plain kernel always has the whole width.
     """
     if (shape := _attention_shape(model)) is None:
         return _Proof("", "", "")
-    step = width_step(width)
+    step = width_step(width) if shape.dtype in BY_PRODUCTS else width
     widths = [min(width, start + step) for start in range(0, width, step)]
     rows = max(_ROWS_ATTENDING)
     digest, depends = hashlib.sha256(), ""
@@ -336,7 +338,33 @@ def _attending(model: Any, width: int) -> _Proof:
             masked = _attend(q, k[:, :, :wider], v[:, :, :wider], seen=own)
             common = common and torch.equal(masked, alone)
         digest.update(_bytes(alone))
+    if shape.device.type == "cpu":
+        read, found = _reading(shape, min(width, _READ_WIDTH))
+        digest.update(_bytes(read))
+        depends = depends or found
     return _Proof(depends, digest.hexdigest(), digest.hexdigest(), common)
+
+
+def _reading(shape: _Attention, width: int) -> tuple[Tensor, str]:
+    """What positions of two prompts attend to, and how that follows how many are read at once."""
+    count = min(width, max(_READ_TOGETHER))
+    q = _numbers(2 * shape.heads * count, shape.size).view(2, shape.heads, count, shape.size)
+    _, k, v = _attention_inputs(shape, 2, width)
+    bias = q.new_zeros(1, 1, count, width, dtype=shape.dtype)
+    bias.masked_fill_(torch.ones(count, width).triu(1).bool(), torch.finfo(shape.dtype).min)
+    q = q.to(shape.dtype)
+
+    def read(prompts: slice, at: slice) -> Tensor:
+        return _plain(q[prompts, :, at], k[prompts], v[prompts], bias[:, :, at])
+
+    both, every = slice(None), slice(None)
+    truth = read(both, every)
+    for size in (size for size in _READ_TOGETHER if size <= count):
+        for at in (slice(size), slice(count - size, None)):
+            for prompts in (both, slice(1, None)):
+                if not torch.equal(read(prompts, at), truth[prompts, :, at]):
+                    return truth, f"attention of {size} positions of a prompt at once"
+    return truth, ""
 
 
 def _attention_inputs(shape: _Attention, rows: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -349,10 +377,20 @@ def _attention_inputs(shape: _Attention, rows: int, width: int) -> tuple[Tensor,
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, seen: int | None = None) -> Tensor:
     batch, width = k.shape[0] * k.shape[1], k.shape[2]
+    if q.dtype not in BY_PRODUCTS:
+        return _plain(q, k, v, q.new_zeros(1, 1, 1, width))
     bias = q.new_zeros(batch, 1, width)
     if seen is not None:
         bias[:, :, seen:] = torch.finfo(q.dtype).min
     return attend_one(q, k, v, bias, q.shape[-1] ** -0.5)
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
+    """By the kernel that reads prompts, with a mask for every row."""
+    mask = bias.expand(len(q), *bias.shape[1:])
+    return torch.nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]
+    )
 
 
 @torch.inference_mode()

@@ -250,6 +250,11 @@ class Recorder:
         """When the run was begun."""
         return str(self._growing.run.sessions[0]["started"])
 
+    @property
+    def remark(self) -> str:
+        """What the user should know of the machine, and of those of earlier sessions."""
+        return " ".join(filter(None, (self._growing.run.mixed, self._bench.remark)))
+
     def fill(
         self,
         asks: Sequence[Ask],

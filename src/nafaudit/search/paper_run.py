@@ -184,7 +184,7 @@ class _PaperSearch:
                 outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
                 counterexamples=write_bundles(self.path, bad, self.catalogue),
                 batch_free=self.bench.batch_free,
-                remark=self.bench.remark,
+                remark=recorder.remark,
                 proposer={},
             ),
             trail=trail,

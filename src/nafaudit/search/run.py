@@ -215,7 +215,7 @@ class _Search:
             outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
             counterexamples=write_bundles(self.path, bad, self.catalogue),
             batch_free=self.bench.batch_free,
-            remark=self.bench.remark,
+            remark=recorder.remark,
             proposer=self._proposers.to_json(),
         )
 

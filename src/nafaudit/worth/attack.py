@@ -26,6 +26,7 @@ from nafaudit.engine.probe import settle
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
 from nafaudit.overlap import MIN_SPAN
+from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack_run import AttackRun, Bench, Log, mechanism_of_method, open_attack_run
 from nafaudit.worth.queries import Attacker, Method
@@ -62,6 +63,7 @@ class Attacked:
         logs: One per way to attack; the gate's alone if it did not open.
         batch_free: True if records do not depend on their batch on this machine.
         remark: What else the user should know of the machine; empty if there is nothing.
+        mixed: That its records were computed by different arithmetics, in words; empty if not.
     """
 
     path: Path
@@ -74,6 +76,7 @@ class Attacked:
     logs: tuple[Log, ...]
     batch_free: bool
     remark: str = ""
+    mixed: str = ""
 
     @property
     def admitted(self) -> bool:
@@ -107,7 +110,8 @@ def run_attack(passages: Sequence[Passage], settings: AttackSettings, tell: Tell
     session = session_facts(settings, checkpoints)
     texts = _spread(every, settings.limit or 0)
     bench = Bench(pair, attacker, every, texts, settings, width, context, session)
-    first = methods[0]
+    # Without the debt, whichever ways were asked for: the digest stands for the machine alone.
+    first = replace(methods[0], debt=False)
     shape: dict[str, Any] = {"width": width, "batch": settings.batch}
     settled = settle(pair, bench.mechanism(first), bench.decoding(first), **shape)
     seen, how = seen_of(settled), settled.numerics
@@ -116,7 +120,8 @@ def run_attack(passages: Sequence[Passage], settings: AttackSettings, tell: Tell
     path = Path(settings.out) if settings.out else Path("runs") / f"attack-{design[:10]}"
     admission, logs = _attack(bench, path, methods, _Teller(tell).see)
     found = (path, design, settings, texts, len(every), attacker, admission, logs)
-    return Attacked(*found, seen.batch_free, how.remark)
+    mixed = next((words for log in logs if (words := Run(log.path).mixed)), "")
+    return Attacked(*found, seen.batch_free, how.remark, mixed)
 
 
 def _attack(

@@ -45,6 +45,7 @@ def attack_json(answered: Answered) -> dict[str, Any]:
         "onsets": [_method(one.method) | _crossing(one.found) for one in answered.onsets],
         "odometers": [_odometer(one) for one in answered.odometers],
         "runs": [str(log.path) for log in attacked.logs],
+        **({"mixed": attacked.mixed} if attacked.mixed else {}),
     }
 
 

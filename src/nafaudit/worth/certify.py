@@ -16,6 +16,7 @@ from nafaudit.core.debt import DebtRule, most_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget, is_baseline
+from nafaudit.core.numerics import check_threads
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.trust import Trust
 from nafaudit.engine.surprisal import Scorer
@@ -38,7 +39,7 @@ class CertifySettings:
         window: Tokens of the windows that are certified too.
         device: Torch device.
         dtype: Precision of the forward pass.
-        threads: Torch threads.
+        threads: Torch threads, 1 or 2; two only where they change no bit.
         trust: What the checkpoint is permitted.
     """
 
@@ -53,7 +54,8 @@ class CertifySettings:
     trust: Trust = trusts.NONE
 
     def __post_init__(self) -> None:
-        for name, least in (("given", 0), ("window", 1), ("threads", 1)):
+        check_threads(self.threads)
+        for name, least in (("given", 0), ("window", 1)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}.")
         budgets = tuple(sorted({as_budget(k) for k in self.k}))

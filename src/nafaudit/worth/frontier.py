@@ -23,8 +23,10 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget, is_baseline
+from nafaudit.core.numerics import check_threads
 from nafaudit.core.trust import Trust
 from nafaudit.engine.laws import Reader, Text
+from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
@@ -51,7 +53,7 @@ class FrontierSettings:
         limit: At most so many texts of either kind; 0 for all.
         device: Torch device.
         dtype: Precision of the forward passes.
-        threads: Torch threads.
+        threads: Torch threads, 1 or 2; two only where they change no bit.
         trust: What the checkpoints are permitted.
     """
 
@@ -68,7 +70,8 @@ class FrontierSettings:
     trust: Trust = trusts.NONE
 
     def __post_init__(self) -> None:
-        for name, least in (("given", 1), ("window", 1), ("limit", 0), ("threads", 1)):
+        check_threads(self.threads)
+        for name, least in (("given", 1), ("window", 1), ("limit", 0)):
             if getattr(self, name) < least:
                 raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}.")
         budgets = tuple(sorted({as_budget(k) for k in self.k}))
@@ -165,6 +168,7 @@ def frontier(
     pair = load_pair(
         *checkpoints, dtype=settings.dtype, device=settings.device, trust=settings.trust
     )
+    numerics_of((pair.safe, pair.risky))  # as many threads as change no bit
     listed = [
         TokenizedPrompt(Prompt(one.id, one.passage.text, "protected", one.passage.text), one.before)
         for one in kinds[1]

@@ -130,7 +130,7 @@ def test_an_export_keeps_what_is_contested(tmp_path: Path) -> None:
         ("0.5", 6, "3.0009", True),
         ("0.50", 6, "3.03", True),
         ("0.50", 6, "3.06", False),
-        ("0.5", 6, "3.3", True),
+        ("0.5", 6, "3.3", False),  # one decimal is taken for exact
         ("0.5", 6, "3.41", False),
         ("3", 31, "93", True),
         ("3", 31, "93.2", False),  # a whole number is what was asked for
@@ -171,11 +171,11 @@ def test_a_rounded_rate_accuses_nobody(
 
 
 def test_a_rounded_rate_is_not_rounded_up_without_need(tmp_path: Path) -> None:
-    """At k = 0.5, 100 tokens grant 50; a budget of 100 at T = 200 shows no larger rate."""
-    cells = {"k": "0.5", "T": 200, "n_tokens": 100, "spend": "51", "budget": "100"}
+    """At k = 0.33, 100 tokens grant 33; a budget of 99 at T = 300 shows no larger rate."""
+    cells = {"k": "0.33", "T": 300, "n_tokens": 100, "spend": "33.2", "budget": "99"}
     run = imported(table(tmp_path / "t.csv", **cells), ledger="banking")
     assert kept(run) == ABOVE
-    log = table(tmp_path / "u.csv", **cells | {"budget": "105"})
+    log = table(tmp_path / "u.csv", **cells | {"budget": "100"})
     options = ImportOptions(ledger="banking")
     assert kept(import_logs([log], tmp_path / "other", options)) == INSIDE
 
