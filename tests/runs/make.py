@@ -1,8 +1,8 @@
 """Records the stored runs: `python -m tests.runs.make DIRECTORY [NAME...]`.
 
-`c049abe/` and `1f3dd84/` are named after the commits that recorded them. They stand for runs that
+`c049abe/` and `89722fc/` are named after the commits that recorded them. They stand for runs that
 users have: nothing records them again, and no later version may read them in another way.
-`1f3dd84/` has those kinds whose records are laid out otherwise since, or whose command is given
+`89722fc/` has those kinds whose records are laid out otherwise since, or whose command is given
 again in the tests. Another commit records its runs with PYTHONPATH set to its sources; c049abe
 knows no `verify --plugin`, as it ran the code that a run names.
 
