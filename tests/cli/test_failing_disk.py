@@ -54,7 +54,8 @@ def fill_up(begun: list[str], cwd: Path) -> list[str]:
     assert done.returncode == 2, done.stderr
     assert ("No space left" if can_mount() else "File too large") in done.stderr
     assert "Traceback" not in done.stderr
-    assert (cwd / RUN / "journal.jsonl").read_bytes() == before
+    # A slow machine may have closed a small part before the disk was full.
+    assert (cwd / RUN / "journal.jsonl").read_bytes().startswith(before)
     assert len(list(Run(cwd / RUN).trajectories())) == 3 * 4 * 5
     return more
 

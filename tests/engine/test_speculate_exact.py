@@ -37,6 +37,8 @@ from tests.conftest import needs_free_rows
 
 RULE = mechanism("anchored", DebtRule())
 PROMPT, WIDTH, K = (0, 1, 1), 8, 0.1
+# The truth reads a prefix at once where decoding steps through it: float32 sums in another order.
+NOISE = 1e-7
 Tokens = tuple[int, ...]
 Decoded = dict[Key, Trajectory]
 
@@ -146,14 +148,14 @@ def test_the_world_is_worth_enumerating(arena: Arena) -> None:
 
 
 def test_plain_decoding_writes_the_exact_law(arena: Arena) -> None:
-    assert arena.off(arena.plain) < 1e-10
+    assert arena.off(arena.plain) < NOISE
 
 
 @pytest.mark.parametrize("speculate", [1, 2, 4])
 def test_speculation_writes_the_exact_law_and_every_record(arena: Arena, speculate: int) -> None:
     decoded, decoder = arena.decode(speculate)
     assert 0 < decoder.guessed.stood < decoder.guessed.asked
-    assert arena.off(decoded) < 1e-10
+    assert arena.off(decoded) < NOISE
     assert decoded.keys() == arena.plain.keys()
     assert all(decoded[key].same_as(arena.plain[key]) for key in decoded)
 

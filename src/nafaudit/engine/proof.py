@@ -272,7 +272,7 @@ def _rows_matter(
     for count in _MIXED:
         if count > len(truth):
             break
-        order = _order(count)
+        order = _order(count).to(given.device)
         # Other slots, and other neighbours.
         if not torch.equal(work(given[:count][order]), truth[:count][order]):
             return truth, f"slots among {count} rows matter"
@@ -321,10 +321,10 @@ def _attending(model: Any, width: int) -> _Proof:
         def alike(order: Tensor, q: Tensor = q, k: Tensor = k, v: Tensor = v) -> Tensor:
             return _attend(q[order], k[order], v[order])
 
-        everyone = torch.arange(rows)
+        everyone = torch.arange(rows, device=shape.device)
         truth = alike(everyone)
         for count in _ROWS_ATTENDING:
-            order = _order(count)
+            order = _order(count).to(shape.device)
             if not torch.equal(alike(everyone[:count]), truth[:count]):
                 depends = depends or f"attention over {own} positions of {count} rows"
             if not torch.equal(alike(order), truth[order]):
