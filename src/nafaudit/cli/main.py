@@ -75,7 +75,7 @@ app.add_typer(lab.app, name="lab")
 def main() -> None:
     """Entry point: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
     try:
-        app(standalone_mode=True)
+        app(prog_name="nafaudit", standalone_mode=True)
     except NafauditError as error:
         typer.echo(f"nafaudit: {_shortened(str(error))}", err=True)
         sys.exit(error.exit_status)
