@@ -17,10 +17,10 @@ from nafaudit.audit import sources, worker
 from nafaudit.audit.blackbox import DecoderError, Launch, Session
 from nafaudit.audit.decoder import BlackBoxDecoder, launch_of
 from nafaudit.audit.prepare import Order
+from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
 from nafaudit.core.settings import Settings
-from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.probe import Settled
 from nafaudit.engine.prompts import PromptRequest, RowRequest

@@ -14,7 +14,7 @@ from nafaudit.audit.outputs import read_output
 from nafaudit.audit.worker import answer
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import Stream
-from nafaudit.core.fault import FAULTS
+from nafaudit.core.finding import FAULTS
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.laws import kl

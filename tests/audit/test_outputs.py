@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nafaudit.audit.outputs import Reading, read_output
 from nafaudit.audit.worker import answer, plain
-from nafaudit.core.fault import FAULTS, Fault
+from nafaudit.core.finding import FAULTS, Fault
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.doors import STEP_CLAIMS, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder

@@ -13,12 +13,10 @@ from nafaudit.checks.regime import Regime
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verdict import judge
 from nafaudit.core import finding as words
-from nafaudit.core.currency import NONE, REALISED, currency_of
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
-from nafaudit.core.ledger import Banking
-from nafaudit.core.sums import total
-from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded
+from nafaudit.core.ledger import NONE, REALISED, Banking, currency_of
+from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded, total
 from nafaudit.stats import zero_count_upper
 from tests.records import ask, many, trajectory
 

@@ -4,8 +4,7 @@ import math
 
 from nafaudit.checks import Facts
 from nafaudit.checks.identity import Identity
-from nafaudit.core.fault import Fault
-from nafaudit.core.finding import Answer
+from nafaudit.core.finding import Answer, Fault
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Trajectory
 from tests.checks.test_duplicates import wrote

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nafaudit.checks import Facts, classes_of, judge
 from nafaudit.checks.copying import Scores
 from nafaudit.checks.faults import Faults
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Key, Logged, Trajectory
 from tests.records import trajectory

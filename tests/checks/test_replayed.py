@@ -12,8 +12,7 @@ import pytest
 from nafaudit.audit.outputs import read_output
 from nafaudit.audit.worker import plain
 from nafaudit.checks.replayed import Comparison, deviations, levels
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
+from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.doors import Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism

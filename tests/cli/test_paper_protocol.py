@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.core.seeds import fnv1a, trajectory_seeds
+from nafaudit.core.draws import fnv1a, trajectory_seeds
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.overlap import paper_scores
 from nafaudit.store.run import Run

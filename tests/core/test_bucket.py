@@ -7,9 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.core.currency import KL, NONE, REALISED, currency_of, recorded_currency
 from nafaudit.core.design import Decoding, Identity
-from nafaudit.core.ledger import Banking, Bucket, Ledger, Payment, characters, ledger_of
+from nafaudit.core.ledger import (
+    KL,
+    NONE,
+    REALISED,
+    Banking,
+    Bucket,
+    Ledger,
+    Payment,
+    characters,
+    currency_of,
+    ledger_of,
+    recorded_currency,
+)
 from nafaudit.core.ledger import most_granted as most
 from nafaudit.mechanisms.shadow import shadow_account
 

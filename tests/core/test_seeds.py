@@ -6,7 +6,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.core.seeds import fnv1a, trajectory_seeds
+from nafaudit.core.draws import fnv1a, trajectory_seeds
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "vec_seeds.csv"
 

@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from nafaudit.core.draws import paper_stream, sound_stream
+from nafaudit.core.draws import paper_stream, row_stream, sound_stream
 from nafaudit.core.errors import InputError
-from nafaudit.core.streams import row_stream
 
 
 def test_a_protocol_decides_the_key_of_a_rows_draws() -> None:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer
-from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.search import defects
 from nafaudit.search.allocation import (
     UNREADY,

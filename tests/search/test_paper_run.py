@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.cli.show_paper_search import paper_text
-from nafaudit.core.seeds import trajectory_seeds
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.report.checklist.search import surrogate

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.core.seeds import fnv1a, trajectory_seeds
+from nafaudit.core.draws import fnv1a, trajectory_seeds
 from nafaudit.lab.prompts import paper_lab_workload
 from nafaudit.workload.schedule import BATCH, BUCKET_WIDTH, batch_sizes
 

@@ -1,6 +1,6 @@
 """Somebody's decoder at the other end of a pipe: asked with a time limit, believed in nothing.
 
-Whatever it does instead of answering is a `DecoderError` with a name from `core.fault`.
+Whatever it does instead of answering is a `DecoderError` with a name from `core.finding`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DecoderError(Exception):
     """The decoder did something else than answer.
 
     Attributes:
-        name: One of `core.fault.FAULTS`.
+        name: One of `core.finding.FAULTS`.
     """
 
     def __init__(self, name: str, text: str) -> None:

@@ -14,7 +14,7 @@ from nafaudit.audit.official import NAME as OFFICIAL
 from nafaudit.audit.official import official_command
 from nafaudit.audit.outputs import read_output
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
 from nafaudit.engine.prompts import PromptRequest, RowRequest

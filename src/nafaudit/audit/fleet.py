@@ -22,7 +22,7 @@ from nafaudit.audit.ray_worker import Answer, Hello, Worker
 from nafaudit.audit.sources import Seen
 from nafaudit.audit.units import cut
 from nafaudit.core.errors import InputError, UnavailableError, WorkerError
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import VARIABLE, ConstantRows
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Key, Trajectory

@@ -14,7 +14,7 @@ from typing import Any
 
 from nafaudit.audit.recording import record_parts
 from nafaudit.core.design import Decoding, Design, Extent, Identity
-from nafaudit.core.streams import row_stream
+from nafaudit.core.draws import row_stream
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest

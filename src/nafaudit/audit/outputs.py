@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
 from nafaudit.mechanisms.doors import STEP_CLAIMS, Request
 

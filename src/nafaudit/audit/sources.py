@@ -11,7 +11,7 @@ from nafaudit.audit.decoder import BlackBoxDecoder
 from nafaudit.audit.growing import engine_of
 from nafaudit.audit.passages import score_passages
 from nafaudit.audit.prepare import Order, vocabulary_table
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Trajectory

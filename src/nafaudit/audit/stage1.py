@@ -30,8 +30,8 @@ from nafaudit.audit.verify import VerifyOptions, verify_run
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
+from nafaudit.core.draws import row_stream
 from nafaudit.core.settings import Settings
-from nafaudit.core.streams import row_stream
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.report.verification import verification_json

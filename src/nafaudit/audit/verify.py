@@ -28,17 +28,21 @@ from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import ALPHA, Scores
 from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core import trust as trusts
-from nafaudit.core.currency import currency_of, recorded_currency
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, differences
-from nafaudit.core.draws import sound_stream, uniforms, words
+from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding, Kept
-from nafaudit.core.ledger import Banking, Bucket, is_baseline, ledger_of
+from nafaudit.core.ledger import (
+    Banking,
+    Bucket,
+    currency_of,
+    is_baseline,
+    ledger_of,
+    recorded_currency,
+)
 from nafaudit.core.ledger import replay as ledger_replay
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.streams import row_stream
-from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
 from nafaudit.core.trust import Trust
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Written, replay_written

@@ -12,15 +12,21 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.choices import DELTA
-from nafaudit.core.currency import KL, Currency, currency_of
-from nafaudit.core.fault import Fault
-from nafaudit.core.finding import Finding, Witness, foreign_tolerance, own_tolerance
-from nafaudit.core.ledger import Banking, Ledger, is_baseline, most_granted, rate_behind
+from nafaudit.core.finding import Fault, Finding, Witness, foreign_tolerance, own_tolerance
+from nafaudit.core.ledger import (
+    KL,
+    Banking,
+    Currency,
+    Ledger,
+    currency_of,
+    is_baseline,
+    most_granted,
+    rate_behind,
+)
 from nafaudit.core.passage import PassageScores
-from nafaudit.core.sums import total
+from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
-from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.core.trajectory import Arm, Key, Trajectory, total
 from nafaudit.overlap import PreparedReferences
 from nafaudit.store.gaps import Plan
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from nafaudit.checks.check import token_digest
 from nafaudit.core.finding import ALARM_LEVEL, Answer, Finding, Witness
-from nafaudit.core.sums import total
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Key, Trajectory, total
 
 
 @dataclass

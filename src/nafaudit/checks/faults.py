@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from nafaudit.checks.check import Facts
-from nafaudit.core.fault import FAULTS, Fault
-from nafaudit.core.finding import Answer, Finding, Witness
+from nafaudit.core.finding import FAULTS, Answer, Fault, Finding, Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from nafaudit.checks.check import Facts, Worst, log_ratios
 from nafaudit.core.finding import ALARM_LEVEL, MIN_TRAJECTORIES, Answer, Finding
-from nafaudit.core.sums import total
-from nafaudit.core.trajectory import Trajectory
+from nafaudit.core.trajectory import Trajectory, total
 from nafaudit.stats import clustered_mean, student_two_sided
 
 # Fewer prompts than this give no usable error of a mean.

@@ -18,8 +18,7 @@ from nafaudit.checks.check import Worst
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import Answer, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Trajectory
+from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
 
 Array = NDArray[np.float64]
 

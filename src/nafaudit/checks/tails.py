@@ -9,8 +9,7 @@ import numpy as np
 
 from nafaudit.checks.check import Facts, Worst, log_ratios, mean, quantile
 from nafaudit.core.finding import Answer, Finding
-from nafaudit.core.sums import total
-from nafaudit.core.trajectory import Trajectory
+from nafaudit.core.trajectory import Trajectory, total
 
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 

@@ -26,10 +26,9 @@ from nafaudit.checks.regime import Regime
 from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.worth import WorthCheck
-from nafaudit.core.currency import recorded_currency
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
-from nafaudit.core.ledger import is_baseline, ledger_of
+from nafaudit.core.ledger import is_baseline, ledger_of, recorded_currency
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store.gaps import Missing, plan_of
 from nafaudit.store.passages import PASSAGES, read_passages_file

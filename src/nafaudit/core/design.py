@@ -14,9 +14,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from nafaudit.core import draws
-from nafaudit.core.currency import KL, UNSAID
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.core.ledger import as_budget
+from nafaudit.core.ledger import KL, UNSAID, as_budget
 from nafaudit.core.numerics import ConstantRows
 
 RECORD_VERSION = 1
@@ -127,7 +126,7 @@ class Identity:
         purpose: What the draws are for; another purpose gives fresh draws.
         protocol: Which audit; it decides the key of every draw.
         promise: What a black-box decoder is held to; empty for a mechanism of our engine.
-        currency: What a charge is counted in (`nafaudit.core.currency`).
+        currency: What a charge is counted in (`nafaudit.core.ledger`).
         chat: Hash of the chat template that prompts were put into; empty for none.
         constant_rows: Rows of every product where their number matters; None where it does not.
         layout: Versions of whatever decides a recorded bit.

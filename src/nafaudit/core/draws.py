@@ -1,4 +1,6 @@
-"""The randomness of every token, as a pure function of (stream, step, lane).
+"""All randomness: the noise of every token, streams, the paper's seeds.
+
+The randomness of every token, as a pure function of (stream, step, lane).
 
 Nothing here has state, so a row's tokens cannot depend on its batch, its order, a kill or a
 resume. Changing one bit of this file voids every recorded run: `LAYOUT` names the version.
@@ -12,6 +14,13 @@ u = (m + 1/2) 2^-52, which is never 0 or 1 and is exact in float64, and the Gumb
 References:
     Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3", SC'11.
     Gumbel (1954), "Statistical theory of extreme values": argmax(log p + noise) ~ p.
+
+The paper's seeds: without them its trajectories could be neither named nor repeated.
+
+A seed follows from the prompt's id and the trajectory's number alone, so budgets share it. Ids
+whose hashes agree modulo 100,000, or nearly so, share seeds too.
+
+Reference: Fowler, Noll, Vo, the 32-bit FNV-1a hash.
 """
 
 from __future__ import annotations
@@ -24,6 +33,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from nafaudit.core.errors import InputError
 
 LAYOUT = 1
 
@@ -98,3 +109,49 @@ def noise_of(raw: NDArray[np.uint64]) -> NDArray[np.float64]:
 def gumbel(stream: Stream, step: int, lanes: int) -> NDArray[np.float64]:
     """Returns the noise to add to a served log-law; the token is the argmax of the sum."""
     return noise_of(words(stream, step, lanes))
+
+
+BASE_SEEDS = (42, 43, 44)
+
+_OFFSET_BASIS = 2166136261
+_PRIME = 16777619
+_OFFSETS = 100_000
+
+
+def fnv1a(text: str) -> int:
+    """32-bit FNV-1a over the code points of a text (not over its bytes, as is usual)."""
+    value = _OFFSET_BASIS
+    for character in text:
+        value = (value ^ ord(character)) * _PRIME & 0xFFFFFFFF
+    return value
+
+
+def trajectory_seeds(prompt: str, n: int) -> list[int]:
+    """The seeds of a prompt's first n trajectories; no two of them are equal.
+
+    Args:
+        prompt: Id of the prompt.
+        n: How many.
+    """
+    offset = fnv1a(prompt) % _OFFSETS
+    return [BASE_SEEDS[i % len(BASE_SEEDS)] + offset + i for i in range(n)]
+
+
+def row_stream(protocol: str, seed: int, purpose: str, prompt: str, trajectory: int) -> Stream:
+    """The draws of a trajectory; budgets share them in both protocols.
+
+    Args:
+        protocol: As a design's identity has it.
+        seed: Run seed; the paper's protocol has none.
+        purpose: What the draws are for; the paper's protocol knows no purpose.
+        prompt: Id of the prompt.
+        trajectory: Number of the trajectory.
+
+    Raises:
+        InputError: The draws of such a run are not known here.
+    """
+    if protocol == "sound":
+        return sound_stream(seed, purpose, prompt, trajectory)
+    if protocol == "paper":
+        return paper_stream(trajectory_seeds(prompt, trajectory + 1)[-1])
+    raise InputError(f"nobody knows the draws of a run whose protocol is {protocol!r}.")

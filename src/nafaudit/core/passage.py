@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.sums import total
+from nafaudit.core.trajectory import total
 
 # Surprisals are kept to so many decimals: short to write, and the sum that a reader makes of the
 # written numbers is the sum that was judged.

@@ -1,15 +1,26 @@
-"""The record of one execution: the shared language of engine, store, checks and report."""
+"""Executions: keys, arms, steps, trajectories, their replays; exact sums."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.sums import total
+
+def total(values: Iterable[float] | NDArray[np.floating]) -> float:
+    """The exactly rounded sum; NaN if a term is, or if infinities oppose each other."""
+    terms: list[float] = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    try:
+        return math.fsum(terms)
+    except ValueError:
+        return math.nan
+    except OverflowError:
+        return sum(terms)
+
 
 # Charges and allowances are compared without tolerance and summed, so they keep all their
 # bits; the others are read to six digits at most.
@@ -186,3 +197,28 @@ def theta_as_recorded(theta: float) -> float:
     if theta > 0 and rounded <= zero:
         rounded = np.nextafter(zero, one)
     return float(rounded)
+
+
+@dataclass(frozen=True, eq=False)
+class Replayed:
+    """One trajectory, recomputed from the models, the tokens and the promise alone.
+
+    Attributes:
+        trajectory: The record that a sound decoder would have made of these tokens.
+        granted: B_t after each step, from the recomputed debt.
+        implied: True charge of each step at the *claimed* weight; NaN where none is claimed.
+        shortfall: By how much the token's perturbed score misses the best; 0 if it is the best,
+            NaN where the draws are not ours.
+        expected: The token that law and noise imply; -1 where the draws are not ours.
+        other_debt: The debt counted in the other laws (`DebtRule.other`); None where there are
+            no others, as nothing is warped, or none at hand.
+        granted_otherwise: B_t after each step, from that debt; None with it.
+    """
+
+    trajectory: Trajectory
+    granted: NDArray[np.float64]
+    implied: NDArray[np.float64]
+    shortfall: NDArray[np.float64]
+    expected: NDArray[np.int32]
+    other_debt: float | None = None
+    granted_otherwise: NDArray[np.float64] | None = None

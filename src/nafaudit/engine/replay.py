@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.core.draws import Stream
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import Key
+from nafaudit.core.trajectory import Key, Replayed
 from nafaudit.engine.laws import Piece, Reader, Text, prompt_logp
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.replay import Replayer, Task, debt_of_laws

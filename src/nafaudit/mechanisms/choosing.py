@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from nafaudit.core.currency import REALISED
+from nafaudit.core.ledger import REALISED
 from nafaudit.mechanisms.sequences import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
 from nafaudit.mechanisms.spec import Spec
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from nafaudit.core.currency import NONE
 from nafaudit.core.errors import LawError
+from nafaudit.core.ledger import NONE
 from nafaudit.mechanisms.laws import NEG_INF, kl, normalise
 from nafaudit.mechanisms.protocols import Served
 

@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from nafaudit.core.currency import KL, NONE, renyi_spec
+from nafaudit.core.ledger import KL, NONE, renyi_spec
 from nafaudit.mechanisms.laws import NEG_INF, kl, normalise
 from nafaudit.mechanisms.orders import renyi
 from nafaudit.mechanisms.protocols import Served

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nafaudit.core.currency import KL, REALISED, renyi_spec
+from nafaudit.core.ledger import KL, REALISED, renyi_spec
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, geodesic
 from nafaudit.mechanisms.protocols import Served

@@ -12,9 +12,8 @@ from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-from nafaudit.core.currency import KL, REALISED
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.ledger import Ledger
+from nafaudit.core.ledger import KL, REALISED, Ledger
 
 
 class Served(NamedTuple):
@@ -36,7 +35,7 @@ class Rule(Protocol):
     """Two next-token laws and an allowance in, the served law and its charge out.
 
     A rule that charges in anything but nats of KL to the safe law says so in an attribute
-    `currency` (`nafaudit.core.currency`); without it, the charge of a rule from outside is
+    `currency` (`nafaudit.core.ledger`); without it, the charge of a rule from outside is
     recomputed as that KL, so that nobody can pay less by saying so. With `realised`, a step is
     booked at the log p_served - log p_safe of the token that was drawn, whatever the rule says.
     """

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nafaudit.core.currency import WHOLE
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Banking, Bucket, Paths, Whole
+from nafaudit.core.ledger import WHOLE, Banking, Bucket, Paths, Whole
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.filters import (

@@ -25,11 +25,11 @@ from torch import Tensor
 from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment, is_baseline, recorded_gap
-from nafaudit.core.replayed import Replayed
 from nafaudit.core.trajectory import (
     STEP_TYPES,
     WEIGHT_SLACK,
     Key,
+    Replayed,
     Steps,
     Trajectory,
     theta_as_recorded,

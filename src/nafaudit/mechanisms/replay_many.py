@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.core.ledger import Account, Banking, Payment, is_baseline
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import STEP_TYPES, Steps, Trajectory
+from nafaudit.core.trajectory import STEP_TYPES, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.doors import World
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.replay import Task, debt_along

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nafaudit.core.currency import REALISED, renyi_spec
+from nafaudit.core.ledger import REALISED, renyi_spec
 from nafaudit.mechanisms.protocols import Served
 
 _NEG_INF = -math.inf

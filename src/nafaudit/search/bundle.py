@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nafaudit.core.design import Design, Extent, Identity
-from nafaudit.core.streams import row_stream
+from nafaudit.core.draws import row_stream
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.spec import verified_with
 from nafaudit.search.book import Measured

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.sums import total
+from nafaudit.core.trajectory import total
 from nafaudit.search.measured import Draws
 
 PRIOR_ICC = 0.215

@@ -14,9 +14,9 @@ from functools import cached_property
 import numpy as np
 
 from nafaudit.checks.check import mean
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import own_tolerance
-from nafaudit.core.seeds import trajectory_seeds
 from nafaudit.stats import Moments, ebb
 from nafaudit.stats.moments import ebb_value, effective_range
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from nafaudit.core.seeds import trajectory_seeds
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.search.book import Measured
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.evaluate import Ask, Recorder, Told

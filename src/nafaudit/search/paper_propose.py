@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from nafaudit.core.seeds import fnv1a
+from nafaudit.core.draws import fnv1a
 from nafaudit.search.candidate import Candidate, Parent, Proposer
 from nafaudit.search.finals import Item
 from nafaudit.search.operators import OPERATORS

@@ -20,10 +20,8 @@ from nafaudit.checks.replayed import Comparison, levels
 from nafaudit.checks.sampled import SamplerTests
 from nafaudit.checks.sampler import ALPHA, Scores
 from nafaudit.core.draws import sound_stream, uniforms, words
-from nafaudit.core.fault import Fault
-from nafaudit.core.finding import Answer, Finding, Kept
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.finding import Answer, Fault, Finding, Kept
+from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
 from nafaudit.mechanisms.doors import Output, Request, World
 from nafaudit.mechanisms.registry import mechanism

@@ -21,8 +21,8 @@ from nafaudit.audit.prepare import mechanism_of
 from nafaudit.audit.worker import answer, registered
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError
-from nafaudit.core.replayed import Replayed
 from nafaudit.core.settings import load_settings
+from nafaudit.core.trajectory import Replayed
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Seen, Written, replay_written
 from nafaudit.lab.prompts import prompts as lab_prompts

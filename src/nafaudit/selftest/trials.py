@@ -21,10 +21,8 @@ from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import Scores
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
-from nafaudit.core.fault import FAULTS, Fault
-from nafaudit.core.finding import Answer
-from nafaudit.core.replayed import Replayed
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.finding import FAULTS, Answer, Fault
+from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.engine.replay import Seen, Written
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.doors import Request

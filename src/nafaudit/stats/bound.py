@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import MIN_TRAJECTORIES
-from nafaudit.core.sums import total
+from nafaudit.core.trajectory import total
 
 # Under this many units no bound of a mean is shown as evidence.
 MIN_EVIDENCE = MIN_TRAJECTORIES

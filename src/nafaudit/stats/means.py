@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from nafaudit.core.sums import total
+from nafaudit.core.trajectory import total
 from nafaudit.stats.bound import Assumption, BoundSpec
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.sums import total
+from nafaudit.core.trajectory import total
 from nafaudit.stats.bound import Assumption, Bound, BoundSpec, check_level
 
 Numbers = float | NDArray[np.float64]

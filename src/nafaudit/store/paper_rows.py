@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from nafaudit.core.seeds import trajectory_seeds
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.overlap import paper_scores
 from nafaudit.store.export import as_row

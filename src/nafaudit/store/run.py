@@ -28,10 +28,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nafaudit.core.choices import DELTA
 from nafaudit.core.design import RECORD_VERSION, Design, Extent, Numbers, differences
 from nafaudit.core.errors import InputError, StoreError
-from nafaudit.core.fault import Fault
+from nafaudit.core.finding import Fault
+from nafaudit.core.settings import DELTA
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import (

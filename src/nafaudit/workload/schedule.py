@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
-from nafaudit.core.seeds import trajectory_seeds
+from nafaudit.core.draws import trajectory_seeds
 
 BATCH = 8
 BUCKET_WIDTH = 32

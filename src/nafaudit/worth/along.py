@@ -15,8 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.core.currency import REALISED
-from nafaudit.core.ledger import Account, Payment
+from nafaudit.core.ledger import REALISED, Account, Payment
 from nafaudit.engine.laws import Piece, Reader, Text, prompt_logp
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.protocols import Mechanism

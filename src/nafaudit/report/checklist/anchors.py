@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.sums import total
+from nafaudit.core.trajectory import total
 from nafaudit.report.checklist.items import ANCHOR_DIFFERENCE, Item, judged, not_applicable
 from nafaudit.report.data import Report
 from nafaudit.workload import protected_prompts
