@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.stats.crossing import crossing, first_crossing, resampled
+from nafaudit.stats.rates import crossing, first_crossing, resampled
 
 CURVES = st.lists(
     st.lists(st.floats(0, 1), min_size=4, max_size=4), min_size=1, max_size=6

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.stats import zero_count_upper
-from nafaudit.stats.family import Bonferroni
-from nafaudit.stats.planning import (
+from nafaudit.stats.coverage import Bonferroni
+from nafaudit.stats.rates import (
     design_effect,
     detectable_rate,
     detection_chance,

@@ -19,7 +19,7 @@ from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import STEP_TYPES
-from nafaudit.stats.planning import detectable_rate, trajectories_for_rate
+from nafaudit.stats.rates import detectable_rate, trajectories_for_rate
 from nafaudit.workload import TokenizedPrompt, protected_prompts
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from nafaudit.cli.screen import drawn
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.ledger import budget_word
 from nafaudit.report.text import percent, visible
-from nafaudit.stats.crossing import Crossing
+from nafaudit.stats.rates import Crossing
 from nafaudit.worth.attack_result import Answered, Odometer, Row
 from nafaudit.worth.settings import ADMISSION
 

@@ -2,17 +2,23 @@
 
 `bound(name, Sample(values, high), delta)` gives any of `BOUNDS`, and refuses a sample that breaks
 an assumption of it. `ebb` is the paper's U_EBB for any input, also from printed moments.
-`certify(S, K)` is what a budget says about one passage. Modules of their own: `planning` (what n
-trajectories can show), `coverage` (how often a bound misses), `guarantees` (of mechanisms).
+`certify(S, K)` is what a budget says about one passage. Modules of their own: `rates` (also what
+n trajectories can show), `coverage` (how often a bound misses), `guarantees` (of mechanisms).
 """
 
-from nafaudit.stats.betting import e_values
+from nafaudit.stats.betting import e_values, prpl_sequence
 from nafaudit.stats.bound import MIN_EVIDENCE, Assumption, Bound, BoundSpec, Sample, enough
 from nafaudit.stats.certificate import Certificate, cap, certify, critical_k, log_cap
-from nafaudit.stats.family import Bonferroni, e_bh
-from nafaudit.stats.means import clustered_mean, student_two_sided
-from nafaudit.stats.moments import Moments, ebb, effective_range, implied_range, paper_range
-from nafaudit.stats.prpl import prpl_sequence
+from nafaudit.stats.coverage import Bonferroni, e_bh
+from nafaudit.stats.moments import (
+    Moments,
+    clustered_mean,
+    ebb,
+    effective_range,
+    implied_range,
+    paper_range,
+    student_two_sided,
+)
 from nafaudit.stats.rates import anytime_rate, clopper_pearson, zero_count_upper
 from nafaudit.stats.registry import BOUNDS, bound
 

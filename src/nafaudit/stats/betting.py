@@ -1,4 +1,6 @@
-"""Bounds from a fair game: what a gambler would have won against a wrong mean.
+"""Bounds by betting, and the closed form of the predictable plug-in.
+
+Bounds from a fair game: what a gambler would have won against a wrong mean.
 
 Against a mean m, the gambler stakes a share g of the capital on each value. If m is true the
 capital is a martingale from 1, and passes 1/delta with probability at most delta, ever (Ville).
@@ -13,12 +15,13 @@ which it passes 1/delta, from the side on which the bound is valid.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
-from nafaudit.stats.bound import Assumption, BoundSpec, Sample
+from nafaudit.stats.bound import Assumption, BoundSpec, Sample, check_level
 
 # Shares of the capital that are staked: all of it, for samples with hardly any spread, and a
 # grid from careful to bold.
@@ -167,3 +170,88 @@ BETTING_PROMPTS = BoundSpec(
     rows=betting_rows,
     missed=betting_missed,
 )
+
+
+# Largest bet; smaller is better for large n, larger for small n.
+TRUNCATION = 0.75
+
+
+def _sequences(rows: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
+    """Upper bound of the mean in [0, 1] after each value of each row."""
+    level = -math.log(delta)
+    t = np.arange(1, rows.shape[1] + 1)
+    means = (0.5 + rows.cumsum(axis=1)) / (t + 1)
+    variances = (0.25 + ((rows - means) ** 2).cumsum(axis=1)) / (t + 1)
+    # A bet on a value may only use those before it.
+    mean_before = np.concatenate([np.full((len(rows), 1), 0.5), means[:, :-1]], axis=1)
+    var_before = np.concatenate([np.full((len(rows), 1), 0.25), variances[:, :-1]], axis=1)
+    bets = np.minimum(np.sqrt(2.0 * level / (var_before * t * np.log1p(t))), TRUNCATION)
+    # v psi with v = 4 (x - mean)^2 and psi = (-ln(1 - bet) - bet) / 4.
+    costs = (rows - mean_before) ** 2 * (-np.log1p(-bets) - bets)
+    spent = level + costs.cumsum(axis=1)
+    upper = ((bets * rows).cumsum(axis=1) + spent) / bets.cumsum(axis=1)
+    return np.asarray(np.minimum(upper, 1.0))
+
+
+def prpl_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
+    """Upper bound of each row of values in [0, high], in their order."""
+    return high * _sequences(rows / high, delta)[:, -1]
+
+
+def prpl_missed(
+    rows: NDArray[np.float64], mean: float, high: float, delta: float
+) -> NDArray[np.bool_]:
+    """True where the bound after so many values lies below the mean."""
+    return high * _sequences(rows / high, delta) < mean
+
+
+def prpl_sequence(sample: Sample, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Lower and upper ends after each value; all of them hold together with chance 1 - alpha.
+
+    Each side spends alpha/2. Ends are clipped to [0, R], not intersected over time.
+    """
+    check_level(alpha)
+    PRPL.check(sample)
+    rows = sample.values[None, :] / sample.high
+    upper = sample.high * _sequences(rows, alpha / 2)[0]
+    return sample.high * (1.0 - _sequences(1.0 - rows, alpha / 2)[0]), upper
+
+
+PRPL = BoundSpec(
+    name="prpl-eb",
+    about="mean",
+    assumes=(Assumption.SAME_MEAN, Assumption.RANGE),
+    formula="(sum b x + l + sum 4 (x - mean before)^2 psi(b))/sum b on x/R, l = ln(1/delta), "
+    "psi(b) = (-ln(1 - b) - b)/4, b = min(sqrt(2 l/(var before t ln(1 + t))), 0.75)",
+    reference="Waudby-Smith and Ramdas (2024), Journal of the Royal Statistical Society B 86, "
+    "theorem 2",
+    rows=prpl_rows,
+    ordered=True,
+    missed=prpl_missed,
+)
+
+
+Test = Callable[[NDArray[np.float64]], NDArray[np.bool_]]
+
+# Halvings of an interval inside [0, 1]; what is left is below float64's spacing near 1.
+STEPS = 54
+
+
+def first_true(
+    test: Test, low: NDArray[np.float64], high: NDArray[np.float64], steps: int = STEPS
+) -> NDArray[np.float64]:
+    """The smallest argument at which `test` is True, rounded up.
+
+    Args:
+        test: False, then True, as its argument grows from low to high.
+        low: Where it is False.
+        high: Where it is True, or taken to be.
+        steps: How often the interval is halved.
+    """
+    low, high = low.copy(), high.copy()
+    for _ in range(steps):
+        middle = 0.5 * (low + high)
+        passed = test(middle)
+        high = np.where(passed, middle, high)
+        low = np.where(passed, low, middle)
+    return high

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nafaudit.core.errors import InputError
-from nafaudit.stats.roots import first_true
+from nafaudit.stats.betting import first_true
 
 # Of an interval of up to 1e5 nats, down to float64's spacing at 1.
 _HALVINGS = 70

@@ -1,17 +1,20 @@
-"""Bounds that need only mean, variance and n, so that printed tables can be recomputed."""
+"""Bounds for a mean from its moments, its clusters or its order statistics."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import rel_entr, smirnov, smirnovi, stdtrit
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import total
+from nafaudit.stats.betting import first_true
 from nafaudit.stats.bound import Assumption, Bound, BoundSpec, check_level
+from nafaudit.stats.rates import clopper_pearson_upper
 
 Numbers = float | NDArray[np.float64]
 _IID_RANGE = (Assumption.IID, Assumption.RANGE, Assumption.FIXED_N)
@@ -196,4 +199,122 @@ HOEFFDING = BoundSpec(
     formula="mean + R sqrt(ln(1/delta)/(2 n))",
     reference="Hoeffding (1963), Journal of the American Statistical Association 58, theorem 2",
     rows=_hoeffding_rows,
+)
+
+
+def clustered_mean(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Mean over all values and its standard error, with groups as the independent units.
+
+    The error is the cluster-robust one, sqrt(G/(G-1) * sum_g S_g^2) / n, with S_g the sum of a
+    group's deviations. Assumes independent groups; whatever happens within one is allowed.
+
+    Reference: Liang and Zeger (1986), Biometrika 73, for the mean.
+    """
+    count = len(groups)
+    if count < 2 or not all(groups):
+        raise ValueError(f"need at least 2 groups, none empty, got sizes {[*map(len, groups)]}.")
+    n = sum(map(len, groups))
+    centre = total(value for group in groups for value in group) / n
+    sums = [total(value - centre for value in group) for group in groups]
+    return centre, math.sqrt(count / (count - 1) * total(s * s for s in sums)) / n
+
+
+def student_two_sided(t: float, df: int) -> float:
+    """P(|T| >= |t|) for Student's t with a whole number of degrees of freedom.
+
+    Exact finite sums; absolute error about 1e-15, so far smaller p values are noise.
+
+    Reference: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4.
+    """
+    if df < 1:
+        raise ValueError(f"df must be at least 1, got {df}.")
+    angle = math.atan2(abs(t), math.sqrt(df))
+    sine, cosine = math.sin(angle), math.cos(angle)
+    terms, term = [], 1.0 if df % 2 == 0 else cosine
+    for j in range(df % 2, df - 1, 2):
+        terms.append(term)
+        term *= cosine * cosine * (j + 1) / (j + 2)
+    inside = sine * math.fsum(terms)
+    if df % 2:
+        inside = (angle + inside) * 2 / math.pi
+    return min(1.0, max(0.0, 1.0 - inside))
+
+
+def cluster_t_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
+    """Student's upper limit of the mean of each row of prompt means; `high` is not used."""
+    del high
+    count = rows.shape[1]
+    quantile = -float(stdtrit(count - 1, delta))
+    if not math.isfinite(quantile):
+        # A level too small for the quantile's algorithm must not turn into a small bound.
+        return np.full(len(rows), math.inf)
+    return np.asarray(rows.mean(axis=1) + quantile * rows.std(axis=1, ddof=1) / math.sqrt(count))
+
+
+CLUSTER_T = BoundSpec(
+    name="cluster-t",
+    about="mean",
+    assumes=(Assumption.CLUSTERS, Assumption.NORMAL, Assumption.FIXED_N),
+    formula="mean of prompt means + t(G - 1, 1 - delta) s/sqrt(G), G prompts",
+    reference="Student (1908), Biometrika 6; Donner and Klar (2000) for clusters",
+    rows=cluster_t_rows,
+    least=2,
+)
+
+
+def smirnov_quantile(n: int, delta: float) -> float:
+    """How far the empirical law may rise above the true one, missed with chance delta."""
+    gap = float(smirnovi(n, delta))
+    # The inverse is rounded; a bound may only be rounded up.
+    while float(smirnov(n, gap)) > delta:
+        gap += 1e-12
+    return gap
+
+
+def anderson_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
+    """R minus the area under the lower confidence band of each row's law."""
+    n = rows.shape[1]
+    gap = smirnov_quantile(n, delta)
+    ends = np.concatenate([np.sort(rows, axis=1), np.full((len(rows), 1), high)], axis=1)
+    heights = np.maximum(np.arange(1, n + 1) / n - gap, 0.0)
+    return np.asarray(high - np.diff(ends, axis=1) @ heights)
+
+
+def _kl_upper(mean: NDArray[np.float64], n: int, delta: float) -> NDArray[np.float64]:
+    """Smallest m above the mean with n kl(mean, m) >= ln(1/delta); 1 if there is none."""
+
+    def far(m: NDArray[np.float64]) -> NDArray[np.bool_]:
+        return np.asarray(n * (rel_entr(mean, m) + rel_entr(1 - mean, 1 - m)) >= -math.log(delta))
+
+    return first_true(far, mean, np.ones_like(mean))
+
+
+def hoeffding_bentkus_rows(
+    rows: NDArray[np.float64], high: float, delta: float
+) -> NDArray[np.float64]:
+    """The smaller of two bounds: one p-value is the smaller of two that hold together."""
+    n = rows.shape[1]
+    mean = np.clip(rows.mean(axis=1) / high, 0.0, 1.0)
+    counts = np.minimum(np.ceil(n * mean), n)
+    bentkus = clopper_pearson_upper(counts, n, delta / math.e)
+    return high * np.minimum(_kl_upper(mean, n, delta), bentkus)
+
+
+ANDERSON = BoundSpec(
+    name="anderson",
+    about="mean",
+    assumes=_IID_RANGE,
+    formula="R - sum_i (x_(i+1) - x_(i)) max(0, i/n - eps), x_(n+1) = R, "
+    "eps the exact one-sided Smirnov quantile",
+    reference="Anderson (1969), Stanford technical report 1; Birnbaum and Tingey (1951) for eps",
+    rows=anderson_rows,
+)
+HOEFFDING_BENTKUS = BoundSpec(
+    name="hoeffding-bentkus",
+    about="mean",
+    assumes=_IID_RANGE,
+    formula="R times the smallest m with exp(-n kl(mean, m)) <= delta or "
+    "e P(Bin(n, m) <= ceil(n mean)) <= delta, mean of x/R",
+    reference="Bates et al. (2021), Journal of the ACM 68; Bentkus (2004)",
+    rows=hoeffding_bentkus_rows,
 )

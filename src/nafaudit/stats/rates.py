@@ -1,16 +1,23 @@
-"""What a count of violations says about the rate of violations."""
+"""Rates, crossings, and what a number of trajectories can show.
+
+Where a mean curve first reaches a target, and how often a resample of its units does not.
+
+A bootstrap that keeps only the resamples which cross makes an uncertain crossing look certain. Here
+a resample without a crossing counts as beyond the grid, and its share stands beside the interval.
+"""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betainccinv, betaincinv, betaln, xlog1py, xlogy
 
 from nafaudit.core.errors import InputError
+from nafaudit.stats.betting import first_true
 from nafaudit.stats.bound import Assumption, BoundSpec, check_level
-from nafaudit.stats.roots import first_true
 
 
 def zero_count_upper(n: int, significance: float = 0.05) -> float:
@@ -116,3 +123,150 @@ ANYTIME_RATE = BoundSpec(
     rows=_anytime_rows,
     missed=_anytime_missed,
 )
+
+
+RESAMPLES = 2000
+_LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a curve reaches a target.
+
+    Attributes:
+        target: The level.
+        at: Where the mean first reaches it, linear between grid points; infinite if nowhere.
+        below: Last grid point before that; NaN if the first one is there already.
+        low: Lower end of the 95 % percentile interval over resampled units.
+        high: Its upper end; infinite if enough resamples do not cross.
+        none: Share of resamples that do not cross.
+        units: How many units were resampled.
+    """
+
+    target: float
+    at: float
+    below: float
+    low: float
+    high: float
+    none: float
+    units: int
+
+
+def first_crossing(
+    grid: NDArray[np.float64], curves: NDArray[np.float64], target: ArrayLike
+) -> NDArray[np.float64]:
+    """Where each curve [curves, grid] first reaches its target; infinite if nowhere."""
+    target = np.broadcast_to(np.asarray(target, float), len(curves))
+    reached = curves >= target[:, np.newaxis]
+    first = np.argmax(reached, axis=1)
+    before = np.maximum(first - 1, 0)
+    rows = np.arange(len(curves))
+    low, high = curves[rows, before], curves[rows, first]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = np.where(first > 0, (target - low) / (high - low), 0.0)
+    at = grid[before] + part * (grid[first] - grid[before])
+    return np.where(reached.any(axis=1), at, np.inf)
+
+
+def resampled(units: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
+    """Weights of the units in each resample with replacement [resamples, units]; rows sum to 1."""
+    chosen = np.random.default_rng(seed).integers(units, size=(resamples, units))
+    return np.apply_along_axis(np.bincount, 1, chosen, minlength=units) / units
+
+
+def crossing(
+    grid: ArrayLike, values: ArrayLike, target: float, *, resamples: int = RESAMPLES, seed: int = 0
+) -> Crossing:
+    """Finds where the mean over units reaches a target.
+
+    Args:
+        grid: Where the curves are known, increasing.
+        values: One curve per unit [units, grid].
+        target: The level.
+        resamples: Of the units, with replacement.
+        seed: Of the resamples: the same units give the same interval.
+    """
+    x, y = np.asarray(grid, float), np.asarray(values, float)
+    if x.ndim != 1 or y.ndim != 2 or y.shape[1] != x.size or not y.size:
+        raise ValueError(f"need a grid and a curve per unit, got {x.shape} and {y.shape}.")
+    if (np.diff(x) <= 0).any():
+        raise ValueError("the grid must increase.")
+    at = float(first_crossing(x, y.mean(axis=0, keepdims=True), target)[0])
+    found = first_crossing(x, resampled(len(y), resamples, seed) @ y, target)
+    tail = (1 - _LEVEL) / 2
+    # Ends that are resamples themselves, because some may be infinite.
+    low, high = np.quantile(found, [tail, 1 - tail], method="inverted_cdf")
+    earlier = x[x < at] if math.isfinite(at) else x[-1:]
+    return Crossing(
+        target,
+        at,
+        float(earlier[-1]) if earlier.size else math.nan,
+        float(low),
+        float(high),
+        float(np.isinf(found).mean()),
+        len(y),
+    )
+
+
+def trajectories_for_rate(rate: float, delta: float = 0.05) -> int:
+    """How many trajectories without a violation put the violation rate below `rate`.
+
+    The same number sees at least one violation with chance 1 - delta if the rate is `rate`.
+    """
+    check_level(delta)
+    if not 0 < rate < 1:
+        raise InputError(f"the rate must be in (0, 1), got {rate}.")
+    n = max(1, math.ceil(math.log(delta) / math.log1p(-rate)))
+    # Rounding may have moved the quotient over a whole number.
+    while zero_count_upper(n, delta) > rate:
+        n += 1
+    while n > 1 and zero_count_upper(n - 1, delta) <= rate:
+        n -= 1
+    return n
+
+
+def detectable_rate(n: int, delta: float = 0.05) -> float:
+    """The violation rate that n independent trajectories show at least once, chance 1 - delta.
+
+    It is also the upper limit of the rate if they show none.
+    """
+    check_level(delta)
+    if n < 1:
+        raise InputError(f"need at least 1 trajectory, got {n}.")
+    return zero_count_upper(n, delta)
+
+
+def detection_chance(rate: float, n: int) -> float:
+    """Chance that n independent trajectories show a violation of this rate."""
+    if not 0 <= rate <= 1 or n < 0:
+        raise InputError(f"need a rate in [0, 1] and n >= 0, got {rate} and {n}.")
+    return 1.0 if rate == 1 and n else -math.expm1(n * math.log1p(-rate)) if n else 0.0
+
+
+def trajectories_for_mean(typical: float, limit: float, high: float, delta: float = 0.05) -> int:
+    """Least n with which any bound can put a mean below `limit`, all values being `typical`.
+
+    A law with value R = `high` and chance 1 - delta^(1/n) otherwise looks the same with
+    chance delta, so no valid bound can be smaller than R - delta^(1/n) (R - typical).
+    """
+    check_level(delta)
+    if not 0 <= typical < limit <= high:
+        raise InputError(
+            f"need 0 <= typical < limit <= R, got {typical:g}, {limit:g} and {high:g}."
+        )
+    if limit == high:
+        return 1
+    return max(1, math.ceil(-math.log(delta) / math.log((high - typical) / (high - limit))))
+
+
+def design_effect(per_prompt: float, correlation: float) -> float:
+    """How many trajectories of one prompt are worth one independent one: 1 + (m - 1) ICC.
+
+    Reference: Kish (1965), Survey Sampling.
+    """
+    if per_prompt < 1 or not 0 <= correlation <= 1:
+        raise InputError(
+            f"need at least 1 per prompt and a correlation in [0, 1], got {per_prompt} and "
+            f"{correlation}."
+        )
+    return 1.0 + (per_prompt - 1.0) * correlation

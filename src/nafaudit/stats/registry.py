@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.stats.betting import BETTING, BETTING_LOWER, BETTING_PROMPTS
+from nafaudit.stats.betting import BETTING, BETTING_LOWER, BETTING_PROMPTS, PRPL
 from nafaudit.stats.bound import Bound, BoundSpec, Sample
-from nafaudit.stats.means import CLUSTER_T
-from nafaudit.stats.moments import EBB, EBB_EFFECTIVE, HOEFFDING, MAURER_PONTIL
-from nafaudit.stats.orders import ANDERSON, HOEFFDING_BENTKUS
-from nafaudit.stats.prpl import PRPL
+from nafaudit.stats.moments import (
+    ANDERSON,
+    CLUSTER_T,
+    EBB,
+    EBB_EFFECTIVE,
+    HOEFFDING,
+    HOEFFDING_BENTKUS,
+    MAURER_PONTIL,
+)
 from nafaudit.stats.rates import ANYTIME_RATE, CLOPPER_PEARSON
 
 BOUNDS: dict[str, BoundSpec] = {

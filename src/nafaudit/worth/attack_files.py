@@ -13,7 +13,7 @@ from typing import Any
 from nafaudit import __version__
 from nafaudit.checks.check import mean
 from nafaudit.report.result import as_number
-from nafaudit.stats.crossing import Crossing
+from nafaudit.stats.rates import Crossing
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.worth.attack_plot import recall_plot
 from nafaudit.worth.attack_result import Answered, Odometer, Row

@@ -10,7 +10,7 @@ from nafaudit.checks.check import mean
 from nafaudit.core.finding import Finding, Kept, judge_kept
 from nafaudit.core.ledger import SAFE_ONLY, is_baseline
 from nafaudit.stats.certificate import critical_k
-from nafaudit.stats.crossing import Crossing, crossing
+from nafaudit.stats.rates import Crossing, crossing
 from nafaudit.worth.attack import Attacked
 from nafaudit.worth.attack_run import Log
 from nafaudit.worth.odometer import Reconstruction, replayed

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.stats.crossing import first_crossing, resampled
+from nafaudit.stats.rates import first_crossing, resampled
 from nafaudit.worth.frontier import Frontier, Side
 
 Array = NDArray[np.float64]
