@@ -45,7 +45,7 @@ from nafaudit.models.pair import load_pair
 from nafaudit.models.smollm2 import get_smollm2
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced
-from nafaudit.workload.sources import Source, in_turn
+from nafaudit.workload.prompts import Source, in_turn
 
 LEAST_RECALL = 0.10
 """Of the risky model, for a pair to be admitted."""

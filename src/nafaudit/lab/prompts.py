@@ -8,8 +8,7 @@ from dataclasses import replace
 from nafaudit.lab.workload import workload
 from nafaudit.workload import Prompt, Sourced, Workload, paper_workload
 from nafaudit.workload.paper import CAPS, FILES
-from nafaudit.workload.records import Record
-from nafaudit.workload.sources import in_turn
+from nafaudit.workload.prompts import Record, in_turn
 
 
 def prompts(seed: int = 0) -> list[Prompt]:

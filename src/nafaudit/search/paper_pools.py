@@ -14,7 +14,7 @@ from nafaudit.search.candidate import Candidate
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.workload import Prompt, Sourced
 from nafaudit.workload.paper import CAPS, FILES
-from nafaudit.workload.records import read_records
+from nafaudit.workload.prompts import read_records
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
 """Prompts in named classes, from one file, from the paper's six, or from anybody's."""
 
-from nafaudit.workload.corpus import read_corpus
+from nafaudit.workload.corpus import read_corpus, read_prompts, read_workload
 from nafaudit.workload.paper import paper_workload, read_paper
-from nafaudit.workload.plain import read_prompts, read_workload
-from nafaudit.workload.prompts import Prompt, TokenizedPrompt, workload_hash
-from nafaudit.workload.protected import protected_prompts
-from nafaudit.workload.sources import Source, Sourced, Workload
+from nafaudit.workload.prompts import (
+    Prompt,
+    Source,
+    Sourced,
+    TokenizedPrompt,
+    Workload,
+    protected_prompts,
+    workload_hash,
+)
 
 __all__ = [
     "Prompt",

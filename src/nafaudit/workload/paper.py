@@ -17,9 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.workload.prompts import Prompt
-from nafaudit.workload.records import Record, first_id, first_text, lookup, read_records
-from nafaudit.workload.sources import Source, Sourced, Workload, check_names, in_turn
+from nafaudit.workload.prompts import (
+    Prompt,
+    Record,
+    Source,
+    Sourced,
+    Workload,
+    check_names,
+    first_id,
+    first_text,
+    in_turn,
+    lookup,
+    read_records,
+)
 
 CAPS = {
     "neutral": 200,

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from nafaudit.core.errors import InputError
-from nafaudit.workload.records import Record, read_records, read_text, whole_text
+from nafaudit.workload.prompts import Record, read_records, read_text, whole_text
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,18 @@
-"""What a prompt is, and what identifies a set of them."""
+"""Prompts and workloads, and the JSON Lines that they are read from."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nafaudit.core.errors import InputError, nearest
 
 
 @dataclass(frozen=True)
@@ -37,3 +44,230 @@ def workload_hash(prompts: Iterable[TokenizedPrompt]) -> str:
     """SHA-256 of all prompts and their token ids, whatever their order."""
     rows = sorted(json.dumps(asdict(prompt), sort_keys=True) for prompt in prompts)
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
+
+
+class Record(NamedTuple):
+    """One JSON object of a file.
+
+    Attributes:
+        where: `file:line`, with lines from 1.
+        place: Position of its line from 0, blank lines counted.
+        data: The object.
+    """
+
+    where: str
+    place: int
+    data: dict[str, Any]
+
+
+def read_records(path: Path, what: str = "a JSON Lines file of prompts") -> Iterator[Record]:
+    """Yields one record per line that is not blank.
+
+    Args:
+        path: The file, UTF-8, with or without a byte order mark.
+        what: What should have been given, for the error.
+    """
+    # Not splitlines: a JSON string may hold U+2028 and the like.
+    for index, line in enumerate(read_text(path, what).split("\n")):
+        if line.strip():
+            yield Record(f"{path}:{index + 1}", index, _parse(line, f"{path}:{index + 1}"))
+
+
+def read_text(path: Path, what: str) -> str:
+    """The text of a file, or an error that says what should have been given."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}; give {what}.") from error
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"{path}:{line}: not UTF-8 (byte {error.start} of the file); convert it, for example "
+            "with iconv."
+        ) from error
+
+
+def _parse(line: str, where: str) -> dict[str, Any]:
+    try:
+        row = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+    except json.JSONDecodeError as error:
+        raise InputError(
+            f"{where}: not JSON ({error.msg} at column {error.colno}); one object per line."
+        ) from error
+    except RecursionError:
+        raise InputError(
+            f"{where}: objects or lists nested too deeply; mend the line or leave it out."
+        ) from None
+    # A number that is none, or one of more digits than Python reads.
+    except (_ConstantError, ValueError) as error:
+        raise InputError(
+            f"{where}: {error}; a number must be finite: mend the line or leave it out."
+        ) from None
+    if not isinstance(row, dict):
+        raise InputError(f"{where}: a JSON object is needed, got {type(row).__name__}.")
+    return row
+
+
+class _ConstantError(Exception):
+    """NaN or an infinity, which JSON does not have."""
+
+
+def _no_constant(name: str) -> Any:
+    raise _ConstantError(f"{name} in a record")
+
+
+def _finite(digits: str) -> float:
+    """A number; 1e999 is an infinity in disguise, which no JSON file of ours could hold."""
+    if math.isinf(value := float(digits)):
+        raise _ConstantError(f"{digits[:20]} in a record")
+    return value
+
+
+def first_text(record: Record, names: Sequence[str], what: str) -> str:
+    """The first of some fields that is not empty; dots lead into nested objects.
+
+    Args:
+        record: Where to look.
+        names: Fields in the order in which they are tried.
+        what: What the text is, for the error.
+
+    Returns:
+        The text, or "" if every field is missing, null or empty.
+    """
+    for name in names:
+        value = lookup(record.data, name)
+        if value in (None, ""):
+            continue
+        if not isinstance(value, str):
+            raise InputError(f"{record.where}: {what} {name!r} must be a string, got {value!r}.")
+        return whole_text(value, record.where, name)
+    return ""
+
+
+def first_id(record: Record, names: Sequence[str]) -> str:
+    """The first of some fields that can name a prompt (a text or a whole number), or ""."""
+    for name in names:
+        value = lookup(record.data, name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        if value not in (None, ""):
+            return first_text(record, (name,), "id")
+    return ""
+
+
+def lookup(data: Any, name: str) -> Any:
+    """The value of a field, or None; the dots of a name lead into nested objects."""
+    if isinstance(data, dict) and name in data:
+        return data[name]
+    head, dot, rest = name.partition(".")
+    return lookup(data.get(head), rest) if dot and isinstance(data, dict) else None
+
+
+def whole_text(text: str, where: str, name: str) -> str:
+    """Returns a text, or raises if no encoder could write it."""
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise InputError(f"{where}: {name!r} holds half of a surrogate pair; mend the text.")
+    return text
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a prompt came from.
+
+    Attributes:
+        where: `file:line`, or another name if it came from no file.
+        record: The record as it was read.
+        domain: The paper's word for the kind of text.
+        split: The paper's word for the class.
+        novel_source: The work or person that it is about.
+    """
+
+    where: str
+    record: Mapping[str, Any] = field(default_factory=dict)
+    domain: str | None = None
+    split: str | None = None
+    novel_source: str | None = None
+
+
+@dataclass(frozen=True)
+class Sourced:
+    """A prompt and its source."""
+
+    prompt: Prompt
+    source: Source
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The prompts of a run, in the order in which a limit takes them.
+
+    Ids are unique, because they key the draws.
+    """
+
+    items: tuple[Sourced, ...]
+
+    def __post_init__(self) -> None:
+        seen: dict[str, str] = {}
+        for item in self.items:
+            name, where = item.prompt.id, item.source.where
+            if name in seen:
+                raise InputError(
+                    f"{where}: prompt id {name!r} occurs twice (first: {seen[name]}); ids key the "
+                    "draws, so they must be unique over all classes."
+                )
+            seen[name] = where
+
+    @property
+    def prompts(self) -> list[Prompt]:
+        """The prompts alone."""
+        return [item.prompt for item in self.items]
+
+    @property
+    def sources(self) -> dict[str, Source]:
+        """Sources by prompt id."""
+        return {item.prompt.id: item.source for item in self.items}
+
+    def select(self, classes: Collection[str], cap: Mapping[str, int]) -> Workload:
+        """Keeps some classes, all if none is named, and at most so many of each."""
+        check_names((*classes, *cap), {item.prompt.label for item in self.items})
+        taken: Counter[str] = Counter()
+        kept = []
+        for item in self.items:
+            label = item.prompt.label
+            if classes and label not in classes:
+                continue
+            taken[label] += 1
+            if taken[label] <= cap.get(label, taken[label]):
+                kept.append(item)
+        return Workload(tuple(kept))
+
+
+def check_names(names: Iterable[str], known: Collection[str]) -> None:
+    """Raises for a class that the workload does not have."""
+    for name in names:
+        if name not in known:
+            raise InputError(
+                f"the workload has no class {name!r}{nearest(name, known)} "
+                f"It has: {', '.join(sorted(known))}."
+            )
+
+
+def in_turn(classes: Iterable[Sequence[Sourced]]) -> Workload:
+    """One prompt of each class after the other, so that the first n are a fair sample."""
+    rounds = chain.from_iterable(zip_longest(*classes))
+    return Workload(tuple(item for item in rounds if item is not None))
+
+
+# The paper's classes of ordinary text; their references are answers, not protected works.
+ORDINARY_CLASSES = ("neutral", "factual", "creative")
+
+
+def protected_prompts(prompts: Iterable[TokenizedPrompt]) -> list[TokenizedPrompt]:
+    """The prompts whose reference is protected text: all with one but in the ordinary classes."""
+    return [
+        item
+        for item in prompts
+        if item.prompt.reference.strip() and item.prompt.label not in ORDINARY_CLASSES
+    ]
