@@ -7,8 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.overlap import METRICS, measure, ngram_jaccard, prepare, rouge_l
-from nafaudit.overlap.runs import Text, longest_length, match_lengths, matching_blocks
-from nafaudit.overlap.words import located_words, words_of
+from nafaudit.overlap.runs import (
+    Text,
+    located_words,
+    longest_length,
+    match_lengths,
+    matching_blocks,
+    words_of,
+)
 from tests.overlap import twins
 
 # Few words, so that runs are shared often; upper case and odd white space do not matter.

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.overlap import measure, prepare, spans
-from nafaudit.overlap.words import located_words
+from nafaudit.overlap.runs import located_words
 from tests.overlap import twins
 
 WORD = st.sampled_from(["a", "b", "c", "D", "\u0130e"])

@@ -15,7 +15,7 @@ from nafaudit.cli.show_study import study_text, sweep_text
 from nafaudit.lab.others import other_prompts
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.lab.works import protected
-from nafaudit.overlap.words import ngrams, words_of
+from nafaudit.overlap.runs import ngrams, words_of
 from nafaudit.search.copied import Protected
 from nafaudit.search.features import NUMBERS
 from nafaudit.search.prepared import prepare

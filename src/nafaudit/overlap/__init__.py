@@ -8,17 +8,18 @@ are the two scores of the paper's own files, where a missing reference is 0.
 from nafaudit.overlap.metrics import (
     METRICS,
     MIN_BLOCK,
+    MIN_SPAN,
     Overlap,
+    PreparedReferences,
     RougeL,
     measure,
+    near_verbatim_recall,
     ngram_jaccard,
     rouge_l,
+    spans,
 )
-from nafaudit.overlap.near_verbatim import MIN_SPAN, near_verbatim_recall
 from nafaudit.overlap.paper import PaperScores, paper_scores
-from nafaudit.overlap.prepared import PreparedReferences
-from nafaudit.overlap.spans import spans
-from nafaudit.overlap.words import Reference, prepare
+from nafaudit.overlap.runs import Reference, prepare
 
 __all__ = [
     "METRICS",

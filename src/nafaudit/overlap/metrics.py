@@ -1,16 +1,92 @@
-"""Every copying metric of an output against its reference, from one reading of both."""
+"""Copying metrics: each definition, prepared references, spans."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
-from nafaudit.overlap.near_verbatim import MIN_SPAN, near_verbatim_words, possible
-from nafaudit.overlap.runs import longest_length, match_lengths, matching_blocks
-from nafaudit.overlap.words import NGRAM, Reference, ngrams, prepare, words_of
+from nafaudit.overlap.runs import (
+    NGRAM,
+    UNKNOWN,
+    Block,
+    Reference,
+    located_words,
+    longest_length,
+    match_lengths,
+    matching_blocks,
+    ngrams,
+    prepare,
+    words_of,
+)
+
+MIN_SPAN = 20
+"""Shorter spans do not count as copying."""
+
+MAX_GAP = 2
+MAX_DRIFT = 1
+
+_TOO_WIDE = re.compile(f"{UNKNOWN}{{{MAX_GAP + 1},}}")
+
+
+def near_verbatim_recall(output: str, reference: str, *, min_span: int = MIN_SPAN) -> float:
+    """Returns the share of the reference's words that lie in near-verbatim spans of the output.
+
+    Words are lower-cased and split at white space. In-order matching blocks are merged while at
+    most two words are unmatched on either side and the offset between the texts drifts by at most
+    one word; merged spans with fewer than ``min_span`` matching words are dropped.
+
+    Args:
+        output: generated text.
+        reference: the passage's true continuation.
+        min_span: fewest matching words of a span that counts.
+
+    Raises:
+        ValueError: if the reference is shorter than ``min_span`` words, so that no output could
+            ever count.
+    """
+    wanted = prepare(reference)
+    if len(wanted.words) < min_span:
+        raise ValueError(
+            f"reference has {len(wanted.words)} words, fewer than min_span={min_span}; "
+            "give a longer reference or a smaller min_span"
+        )
+    code = wanted.encode(words_of(output))
+    blocks = matching_blocks(code, wanted.code, match_lengths(code, wanted.code))
+    return near_verbatim_words(blocks, min_span) / len(wanted.words)
+
+
+def near_verbatim_words(blocks: Iterable[Block], min_span: int = MIN_SPAN) -> int:
+    """Matching words in merged spans of at least `min_span` of them."""
+    return sum(size for size in _span_sizes(blocks) if size >= min_span)
+
+
+def possible(code: str, min_span: int = MIN_SPAN) -> bool:
+    """False if no span can be long enough, told from an encoded output alone.
+
+    A span is never wider apart than `MAX_GAP`, so it lies between gaps of more unknown words.
+    """
+    parts = _TOO_WIDE.split(code)
+    return any(len(part) - part.count(UNKNOWN) >= min_span for part in parts)
+
+
+def _span_sizes(blocks: Iterable[Block]) -> Iterator[int]:
+    matched, end_given, end_wanted = 0, 0, 0
+    for block in blocks:
+        gap_given, gap_wanted = block.output - end_given, block.reference - end_wanted
+        joined = max(gap_given, gap_wanted) <= MAX_GAP and abs(gap_given - gap_wanted) <= MAX_DRIFT
+        if matched and not joined:
+            yield matched
+            matched = 0
+        matched += block.size
+        end_given, end_wanted = block.output + block.size, block.reference + block.size
+    if matched:
+        yield matched
+
 
 MIN_BLOCK = 5
 """Common runs of fewer words are everybody's, and are not accumulated."""
@@ -150,3 +226,75 @@ def _blocks(code: str, wanted: Reference, lengths: list[int], longest: int) -> t
     span_words = sum(block.size for block in blocks if block.size >= MIN_BLOCK)
     recall = near_verbatim_words(blocks) / len(wanted.words) if full else 0.0
     return span_words, recall if near else math.nan
+
+
+# A prepared reference takes about 100 bytes for each of its characters.
+MOST_CHARACTERS = 500_000
+
+
+class PreparedReferences:
+    """Prepares a prompt's reference when it is asked for; forgets what was not asked for longest.
+
+    Args:
+        texts: References by prompt.
+        most: Characters of all references that are kept prepared; the last one always is.
+    """
+
+    def __init__(self, texts: Mapping[str, str], most: int = MOST_CHARACTERS) -> None:
+        self._texts, self._most, self._held = texts, most, 0
+        self._kept: dict[str, Reference] = {}
+
+    def get(self, prompt: str) -> Reference | None:
+        """The prompt's reference; None if it has none with a word in it."""
+        text = self._texts.get(prompt, "")
+        if not text.strip():
+            return None
+        found = self._kept.pop(prompt, None)
+        if found is None:
+            found = prepare(text)
+            self._held += len(text)
+        # Last in the dictionary is last to be forgotten.
+        self._kept[prompt] = found
+        while self._held > self._most and len(self._kept) > 1:
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            self._held -= len(self._texts[oldest])
+        return found
+
+    def __len__(self) -> int:
+        """How many are prepared."""
+        return len(self._kept)
+
+
+def spans(
+    output: str, reference: str | Reference, minimum: int = MIN_BLOCK
+) -> tuple[tuple[int, int], ...]:
+    """Ranges of the output's characters that stand in the reference too.
+
+    Every run of at least `minimum` words that occurs anywhere in the reference, however often
+    and in whatever order; runs that touch or overlap are one range. The accumulated common
+    spans of `measure` take each place of the reference once and in order, so they cover at most
+    these ranges.
+
+    Args:
+        output: What was written.
+        reference: What it is compared with.
+        minimum: Fewest words of a run.
+
+    Returns:
+        Start and end (exclusive) in `output`, in order; no two overlap.
+    """
+    if minimum < 1:
+        raise ValueError(f"minimum must be at least 1 word, got {minimum}.")
+    wanted = reference if isinstance(reference, Reference) else prepare(reference)
+    words = located_words(output)
+    code = wanted.encode(word for word, _, _ in words)
+    found: list[tuple[int, int]] = []
+    covered = 0  # words up to here are in a range
+    # A longer run is made of runs of exactly the minimum.
+    for first in range(len(words) - minimum + 1):
+        if code[first : first + minimum] in wanted.code.text:
+            start = found.pop()[0] if found and first <= covered else words[first][1]
+            covered = first + minimum
+            found.append((start, words[covered - 1][2]))
+    return tuple(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from nafaudit.overlap.metrics import ngram_jaccard, rouge_l
-from nafaudit.overlap.words import NGRAM, prepare, words_of
+from nafaudit.overlap.runs import NGRAM, prepare, words_of
 
 
 class PaperScores(NamedTuple):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.overlap import measure, prepare
-from nafaudit.overlap.words import NGRAM, ngrams, words_of
+from nafaudit.overlap.runs import NGRAM, ngrams, words_of
 from nafaudit.workload.passages import Passage
 
 
