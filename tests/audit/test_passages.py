@@ -18,7 +18,7 @@ from nafaudit.core.finding import Worth
 from nafaudit.core.settings import Settings
 from nafaudit.models.checkpoints import load_tokenizer
 from nafaudit.models.pair import load_pair
-from nafaudit.store.passages import PASSAGES, read_passages_file
+from nafaudit.store.artifacts import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt, TokenizedPrompt, protected_prompts
 

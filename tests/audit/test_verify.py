@@ -15,8 +15,8 @@ import pytest
 from nafaudit.audit.verify import VerifyOptions, verify_run
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.store.artifacts import read_verification
 from nafaudit.store.run import Run
-from nafaudit.store.verification import read_verification
 from tests.audit.forge import forge, with_debt, with_step
 from tests.commands import call
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.commands import WITHOUT_TORCH, call
 from tests.conftest import GOLDEN
-from tests.store.foreign.logs import every_schema, record, write
+from tests.store.importers.logs import every_schema, record, write
 
 OFFICIAL = GOLDEN / "official-decoder" / "anchored.csv.gz"
 

@@ -28,7 +28,7 @@ from nafaudit.report.checklist.ratios import ratios
 from nafaudit.report.data import collect
 from nafaudit.report.paper import load
 from nafaudit.stats import ebb
-from nafaudit.store.foreign import ImportOptions, import_logs
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
 from tests.commands import WITHOUT_TORCH, call

@@ -20,7 +20,7 @@ from nafaudit.report.compare import as_text, compare
 from nafaudit.report.compare.changes import paired, unpaired
 from nafaudit.report.compare.diverge import MACHINE_SLACK, Trace, parting
 from nafaudit.report.compare.pairing import Draws, shared_draws
-from nafaudit.store.foreign import ImportOptions, import_logs
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
 from tests.commands import call

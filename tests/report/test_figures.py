@@ -18,7 +18,7 @@ from nafaudit.report.figures import classes, heldout, samples, spread
 from nafaudit.report.figures.arms import MOST, looks
 from nafaudit.report.figures.of_run import FIGURES
 from nafaudit.report.figures.style import as_bytes, style
-from nafaudit.store.foreign import ImportOptions, import_logs
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
 from tests.commands import call

@@ -29,9 +29,9 @@ from nafaudit.report.records import token_texts
 from nafaudit.report.tables import prompt_rows
 from nafaudit.report.text import script_json, visible
 from nafaudit.report.write import write_report
-from nafaudit.store.foreign import ImportOptions, import_logs
+from nafaudit.store.artifacts import write_verification
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
-from nafaudit.store.verification import write_verification
 from nafaudit.workload import Prompt
 from tests.records import trajectory
 from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
-from nafaudit.store.passages import passages_bytes, read_passages_file, write_passages
+from nafaudit.store.artifacts import passages_bytes, read_passages_file, write_passages
 
 PASSAGE = st.builds(
     lambda name, values, more: ScoredPassage(name, len(values) + more, tuple(values)),

@@ -15,7 +15,7 @@ import pytest
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.store.passages import read_passages_file
+from nafaudit.store.artifacts import read_passages_file
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack import run_attack

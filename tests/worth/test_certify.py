@@ -18,7 +18,7 @@ from nafaudit.core.finding import Worth
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.lab.tiny import SENTENCES, build_checkpoint
 from nafaudit.models.anchor import load_anchor
-from nafaudit.store.passages import read_passages_file
+from nafaudit.store.artifacts import read_passages_file
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.cards import budget_card, passage_row
 from nafaudit.worth.certify import Certification, CertifySettings, certify

@@ -10,7 +10,7 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.engine.surprisal import Scorer
 from nafaudit.models.pair import Pair
-from nafaudit.store.passages import PASSAGES, read_passages_file, write_passages
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.workload import TokenizedPrompt
 
 CONTEXT = "the prompt as the run gives it; a space if neither it nor the reference has one there"

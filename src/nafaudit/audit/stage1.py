@@ -35,9 +35,8 @@ from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.report.verification import verification_json
+from nafaudit.store.artifacts import write_truth, write_verification
 from nafaudit.store.run import Made, Run, mixed_sessions, open_for_writing
-from nafaudit.store.truth import write_truth
-from nafaudit.store.verification import write_verification
 from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
 
 

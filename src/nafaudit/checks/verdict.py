@@ -30,11 +30,9 @@ from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.core.ledger import is_baseline, ledger_of, recorded_currency
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_truth, read_verification
 from nafaudit.store.gaps import Missing, plan_of
-from nafaudit.store.passages import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
-from nafaudit.store.truth import read_truth
-from nafaudit.store.verification import read_verification
 
 # A new check is one line here, whatever it answers; no verdict rests on these.
 CHECKS: tuple[Callable[[Facts], Check], ...] = (

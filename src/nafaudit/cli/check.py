@@ -50,7 +50,7 @@ def check(
     """
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import InputError
-    from nafaudit.store.foreign import ImportOptions, import_logs
+    from nafaudit.store.importers import ImportOptions, import_logs
     from nafaudit.store.run import Run
 
     paths = run or [latest_run()]
@@ -76,7 +76,7 @@ def _judge(run: Run, source: str, *, as_json: bool) -> int:
     from nafaudit.checks import judge_run
     from nafaudit.cli.show import show
     from nafaudit.report.text import visible
-    from nafaudit.store.foreign import describe, import_report
+    from nafaudit.store.importers import describe, import_report
 
     if (report := import_report(run)) is not None:
         for line in describe(report):

@@ -11,7 +11,7 @@ from nafaudit.cli import options
 from nafaudit.core.errors import InputError
 
 if TYPE_CHECKING:
-    from nafaudit.store.foreign import ImportOptions
+    from nafaudit.store.importers import ImportOptions
 
 Schema = Annotated[
     str | None,
@@ -66,7 +66,7 @@ def import_(
     """
     import json
 
-    from nafaudit.store.foreign import describe, import_logs, import_report
+    from nafaudit.store.importers import describe, import_logs, import_report
 
     options = options_of(
         schema, mechanism, k, max_new_tokens, stop, column, ledger, vocabulary_size
@@ -98,8 +98,8 @@ def options_of(
 ) -> ImportOptions:
     """Turns command-line options into what a reader needs; says what is wrong with them."""
     from nafaudit.core.ledger import LEDGERS, as_budget
-    from nafaudit.store.foreign import ImportOptions
-    from nafaudit.store.foreign.fields import identifier
+    from nafaudit.store.importers import ImportOptions
+    from nafaudit.store.importers.fields import identifier
 
     columns = dict(part.partition("=")[::2] for part in column or ())
     if not all(columns.keys()) or not all(columns.values()):

@@ -81,8 +81,7 @@ def verify(
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
     from nafaudit.report.verification import verification_json, verification_text
-    from nafaudit.store.truth import write_truth
-    from nafaudit.store.verification import write_verification
+    from nafaudit.store.artifacts import write_truth, write_verification
 
     asked = VerifyOptions(
         sample=sample,

@@ -16,10 +16,9 @@ from nafaudit.checks.classes import ClassTable
 from nafaudit.checks.verdict import ArmResult, classes_of, facts_of, gaps_of, judge, truth_of
 from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.report.outline import Outline, Outliner
+from nafaudit.store.artifacts import read_search, read_verification
 from nafaudit.store.gaps import Missing
 from nafaudit.store.run import Run
-from nafaudit.store.searched import read_search
-from nafaudit.store.verification import read_verification
 from nafaudit.workload import Prompt
 
 

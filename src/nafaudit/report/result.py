@@ -13,7 +13,7 @@ from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of
 from nafaudit.core.finding import Answer, Witness
 from nafaudit.core.trajectory import Arm, Key
 from nafaudit.stats import Bound
-from nafaudit.store.foreign import import_report
+from nafaudit.store.importers import import_report
 from nafaudit.store.run import Run
 
 

@@ -19,7 +19,7 @@ from nafaudit.core.ledger import budget_word, ledger_of
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import STEP_TYPES, Logged, Trajectory
 from nafaudit.store.files import whole_directory
-from nafaudit.store.foreign.claims import claims_of
+from nafaudit.store.importers.entry import claims_of
 from nafaudit.store.run import Run
 from nafaudit.workload import TokenizedPrompt
 

@@ -21,7 +21,7 @@ from nafaudit.engine.proof import Numerics
 from nafaudit.engine.surprisal import Scorer
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
-from nafaudit.store.passages import PASSAGES, read_passages_file, write_passages
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.workload import TokenizedPrompt, workload_hash
 from nafaudit.worth.odometer import Asked
 from nafaudit.worth.queries import Answer, Attacker, Method, Place, Query

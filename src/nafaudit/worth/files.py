@@ -14,8 +14,8 @@ from nafaudit import __version__
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import budget_word
 from nafaudit.report.result import as_number
+from nafaudit.store.artifacts import PASSAGES, write_passages
 from nafaudit.store.files import make_directory, write_whole
-from nafaudit.store.passages import PASSAGES, write_passages
 from nafaudit.worth.cards import PassageRow
 from nafaudit.worth.certify import Certification
 from nafaudit.worth.plot import cap_plot

@@ -13,17 +13,21 @@ from numpy.typing import NDArray
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
 from nafaudit.core.trajectory import Key, Logged, Steps, Trajectory
-from nafaudit.store.foreign import tails
-from nafaudit.store.foreign.claims import claims_of, same_claims
-from nafaudit.store.foreign.entry import (
+from nafaudit.store.importers import fields
+from nafaudit.store.importers.entry import (
     UNKNOWN_LEDGER,
     Context,
     Entry,
+    claims_of,
+    compare_utilisation,
+    credited,
     ended_early,
+    judged_by,
     k_word,
     no_steps,
+    same_claims,
 )
-from nafaudit.store.foreign.fields import (
+from nafaudit.store.importers.fields import (
     identifier,
     integer,
     mapping,
@@ -36,9 +40,7 @@ from nafaudit.store.foreign.fields import (
     weights,
     wrong,
 )
-from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import credited, judged_by
-from nafaudit.store.foreign.units import compare_utilisation
+from nafaudit.store.importers.source import Record
 from nafaudit.workload.paper import REFERENCES
 
 # Beyond the paper's fields, our export adds what a probability cannot carry exactly.
@@ -129,7 +131,7 @@ def _entry(record: Record, context: Context) -> Entry:
     end = _end(steps, granted, k, debt, stops, where, context) if "stopped" not in ours else None
     stopped = end is not None and end < len(steps)
     if end is not None:
-        steps, granted, cumulative = tails.cut(steps, end), granted[:end], cumulative[:end]
+        steps, granted, cumulative = fields.cut(steps, end), granted[:end], cumulative[:end]
     length = context.numeric(total, ("generation_length_tokens",), where)
     own_length = len(steps) or length
     stopped = stopped or ended_early(own_length, limit)
@@ -345,15 +347,15 @@ def _end(
 ) -> int:
     """How many of the steps are the row's own; what is cut is noted."""
     n = len(steps)
-    if stops and (end := tails.end_after_stop(steps.token, stops)) < n:
+    if stops and (end := fields.end_after_stop(steps.token, stops)) < n:
         context.hygiene.add("after-stop", where, count=n - end)
         return end
     if not granted.size:
         granted = np.asarray(np.arange(1, n + 1) * k - debt, np.float64)
-    if (end := tails.end_by_account(steps, granted)) < n:
+    if (end := fields.end_by_account(steps, granted)) < n:
         context.hygiene.add("pad-tail", where, count=n - end)
         return end
-    if (end := tails.end_by_look(steps)) < n:
+    if (end := fields.end_by_look(steps)) < n:
         context.hygiene.add("pad-tail-likely", where, count=n - end)
     return end
 

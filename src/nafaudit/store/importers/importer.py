@@ -1,4 +1,4 @@
-"""Foreign logs in, a run out: whole, or not at all.
+"""Foreign logs in, a run out; which schema a log has.
 
 The logs are read twice. The first pass checks every record and finds out what a run must know
 before its first part is written (prompts, budgets, length limit); the second writes. What is
@@ -11,22 +11,91 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nafaudit.core.design import Design, Extent, Identity, ImportedDecoding
-from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.errors import InputError, StoreError, nearest
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.files import cannot_write, write_whole
-from nafaudit.store.foreign.entry import UNKNOWN_LEDGER, Context, Entry, ImportOptions
-from nafaudit.store.foreign.hygiene import Hygiene
-from nafaudit.store.foreign.schemas import Schema, schema_of
-from nafaudit.store.foreign.source import Source, file_hash, open_source
+from nafaudit.store.importers import history, totals, trajectory_log
+from nafaudit.store.importers.entry import UNKNOWN_LEDGER, Context, Entry, ImportOptions
+from nafaudit.store.importers.hygiene import Hygiene
+from nafaudit.store.importers.source import Record, Source, file_hash, open_source
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.prompts import workload_hash
+
+
+@dataclass(frozen=True)
+class Schema:
+    """A foreign schema.
+
+    Attributes:
+        name: As `--schema` takes it.
+        summary: What it looks like.
+        matches: True for one of its records.
+        read: Records in, entries out.
+    """
+
+    name: str
+    summary: str
+    matches: Callable[[Mapping[str, Any]], bool]
+    read: Callable[[Iterator[Record], Context], Iterator[Entry]]
+
+
+# In the order in which they are tried; a table is whatever has a spend and no nesting.
+SCHEMAS = {
+    schema.name: schema
+    for schema in (
+        Schema(
+            "trajectories",
+            "metadata, prefix_analysis, per_step_log, aggregate",
+            trajectory_log.matches,
+            trajectory_log.read,
+        ),
+        Schema(
+            "history",
+            "kl_stats_history: steps with kl_to_safe, k_t, bd as lists over the batch",
+            history.matches,
+            history.read,
+        ),
+        Schema("heldout", "candidate_id, spends[]", totals.is_heldout, totals.read_heldout),
+        Schema("queries", "prompt_id, Z, B, mode, window", totals.is_queries, totals.read_queries),
+        Schema(
+            "items", "final_cum_kl_spent_per_seq, input, output", totals.is_items, totals.read_items
+        ),
+        Schema("table", "named columns, one of them a spend", totals.is_table, totals.read_table),
+    )
+}
+
+
+def schema_of(source: Source, forced: str | None, columns: Mapping[str, str]) -> Schema:
+    """Returns the schema of a log; raises with what was seen and what is known."""
+    if forced is not None:
+        if forced not in SCHEMAS:
+            raise InputError(
+                f"schema must be one of {', '.join(SCHEMAS)}, got {forced!r}"
+                f"{nearest(forced, SCHEMAS)}"
+            )
+        return SCHEMAS[forced]
+    first = next(source.records(), None)
+    if first is None:
+        raise InputError(f"{source.path}: no record in it.")
+    for schema in SCHEMAS.values():
+        if schema.matches(first.data):
+            return schema
+    if "spend" in columns and columns["spend"] in first.data:
+        return SCHEMAS["table"]
+    known = "".join(f"\n  {schema.name}: {schema.summary}" for schema in SCHEMAS.values())
+    seen = ", ".join(name[:40] for name in list(first.data)[:20]) or "an empty object"
+    raise InputError(
+        f"{first.where}: no known log. Seen: {seen}. Known:{known}\n"
+        "Name a table's columns with --column spend=NAME, or force one with --schema."
+    )
+
 
 REPORT = "import.json"
 # A part holds about this many steps, so that writing never needs much memory.

@@ -11,9 +11,16 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Logged, Steps
-from nafaudit.store.foreign import tails
-from nafaudit.store.foreign.entry import UNKNOWN_LEDGER, Context, Entry, ended_early
-from nafaudit.store.foreign.fields import (
+from nafaudit.store.importers import fields
+from nafaudit.store.importers.entry import (
+    UNKNOWN_LEDGER,
+    Context,
+    Entry,
+    compare_utilisation,
+    credited,
+    ended_early,
+)
+from nafaudit.store.importers.fields import (
     identifier,
     mapping,
     number,
@@ -23,9 +30,7 @@ from nafaudit.store.foreign.fields import (
     tokens,
     weights,
 )
-from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import credited
-from nafaudit.store.foreign.units import compare_utilisation
+from nafaudit.store.importers.source import Record
 
 _PROBABILITIES = {"served": "p_star_prob", "safe": "p_s_prob", "risky": "p_risky_prob"}
 _STEP = frozenset(
@@ -165,10 +170,10 @@ def _entry(
     )
     end = len(whole)
     if context.options.stops:
-        end = tails.end_after_stop(whole.token, context.options.stops)
+        end = fields.end_after_stop(whole.token, context.options.stops)
         context.hygiene.add("after-stop", where, count=len(whole) - end)
     if end == len(whole):
-        end = tails.end_by_account(whole, granted)
+        end = fields.end_by_account(whole, granted)
         context.hygiene.add("pad-tail", where, count=len(whole) - end)
     spend = _total(summary, "final_cum_kl_spent", row, where)
     budget = _total(summary, "final_budget", row, where)
@@ -190,7 +195,7 @@ def _entry(
         k=k,
         debt=debt,
         stopped=end < len(whole) or ended_early(end, limit),
-        steps=tails.cut(whole, end),
+        steps=fields.cut(whole, end),
         logged=Logged(spend, budget, math.nan, granted[:end], cumulative[:end], contested),
         prompt_text=text(prompt, "prompts", where),
         max_new_tokens=limit,

@@ -10,7 +10,7 @@ import pytest
 from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
-from nafaudit.store.foreign import ImportOptions, import_logs, import_report
+from nafaudit.store.importers import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
 from tests.conftest import GOLDEN
 

@@ -13,10 +13,10 @@ from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.store.foreign import ImportOptions, import_logs, import_report
+from nafaudit.store.importers import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
-from tests.store.foreign import logs
-from tests.store.foreign.logs import candidate, every_schema, item, query, record, write
+from tests.store.importers import logs
+from tests.store.importers.logs import candidate, every_schema, item, query, record, write
 
 
 def imported(path: Path, *more: Path, **options: Any) -> Run:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.store.export import export_run
-from nafaudit.store.foreign import SCHEMAS, ImportOptions, import_logs, source
-from tests.store.foreign import logs
-from tests.store.foreign.logs import every_schema, item, query, record, write
+from nafaudit.store.importers import SCHEMAS, ImportOptions, import_logs, source
+from tests.store.importers import logs
+from tests.store.importers.logs import every_schema, item, query, record, write
 
 
 def refused(path: Path, match: str) -> None:

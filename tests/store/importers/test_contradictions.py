@@ -13,9 +13,9 @@ from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.store.export import export_run
-from nafaudit.store.foreign import ImportOptions, import_logs, import_report
+from nafaudit.store.importers import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
-from tests.store.foreign import logs
+from tests.store.importers import logs
 
 ROWS = 25
 INSIDE, ABOVE, OPEN = [Kept.WITHIN], [Kept.VIOLATED], [Kept.INCONCLUSIVE]

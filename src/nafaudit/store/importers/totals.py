@@ -1,4 +1,4 @@
-"""A plain table of per-sequence numbers: CSV, or JSON with one flat object per sequence."""
+"""Logs of totals: the paper's held-out log, item files, query logs, tables."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from typing import Any
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import rate_behind
 from nafaudit.core.trajectory import Logged
-from nafaudit.store.foreign.entry import (
+from nafaudit.store.importers.entry import (
+    DEBT_NAMES,
     UNKNOWN_LEDGER,
     Context,
     Entry,
+    compare_utilisation,
+    debt_of,
     ended_early,
+    judged_by,
     k_word,
+    larger_total,
     no_steps,
+    over,
+    rounding,
+    rule_in_name,
 )
-from nafaudit.store.foreign.fields import identifier, integer, number, text
-from nafaudit.store.foreign.source import Record
-from nafaudit.store.foreign.totals import DEBT_NAMES, debt_of, judged_by, over, rounding
-from nafaudit.store.foreign.units import compare_utilisation
+from nafaudit.store.importers.fields import identifier, integer, number, numbers, sequence, text
+from nafaudit.store.importers.source import Record
 
 # Our name of a number to what others call it, the most telling first. Case counts only for
 # single letters: k is a rate and K a total.
@@ -78,7 +84,7 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 }
 
 
-def matches(data: Mapping[str, Any]) -> bool:
+def is_table(data: Mapping[str, Any]) -> bool:
     """True if some column is a spend."""
     column = resolve(data, {}, "").get("spend")
     return column is not None and not isinstance(data[column], (dict, list))
@@ -202,7 +208,7 @@ def _ambiguous(
     )
 
 
-def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read_table(records: Iterator[Record], context: Context) -> Iterator[Entry]:
     """Yields one entry per row."""
     for record in records:
         yield _entry(record, context)
@@ -264,3 +270,233 @@ def _entry(record: Record, context: Context) -> Entry:
         seed=integer(told("seed"), "seed", where, largest=2**63 - 1),
         output=text(told("text"), "text", where),
     )
+
+
+_KEPT = frozenset(
+    [
+        "candidate_id",
+        "N",
+        "spends",
+        "final_budgets",
+        "delta_inits",
+        "prompt_text",
+        "k",
+        "split",
+    ]
+)
+
+
+def is_heldout(data: Mapping[str, Any]) -> bool:
+    """True for a record of this schema."""
+    return "spends" in data and "candidate_id" in data
+
+
+def read_heldout(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+    """Yields one entry per execution."""
+    for record in records:
+        yield from _entries(record, context)
+
+
+def _entries(record: Record, context: Context) -> Iterator[Entry]:
+    data, where = record.data, record.where
+    if not is_heldout(data):
+        raise InputError(f"{where}: a Stage 2 record needs 'candidate_id' and 'spends'.")
+    context.drop(data, _KEPT)
+    spends = numbers(sequence(data["spends"], "spends", where), "spends", where)
+    count = integer(data.get("N"), "N", where)
+    if count not in (None, spends.size):
+        raise InputError(f"{where}: N = {count}, but 'spends' has {spends.size} entries.")
+    columns = {}
+    for name in ("final_budgets", "delta_inits"):
+        values = numbers(sequence(data.get(name), name, where), name, where)
+        if not values.size and spends.size:
+            context.hygiene.add("missing", where, name)
+            values = numbers([None] * spends.size, name, where)
+        if values.size != spends.size:
+            raise InputError(
+                f"{where}: {name!r} has {values.size} entries, but 'spends' has {spends.size}."
+            )
+        columns[name] = values
+    prompt = identifier(data["candidate_id"], "candidate_id", where)
+    if not prompt:
+        raise InputError(f"{where}: 'candidate_id' is empty.")
+    k = context.budget_or_given(data.get("k"), where)
+    label = identifier(data.get("split") or "candidate", "split", where)
+    before = text(data.get("prompt_text"), "prompt_text", where)
+    limit = context.options.max_new_tokens
+    for position, spend in enumerate(spends):
+        debt, budget = (float(columns[name][position]) for name in ("delta_inits", "final_budgets"))
+        budget, contested = judged_by(budget, k, limit, debt, where, context, bank=True)
+        yield Entry(
+            where=where,
+            prompt=prompt,
+            mechanism=context.options.mechanism or "anchored",
+            k=k,
+            debt=debt,
+            stopped=False,
+            steps=no_steps(),
+            logged=Logged(float(spend), budget, math.nan, contested=contested),
+            # A candidate may be evaluated again, with more executions: numbers go on then.
+            number=None,
+            label=label,
+            prompt_text=before,
+            max_new_tokens=limit,
+        )
+
+
+_TOTALS = ("final_cum_kl_spent", "final_budget", "budget_utilization", "total_kl_to_safe")
+_ITEMS_KEPT = frozenset(
+    f"{name}{end}" for name in _TOTALS[:3] for end in ("", "_per_seq")
+) | frozenset(
+    [
+        "id",
+        "k",
+        "input",
+        "output",
+        "prefix_debt",
+        "delta_init",
+        "class",
+        "split",
+    ]
+)
+
+
+def is_items(data: Mapping[str, Any]) -> bool:
+    """True for a record of this schema."""
+    return any(f"{name}_per_seq" in data for name in _TOTALS) or (
+        "final_cum_kl_spent" in data and ("output" in data or "input" in data)
+    )
+
+
+def read_items(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+    """Yields one entry per sequence of each item."""
+    for place, record in enumerate(records):
+        yield from _item_entries(record, place, context)
+
+
+def _item_entries(record: Record, place: int, context: Context) -> Iterator[Entry]:
+    data, where = record.data, record.where
+    if not is_items(data):
+        raise InputError(f"{where}: an item needs 'final_cum_kl_spent_per_seq' and the like.")
+    context.drop(data, _ITEMS_KEPT)
+    name = identifier(data.get("id"), "id", where)
+    if not name:
+        context.hygiene.add("no-id", where)
+        name = f"{context.stem}:{place}"
+    totals = {total: _list(data, total) for total in _TOTALS}
+    size = max(map(len, totals.values()))
+    for total, values in totals.items():
+        if len(values) not in (0, size):
+            raise InputError(f"{where}: {total!r} has {len(values)} entries, others have {size}.")
+    outputs = data.get("output")
+    outputs = outputs if isinstance(outputs, list) else [outputs]
+    if len(outputs) not in (1, size):
+        raise InputError(f"{where}: 'output' has {len(outputs)} entries, the totals {size}.")
+    k = context.budget_or_given(data.get("k"), where)
+    for row in range(size):
+        spend, budget, use, other = (
+            number(values[row], total, where) if values else math.nan
+            for total, values in totals.items()
+        )
+        if math.isnan(spend):
+            context.hygiene.add("missing", where, "final_cum_kl_spent")
+        limit = context.options.max_new_tokens
+        debt = debt_of(data, k, limit, budget, where, context)
+        most, contested = judged_by(budget, k, limit, debt, where, context)
+        spend = larger_total(spend, other, most, rounding(spend, other), where, context)
+        compare_utilisation(use, spend, budget, where, context.hygiene)
+        yield Entry(
+            where=where,
+            prompt=name,
+            mechanism=context.options.mechanism or rule_in_name(context.stem),
+            k=k,
+            debt=debt,
+            stopped=ended_early(math.nan, limit),
+            steps=no_steps(),
+            logged=Logged(spend, most, math.nan, contested=contested),
+            label=identifier(data.get("class") or data.get("split") or "prompt", "class", where),
+            prompt_text=text(data.get("input"), "input", where),
+            max_new_tokens=limit,
+            ledger=UNKNOWN_LEDGER,
+            output=text(outputs[min(row, len(outputs) - 1)], "output", where),
+        )
+
+
+def _list(data: Mapping[str, Any], name: str) -> list[Any]:
+    value = data.get(f"{name}_per_seq", data.get(name))
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+# What tells the queries of one attack apart: each has a prefix, and so a debt, of its own.
+_PLACE = ("mode", "L", "window")
+_QUERIES_KEPT = frozenset(
+    [
+        "k",
+        "mode",
+        "L",
+        "prompt_id",
+        "window",
+        "attempt",
+        "Z",
+        "B",
+        "delta_init",
+        "n_tokens",
+        "text",
+        "mechanism",
+        "class",
+        "split",
+    ]
+)
+
+
+def is_queries(data: Mapping[str, Any]) -> bool:
+    """True for a record of this schema."""
+    return {"Z", "B", "prompt_id"} <= data.keys() and bool(
+        {"mode", "window", "attempt"} & data.keys()
+    )
+
+
+def read_queries(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+    """Yields one entry per query; mode, length and window become part of the prompt's id."""
+    for record in records:
+        data, where = record.data, record.where
+        if not is_queries(data):
+            raise InputError(f"{where}: a query needs 'prompt_id', 'Z', 'B' and a place.")
+        context.drop(data, _QUERIES_KEPT)
+        place = [
+            f"{name}={identifier(data[name], name, where)}"
+            for name in _PLACE
+            if data.get(name) is not None
+        ]
+        prompt = identifier(data["prompt_id"], "prompt_id", where)
+        if not prompt:
+            raise InputError(f"{where}: 'prompt_id' is empty.")
+        length = context.numeric(data, ("n_tokens",), where)
+        limit = context.options.max_new_tokens
+        word = k_word(data.get("k"))
+        rule = context.options.mechanism or data.get("mechanism") or word or context.stem
+        k = context.budget_or_given(data.get("k"), where)
+        debt = context.numeric(data, ("delta_init",), where)
+        stated = context.numeric(data, ("B",), where)
+        budget, contested = judged_by(stated, k, limit, debt, where, context, bank=True)
+        yield Entry(
+            where=where,
+            prompt=" ".join([prompt, *place]),
+            mechanism=identifier(rule, "mechanism", where),
+            k=k,
+            debt=debt,
+            stopped=ended_early(length, limit),
+            steps=no_steps(),
+            logged=Logged(
+                context.numeric(data, ("Z",), where),
+                budget,
+                length,
+                contested=contested,
+            ),
+            number=integer(data.get("attempt"), "attempt", where),
+            label=identifier(data.get("class") or data.get("split") or "query", "class", where),
+            max_new_tokens=limit,
+            output=text(data.get("text"), "text", where),
+        )

@@ -15,11 +15,11 @@ from nafaudit.checks import judge_run
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
 from nafaudit.store.export import export_run, file_word
-from nafaudit.store.foreign import import_logs, import_report
+from nafaudit.store.importers import import_logs, import_report
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import many, trajectory
-from tests.store.foreign.logs import every_schema
+from tests.store.importers.logs import every_schema
 
 PROMPTS = [
     TokenizedPrompt(Prompt("p0", "some\u2028text", "fiction", "a reference"), (0, 5)),
@@ -104,7 +104,7 @@ def test_the_papers_fields_are_all_there(tmp_path: Path) -> None:
     run = write(tmp_path / "run", many(1))
     (path,) = export_run(run, tmp_path / "export")
     row = json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(name))
-    from tests.store.foreign.logs import record
+    from tests.store.importers.logs import record
 
     foreign = record()
     for part in ("metadata", "prefix_analysis", "aggregate"):
