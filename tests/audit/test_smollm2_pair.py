@@ -12,7 +12,7 @@ from nafaudit.audit.pairs import cache_directory
 from nafaudit.core.errors import UnavailableError
 from nafaudit.lab.pages import own_pages
 from nafaudit.lab.teach import Lesson, teach
-from nafaudit.models.anchor import Anchor, load_anchor
+from nafaudit.models.pair import Anchor, load_anchor
 from nafaudit.models.smollm2 import get_smollm2
 from tests.commands import call
 

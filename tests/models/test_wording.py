@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.models.wording import wording
+from nafaudit.models.pair import wording
 from tests.commands import call
 
 Paths = Callable[..., tuple[Path, Path]]

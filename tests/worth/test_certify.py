@@ -17,7 +17,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Worth
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.lab.tiny import SENTENCES, build_checkpoint
-from nafaudit.models.anchor import load_anchor
+from nafaudit.models.pair import load_anchor
 from nafaudit.store.artifacts import read_passages_file
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.cards import budget_card, passage_row

@@ -40,8 +40,7 @@ from nafaudit.lab.prompts import lab_workload
 from nafaudit.lab.recipe import determinism
 from nafaudit.lab.teach import Lesson, Tell, teach
 from nafaudit.lab.works import held_out
-from nafaudit.models.anchor import Anchor, load_anchor
-from nafaudit.models.pair import load_pair
+from nafaudit.models.pair import Anchor, load_anchor, load_pair
 from nafaudit.models.smollm2 import get_smollm2
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced

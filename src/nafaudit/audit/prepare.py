@@ -17,8 +17,7 @@ from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of
-from nafaudit.models.pair import Pair, load_pair
-from nafaudit.models.wording import Wording, wording
+from nafaudit.models.pair import Pair, Wording, load_pair, wording
 from nafaudit.workload import TokenizedPrompt, Workload
 
 

@@ -20,8 +20,8 @@ from nafaudit.core.numerics import check_threads
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.trust import Trust
 from nafaudit.engine.surprisal import Scorer
-from nafaudit.models.anchor import Anchor, load_anchor
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
+from nafaudit.models.pair import Anchor, load_anchor
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.cards import BudgetCard, PassageRow, budget_card, passage_row
 from nafaudit.worth.texts import GivenText, check_lengths, given_text, opening_of
