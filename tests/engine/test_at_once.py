@@ -21,11 +21,11 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.at_once import law_or_flat, sent, table_of_step
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.device_draws import DeviceDraws, Draw
+from nafaudit.engine.draws import DeviceDraws, Draw
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.rows import RowModel
+from nafaudit.engine.write import law_or_flat, sent, table_of_step
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism

@@ -20,12 +20,11 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import gumbel, sound_stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.attention import SHARED_HEADS
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import numerics_of
-from nafaudit.engine.rows import RowModel
+from nafaudit.engine.rows import SHARED_HEADS, RowModel
 from nafaudit.lab.tiny import build_checkpoint
 from nafaudit.mechanisms import twin
 from nafaudit.mechanisms.anchored import Anchored

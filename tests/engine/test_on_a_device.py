@@ -14,12 +14,12 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.decode import Decoder
+from nafaudit.engine.lanes import Scorer
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.replay import Written, replay_written
-from nafaudit.engine.surprisal import Scorer
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.protocols import Material
 from nafaudit.mechanisms.registry import mechanism

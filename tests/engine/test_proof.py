@@ -19,8 +19,9 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine import attention, proof
 from nafaudit.engine import probe as probes
+from nafaudit.engine import proof
+from nafaudit.engine import rows as attention
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import probe, settle
 from nafaudit.engine.proof import Numerics, numerics_of

@@ -19,11 +19,11 @@ from nafaudit.core.draws import Stream, gumbel, noise_of, uniforms
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.attention import ONE_POSITION_AT_A_TIME, SHARED_HEADS, attending
 from nafaudit.engine.decode import Decoder
+from nafaudit.engine.draws import AT_ZERO, bounded, draw, draws
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest
-from nafaudit.engine.sample import AT_ZERO, bounded, draw, draws
+from nafaudit.engine.rows import ONE_POSITION_AT_A_TIME, SHARED_HEADS, attending
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair

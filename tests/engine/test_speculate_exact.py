@@ -25,10 +25,10 @@ from nafaudit.core.draws import Stream, noise_of
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine import write as engine
 from nafaudit.engine.decode import Decoder
+from nafaudit.engine.draws import Draws, bounded
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.engine.row import Row, Step
-from nafaudit.engine.sample import Draws, bounded
 from nafaudit.engine.world import PairWorld
+from nafaudit.engine.write import Row, Step
 from nafaudit.mechanisms.doors import Request, debt_of
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, Vocabulary

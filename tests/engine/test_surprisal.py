@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from nafaudit.core.design import Decoding
-from nafaudit.engine.surprisal import Scorer
+from nafaudit.engine.lanes import Scorer
 from nafaudit.models.pair import Pair, load_pair
 
 Paths = Callable[[str], tuple[Path, Path]]

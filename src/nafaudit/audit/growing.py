@@ -19,7 +19,7 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import Numerics
-from nafaudit.engine.sequences import SequenceDecoder
+from nafaudit.engine.world import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.models.pair import Pair

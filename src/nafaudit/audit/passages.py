@@ -8,7 +8,7 @@ from typing import Any
 
 from nafaudit.core.design import Decoding
 from nafaudit.core.passage import PassageScores, ScoredPassage
-from nafaudit.engine.surprisal import Scorer
+from nafaudit.engine.lanes import Scorer
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.workload import TokenizedPrompt

@@ -18,13 +18,11 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import Banking, is_baseline
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.engine.attention import check_attention
 from nafaudit.engine.lanes import Lanes
 from nafaudit.engine.prompts import Prompt, PromptReader, PromptRequest, RowRequest
 from nafaudit.engine.proof import Numerics, numerics_of
-from nafaudit.engine.row import Known, Row
-from nafaudit.engine.rows import RowModel
-from nafaudit.engine.write import Guessed, Writer
+from nafaudit.engine.rows import RowModel, check_attention
+from nafaudit.engine.write import Guessed, Known, Row, Writer
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.numerics import VARIABLE, WANTED, ConstantRows
-from nafaudit.engine.attention import BY_PRODUCTS, attend_one, width_step
+from nafaudit.engine.rows import BY_PRODUCTS, attend_one, width_step
 
 # Numbers of rows that are tried: all small ones, then those at which kernels use to change, up to
 # what a pass over prompts has.

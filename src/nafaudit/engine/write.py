@@ -1,7 +1,14 @@
-"""Writes one token in every row: two laws, the served law, the noise, the token, the payment.
+"""Rows, and one token of every row: a few rows at a time, or all at once on a device.
+
+Writes one token in every row: two laws, the served law, the noise, the token, the payment.
 
 On a CPU rows are worked on a few at a time, to stay in its cache; elsewhere all at once, with one
 transfer for what the host must know.
+
+One step of many rows on a device: everything about it in one table, for one transfer.
+
+Nothing here waits for the device (a rule may). So logits that are no law raise nothing yet: that is
+a column of the table, for whoever reads it.
 """
 
 from __future__ import annotations
@@ -9,23 +16,130 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
-from nafaudit.core.ledger import is_baseline
-from nafaudit.core.trajectory import theta_as_recorded
-from nafaudit.engine.at_once import law_or_flat, sent, table_of_step
-from nafaudit.engine.device_draws import DeviceDraws, Draw
+from nafaudit.core.ledger import Account, Payment, is_baseline, recorded_gap
+from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
+from nafaudit.engine.draws import DeviceDraws, Draw, Draws, draw, draws
 from nafaudit.engine.lanes import Lanes
-from nafaudit.engine.row import Row, Step
-from nafaudit.engine.sample import Draws, draw, draws
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.laws import NEG_INF, log_law
+from nafaudit.mechanisms.laws import NEG_INF, log_law, normalise
 from nafaudit.mechanisms.protocols import Mechanism, Rule, booked
+
+
+class Step(NamedTuple):
+    """One step's record, in the order of `Steps`."""
+
+    token: int
+    allowance: float
+    charge: float
+    theta: float
+    served: float
+    safe: float
+    risky: float
+
+
+class Known(NamedTuple):
+    """What is known of a position ahead of a row.
+
+    Attributes:
+        safe: The safe model's logits there.
+        risky: The risky model's.
+        guess: The token that the next position was read after; None if it was not.
+    """
+
+    safe: Tensor
+    risky: Tensor
+    guess: int | None
+
+
+@dataclass
+class Row:
+    """A trajectory in the making."""
+
+    key: Key
+    stream: Stream
+    debt: float
+    account: Account
+    prefix: list[int]
+    records: list[Step] = field(default_factory=list)
+    ahead: list[Known] = field(default_factory=list)
+
+    @property
+    def step(self) -> int:
+        """Number of the next step."""
+        return len(self.records)
+
+    def write(self, record: Step) -> None:
+        """Takes in one step: the record, the prefix and the account."""
+        self.records.append(record)
+        self.prefix.append(record.token)
+        gap = recorded_gap(record.risky, record.safe)
+        self.account.pay(Payment(record.charge, record.served - record.safe, record.token, gap))
+        # Whatever was read after another token is void.
+        known = self.ahead.pop(0)
+        if known.guess != record.token:
+            self.ahead = []
+
+    def trajectory(self, stopped: bool) -> Trajectory:
+        """The finished record."""
+        columns = zip(Step._fields, zip(*self.records, strict=True), strict=True)
+        arrays = {name: np.array(values, STEP_TYPES[name]) for name, values in columns}
+        return Trajectory(self.key, self.debt, stopped, Steps(**arrays))
+
+
+def sent(values: Sequence[float], device: torch.device) -> Tensor:
+    """Numbers on their way to a device; nobody waits for their arrival."""
+    return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)
+
+
+def table_of_step(
+    rule: Rule,
+    prefixes: Sequence[Sequence[int]],
+    logits: tuple[Tensor, Tensor],
+    allowance: Tensor,
+    noise: Tensor,
+) -> Tensor:
+    """Serves and samples one step of every row.
+
+    Args:
+        rule: What serves.
+        prefixes: Tokens of each row so far.
+        logits: Of the safe and of the risky model [rows, lanes], warped.
+        allowance: What each row may be charged [rows].
+        noise: Gumbel noise [rows, vocabulary]; lanes beyond the vocabulary are not drawn.
+
+    Returns:
+        Per row, in float64: whether its logits are no law, the token, the charge, theta, and the
+        token's log-probability as served, of the safe and of the risky model.
+    """
+    (safe, no_safe), (risky, no_risky) = map(law_or_flat, logits)
+    served = rule.serve(prefixes, safe, risky, allowance)
+    token = (served.law[:, : noise.shape[-1]] + noise).argmax(dim=-1)
+    drawn = [law.gather(-1, token.unsqueeze(-1)).squeeze(-1) for law in (served.law, safe, risky)]
+    columns = [no_safe | no_risky, token, served.charge, served.theta, *drawn]
+    return torch.stack([column.to(torch.float64) for column in columns], dim=1)
+
+
+def law_or_flat(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """`log_law`, but a row for which that would raise gets a flat law and a mark.
+
+    Returns:
+        Log-laws [rows, lanes] in float64, and True [rows] for every row whose logits are no law.
+    """
+    top = logits.amax(dim=-1, keepdim=True)
+    x = logits.to(torch.float64)
+    x = torch.where(top == torch.inf, torch.where(x == torch.inf, 0.0, NEG_INF), x)
+    none = torch.isnan(top) | (top == NEG_INF)  # amax carries NaN
+    return normalise(torch.where(none, 0.0, x)), none.squeeze(-1)
+
 
 # On a CPU, laws are worked on in pieces of this many numbers, to stay in the cache.
 _PIECE = 1 << 16

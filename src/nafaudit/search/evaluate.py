@@ -26,7 +26,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import settle
-from nafaudit.engine.sequences import SequenceDecoder
+from nafaudit.engine.world import SequenceDecoder
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.checkpoints import context_of
 from nafaudit.models.pair import Pair, load_pair

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.core.design import Decoding
-from nafaudit.engine.surprisal import Scorer
+from nafaudit.engine.lanes import Scorer
 from nafaudit.models.pair import Pair
 from nafaudit.search.embeddings import Embedder
 

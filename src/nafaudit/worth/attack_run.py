@@ -17,8 +17,8 @@ from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.ledger import SAFE_ONLY
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.lanes import Scorer
 from nafaudit.engine.proof import Numerics
-from nafaudit.engine.surprisal import Scorer
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages

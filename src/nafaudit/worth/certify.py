@@ -19,7 +19,7 @@ from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.trust import Trust
-from nafaudit.engine.surprisal import Scorer
+from nafaudit.engine.lanes import Scorer
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import Anchor, load_anchor
 from nafaudit.workload.passages import Passage, passages_hash
