@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Paths, Payment
-from nafaudit.mechanisms.filters import (
+from nafaudit.mechanisms.laws import kl
+from nafaudit.mechanisms.protocols import Material
+from nafaudit.mechanisms.published import (
     FUNCTION_WORDS,
+    GRID,
+    CpFuse,
     MemFree,
     TokenSwap,
     block_list,
     ids_of_words,
 )
-from nafaudit.mechanisms.fused import GRID, CpFuse
-from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.protocols import Material
 from nafaudit.mechanisms.registry import mechanism, recorded_mechanism
 from tests.mechanisms.test_shadow import random_laws
 

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.ledger import Account, Payment
-from nafaudit.mechanisms.cards import CARDS, card
+from nafaudit.mechanisms.cards import CARDS, card, parse
 from nafaudit.mechanisms.doors import Law, Request
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.spec import parse
 from nafaudit.selftest.exact import Truth, truth_of_mechanism
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
 

@@ -13,8 +13,8 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.ledger import Payment
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms import twin
+from nafaudit.mechanisms.divergences import Pathwise, Renyi, renyi
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.orders import Pathwise, Renyi, renyi
 from nafaudit.mechanisms.protocols import booked
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import Task, replay

@@ -14,8 +14,7 @@ from nafaudit.mechanisms import anchored, twin
 from nafaudit.mechanisms.anchored import LEAST_ALLOWANCE, Anchored
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
-from nafaudit.mechanisms.solve import SLACK
-from nafaudit.mechanisms.solve_at_once import solve_at_once
+from nafaudit.mechanisms.solve import SLACK, solve_at_once
 from tests.mechanisms.test_anchored import LOGIT, one_sided
 from tests.pretended import pretended, put
 

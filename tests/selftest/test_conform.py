@@ -13,8 +13,7 @@ from torch import Tensor
 from nafaudit.core.debt import DebtRule
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Served
-from nafaudit.mechanisms.reference import AnchoredDecoder
-from nafaudit.mechanisms.rule_decoder import RuleDecoder
+from nafaudit.mechanisms.reference import AnchoredDecoder, RuleDecoder
 from nafaudit.selftest.bench import WorldBench
 from nafaudit.selftest.conform import (
     ITEMS,

@@ -18,8 +18,8 @@ from nafaudit.core.finding import Fault
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.doors import Request
-from nafaudit.mechanisms.spec import parse
 from nafaudit.models.pair import Pair
 
 # After so many deaths and hangs a decoder is not asked again.

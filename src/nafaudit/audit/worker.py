@@ -65,12 +65,12 @@ def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
     """
     spec, world = hello["decoder"], HelloWorld(hello)
     if hello.get("rules") and (made := registered(spec, world.debt, world.checkpoints[0])):
-        from nafaudit.mechanisms.rule_decoder import MechanismDecoder
+        from nafaudit.mechanisms.reference import MechanismDecoder
 
         return "rule", made.rule, MechanismDecoder(world, made)
     found = load_class(spec, "decoder")
     if not hasattr(found, "decode") and hasattr(found, "serve") and hello.get("rules"):
-        from nafaudit.mechanisms.rule_decoder import RuleDecoder
+        from nafaudit.mechanisms.reference import RuleDecoder
 
         rule = build(spec, what="rule")
         return "rule", rule, RuleDecoder(world, rule, spec)
@@ -88,7 +88,7 @@ def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
 
 def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
     """A mechanism of ours, with the lab's passages where it needs any; None for other names."""
-    from nafaudit.mechanisms.spec import parse
+    from nafaudit.mechanisms.cards import parse
 
     if parse(spec) is None:
         return None

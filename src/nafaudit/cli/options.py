@@ -138,7 +138,7 @@ def refuse_code_of(design: Path | None, settings: Settings, typed: Mapping[str, 
     """
     if design is None:
         return
-    from nafaudit.mechanisms.spec import parse
+    from nafaudit.mechanisms.cards import parse
 
     runs = {
         "mechanism": ":" in settings.mechanism and parse(settings.mechanism) is None,

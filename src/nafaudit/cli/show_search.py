@@ -10,7 +10,7 @@ from rich.table import Table
 
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
-from nafaudit.mechanisms.spec import verified_with
+from nafaudit.mechanisms.cards import verified_with
 from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
 from nafaudit.search.found import Found

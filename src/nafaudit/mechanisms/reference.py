@@ -1,7 +1,14 @@
-"""KL-anchored decoding behind the black-box door: the sound decoder that faults are made from.
+"""Sound decoders behind the black-box door: KL-anchored, and of any rule.
+
+KL-anchored decoding behind the black-box door: the sound decoder that faults are made from.
 
 It shares the solver with the engine and nothing else. Each method is one thing that a decoder
 can get wrong, so a faulty decoder is a subclass that overrides one of them.
+
+A step-level rule or mechanism behind the black-box door, so that one suite serves both.
+
+The rule's law is sampled and its true charge is paid, as our engine would; what is claimed is the
+charge that the rule itself states.
 """
 
 from __future__ import annotations
@@ -11,10 +18,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from nafaudit.core.ledger import RISKY_ONLY
+from nafaudit.core.ledger import RISKY_ONLY, Account, Banking, Payment, is_baseline, recorded_gap
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.doors import STEP_CLAIMS, Law, Output, Request, World, debt_of
+from nafaudit.mechanisms.protocols import Mechanism, Rule, Served, booked, currency
+from nafaudit.mechanisms.registry import Guarded
 
 
 @dataclass
@@ -125,3 +135,122 @@ class AnchoredDecoder:
             debt=row.debt,
             spend=row.spent,
         )
+
+
+class _Kept:
+    """Remembers what a rule said before anybody corrected it."""
+
+    def __init__(self, rule: Rule) -> None:
+        self._rule = rule
+        self.said: Served | None = None
+        if hasattr(rule, "currency"):
+            self.currency = currency(rule)
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        self.said = self._rule.serve(prefixes, safe, risky, allowance)
+        return self.said
+
+
+class RuleDecoder(AnchoredDecoder):
+    """Samples from anybody's rule.
+
+    Args:
+        world: The two models.
+        rule: The rule.
+        name: Of the rule, for errors.
+    """
+
+    def __init__(self, world: World, rule: Rule, name: str) -> None:
+        super().__init__(world)
+        self._kept = _Kept(rule)
+        self._guarded = Guarded(self._kept, name)
+        self._open: list[Row] = []
+        self._claimed: dict[int, list[float]] = {}
+
+    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+        """The laws, and whose they are."""
+        self._open = list(rows)
+        return super().laws(rows)
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """What the rule serves, if it is a law; its charge as it truly is."""
+        tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (safe, risky, allowance)]
+        served = self._guarded.serve([row.prefix for row in self._open], *tensors)
+        said = self._kept.said
+        assert said is not None
+        for row, charge in zip(self._open, said.charge.tolist(), strict=True):
+            self._claimed.setdefault(id(row), []).append(charge)
+        return served.law.numpy(), served.charge.numpy(), served.theta.numpy()
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Writes all requests."""
+        self._claimed = {}
+        return super().decode(requests)
+
+    def output(self, row: Row) -> Output:
+        """What is handed back, with the charge that the rule stated."""
+        said = super().output(row)
+        claims = {name: getattr(said, name) for name in ("allowance", "served", "safe", "risky")}
+        return Output(said.tokens, charge=self._claimed[id(row)], debt=said.debt, **claims)
+
+
+class MechanismDecoder(RuleDecoder):
+    """Samples from a mechanism of ours: its own rule, ledger and currency; baselines as the engine.
+
+    Args:
+        world: The two models.
+        mechanism: Ready to serve.
+    """
+
+    def __init__(self, world: World, mechanism: Mechanism) -> None:
+        super().__init__(world, mechanism.rule, mechanism.name)
+        self._mechanism = mechanism
+        self._accounts: dict[int, Account] = {}
+        self._drawn: dict[int, int] = {}
+
+    def debt(self, request: Request) -> float:
+        """What the prompt owes; nothing where nothing is promised."""
+        return super().debt(request) if self._mechanism.debt.n else 0.0
+
+    def allowance(self, row: Row) -> float:
+        """What the mechanism's own ledger grants."""
+        return self._account(row).allowance()
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """The rule's law; a baseline is a model alone, whatever the rule."""
+        served = [x.copy() for x in super().serve(safe, risky, allowance)]
+        alone = AnchoredDecoder.serve(self, safe, risky, allowance)
+        for at, row in enumerate(self._open):
+            if is_baseline(row.request.k):
+                for ours, model in zip(served, alone, strict=True):
+                    ours[at] = model[at]
+                self._claimed[id(row)][-1] = float(alone[1][at])
+        return served[0], served[1], served[2]
+
+    def draw(self, row: Row, law: Law) -> int:
+        """The token, which some ledgers ask for."""
+        self._drawn[id(row)] = super().draw(row, law)
+        return self._drawn[id(row)]
+
+    def pay(self, row: Row, charge: float, ratio: float) -> None:
+        """Books the step as the engine does."""
+        if not is_baseline(row.request.k):
+            charge = booked(self._mechanism.rule, charge, ratio)
+            self._claimed[id(row)][-1] = charge
+        gap = recorded_gap(row.claims["risky"][-1], row.claims["safe"][-1])
+        self._account(row).pay(Payment(charge, ratio, self._drawn[id(row)], gap))
+        super().pay(row, charge, ratio)
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Writes all requests."""
+        self._accounts, self._drawn = {}, {}
+        return super().decode(requests)
+
+    def _account(self, row: Row) -> Account:
+        if id(row) not in self._accounts:
+            k = row.request.k
+            ledger = Banking() if is_baseline(k) else self._mechanism.ledger
+            self._accounts[id(row)] = ledger.open(k, row.debt)
+        return self._accounts[id(row)]

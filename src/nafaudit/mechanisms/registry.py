@@ -15,22 +15,23 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import WHOLE, Banking, Bucket, Paths, Whole
 from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
-from nafaudit.mechanisms.filters import (
+from nafaudit.mechanisms.divergences import Pathwise, Renyi
+from nafaudit.mechanisms.laws import kl
+from nafaudit.mechanisms.plugins import build, build_recorded, source_hash
+from nafaudit.mechanisms.protocols import Material, Mechanism, Rule, Served, currency
+from nafaudit.mechanisms.published import (
     FUNCTION_WORDS,
+    CpDelta,
+    CpFuse,
     MemFree,
     TokenSwap,
     block_list,
     digest,
     ids_of_words,
 )
-from nafaudit.mechanisms.fused import CpDelta, CpFuse
-from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.orders import Pathwise, Renyi
-from nafaudit.mechanisms.plugins import build, build_recorded, source_hash
-from nafaudit.mechanisms.protocols import Material, Mechanism, Rule, Served, currency
 from nafaudit.mechanisms.sequences import SequenceRule
-from nafaudit.mechanisms.spec import Spec, parse, unknown
 
 
 def _mixing(rule: Rule, spec: Spec, debt: DebtRule) -> Mechanism:
@@ -147,7 +148,7 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
     """Returns the mechanism that a specification names.
 
     Args:
-        spec: A registered name with its options (`nafaudit.mechanisms.spec`), or
+        spec: A registered name with its options (`nafaudit.mechanisms.cards`), or
             `package.module:Class` of a class that is built without arguments and has `serve` (a
             rule; it runs on the banking ledger), or has `rule`, `ledger` and `debt` (a whole
             mechanism), or has `plan` and `choose` (a sequence-level rule, see

@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 from nafaudit.core.draws import Stream, gumbel, sound_stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Banking, Payment
+from nafaudit.mechanisms.divergences import Pathwise
 from nafaudit.mechanisms.doors import Law, World
-from nafaudit.mechanisms.orders import Pathwise
 
 # A draft costs a whole output of both models.
 MOST_DRAFTS = 64

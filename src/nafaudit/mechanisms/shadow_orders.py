@@ -1,7 +1,7 @@
 """The shadow of decoding under a Rényi divergence: by psi alone, never by the served law.
 
 D_alpha(p_theta || p_s) = [psi(alpha theta) - alpha psi(theta)] / (alpha - 1), and for the largest
-log-ratio theta max l - psi(theta). The root is bracketed and halved; `orders.py` is not used.
+log-ratio theta max l - psi(theta). The root is bracketed and halved; `divergences.py` is not used.
 """
 
 from __future__ import annotations

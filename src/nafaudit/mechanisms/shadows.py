@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.orders import Pathwise, Renyi
+from nafaudit.mechanisms.divergences import Pathwise, Renyi
 from nafaudit.mechanisms.protocols import Rule
 from nafaudit.mechanisms.shadow import ShadowAnchored
 from nafaudit.mechanisms.shadow_orders import ShadowOrder

@@ -12,7 +12,7 @@ from pathlib import Path
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.mechanisms.spec import verified_with
+from nafaudit.mechanisms.cards import verified_with
 from nafaudit.search.book import Measured
 from nafaudit.search.candidate import Candidate
 from nafaudit.store.files import make_directory, whole_directory, write_whole

@@ -26,11 +26,11 @@ from nafaudit.core.trajectory import Replayed
 from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Seen, Written, replay_written
 from nafaudit.lab.prompts import prompts as lab_prompts
+from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.doors import BlackBox, Request, World
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
-from nafaudit.mechanisms.spec import parse
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.selftest.trials import BATCH, MOST_TOKENS, Tokens
 

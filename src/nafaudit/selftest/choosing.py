@@ -23,8 +23,8 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Banking, Payment
+from nafaudit.mechanisms.divergences import Pathwise
 from nafaudit.mechanisms.doors import Law
-from nafaudit.mechanisms.orders import Pathwise
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.sequences import (
     Draft,

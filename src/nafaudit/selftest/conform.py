@@ -20,8 +20,8 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import reject_unknown
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
-from nafaudit.mechanisms.spec import parse
 from nafaudit.selftest.bench import LabBench
 from nafaudit.selftest.trials import ACTIVE, SLACK, Trials, run_trials
 
