@@ -127,7 +127,7 @@ def test_a_sound_decoder_is_within_by_its_replay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "kept", "check"),
     [
-        ("nafaudit.selftest.faults.budget:NoDebtStated", "VIOLATED", "claims: debt"),
+        ("nafaudit.selftest.faults.accounts:NoDebtStated", "VIOLATED", "claims: debt"),
         (f"{BROKEN}:HalfPrice", "INCONCLUSIVE", "claims: charge"),
     ],
 )

@@ -26,11 +26,11 @@ from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.rows import SHARED_HEADS, RowModel
 from nafaudit.lab.tiny import build_checkpoint
-from nafaudit.mechanisms import twin
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.selftest.faults import tools
 
 INF = math.inf
 BUDGETS = (0.0, 0.4, 3.0, INF)
@@ -149,9 +149,9 @@ def test_records_are_what_a_plain_pass_and_the_slow_twin_say(pair: Pair) -> None
         for t, token in enumerate(steps.token):
             allowance = INF if key.k == INF else max(0.0, (t + 1) * key.k - spent - trajectory.debt)
             assert steps.allowance[t] == pytest.approx(allowance, abs=1e-12)
-            theta = twin.largest_theta(safe[t], risky[t], allowance)
-            served = twin.mixture(safe[t], risky[t], theta)
-            assert steps.charge[t] == near(twin.divergence(served, safe[t]))
+            theta = tools.largest_theta(safe[t], risky[t], allowance)
+            served = tools.mixture(safe[t], risky[t], theta)
+            assert steps.charge[t] == near(tools.divergence(served, safe[t]))
             assert steps.theta[t] == pytest.approx(theta, abs=2e-3)
             assert steps.safe[t] == near(safe[t][token])
             assert steps.risky[t] == near(risky[t][token])

@@ -32,7 +32,7 @@ from nafaudit.engine.write import Row, Step
 from nafaudit.mechanisms.doors import Request, debt_of
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, Vocabulary
-from nafaudit.selftest.exact import truth_of_mechanism
+from nafaudit.selftest.worlds import truth_of_mechanism
 from tests.conftest import needs_free_rows
 
 RULE = mechanism("anchored", DebtRule())

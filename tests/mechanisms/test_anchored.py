@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nafaudit.core.ledger import Banking, Payment
-from nafaudit.mechanisms import anchored, twin
+from nafaudit.mechanisms import anchored
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import geodesic, kl, log_law
 from nafaudit.mechanisms.protocols import Served
+from nafaudit.selftest.faults import tools
 from tests.conftest import golden
 
 SAFE = torch.tensor([[0.70, 0.20, 0.08, 0.02]], dtype=torch.float64).log()
@@ -120,9 +121,9 @@ def test_agrees_with_the_slow_twin(laws: tuple[Tensor, Tensor], allowance: float
 def check_against_the_twin(safe: Tensor, risky: Tensor, allowance: float) -> None:
     """The promise, and the twin's charge."""
     fast = check_promise(safe, risky, allowance)
-    slow = twin.largest_theta(safe[0].numpy(), risky[0].numpy(), allowance)
-    twin_charge = twin.divergence(
-        twin.mixture(safe[0].numpy(), risky[0].numpy(), slow), safe[0].numpy()
+    slow = tools.largest_theta(safe[0].numpy(), risky[0].numpy(), allowance)
+    twin_charge = tools.divergence(
+        tools.mixture(safe[0].numpy(), risky[0].numpy(), slow), safe[0].numpy()
     )
     if allowance >= 1e-3:
         # Equal charges say it: theta itself is loose where the divergence is flat.
@@ -169,8 +170,8 @@ def test_a_larger_theta_would_not_fit() -> None:
     for allowance in (1e-3, 0.05, 0.7):
         safe, risky = (log_law(3 * torch.randn(1, 5000, generator=generator)) for _ in "ab")
         theta = float(serve(safe, risky, allowance).theta[0])
-        more = twin.mixture(safe[0].numpy(), risky[0].numpy(), theta + 1e-6)
-        assert twin.divergence(more, safe[0].numpy()) > allowance
+        more = tools.mixture(safe[0].numpy(), risky[0].numpy(), theta + 1e-6)
+        assert tools.divergence(more, safe[0].numpy()) > allowance
 
 
 def test_one_hot_and_disjoint_laws() -> None:
@@ -197,7 +198,7 @@ def test_no_allowance_is_the_safe_law_even_if_both_are_equal() -> None:
     for allowance in (0.0, 9e-11):
         assert float(serve(SAFE, SAFE, allowance).theta[0]) == 0
     assert float(serve(SAFE, SAFE, 1e-10).theta[0]) == 1
-    assert twin.largest_theta(SAFE[0].numpy(), SAFE[0].numpy(), 0.0) == 0
+    assert tools.largest_theta(SAFE[0].numpy(), SAFE[0].numpy(), 0.0) == 0
 
 
 def test_plus_infinity_is_certainty() -> None:

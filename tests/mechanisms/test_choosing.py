@@ -25,8 +25,7 @@ from nafaudit.mechanisms.choosing import (
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.sequences import Plan, write
-from nafaudit.selftest.exact import truth_of_mechanism
-from nafaudit.selftest.worlds import ToyWorld, toy_world
+from nafaudit.selftest.worlds import ToyWorld, toy_world, truth_of_mechanism
 from nafaudit.stats.guarantees import best_of_kl, block_budget
 
 PROMPT = (1, 2, 3)

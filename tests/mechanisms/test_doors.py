@@ -13,7 +13,7 @@ from nafaudit.mechanisms import doors
 from nafaudit.mechanisms.doors import BlackBox, Output, Request, World, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.solve import SLACK
-from nafaudit.mechanisms.twin import divergence, largest_theta, mixture
+from nafaudit.selftest.faults.tools import divergence, largest_theta, mixture
 from tests.mechanisms.tables import TableWorld
 
 PROMPT = (0, 3, 1, 2)

@@ -18,8 +18,7 @@ from nafaudit.mechanisms.cards import CARDS, card, parse
 from nafaudit.mechanisms.doors import Law, Request
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.selftest.exact import Truth, truth_of_mechanism
-from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
+from nafaudit.selftest.worlds import ToyWorld, Truth, toy_prompts, toy_world, truth_of_mechanism
 
 # One specification or more of every step-level mechanism with a promise, with the order of what
 # its budget bounds.

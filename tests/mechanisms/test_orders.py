@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.ledger import Payment
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms import twin
 from nafaudit.mechanisms.divergences import Pathwise, Renyi, renyi
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.protocols import booked
@@ -20,6 +19,7 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import Task, replay
 from nafaudit.mechanisms.shadow_orders import ShadowOrder
 from nafaudit.mechanisms.shadows import shadow_rule
+from nafaudit.selftest.faults import tools
 from tests.mechanisms.test_shadow import random_laws
 
 ORDERS = [1.01, 1.5, 4.0, 32.0, math.inf]
@@ -60,7 +60,7 @@ def test_the_largest_weight_that_fits(seed: int, holes: float, log10: float, alp
         assert charge == pytest.approx(slow(law, anchor, alpha), rel=1e-9, abs=1e-12)
         # More does not fit, where there is more and a law to serve.
         if 0 < theta < 1 and theta + 1e-3 < 1 and limit >= 1e-6:
-            more = slow(twin.mixture(anchor, other, theta + 1e-3), anchor, alpha)
+            more = slow(tools.mixture(anchor, other, theta + 1e-3), anchor, alpha)
             assert more > limit
         assert float(shadow.charge[row]) == pytest.approx(charge, rel=1e-6, abs=1e-7)
         assert (shadow.theta[row] == 1) == (theta == 1)
@@ -73,7 +73,7 @@ def test_charges_grow_with_order_and_weight(seed: int, theta: float, more: float
     low, high = sorted((theta, more))
     anchor = safe[0].numpy()
     laws = [
-        torch.from_numpy(twin.mixture(anchor, risky[0].numpy(), weight))[None]
+        torch.from_numpy(tools.mixture(anchor, risky[0].numpy(), weight))[None]
         for weight in (low, high)
     ]
     slack = 1e-9

@@ -16,7 +16,6 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import gumbel, sound_stream, words
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms import twin
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
 from nafaudit.mechanisms.reference import AnchoredDecoder
@@ -29,6 +28,7 @@ from nafaudit.mechanisms.replay import (
     replay,
     replay_in,
 )
+from nafaudit.selftest.faults import tools
 from tests.mechanisms.tables import TableWorld
 from tests.mechanisms.test_shadow import random_laws
 
@@ -57,8 +57,8 @@ def test_replay_is_one_step_after_the_other_by_the_twin(
     for t, token in enumerate(tokens):
         anchor, other = safe[t].numpy(), risky[t].numpy()
         allowance = INF if k == INF else max(0.0, (t + 1) * k - spent - debt)
-        law = twin.mixture(anchor, other, twin.largest_theta(anchor, other, allowance))
-        charge = twin.divergence(law, anchor)
+        law = tools.mixture(anchor, other, tools.largest_theta(anchor, other, allowance))
+        charge = tools.divergence(law, anchor)
         assert steps.allowance[t] == pytest.approx(allowance, abs=1e-7)
         assert steps.charge[t] == pytest.approx(charge, rel=1e-7, abs=1e-7)
         assert steps.safe[t] == np.float32(anchor[token])

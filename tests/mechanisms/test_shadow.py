@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.core.ledger import Banking, Payment
-from nafaudit.mechanisms import twin
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt
 from nafaudit.mechanisms.shadows import shadow_rule
+from nafaudit.selftest.faults import tools
 
 
 def random_laws(seed: int, rows: int = 12, size: int = 9, holes: float = 0.0) -> torch.Tensor:
@@ -34,13 +34,13 @@ def test_the_shadow_is_the_twin(seed: int, holes: float, log10_allowance: float)
     served = ShadowAnchored().serve([()] * len(safe), safe, risky, allowance)
     for row in range(len(safe)):
         anchor, other, limit = safe[row].numpy(), risky[row].numpy(), float(allowance[row])
-        theta = twin.largest_theta(anchor, other, limit)
-        law = twin.mixture(anchor, other, theta)
-        charge = twin.divergence(law, anchor)
+        theta = tools.largest_theta(anchor, other, limit)
+        law = tools.mixture(anchor, other, theta)
+        charge = tools.divergence(law, anchor)
         assert float(served.charge[row]) == pytest.approx(charge, rel=1e-9, abs=2e-11)
         assert (served.theta[row] == 1) == (theta == 1)
         assert (served.theta[row] == 0) == (theta == 0)
-        truly = twin.divergence(served.law[row].numpy(), anchor)
+        truly = tools.divergence(served.law[row].numpy(), anchor)
         assert float(served.charge[row]) == pytest.approx(truly, rel=1e-9, abs=2e-11)
         assert float(torch.exp(served.law[row]).sum()) == pytest.approx(1, abs=1e-12)
 
@@ -52,7 +52,7 @@ def test_a_claimed_weight_is_charged_truly(seed: int, holes: float) -> None:
     draw = np.random.default_rng(seed)
     theta = torch.from_numpy(draw.choice([0.0, 1.0, *draw.random(3)], len(safe)))
     cost = torch.tensor(
-        [twin.divergence(r.numpy(), s.numpy()) for s, r in zip(safe, risky, strict=True)],
+        [tools.divergence(r.numpy(), s.numpy()) for s, r in zip(safe, risky, strict=True)],
         dtype=torch.float64,
     )
     charge = ShadowAnchored().charge_at(safe, risky, theta, cost)
@@ -61,7 +61,7 @@ def test_a_claimed_weight_is_charged_truly(seed: int, holes: float) -> None:
         if 0 < theta[row] < 1 and not ((anchor > -np.inf) & (other > -np.inf)).any():
             assert math.isnan(charge[row])  # there is no such mixture
             continue
-        true = twin.divergence(twin.mixture(anchor, other, float(theta[row])), anchor)
+        true = tools.divergence(tools.mixture(anchor, other, float(theta[row])), anchor)
         assert float(charge[row]) == pytest.approx(true, rel=1e-9, abs=1e-11)
 
 

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nafaudit.mechanisms import anchored, twin
+from nafaudit.mechanisms import anchored
 from nafaudit.mechanisms.anchored import LEAST_ALLOWANCE, Anchored
 from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import SLACK, solve_at_once
+from nafaudit.selftest.faults import tools
 from tests.mechanisms.test_anchored import LOGIT, one_sided
 from tests.pretended import pretended, put
 
@@ -56,8 +57,8 @@ def check_twin(safe: Tensor, risky: Tensor, allowance: Tensor, out: Served) -> N
     ):
         if limit >= 1e-3:
             laws = safe[row].numpy(), risky[row].numpy()
-            slow = twin.mixture(*laws, twin.largest_theta(*laws, limit))
-            expected = twin.divergence(slow, laws[0])
+            slow = tools.mixture(*laws, tools.largest_theta(*laws, limit))
+            expected = tools.divergence(slow, laws[0])
             assert charge == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 

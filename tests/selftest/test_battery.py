@@ -21,9 +21,9 @@ from nafaudit.mechanisms.replay_many import replay_many
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
 from nafaudit.selftest.catalogue import CATALOGUE
-from nafaudit.selftest.faults import budget, ends, laws, sampling
-from nafaudit.selftest.overspend import overspend
+from nafaudit.selftest.faults import accounts, sampling, serving
 from nafaudit.selftest.power import LEVEL, Arena, Outcome, power, summary
+from nafaudit.selftest.worlds import overspend
 
 MODULES = [
     importlib.import_module(f"{faults.__name__}.{found.name}")
@@ -116,7 +116,7 @@ def test_claims_are_accepted_inside_and_refused_just_outside(
 def test_a_warning_is_no_alarm() -> None:
     world = SMALL.world(1)
     asked = SMALL.asked(world, 1, 0)
-    outputs = laws.Bfloat16(world).decode([one.request for one in asked])
+    outputs = sampling.Bfloat16(world).decode([one.request for one in asked])
     found = findings(world, examine(world, asked, outputs), SMALL.length, LEVEL)
     assert not alarms(found)
     assert all(name.startswith("replay: ") for name in warnings(found)) and warnings(found)
@@ -141,13 +141,13 @@ def test_a_sound_decoder_is_left_alone_and_faults_are_not() -> None:
     # The seeds are fixed. For others: 8 sound audits at level 1e-3 alarm with chance 8e-3; of
     # the faults, the first is refuted without chance, the second drew p < 1e-9 in each audit.
     assert power(AnchoredDecoder, 8, 11, SMALL).caught == {4: 0, 12: 0}
-    assert power(budget.OneStepAhead, 2, 11, SMALL).caught == {4: 2, 12: 2}
+    assert power(accounts.OneStepAhead, 2, 11, SMALL).caught == {4: 2, 12: 2}
     assert power(sampling.SampleSafe, 4, 11, SMALL).caught[12] == 4
 
 
 def test_batches_of_one_audit_are_kept_apart() -> None:
     # Rows of other audits in the batch would hide what a fault does to its own.
-    found = power(ends.SwappedRows, 2, 2, SMALL, coupled=True)
+    found = power(serving.SwappedRows, 2, 2, SMALL, coupled=True)
     assert found.caught == {4: 2, 12: 2}
 
 
@@ -159,7 +159,7 @@ def test_overspending_is_metered_on_the_law_that_is_sampled() -> None:
     risky = overspend(sampling.SampleRisky(world), requests)
     assert risky.share > 0.9 and risky.ratio > 1.5
     assert overspend(sampling.SampleSafe(world), requests).ratio == pytest.approx(0.0, abs=1e-9)
-    ahead = overspend(budget.OneStepAhead(world), requests)
+    ahead = overspend(accounts.OneStepAhead(world), requests)
     assert ahead.exceeding > 0 and 1 < ahead.ratio < 1.2
 
 

@@ -14,7 +14,6 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.reference import AnchoredDecoder, RuleDecoder
-from nafaudit.selftest.bench import WorldBench
 from nafaudit.selftest.conform import (
     ITEMS,
     Conforms,
@@ -24,7 +23,7 @@ from nafaudit.selftest.conform import (
     conform,
     judge,
 )
-from nafaudit.selftest.trials import run_trials
+from nafaudit.selftest.trials import WorldBench, run_trials
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 from tests.commands import call
 from tests.selftest import broken
@@ -222,7 +221,7 @@ def test_other_budgets_can_be_tried() -> None:
 def test_a_promise_that_cannot_be_tested_is_refused_before_a_model_loads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], text: str
 ) -> None:
-    monkeypatch.setattr("nafaudit.selftest.bench.load_pair", lambda *_: pytest.fail("loaded"))
+    monkeypatch.setattr("nafaudit.selftest.trials.load_pair", lambda *_: pytest.fail("loaded"))
     result = call("conform", f"{broken.__file__}:NoDebt", *options, cwd=tmp_path)
     assert result.returncode == 2 and text in result.stderr, result.stderr
 

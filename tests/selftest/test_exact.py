@@ -14,8 +14,7 @@ from scipy.special import log_softmax
 from nafaudit.core.debt import DebtRule
 from nafaudit.mechanisms.doors import Law, Request, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
-from nafaudit.selftest.exact import divergence, truth
-from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
+from nafaudit.selftest.worlds import ToyWorld, divergence, toy_prompts, toy_world, truth
 
 
 def small(seed: int, stop: float = 0.2, zeros: float = 0.0) -> ToyWorld:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.selftest.calibrate import Alarms, Sound, bound_misses, is_sound
 from nafaudit.selftest.catalogue import CATALOGUE
-from nafaudit.selftest.overspend import Overspend
-from nafaudit.selftest.power import SIZES, Arena, Power
+from nafaudit.selftest.power import SIZES, Alarms, Arena, Power, Sound, bound_misses, is_sound
 from nafaudit.selftest.run import FULL, QUICK, quick_cases
 from nafaudit.selftest.table import Row, Selftest, as_json, as_markdown, as_text
+from nafaudit.selftest.worlds import Overspend
 from nafaudit.stats.coverage import Miss
 from tests.commands import call
 

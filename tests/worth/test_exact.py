@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
-from nafaudit.selftest.exact import truth
-from nafaudit.selftest.worlds import toy_prompts, toy_world
+from nafaudit.selftest.worlds import toy_prompts, toy_world, truth
 from nafaudit.stats.certificate import cap
 
 LENGTH = 4

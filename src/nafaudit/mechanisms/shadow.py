@@ -1,8 +1,8 @@
 """The shadow controller: every number of a step again, sharing no code with what decodes.
 
 Without it a mistake in the solver, the divergence, the debt or the ledger would confirm itself.
-`twin.py` is the same maths one row at a time, to the last bit; this is the form that keeps up
-with a run, and the tests hold it to the twin.
+The slow twin (`selftest/faults/tools.py`) is the same maths one row at a time, to the last bit;
+this is the form that keeps up with a run, and the tests hold it to the twin.
 
 psi(theta) = log sum_v p_s(v) exp(theta l(v)) with l = log p_r - log p_s over the common support,
 and D(theta) = KL(p_theta || p_s) = theta psi'(theta) - psi(theta), which grows with theta. The

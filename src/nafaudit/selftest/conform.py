@@ -22,8 +22,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
-from nafaudit.selftest.bench import LabBench
-from nafaudit.selftest.trials import ACTIVE, SLACK, Trials, run_trials
+from nafaudit.selftest.trials import ACTIVE, SLACK, LabBench, Trials, run_trials
 
 # What a promise may be told of, in the names of `Settings`.
 PROMISE = (

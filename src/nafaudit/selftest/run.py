@@ -9,11 +9,10 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
-from nafaudit.selftest.calibrate import SOUND, bound_misses, sound_audits
 from nafaudit.selftest.catalogue import CATALOGUE, SAMPLER, Case
-from nafaudit.selftest.overspend import overspend
-from nafaudit.selftest.power import Arena, outcomes, summary
+from nafaudit.selftest.power import SOUND, Arena, bound_misses, outcomes, sound_audits, summary
 from nafaudit.selftest.table import Row, Selftest
+from nafaudit.selftest.worlds import overspend
 from nafaudit.stats.coverage import Miss
 
 Note = Callable[[str], None]

@@ -9,10 +9,9 @@ from textwrap import wrap
 from typing import Any
 
 from nafaudit.report.markdown import plain_text
-from nafaudit.selftest.calibrate import Alarms, Sound, is_sound, pooled
 from nafaudit.selftest.catalogue import Case
-from nafaudit.selftest.overspend import Overspend
-from nafaudit.selftest.power import LEVEL, SIZES, Arena, Power
+from nafaudit.selftest.power import LEVEL, SIZES, Alarms, Arena, Power, Sound, is_sound, pooled
+from nafaudit.selftest.worlds import Overspend
 from nafaudit.stats.coverage import Miss
 
 # What a fault must reach at the largest size.

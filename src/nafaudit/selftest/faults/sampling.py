@@ -1,4 +1,4 @@
-"""What is sampled is not what was served and charged."""
+"""Faults of laws, sampling and noise."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import log_softmax
 
+from nafaudit.core.draws import Stream, gumbel
 from nafaudit.mechanisms.doors import Law, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
-from nafaudit.mechanisms.twin import mixture
-from nafaudit.selftest.faults.tools import blend, only, weight_of
+from nafaudit.selftest.faults.tools import blend, mixture, only, weight_of
 
 
 class SampleRisky(AnchoredDecoder):
@@ -120,3 +120,130 @@ class BestOfFour(AnchoredDecoder):
         outputs = super().decode(many)
         groups = [outputs[i : i + 4] for i in range(0, len(outputs), 4)]
         return [max(group, key=lambda o: math.fsum(o.served or ())) for group in groups]
+
+
+class Bfloat16(AnchoredDecoder):
+    """Keeps both laws in sixteen bits: small errors in every number."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """A law from rounded laws."""
+        return super().serve(_rounded(safe), _rounded(risky), allowance)
+
+
+class WrongAnchor(AnchoredDecoder):
+    """Anchors to a neighbour of the safe model."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """A law that is close to the wrong model."""
+        bent = safe + 0.3 * np.sin(np.arange(safe.shape[1]))
+        return super().serve(np.asarray(log_softmax(bent, axis=1)), risky, allowance)
+
+
+class WarmAnchor(AnchoredDecoder):
+    """Warms both laws before the solve, and does not say so."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """A law that is close to a model nobody named."""
+        warm = [np.asarray(log_softmax(law / 1.2, axis=1)) for law in (safe, risky)]
+        return super().serve(warm[0], warm[1], allowance)
+
+
+class SwappedModels(AnchoredDecoder):
+    """Takes the risky model for the anchor."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """A law that is close to the wrong model."""
+        return super().serve(risky, safe, allowance)
+
+
+class StaleLaws(AnchoredDecoder):
+    """Serves the laws of the step before."""
+
+    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+        """Laws one token late."""
+        return self.world.laws([row.prefix[:-1] if row.step else row.prefix for row in rows])
+
+
+class StaleAnchor(AnchoredDecoder):
+    """Keeps the safe model's law of the step before."""
+
+    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+        """A safe law that is one token late."""
+        late = [row.prefix[:-1] if row.step else row.prefix for row in rows]
+        return self.world.laws(late)[0], self.world.laws([row.prefix for row in rows])[1]
+
+
+class SometimesStale(AnchoredDecoder):
+    """Serves the laws of the step before at every tenth step, and claims nothing."""
+
+    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+        """Laws that are now and then one token late."""
+        late = [row.prefix[:-1] if row.step % 10 == 9 else row.prefix for row in rows]
+        return self.world.laws(late)
+
+    def output(self, row: Row) -> Output:
+        """Tokens only."""
+        return Output(row.tokens)
+
+
+class ForgetsThePrompt(AnchoredDecoder):
+    """Loses all but the last token of the prompt."""
+
+    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+        """Laws of a shorter text."""
+        return self.world.laws([(row.request.prompt[-1], *row.tokens) for row in rows])
+
+
+class ColdRisky(AnchoredDecoder):
+    """Cools the risky law before the solve, and does not say so."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        """A mixture with a model that nobody named; it is charged rightly."""
+        return super().serve(safe, np.asarray(log_softmax(risky / 0.7, axis=1)), allowance)
+
+
+class SilentColdRisky(ColdRisky):
+    """The same, and claims nothing: it keeps the budget with another risky model."""
+
+    def output(self, row: Row) -> Output:
+        """Tokens only."""
+        return Output(row.tokens)
+
+
+def _rounded(law: Law) -> Law:
+    """A law as sixteen bits with eight of mantissa keep it."""
+    bits = law.astype(np.float32).view(np.uint32) + np.uint32(0x8000)
+    return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+
+
+class NoiseReused(AnchoredDecoder):
+    """Uses one seed for every execution of a prompt."""
+
+    def draw(self, row: Row, law: Law) -> int:
+        """A token that every execution shares."""
+        return int(np.argmax(law + gumbel(Stream(7), row.step, len(law))))
+
+
+class NoiseRepeatsEachStep(AnchoredDecoder):
+    """Draws the same noise at every step."""
+
+    def draw(self, row: Row, law: Law) -> int:
+        """A token of the first step's noise."""
+        return int(np.argmax(law + gumbel(Stream(row.request.seed), 0, len(law))))
+
+
+class FewSeeds(AnchoredDecoder):
+    """Keeps three bits of every seed, so that executions repeat each other."""
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Writes with one of eight seeds."""
+        return super().decode([replace(r, seed=r.seed % 8) for r in requests])
+
+
+class BatchNoise(AnchoredDecoder):
+    """Draws one noise for all rows of a batch."""
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Writes with the first row's seed."""
+        shared = requests[0].seed if requests else 0
+        return super().decode([replace(r, seed=shared) for r in requests])

@@ -1,16 +1,18 @@
-"""What servers offer, applied after the charge: cuts, penalties, favoured tokens."""
+"""Faults of serving: always, seldom, and at the end of an output."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import log_softmax
 
-from nafaudit.mechanisms.doors import Law
+from nafaudit.mechanisms.doors import Law, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
-from nafaudit.selftest.faults.tools import only
+from nafaudit.selftest.faults.tools import blend, only
 
 
 class TopP(AnchoredDecoder):
@@ -108,3 +110,131 @@ class StopsFavoured(AnchoredDecoder):
         pushed = law.copy()
         pushed[list(self.world.stops)] += math.log(3)
         return np.asarray(log_softmax(pushed))
+
+
+class SometimesGreedy(AnchoredDecoder):
+    """Writes the likeliest token in one step of twenty."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The served law, pulled to its mode."""
+        return blend(law, only(law, np.array([np.argmax(law)])), 0.05)
+
+
+class SometimesUniform(AnchoredDecoder):
+    """Writes any token at all in one step of twenty."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The served law, flattened."""
+        return blend(law, np.full_like(law, -math.log(len(law))), 0.05)
+
+
+class SometimesRisky(AnchoredDecoder):
+    """Draws from the risky model in one step of five, at random."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The served law with a share of the risky one."""
+        return blend(law, risky, 0.2)
+
+
+class GreedyOpening(AnchoredDecoder):
+    """Writes the likeliest token of the first step, then samples."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """A point mass at first."""
+        return only(law, np.array([np.argmax(law)])) if row.step == 0 else law
+
+
+class RiskyTail(AnchoredDecoder):
+    """Draws from the risky model after the twentieth token."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The wrong law, late."""
+        return risky if row.step >= 20 else law
+
+
+class HalfRisky(AnchoredDecoder):
+    """Draws from the risky model at every other step."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The wrong law, half of the time."""
+        return risky if row.step % 2 else law
+
+
+class TriggeredRisky(AnchoredDecoder):
+    """Draws from the risky model for prompts whose last token is even."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The wrong law, for some."""
+        return risky if row.request.prompt[-1] % 2 == 0 else law
+
+
+class RareRisky(AnchoredDecoder):
+    """Draws from the risky model in one execution of eight."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The wrong law, seldom."""
+        return risky if row.request.seed % 8 == 0 else law
+
+
+class VeryRareRisky(AnchoredDecoder):
+    """Draws from the risky model in one execution of forty."""
+
+    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+        """The wrong law, hardly ever."""
+        return risky if row.request.seed % 40 == 0 else law
+
+
+class StopUncharged(AnchoredDecoder):
+    """Does not charge the step that writes the stop token."""
+
+    def output(self, row: Row) -> Output:
+        """The last charge is left out of the claims."""
+        out = super().output(row)
+        if row.tokens[-1] not in self.world.stops:
+            return out
+        charge = [*row.claims["charge"][:-1], 0.0]
+        return replace(out, charge=charge, spend=math.fsum(charge))
+
+
+class RunsPastItsStop(AnchoredDecoder):
+    """Goes on writing after a stop token, and charging."""
+
+    def ended(self, row: Row) -> bool:
+        """Only the length limit ends a row."""
+        return row.step == row.request.max_new_tokens
+
+
+class StopsShort(AnchoredDecoder):
+    """Ends every output at half of its length limit, without a stop token."""
+
+    def ended(self, row: Row) -> bool:
+        """Half of the limit ends a row."""
+        return super().ended(row) or row.step >= max(1, row.request.max_new_tokens // 2)
+
+
+class StripsItsStop(AnchoredDecoder):
+    """Takes the stop token off its outputs."""
+
+    def output(self, row: Row) -> Output:
+        """All but the stop, in tokens and claims."""
+        out = super().output(row)
+        if row.tokens[-1] not in self.world.stops or row.step < 2:
+            return out
+        charge, served = (row.claims[name][:-1] for name in ("charge", "served"))
+        return Output(row.tokens[:-1], charge=charge, served=served, debt=row.debt, spend=row.spent)
+
+
+class StopsElsewhere(AnchoredDecoder):
+    """Takes one ordinary token for a stop token."""
+
+    def ended(self, row: Row) -> bool:
+        """Ends at token 3 too."""
+        return super().ended(row) or bool(row.tokens and row.tokens[-1] == 3)
+
+
+class SwappedRows(AnchoredDecoder):
+    """Hands the outputs of a batch back in reverse."""
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        """Right outputs, wrong places."""
+        return super().decode(requests)[::-1]
