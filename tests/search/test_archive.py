@@ -10,8 +10,16 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
-from nafaudit.search.archive import MapElites, dpp_archive, paper_archive
-from nafaudit.search.dpp import KDpp, greedy_map, kernel, log_symmetric, quality_weights
+from nafaudit.search.archive import (
+    KDpp,
+    MapElites,
+    dpp_archive,
+    greedy_map,
+    kernel,
+    log_symmetric,
+    paper_archive,
+    quality_weights,
+)
 
 
 def points(n: int, d: int, seed: int = 0) -> np.ndarray:

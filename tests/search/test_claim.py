@@ -9,9 +9,8 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.search.claim import check_claim, claim, directory_of
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.settings import SearchSettings, StudySettings
+from nafaudit.search.settings import SearchSettings, StudySettings, check_claim, claim, directory_of
 from tests.commands import call
 
 
@@ -69,6 +68,6 @@ def test_a_damaged_claim_is_no_fault_of_ours(content: str, tmp_path: Path) -> No
 
 def test_the_command_refuses_before_a_model_loads(tmp_path: Path) -> None:
     claim(tmp_path, SearchSettings(pool=10))
-    with mock.patch("nafaudit.search.evaluate.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
         done = call("search", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 2 and "pool: 10 in the run, 12 now" in done.stderr

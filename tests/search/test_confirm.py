@@ -9,10 +9,9 @@ import pytest
 
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Key
-from nafaudit.search.book import Measured
-from nafaudit.search.bundle import violations_of
-from nafaudit.search.candidate import Candidate
+from nafaudit.search.candidate import Candidate, Measured
 from nafaudit.search.confirm import compare, confirmed, held_out, interval, outcome_of
+from nafaudit.search.recorder import violations_of
 from nafaudit.stats import Bonferroni
 from tests.store.victim import DESIGN
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
-from nafaudit.search.book import Book, Measured, Reader, UnrecordedError
-from nafaudit.search.candidate import Candidate
+from nafaudit.search.candidate import Book, Candidate, Measured, Reader, UnrecordedError
 from nafaudit.search.explore import (
     RANDOM,
     SEARCH,

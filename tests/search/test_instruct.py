@@ -11,28 +11,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError, StoreError, UnavailableError
-from nafaudit.search.basics import SearchBasics
+from nafaudit.search import llm_chat
 from nafaudit.search.candidate import Candidate, Parent, check_unique
 from nafaudit.search.filters import LengthWindow
-from nafaudit.search.instruct import endpoint
-from nafaudit.search.instruct.answers import Answers
-from nafaudit.search.instruct.chat import ANSWERED, Answer, Request
-from nafaudit.search.instruct.choose import Proposers, chat_of
-from nafaudit.search.instruct.endpoint import KEY, Endpoint, key_of
-from nafaudit.search.instruct.proposer import InstructProposer, Manner
-from nafaudit.search.instruct.reading import (
+from nafaudit.search.llm_answers import (
     COMPLETE,
     INVALID,
     OUTCOMES,
     REFUSED,
     SHORT,
     TRUNCATED,
+    Answers,
     read,
 )
-from nafaudit.search.instruct.requests import CROSS, MUTATE, calls_of
-from nafaudit.search.instruct.schema import ANSWER, ROW, fits
-from nafaudit.search.instruct.spec import ProposerSpec
+from nafaudit.search.llm_chat import (
+    ANSWER,
+    ANSWERED,
+    KEY,
+    ROW,
+    Answer,
+    Endpoint,
+    Request,
+    fits,
+    key_of,
+)
+from nafaudit.search.llm_proposer import (
+    CROSS,
+    MUTATE,
+    InstructProposer,
+    Manner,
+    Proposers,
+    calls_of,
+    chat_of,
+)
 from nafaudit.search.operators import OPERATORS
+from nafaudit.search.settings import ProposerSpec, SearchBasics
 from tests.search.chat_server import MODEL, ChatServer, chat_server, prompts
 
 SECRET = "sk-verysecret-0123456789"
@@ -44,7 +57,7 @@ PARENTS = [
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(endpoint, "PAUSE", 0.0)
+    monkeypatch.setattr(llm_chat, "PAUSE", 0.0)
 
 
 def proposer(

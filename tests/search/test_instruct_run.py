@@ -14,10 +14,10 @@ from unittest import mock
 import pytest
 
 from nafaudit.lab.tiny import ARCHITECTURES, SENTENCES, build_checkpoint, build_tokenizer
-from nafaudit.search.instruct.answers import FILE
-from nafaudit.search.instruct.endpoint import KEY
+from nafaudit.search.llm_answers import FILE
+from nafaudit.search.llm_chat import KEY
 from nafaudit.search.result import search_json, write_result
-from nafaudit.search.run import run_search
+from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from tests.commands import call
@@ -195,7 +195,7 @@ def test_a_model_that_writes_garbage_is_counted_and_filled(make: Make, instruct:
 def test_bad_proposers_are_refused_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.evaluate.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
         done = call("search", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -204,7 +204,7 @@ def test_bad_proposers_are_refused_before_a_model_loads(
 def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None:
     settings = make("y")
     with (
-        mock.patch("nafaudit.search.evaluate.load_pair", side_effect=AssertionError),
+        mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError),
         pytest.raises(ValueError, match="no chat template"),
     ):
         searched(make("z", proposer=f"transformers:{settings.safe}"))

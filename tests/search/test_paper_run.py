@@ -24,12 +24,12 @@ from nafaudit.report.data import collect
 from nafaudit.report.figures.search import progress
 from nafaudit.report.searched import search_view
 from nafaudit.report.write import write_report
-from nafaudit.search.book import Measured
-from nafaudit.search.bundle import Violation, write_bundle
+from nafaudit.search.candidate import Measured
 from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
 from nafaudit.search.paper_run import run_paper_search
 from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
 from tests.audit.forge import forge, without
@@ -412,7 +412,7 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.evaluate.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
         done = call("search", "--protocol", "paper", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr, done.stderr
     assert not (tmp_path / "runs").exists()

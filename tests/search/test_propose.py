@@ -19,8 +19,7 @@ from nafaudit.search import (
 )
 from nafaudit.search.candidate import check_unique, lineage_of
 from nafaudit.search.filters import canonical, grams_of, jaccard
-from nafaudit.search.operators import OPERATORS
-from nafaudit.search.pieces import names_of, pieces_of
+from nafaudit.search.operators import OPERATORS, names_of, pieces_of
 
 PAGES = (
     "Complete the prefix:\nThe lamp went out at nine, and Tilda Moss did not light it again. "

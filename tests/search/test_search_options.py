@@ -16,12 +16,11 @@ from nafaudit.lab.others import other_prompts
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.lab.works import protected
 from nafaudit.overlap.runs import ngrams, words_of
-from nafaudit.search.copied import Protected
+from nafaudit.search.confirm import Protected
 from nafaudit.search.features import NUMBERS
-from nafaudit.search.prepared import prepare
+from nafaudit.search.search import Sweep, prepare, run_sweep, sweep_json, write_sweep
 from nafaudit.search.settings import SearchSettings
 from nafaudit.search.study import run_study, study_json, write_study
-from nafaudit.search.sweep import Sweep, run_sweep, sweep_json, write_sweep
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
 from tests.kills import kill_at, moments_of

@@ -18,7 +18,7 @@ from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.search.result import search_json, write_result
-from nafaudit.search.run import run_search
+from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from tests.commands import call
@@ -229,7 +229,7 @@ def test_a_search_that_two_kinds_of_machine_recorded_says_so(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.evaluate.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
         done = call("search", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()

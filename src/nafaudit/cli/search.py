@@ -12,7 +12,7 @@ from nafaudit.cli.echo import echo
 from nafaudit.cli.progress import ProgressLine, resumable
 
 if TYPE_CHECKING:
-    from nafaudit.search.evaluate import Told
+    from nafaudit.search.recorder import Told
 
 _search, _proposer = options.panel("The search"), options.panel("Proposer")
 _surrogate, _confirm = options.panel("Surrogate"), options.panel("Confirmation on fresh draws")

@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable
 
 from nafaudit.cli.progress import remark_on_machine
-from nafaudit.search.evaluate import Told
 from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.search.recorder import Told
 from nafaudit.search.settings import SearchSettings
 
 
@@ -18,7 +18,7 @@ def answer_search(
     """One budget, or one after the other: what to print, and the exit status."""
     from nafaudit.cli.show_search import EXIT, search_text
     from nafaudit.search.result import search_json, write_result
-    from nafaudit.search.run import run_search
+    from nafaudit.search.search import run_search
 
     if len(settings.k) > 1:
         return _sweep(settings, tell, as_json)
@@ -34,7 +34,7 @@ def _sweep(
 ) -> tuple[str, int]:
     from nafaudit.cli.show_search import EXIT
     from nafaudit.cli.show_study import sweep_text
-    from nafaudit.search.sweep import run_sweep, sweep_json, write_sweep
+    from nafaudit.search.search import run_sweep, sweep_json, write_sweep
 
     sweep = run_sweep(settings, tell)
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)

@@ -11,9 +11,9 @@ from nafaudit.cli.numbers import percent
 from nafaudit.cli.show_search import plain_table, points
 from nafaudit.search.explore import STRATEGIES
 from nafaudit.search.paired import Paired
+from nafaudit.search.search import Sweep, best_of
 from nafaudit.search.studies import Share
 from nafaudit.search.study import Study
-from nafaudit.search.sweep import Sweep, best_of
 
 
 def study_text(study: Study, seconds: float) -> str:

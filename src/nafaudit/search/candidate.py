@@ -1,14 +1,24 @@
-"""What a search is about: without these nouns proposer, evaluator and archive could not meet."""
+"""Candidates and proposers, and what is recorded of candidates.
+
+What a search knows: numbers of recorded trajectories, and nothing else.
+
+A search is a function of this book. Where it needs a trajectory that is not there it says which,
+and is asked again from its beginning once they are recorded. So a search that was killed and one
+that was not go the same way: there is no state that could be lost.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from nafaudit.checks.check import Facts
+from nafaudit.checks.invariant import Invariant
 from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import Key, Trajectory
 
 
 @dataclass(frozen=True)
@@ -114,3 +124,128 @@ def check_unique(candidates: Iterable[Candidate]) -> None:
                 "ids must be unique within a search. Rename one of the two."
             )
         seen[candidate.id] = candidate.text
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One trajectory as a search sees it.
+
+    Attributes:
+        key: Which one.
+        spend: Total charge, in nats.
+        utilisation: Spend over the budget at its own end; NaN if there was none to spend.
+        excess: By how many nats it exceeds its budget at its worst step; 0 if it is within.
+        step: That step; 0 if it is within.
+        granted: B at its own end, negative if it was still in debt; NaN if it is not known.
+        debt: Prefix debt of its prompt.
+    """
+
+    key: Key
+    spend: float
+    utilisation: float
+    excess: float = 0.0
+    step: int = 0
+    granted: float = math.nan
+    debt: float = math.nan
+
+    @property
+    def violated(self) -> bool:
+        """True if it spent more than it had."""
+        return self.excess > 0
+
+
+def measure(trajectory: Trajectory, facts: Facts) -> Measured:
+    """Reads off a record what a search needs, by the definitions of the checks."""
+    judge = Invariant(facts)
+    judge.see(trajectory)
+    budget = facts.budget(trajectory)
+    ratio = trajectory.spend / budget if 0 < budget < math.inf else math.nan
+    steps = facts.granted(trajectory)
+    granted = float(steps[-1]) if steps is not None and len(steps) else math.nan
+    row = Measured(trajectory.key, trajectory.spend, ratio, granted=granted, debt=trajectory.debt)
+    if not judge.violations:
+        # Sums of rounded numbers may pass 1 by the tolerance of the verdict.
+        return replace(row, utilisation=min(ratio, 1.0))
+    worst = judge.worst
+    step = worst.witness.step if worst.witness is not None else 0
+    return replace(row, excess=worst.value, step=step)
+
+
+class UnrecordedError(Exception):
+    """Trajectories are needed that nobody has recorded: how many of each prompt, in all."""
+
+    def __init__(self, wanted: Mapping[str, int]) -> None:
+        super().__init__(f"{len(wanted)} prompts need trajectories")
+        self.wanted = dict(wanted)
+
+
+class Book:
+    """Measured trajectories by prompt and budget."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, float], dict[int, Measured]] = {}
+
+    def add(self, row: Measured) -> None:
+        """Takes in a trajectory."""
+        self._rows.setdefault((row.key.prompt, row.key.k), {})[row.key.trajectory] = row
+
+    def has(self, key: Key) -> bool:
+        """True if a trajectory is here."""
+        return key.trajectory in self._rows.get((key.prompt, key.k), {})
+
+    def rows(self, prompt: str, k: float, count: int) -> list[Measured]:
+        """The first `count` trajectories of a prompt; fewer if they are not all recorded."""
+        have = self._rows.get((prompt, k), {})
+        return [have[i] for i in range(count) if i in have]
+
+    def get(self, prompt: str, k: float, number: int) -> Measured:
+        """One trajectory that is recorded."""
+        return self._rows[prompt, k][number]
+
+    def all(self, k: float) -> list[Measured]:
+        """Every trajectory of a budget, in the order of their keys."""
+        found = [row for (_, at), rows in self._rows.items() if at == k for row in rows.values()]
+        return sorted(found, key=lambda row: row.key)
+
+
+class Reader:
+    """Hands out a book's values once, in order, as `halving.More` wants them.
+
+    Args:
+        book: What is recorded.
+        k: The budget that is searched.
+    """
+
+    def __init__(self, book: Book, k: float) -> None:
+        self._book = book
+        self._k = k
+        self.taken: dict[str, int] = {}
+
+    def more(self, wanted: Mapping[str, int]) -> dict[str, tuple[float, ...]]:
+        """Further utilisations of each prompt; those that had nothing to spend are left out.
+
+        Raises:
+            UnrecordedError: Some are not in the book.
+        """
+        upto = {one: self.taken.get(one, 0) + count for one, count in wanted.items()}
+        rows = {one: self._book.rows(one, self._k, count) for one, count in upto.items()}
+        if any(len(rows[one]) < upto[one] for one in wanted):
+            raise UnrecordedError(upto)
+        fresh = {one: rows[one][self.taken.get(one, 0) :] for one in wanted}
+        self.taken |= upto
+        return {one: utilisations_of(found) for one, found in fresh.items()}
+
+    def debt(self, prompt: str) -> float:
+        """What a prompt owes, by its first trajectory; NaN if it has none."""
+        rows = self._book.rows(prompt, self._k, 1)
+        return rows[0].debt if rows else math.nan
+
+    @property
+    def spent(self) -> int:
+        """Trajectories handed out."""
+        return sum(self.taken.values())
+
+
+def utilisations_of(rows: Sequence[Measured]) -> tuple[float, ...]:
+    """Utilisations that exist."""
+    return tuple(row.utilisation for row in rows if not math.isnan(row.utilisation))

@@ -10,10 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nafaudit.search.archive import MapElites, dpp_archive
-from nafaudit.search.book import Book, Reader
-from nafaudit.search.candidate import Candidate, Parent, Proposer
-from nafaudit.search.embeddings import Tfidf
+from nafaudit.search.archive import MapElites, Tfidf, dpp_archive
+from nafaudit.search.candidate import Book, Candidate, Parent, Proposer, Reader
 from nafaudit.search.filters import Admission, admit
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
 from nafaudit.search.pools import Pools, start_of

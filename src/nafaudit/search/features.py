@@ -16,7 +16,7 @@ from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.core.design import Decoding
 from nafaudit.engine.lanes import Scorer
 from nafaudit.models.pair import Pair
-from nafaudit.search.embeddings import Embedder
+from nafaudit.search.archive import Embedder
 
 Array = NDArray[np.float64]
 NUMBERS = ("debt", "safe surprisal", "risky surprisal", "gap", "log length")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.finding import Kept
-from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Named
-from nafaudit.search.copied import Copied
+from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Named
 from nafaudit.search.explore import SEARCH, Explored
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.pools import Pools

@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from nafaudit.core.draws import trajectory_seeds
-from nafaudit.search.book import Measured
-from nafaudit.search.candidate import Candidate
-from nafaudit.search.evaluate import Ask, Recorder, Told
+from nafaudit.search.candidate import Candidate, Measured
 from nafaudit.search.measured import Draws, Request
+from nafaudit.search.recorder import Ask, Recorder, Told
 
 
 def number_of(prompt: str, seed: int) -> int:

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.search.allocation import Prediction
-from nafaudit.search.embeddings import Embedder, Tfidf
-from nafaudit.search.evaluate import Words
+from nafaudit.search.archive import Embedder, Tfidf
 from nafaudit.search.finals import Item
 from nafaudit.search.paper_heads import Training
 from nafaudit.search.paper_surrogate import (
@@ -21,6 +20,7 @@ from nafaudit.search.paper_surrogate import (
     PaperSurrogate,
     fit_paper,
 )
+from nafaudit.search.recorder import Words
 
 Array = NDArray[np.float64]
 LEAST_TEXTS = 2

@@ -13,18 +13,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from nafaudit.audit.prepare import mechanism_of
-from nafaudit.search.book import Book, Measured, utilisations_of
-from nafaudit.search.bundle import violations_of, write_bundles
-from nafaudit.search.candidate import Parent, references_of
-from nafaudit.search.claim import check_claim, claim, directory_of
+from nafaudit.search.archive import embedder, sklearn
+from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
-from nafaudit.search.embeddings import embedder, sklearn
-from nafaudit.search.evaluate import Ask, Bench, Recorder, Told, Words, load_bench, open_recorder
 from nafaudit.search.explore import SEARCH, Explored, Generation
 from nafaudit.search.finals import Item
 from nafaudit.search.found import Found
-from nafaudit.search.instruct.chat import Chat
-from nafaudit.search.instruct.choose import Proposers, chat_of
+from nafaudit.search.llm_chat import Chat
+from nafaudit.search.llm_proposer import Proposers, chat_of
 from nafaudit.search.measured import Draws, Row, generalisation_gap
 from nafaudit.search.paper_draws import PaperDraws
 from nafaudit.search.paper_findings import Flag, Flagged, findings_of, flagged_of
@@ -35,7 +31,19 @@ from nafaudit.search.paper_pools import PaperPools, check_lengths, paper_pools
 from nafaudit.search.paper_propose import Caller, local_caller
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.pools import Pools
-from nafaudit.search.run import INF, Tell
+from nafaudit.search.recorder import (
+    Ask,
+    Bench,
+    Recorder,
+    Told,
+    Words,
+    load_bench,
+    open_recorder,
+    violations_of,
+    write_bundles,
+)
+from nafaudit.search.search import INF, Tell
+from nafaudit.search.settings import check_claim, claim, directory_of
 from nafaudit.stats import Bonferroni
 
 ABOVE = 0.5

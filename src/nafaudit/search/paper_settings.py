@@ -10,8 +10,8 @@ from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.settings import Settings
 from nafaudit.search.allocation import Fixes, Rule
-from nafaudit.search.basics import SearchBasics
 from nafaudit.search.measured import DELTA
+from nafaudit.search.settings import SearchBasics
 
 ATTACK, HELDOUT = "attack_train", "test"
 SECOND = 5 / 3

@@ -22,7 +22,7 @@ from torch import nn
 
 from nafaudit.core.errors import InputError
 from nafaudit.search.allocation import UNREADY, Prediction
-from nafaudit.search.embeddings import sklearn
+from nafaudit.search.archive import sklearn
 from nafaudit.search.measured import Row
 from nafaudit.search.paper_heads import (
     TOKENS,

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nafaudit.search.allocation import UNREADY, Rule, survivor_path
-from nafaudit.search.book import Measured, utilisations_of
+from nafaudit.search.candidate import Measured, utilisations_of
 from nafaudit.search.halving import halving_plan, ranked, successive_halving
 from nafaudit.search.measured import Draws, Request
 from nafaudit.search.studies import Share

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.report.result import as_number, key_json
-from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
-from nafaudit.search.copied import Copied
+from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
 from nafaudit.search.found import Found
 from nafaudit.store.files import write_whole

@@ -15,14 +15,13 @@ from typing import Any
 
 from nafaudit.report.result import as_number
 from nafaudit.search.candidate import Candidate
-from nafaudit.search.evaluate import Ask, open_recorder
 from nafaudit.search.explore import SEARCH, STRATEGIES
 from nafaudit.search.found import Found
 from nafaudit.search.paired import Paired, paired
 from nafaudit.search.planted import BANK, Hidden, find_planted
 from nafaudit.search.pools import start_of
-from nafaudit.search.prepared import Prepared, prepare
-from nafaudit.search.run import Tell, search_with
+from nafaudit.search.recorder import Ask, open_recorder
+from nafaudit.search.search import Prepared, Tell, prepare, search_with
 from nafaudit.search.settings import SearchSettings
 from nafaudit.search.studies import Share
 from nafaudit.store.files import write_whole

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
-from nafaudit.search.embeddings import sklearn
+from nafaudit.search.archive import sklearn
 
 Array = NDArray[np.float64]
 

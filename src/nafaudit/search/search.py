@@ -1,40 +1,142 @@
-"""Stage 2, in order: divide the workload, explore, name finalists, confirm them on fresh draws.
+"""Stage 2 from settings to result, for one budget or several.
+
+Stage 2, in order: divide the workload, explore, name finalists, confirm them on fresh draws.
 
 Every decision is a function of the records, so the same command resumes a search that was killed
 and ends where an uninterrupted one ends.
+
+What a search needs before its first draw: prompts, models, protected text, features.
+
+Whatever is wrong with the settings is said here, before a model loads.
+
+One search after the other over several budgets: where does searching beat the seed pool?
+
+Each budget is a search directory of its own, `RUN/k-3` and so on, with the same prompts to start
+from and the same draws, so that what differs is the budget. Delta is shared by the budgets.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
-from nafaudit.search.book import Book, UnrecordedError, utilisations_of
-from nafaudit.search.bundle import violations_of, write_bundles
-from nafaudit.search.candidate import Candidate, references_of
-from nafaudit.search.claim import claim
+from nafaudit.audit.prepare import mechanism_of
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Kept
+from nafaudit.report.result import as_number
+from nafaudit.search.archive import embedder, sklearn
+from nafaudit.search.candidate import (
+    Book,
+    Candidate,
+    UnrecordedError,
+    references_of,
+    utilisations_of,
+)
 from nafaudit.search.confirm import (
     Comparison,
+    Copied,
     Finalist,
     HeldOut,
+    Protected,
     compare,
     confirmed,
     held_out,
     name_above,
     outcome_of,
 )
-from nafaudit.search.copied import Copied, Protected
-from nafaudit.search.evaluate import Ask, Recorder, Told, open_recorder
 from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, explore
+from nafaudit.search.features import PromptFeatures
 from nafaudit.search.found import Found, Overlaps
 from nafaudit.search.halving import halving_plan
-from nafaudit.search.instruct.choose import Proposers
-from nafaudit.search.pools import start_of
-from nafaudit.search.prepared import Prepared, prepare
-from nafaudit.search.settings import SearchSettings
+from nafaudit.search.llm_chat import Chat
+from nafaudit.search.llm_proposer import Proposers, chat_of
+from nafaudit.search.pools import Pools, divide, start_of
+from nafaudit.search.recorder import (
+    Ask,
+    Bench,
+    Recorder,
+    Told,
+    Words,
+    load_bench,
+    open_recorder,
+    others_of,
+    passages_of,
+    seeds_of,
+    violations_of,
+    write_bundles,
+)
+from nafaudit.search.result import search_json, write_result
+from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
 from nafaudit.search.steer import Steering
 from nafaudit.stats import Bonferroni
+from nafaudit.store.files import make_directory, write_whole
+from nafaudit.workload.passages import Passage
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What every budget of a search shares.
+
+    Attributes:
+        settings: What was asked for.
+        bench: Models and engine.
+        pools: The workload, divided.
+        references: What outputs are compared with, by the text of a prompt.
+        passages: Protected text.
+        features: What a surrogate sees; None if it is off.
+        chat: A model that proposes; None for the local operators.
+    """
+
+    settings: SearchSettings
+    bench: Bench
+    pools: Pools
+    references: Mapping[str, str]
+    passages: tuple[Passage, ...]
+    features: PromptFeatures | None
+    chat: Chat | None
+
+    def at(self, settings: SearchSettings) -> Prepared:
+        """The same for other settings with the same decoding, such as another budget."""
+        return replace(self, settings=settings, bench=replace(self.bench, settings=settings))
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return directory_of(self.settings, self.bench.identity.hash)
+
+
+def prepare(settings: SearchSettings) -> Prepared:
+    """Reads prompts and loads models; whatever is wrong is said before a model loads."""
+    mechanism_of(settings)
+    check_claim(settings)
+    sklearn("feature_extraction.text")
+    prompts, passages = seeds_of(settings), passages_of(settings)
+    words = Words(settings)
+    others = [Candidate(p.id, p.text, p.label) for p in others_of(settings, words)]
+    seeds = [Candidate(p.id, p.text, p.label) for p in prompts]
+    pools = divide(seeds, settings, words.count, others)
+    if len(pools.usable) < 2 or not pools.heldout:
+        raise InputError(
+            f"a search needs at least 3 different prompts of {settings.shortest} to "
+            f"{settings.longest} tokens, the workload has "
+            f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
+        )
+    sees = embedder([one.text for one in pools.usable], settings.embedding)
+    chat = chat_of(settings)
+    bench = load_bench(settings, words, prompts)
+    features = None
+    if settings.surrogate != "off":
+        features = PromptFeatures(
+            bench.pair, settings.decoding, settings.debt_rule, words.ids, sees,
+            context=words.width,
+        )  # fmt: skip
+    references = {p.text: p.reference for p in prompts if p.reference}
+    return Prepared(settings, bench, pools, references, tuple(passages), features, chat)
+
 
 Tell = Callable[[Told], None]
 INF = float("inf")
@@ -281,3 +383,73 @@ class _Chosen:
 
 def _unique(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(dict.fromkeys(candidates))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Finished searches, one per budget."""
+
+    path: Path
+    delta: float
+    found: tuple[Found, ...]
+
+    @property
+    def outcome(self) -> Kept:
+        """The worst of all budgets: one violation is a violation."""
+        said = {one.outcome for one in self.found}
+        return next(one for one in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if one in said)
+
+
+def run_sweep(settings: SearchSettings, tell: Tell) -> Sweep:
+    """Runs, or resumes, a search under each budget of the settings.
+
+    Args:
+        settings: What to search; checked before any model loads.
+        tell: Called as trajectories end.
+    """
+    ready = prepare(settings)
+    path, budgets = ready.path, settings.k
+    make_directory(path)
+    claim(path, settings)
+    found = []
+    for k in budgets:
+        one = replace(
+            settings, k=(k,), out=str(path / f"k-{k:.12g}"), delta=settings.delta / len(budgets)
+        )
+        done = search_with(ready.at(one), _naming(tell, f"k = {k:g}, "))
+        write_result(done)
+        found.append(done)
+    return Sweep(path, settings.delta, tuple(found))
+
+
+def _naming(tell: Tell, name: str) -> Tell:
+    return lambda told: tell(replace(told, stage=name + told.stage))
+
+
+def sweep_json(sweep: Sweep) -> dict[str, Any]:
+    """The table over budgets; every search in full is in its own directory."""
+    rows = []
+    for one in sweep.found:
+        whole = search_json(one)
+        names = ("k", "outcome", "run", "delta", "comparisons", "spread", "heldout", "others")
+        row = {name: whole[name] for name in names}
+        rows.append(row | {"best": {who: as_number(best_of(one, who)) for who in STRATEGIES}})
+    return {
+        "run": str(sweep.path),
+        "outcome": str(sweep.outcome),
+        "delta": sweep.delta,
+        "budgets": rows,
+    }
+
+
+def best_of(found: Found, strategy: str) -> float:
+    """Mean over search seeds of the first finalist's confirmed utilisation."""
+    values = found.maxima(strategy)
+    return sum(values) / len(values)
+
+
+def write_sweep(sweep: Sweep) -> Path:
+    """Writes RUN/sweep.json; the same records give the same bytes."""
+    path = sweep.path / "sweep.json"
+    write_whole(path, json.dumps(sweep_json(sweep), indent=2).encode() + b"\n")
+    return path

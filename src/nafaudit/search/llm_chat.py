@@ -1,4 +1,6 @@
-"""A server that speaks OpenAI's chat completions, such as a local vLLM: asked over plain HTTP.
+"""Language models that answer, in which form: a server, or Transformers here.
+
+A server that speaks OpenAI's chat completions, such as a local vLLM: asked over plain HTTP.
 
 The key comes from the environment and goes into one header. It is in no message, no record and no
 representation of an object; if a server sends it back, it is taken out of what the server said.
@@ -13,13 +15,128 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+import torch
+
 from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.models.checkpoints import (
+    check_device,
+    check_dtype,
+    context_of,
+    load_model,
+    load_tokenizer,
+)
 from nafaudit.report.text import visible
-from nafaudit.search.instruct.chat import ANSWERED, Answer, Request
-from nafaudit.search.instruct.schema import ANSWER
+
+ANSWERED = "answered"
+FAILURES = ("busy", "fault", "timeout", "broken")
+"""No answer came: too many requests (429), the server's own fault (5xx), too slow, cut off."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question.
+
+    Attributes:
+        system: What the model is told to be.
+        user: What it is asked.
+        tokens: Longest answer.
+        seed: For whoever draws with a seed of its own.
+        temperature: As the paper's.
+        top_p: As the paper's.
+    """
+
+    system: str
+    user: str
+    tokens: int
+    seed: int = 0
+    temperature: float = 1.0
+    top_p: float = 0.98
+
+    @property
+    def messages(self) -> list[dict[str, str]]:
+        """In the form that chat templates and servers take."""
+        return [
+            {"role": "system", "content": self.system},
+            {"role": "user", "content": self.user},
+        ]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back.
+
+    Attributes:
+        status: `ANSWERED`, or one of `FAILURES`.
+        text: What the model wrote.
+        finish: Why it stopped, in the words of chat completions; empty if nobody said.
+        refusal: What it said instead, where a server has a field for that.
+    """
+
+    status: str
+    text: str = ""
+    finish: str = ""
+    refusal: str = ""
+
+
+class Chat(Protocol):
+    """Whoever answers."""
+
+    @property
+    def name(self) -> str:
+        """How reports call it; part of what an answer is kept under."""
+        ...
+
+    def check(self) -> None:
+        """Finds what is wrong as far as it can be told without asking a question.
+
+        Raises:
+            InputError: It cannot answer; the message says what to do.
+        """
+        ...
+
+    def say(self, request: Request) -> Answer:
+        """Asks once. A failure that may pass is an answer too; one that will not is raised."""
+        ...
+
+
+ROW: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "parents": {"type": "array", "items": {"type": "integer"}},
+    },
+    "required": ["text", "parents"],
+    "additionalProperties": False,
+}
+ANSWER: dict[str, Any] = {
+    "type": "object",
+    "properties": {"candidates": {"type": "array", "items": ROW}},
+    "required": ["candidates"],
+    "additionalProperties": False,
+}
+
+_TYPES = {"object": dict, "array": list, "string": str, "integer": int}
+
+
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """True if a value has the form that a schema describes, in the words used above."""
+    if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool):
+        return False
+    if isinstance(value, list):
+        return "items" not in schema or all(fits(item, schema["items"]) for item in value)
+    if isinstance(value, dict):
+        known = schema["properties"]
+        return (
+            set(schema["required"]) <= set(value) <= set(known)
+            and all(fits(value[name], known[name]) for name in value)
+        )  # fmt: skip
+    return True
+
 
 KEY = "NAFAUDIT_API_KEY"
 LARGEST = 4_000_000
@@ -244,3 +361,93 @@ def _answer_of(body: bytes, clean: Callable[[str], str]) -> Answer | None:
     if not all(part is None or isinstance(part, str) for part in parts):
         return None
     return Answer(ANSWERED, *(clean(part or "") for part in parts))
+
+
+_LEAST_ANSWER = 64
+
+
+class Instruct:
+    """One checkpoint; its weights are loaded when it is first asked.
+
+    Args:
+        path: Directory or hub id.
+        dtype: Precision.
+        device: Where it runs.
+    """
+
+    def __init__(self, path: str, *, dtype: str = "float32", device: str = "cpu") -> None:
+        self._path, self._dtype, self._device = path, dtype, device
+
+    @property
+    def name(self) -> str:
+        """How reports call it."""
+        return f"transformers:{self._path}"
+
+    @cached_property
+    def _tokenizer(self) -> Any:
+        return load_tokenizer(self._path)
+
+    @cached_property
+    def _model(self) -> Any:
+        return load_model("proposer's", self._path, dtype=self._dtype, device=self._device)
+
+    def check(self) -> None:
+        """Reads tokenizer and configuration; loads no weights."""
+        check_device(self._device, laws=False)
+        check_dtype(self._dtype)
+        if not self._tokenizer.chat_template:
+            raise InputError(
+                f"the proposer {self._path!r} has no chat template, so it is no instruct model; "
+                "give one that has, or leave --proposer out for the local operators."
+            )
+        _ = context_of(self._path)
+
+    def say(self, request: Request) -> Answer:
+        """Draws one answer; the request's seed decides it, and no other generator is moved."""
+        given = self._given(request)
+        room = context_of(self._path) - given.shape[1]
+        if room < _LEAST_ANSWER:
+            raise InputError(
+                f"a request of {given.shape[1]} tokens leaves {room} of the proposer's context for "
+                f"an answer, and {_LEAST_ANSWER} are needed; choose a model with a longer context."
+            )
+        limit = min(request.tokens, room)
+        # Where its weights are is the model's own to say: `auto` is no device.
+        given = given.to(self._model.device)
+        devices = [given.device] if given.is_cuda else []
+        with torch.random.fork_rng(devices=devices), torch.inference_mode():
+            torch.manual_seed(request.seed)
+            written = self._model.generate(
+                given,
+                attention_mask=torch.ones_like(given),
+                do_sample=True,
+                temperature=request.temperature,
+                top_p=request.top_p,
+                top_k=0,
+                max_new_tokens=limit,
+                pad_token_id=self._pad(),
+            )[0, given.shape[1] :]
+        # Whoever stops before the limit stopped by a token of his own.
+        finish = "length" if len(written) >= limit else "stop"
+        text = self._tokenizer.decode(written, skip_special_tokens=True)
+        return Answer(ANSWERED, text, finish)
+
+    def _given(self, request: Request) -> torch.Tensor:
+        from jinja2 import TemplateError
+
+        def tokens(messages: list[dict[str, str]]) -> torch.Tensor:
+            made = self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+            )
+            ids: torch.Tensor = made["input_ids"]
+            return ids
+
+        try:
+            return tokens(request.messages)
+        except TemplateError:
+            # Some templates know no system role; what it says then stands before the question.
+            return tokens([{"role": "user", "content": f"{request.system}\n\n{request.user}"}])
+
+    def _pad(self) -> int:
+        ids = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id)
+        return next((index for index in ids if index is not None), 0)
