@@ -20,8 +20,7 @@ from nafaudit.lab.tiny import SENTENCES, build_checkpoint
 from nafaudit.models.pair import load_anchor
 from nafaudit.store.artifacts import read_passages_file
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.cards import budget_card, passage_row
-from nafaudit.worth.certify import Certification, CertifySettings, certify
+from nafaudit.worth.certify import Certification, CertifySettings, budget_card, certify, passage_row
 from nafaudit.worth.files import certificate_json, write_certificate
 
 Paths = Callable[[str], tuple[Path, Path]]

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from nafaudit.overlap import near_verbatim_recall
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.odometer import Asked, replayed
-from nafaudit.worth.queries import Answer, Attacker, Method, Place
-from nafaudit.worth.texts import GivenText
+from nafaudit.worth.attack_run import Answer, Asked, Attacker, Method, Place, replayed
+from nafaudit.worth.certify import GivenText
 
 WORDS = 200
 PIECES: list[bytes | None] = [None, *(f" w{i}".encode() for i in range(1, WORDS))]

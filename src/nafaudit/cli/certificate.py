@@ -17,8 +17,7 @@ from nafaudit.core.finding import Worth
 from nafaudit.report.text import cut, name, visible
 
 if TYPE_CHECKING:
-    from nafaudit.worth.cards import BudgetCard
-    from nafaudit.worth.certify import Certification
+    from nafaudit.worth.certify import BudgetCard, Certification
 
 _ID = 26
 # More columns do not fit; the files have them all.

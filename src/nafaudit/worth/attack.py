@@ -28,10 +28,17 @@ from nafaudit.models.pair import load_pair
 from nafaudit.overlap import MIN_SPAN
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.attack_run import AttackRun, Bench, Log, mechanism_of_method, open_attack_run
-from nafaudit.worth.queries import Attacker, Method
+from nafaudit.worth.attack_run import (
+    Attacker,
+    AttackRun,
+    Bench,
+    Log,
+    Method,
+    mechanism_of_method,
+    open_attack_run,
+)
+from nafaudit.worth.certify import GivenText, given_text, opening_of
 from nafaudit.worth.settings import ADMISSION, AttackSettings
-from nafaudit.worth.texts import GivenText, given_text, opening_of
 
 
 @dataclass(frozen=True)

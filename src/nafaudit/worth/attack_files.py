@@ -17,7 +17,7 @@ from nafaudit.stats.rates import Crossing
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.worth.attack_plot import recall_plot
 from nafaudit.worth.attack_result import Answered, Odometer, Row
-from nafaudit.worth.queries import Method
+from nafaudit.worth.attack_run import Method
 from nafaudit.worth.settings import ADMISSION
 
 RESULT, QUERIES, TABLE, FIGURE = "attack.json", "queries.jsonl", "passages.csv", "recall.svg"

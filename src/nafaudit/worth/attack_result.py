@@ -12,9 +12,7 @@ from nafaudit.core.ledger import SAFE_ONLY, is_baseline
 from nafaudit.stats.certificate import critical_k
 from nafaudit.stats.rates import Crossing, crossing
 from nafaudit.worth.attack import Attacked
-from nafaudit.worth.attack_run import Log
-from nafaudit.worth.odometer import Reconstruction, replayed
-from nafaudit.worth.queries import Method
+from nafaudit.worth.attack_run import Log, Method, Reconstruction, replayed
 
 
 @dataclass(frozen=True)

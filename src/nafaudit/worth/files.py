@@ -16,8 +16,7 @@ from nafaudit.core.ledger import budget_word
 from nafaudit.report.result import as_number
 from nafaudit.store.artifacts import PASSAGES, write_passages
 from nafaudit.store.files import make_directory, write_whole
-from nafaudit.worth.cards import PassageRow
-from nafaudit.worth.certify import Certification
+from nafaudit.worth.certify import Certification, PassageRow
 from nafaudit.worth.plot import cap_plot
 
 CERTIFICATE = "certificate.json"

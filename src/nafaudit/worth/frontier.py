@@ -34,7 +34,7 @@ from nafaudit.models.pair import load_pair
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.along import Ends, Path, follow
-from nafaudit.worth.texts import GivenText, check_lengths, given_text, opening_of
+from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
 
 Array = NDArray[np.float64]
 
