@@ -24,7 +24,6 @@ import torch
 from benchmarks import gates
 from benchmarks.results import Row, ratio
 from benchmarks.sides import HERE
-from nafaudit.audit.pairs import named_pair
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
@@ -35,6 +34,7 @@ from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.alternatives import step_scores
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import load_pair
+from nafaudit.runner.pairs import named_pair
 
 BUDGETS = (0.0, 0.25, 1.0, 10.0, float("inf"))
 LENGTH = 200

@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 from unittest import mock
 
-from nafaudit.audit import recording
+from nafaudit.runner import recording
 from nafaudit.store import files
 from nafaudit.store import run as store_run
 

@@ -9,7 +9,7 @@ The nouns, and where they live:
 * `nafaudit.mechanisms`: served laws
 * `nafaudit.models`: loading a pair of models
 * `nafaudit.engine`: decoding
-* `nafaudit.audit`: design in, findings out
+* `nafaudit.runner`: design in, findings out
 
 Importing this package imports none of them; torch is needed from `mechanisms` on. It only asks for
 reproducible matrix products (`nafaudit.core.numerics`), before torch computes any.

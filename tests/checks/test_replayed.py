@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.audit.outputs import read_output
-from nafaudit.audit.worker import plain
 from nafaudit.checks.replayed import Comparison, deviations, levels
 from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.doors import Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
+from nafaudit.runner.outputs import read_output
+from nafaudit.runner.worker import plain
 from tests.mechanisms.tables import TableWorld
 
 WORLD = TableWorld(debt=0)

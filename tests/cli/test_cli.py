@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.audit import recording
 from nafaudit.core.settings import Settings
+from nafaudit.runner import recording
 from nafaudit.store.run import read_journal
 from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
 from tests.kills import kill_at

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.audit.plan import plan
-from nafaudit.audit.stage1 import run_stage1
 from nafaudit.core.settings import Settings
+from nafaudit.runner.execute import run_stage1
+from nafaudit.runner.plan import plan
 from tests.commands import WITHOUT_TORCH, call
 
 Paths = Callable[[str], tuple[Path, Path]]

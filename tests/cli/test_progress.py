@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from nafaudit.audit.recording import Progress
 from nafaudit.cli.progress import ProgressLine, describe, duration
+from nafaudit.runner.recording import Progress
 
 HALF_WAY = Progress(
     done=10, total=20, resumed=4, under_way=2.0, tokens=900, seconds=8.0, worst_utilisation=0.983

@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from nafaudit.audit.arithmetic import LAW_TRAFFIC, NOISE_TRAFFIC
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
@@ -31,6 +30,7 @@ from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.solve import SLACK
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.runner.gpu import LAW_TRAFFIC, NOISE_TRAFFIC
 from tests.conftest import needs_free_rows
 from tests.engine.test_decode import request
 from tests.pretended import DEVICE, pretended, put, put_model

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nafaudit.audit.lab_decoder import LabDecoder
 from nafaudit.lab.measure import Decode
 from nafaudit.lab.pair import LabPair, load_pair
+from nafaudit.runner.lab_decoder import LabDecoder
 
 
 @pytest.fixture(scope="session", autouse=True)

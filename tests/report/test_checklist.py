@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nafaudit.audit.pairs import checkpoints_of
 from nafaudit.checks import ClassRow, classes_of
 from nafaudit.cli.main import app
 from nafaudit.core.errors import InputError
@@ -27,6 +26,7 @@ from nafaudit.report.checklist.of_run import _executions
 from nafaudit.report.checklist.ratios import ratios
 from nafaudit.report.data import collect
 from nafaudit.report.paper import load
+from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.stats import ebb
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run

@@ -32,9 +32,9 @@ from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
-from tests.audit.forge import forge, without
 from tests.commands import call
 from tests.kills import kill_at, moments_of
+from tests.runner.forge import forge, without
 from tests.store.victim import DESIGN
 
 Paths = Callable[[str], tuple[Path, Path]]

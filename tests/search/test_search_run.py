@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
-from nafaudit.audit.unaltered import require_unaltered
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
+from nafaudit.runner.unaltered import require_unaltered
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings

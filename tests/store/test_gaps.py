@@ -16,8 +16,8 @@ from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.gaps import Plan, missing_of
 from nafaudit.store.run import Run
-from tests.audit.forge import without
 from tests.commands import call
+from tests.runner.forge import without
 
 Paths = Callable[[str], tuple[Path, Path]]
 Extents = list[dict[str, Any]]

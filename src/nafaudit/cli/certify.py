@@ -64,10 +64,10 @@ def certify(
     decoding = Decoding(max_new_tokens, temperature, repetition_penalty)
     rule = DebtRule(prefix_n, debt)  # type: ignore[arg-type]
 
-    from nafaudit.audit.pairs import named_pair
     from nafaudit.cli.certificate import print_certificate
     from nafaudit.cli.echo import echo
     from nafaudit.cli.progress import CountedLine
+    from nafaudit.runner.pairs import named_pair
     from nafaudit.worth.certify import CertifySettings
     from nafaudit.worth.certify import certify as score
     from nafaudit.worth.files import certificate_json, write_certificate

@@ -88,10 +88,10 @@ def frontier(
 
     import json
 
-    from nafaudit.audit.pairs import named_pair
     from nafaudit.cli.echo import echo
     from nafaudit.cli.progress import CountedLine
     from nafaudit.cli.show_frontier import frontier_text
+    from nafaudit.runner.pairs import named_pair
     from nafaudit.worth.frontier import FrontierSettings
     from nafaudit.worth.frontier import frontier as follow
     from nafaudit.worth.frontier_files import frontier_json, write_frontier
@@ -125,8 +125,8 @@ def frontier(
 
 
 def _ordinary(path: Path | None, pair: str, safe: str | None) -> list[Passage]:
-    from nafaudit.audit.pairs import named_pair
     from nafaudit.core.errors import InputError
+    from nafaudit.runner.pairs import named_pair
     from nafaudit.workload.passages import read_passages
 
     if path is not None:

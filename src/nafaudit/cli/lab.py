@@ -36,12 +36,12 @@ def train(
     """
     import torch
 
-    from nafaudit.audit.lab_decoder import LabDecoder
     from nafaudit.lab.card import write_card
     from nafaudit.lab.facts import measure_facts
     from nafaudit.lab.pair import ROLES
     from nafaudit.lab.recipe import DEFAULT
     from nafaudit.lab.recipe import train as train_roles
+    from nafaudit.runner.lab_decoder import LabDecoder
 
     roles = ROLES if everything else ("safe", "risky")
     train_roles(out, DEFAULT, roles=roles, log=lambda line: typer.echo(line, err=True))
@@ -102,8 +102,8 @@ def digests(
 
 
 def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
-    from nafaudit.audit.recording import machine_facts
     from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH, SETS
+    from nafaudit.runner.recording import machine_facts
 
     facts = machine_facts()
     return {
@@ -133,8 +133,8 @@ def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _digests_text(found: Sequence[Compared]) -> str:
-    from nafaudit.audit.recording import machine_facts
     from nafaudit.lab.digests import SETS
+    from nafaudit.runner.recording import machine_facts
 
     lines: list[str] = []
     for one in found:

@@ -11,7 +11,7 @@ import typer
 from nafaudit.cli import options
 
 if TYPE_CHECKING:
-    from nafaudit.audit.memorised import MemorisedPair
+    from nafaudit.runner.memorised import MemorisedPair
 
 _TEXTS = {
     "memorised": "memorised pages",
@@ -60,10 +60,10 @@ def memorise(
     if not 0 < learning_rate < 1:
         raise InputError(f"learning-rate must be above 0 and below 1, got {learning_rate}.")
 
-    from nafaudit.audit.memorise import Order, memorise
-    from nafaudit.audit.memorised import is_smollm2, refuse_unless_admitted
     from nafaudit.cli.echo import echo
     from nafaudit.lab.teach import Lesson
+    from nafaudit.runner.memorise import Order, memorise
+    from nafaudit.runner.memorised import is_smollm2, refuse_unless_admitted
 
     lesson = Lesson(steps=steps, learning_rate=learning_rate, seed=seed)
     progress = _Progress(quiet)

@@ -189,7 +189,7 @@ def protected(
         own: A checkpoint of the user's own, which has none.
         command: For the error.
     """
-    from nafaudit.audit.pairs import named_pair
+    from nafaudit.runner.pairs import named_pair
     from nafaudit.workload.passages import check_passages, read_passages
 
     if path is not None:

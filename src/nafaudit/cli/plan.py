@@ -10,9 +10,9 @@ import typer
 from nafaudit.cli import options
 
 if TYPE_CHECKING:
-    from nafaudit.audit.arithmetic import Arithmetic
-    from nafaudit.audit.plan import Plan
-    from nafaudit.audit.timing import Timing
+    from nafaudit.runner.gpu import Arithmetic
+    from nafaudit.runner.plan import Plan
+    from nafaudit.runner.timing import Timing
 
 
 def plan(
@@ -68,10 +68,10 @@ def plan(
     settings = load_settings(design, overrides | lists)
     options.refuse_code_of(design, settings, overrides)
 
-    from nafaudit.audit.plan import Hardware
-    from nafaudit.audit.plan import plan as make_plan
     from nafaudit.cli.echo import echo
     from nafaudit.core.errors import InputError
+    from nafaudit.runner.plan import Hardware
+    from nafaudit.runner.plan import plan as make_plan
 
     if gpu is None and (shapes or gpus != 1):
         raise InputError("gpus and shapes are for counting on a GPU: name it, for example h100.")

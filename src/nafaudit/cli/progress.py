@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 if TYPE_CHECKING:
-    from nafaudit.audit.recording import Progress
+    from nafaudit.runner.recording import Progress
 
 _WIDTH = 79
 

@@ -155,9 +155,9 @@ def run(
     settings = load_settings(design, overrides | lists)
     options.refuse_code_of(design, settings, overrides)
 
-    from nafaudit.audit.stage1 import run_stage1
     from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.cli.show import show
+    from nafaudit.runner.execute import run_stage1
 
     progress = ProgressLine(quiet)
     with resumable(progress):

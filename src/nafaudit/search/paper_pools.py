@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from nafaudit.audit.pairs import named_pair, workload_of
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings, WorkloadChoice
+from nafaudit.runner.pairs import named_pair, workload_of
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.workload import Prompt, Sourced

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from nafaudit.audit.prepare import mechanism_of
+from nafaudit.runner.prepare import mechanism_of
 from nafaudit.search.archive import embedder, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of

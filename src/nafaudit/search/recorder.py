@@ -17,12 +17,6 @@ from typing import Any
 
 import torch
 
-from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
-from nafaudit.audit.material import material_of
-from nafaudit.audit.pairs import checkpoints_of, named_pair, workload_of
-from nafaudit.audit.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
-from nafaudit.audit.recording import session_facts
-from nafaudit.audit.sources import Seen, seen_of
 from nafaudit.checks.check import Facts
 from nafaudit.core.design import AuditProtocol, Design, Extent, Identity, row_width
 from nafaudit.core.draws import row_stream
@@ -35,6 +29,11 @@ from nafaudit.mechanisms.cards import verified_with
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.checkpoints import context_of
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.runner.material import material_of
+from nafaudit.runner.pairs import checkpoints_of, named_pair, workload_of
+from nafaudit.runner.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
+from nafaudit.runner.recording import session_facts
+from nafaudit.runner.sources import GrowingRun, Seen, Want, engine_of, open_growing, seen_of
 from nafaudit.search.candidate import Book, Candidate, Measured, measure
 from nafaudit.search.settings import SearchBasics, SearchSettings
 from nafaudit.store.files import make_directory, whole_directory, write_whole

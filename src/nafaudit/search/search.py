@@ -24,10 +24,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from nafaudit.audit.prepare import mechanism_of
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.report.result import as_number
+from nafaudit.runner.prepare import mechanism_of
 from nafaudit.search.archive import embedder, sklearn
 from nafaudit.search.candidate import (
     Book,

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nafaudit.audit.outputs import read_output
-from nafaudit.audit.worker import plain
 from nafaudit.checks import Facts, judge
 from nafaudit.checks.replayed import Comparison, levels
 from nafaudit.checks.sampled import SamplerTests
@@ -27,6 +25,8 @@ from nafaudit.mechanisms.doors import Output, Request, World
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import Task
 from nafaudit.mechanisms.replay_many import Again, replay_many
+from nafaudit.runner.outputs import read_output
+from nafaudit.runner.worker import plain
 
 # Steps that are scored together, to stay in a processor's cache.
 _ROWS = 1600

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nafaudit.audit.pairs import named_pair
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.trajectory import Key
@@ -10,6 +9,7 @@ from nafaudit.engine.world import PairWorld
 from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.doors import Request
 from nafaudit.models.pair import load_pair
+from nafaudit.runner.pairs import named_pair
 from nafaudit.selftest.battery import Asked, alarms, examine, findings, warnings
 from nafaudit.selftest.catalogue import Case
 from nafaudit.selftest.power import LEVEL

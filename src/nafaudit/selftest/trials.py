@@ -19,13 +19,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.audit.blackbox import DecoderError, Session
-from nafaudit.audit.decoder import launch_of
-from nafaudit.audit.official import NAME as OFFICIAL
-from nafaudit.audit.outputs import read_output
-from nafaudit.audit.pairs import checkpoints_of
-from nafaudit.audit.prepare import mechanism_of
-from nafaudit.audit.worker import answer, registered
 from nafaudit.checks.sampled import SamplerTests, joined
 from nafaudit.checks.sampler import Scores
 from nafaudit.core.debt import DebtRule
@@ -44,6 +37,11 @@ from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
+from nafaudit.runner.outputs import read_output
+from nafaudit.runner.pairs import checkpoints_of
+from nafaudit.runner.prepare import mechanism_of
+from nafaudit.runner.worker import answer, registered
 
 # Budgets that bind, unless told.
 ACTIVE = (0.25, 1.0)

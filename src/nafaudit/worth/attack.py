@@ -14,10 +14,6 @@ from typing import Any
 
 import torch
 
-from nafaudit.audit.pairs import checkpoints_of
-from nafaudit.audit.prepare import mechanism_of
-from nafaudit.audit.recording import session_facts
-from nafaudit.audit.sources import seen_of
 from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
@@ -26,6 +22,10 @@ from nafaudit.engine.probe import settle
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
 from nafaudit.overlap import MIN_SPAN
+from nafaudit.runner.pairs import checkpoints_of
+from nafaudit.runner.prepare import mechanism_of
+from nafaudit.runner.recording import session_facts
+from nafaudit.runner.sources import seen_of
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack_run import (

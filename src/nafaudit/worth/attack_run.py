@@ -20,9 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nafaudit.audit.growing import GrowingRun, Want, engine_of, open_growing
-from nafaudit.audit.material import material_of
-from nafaudit.audit.prepare import mechanism_of, vocabulary_table
 from nafaudit.checks import ArmResult, judge_run
 from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.ledger import SAFE_ONLY, budget_word
@@ -34,6 +31,9 @@ from nafaudit.engine.proof import Numerics
 from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
 from nafaudit.overlap import MIN_SPAN, Reference, measure, prepare
+from nafaudit.runner.material import material_of
+from nafaudit.runner.prepare import mechanism_of, vocabulary_table
+from nafaudit.runner.sources import GrowingRun, Want, engine_of, open_growing
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 from nafaudit.worth.certify import GivenText

@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nafaudit.audit.material import material_of
 from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
@@ -31,6 +30,7 @@ from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
+from nafaudit.runner.material import material_of
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.along import Ends, Path, follow

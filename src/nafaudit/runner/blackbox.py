@@ -1,0 +1,467 @@
+"""Black boxes: a decoder at the end of a pipe, and the published one.
+
+Somebody's decoder at the other end of a pipe: asked with a time limit, believed in nothing.
+
+Whatever it does instead of answering is a `DecoderError` with a name from `core.finding`.
+
+`--decoder anchoreddecode`: the published decoder of the mechanism's authors, as a black box.
+
+It needs a Transformers of its own, so it runs in its own environment, through a program that
+imports nothing of ours (`official_worker.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.finding import Fault
+from nafaudit.core.settings import Settings
+from nafaudit.core.trajectory import Key, Trajectory, budget_text
+from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.mechanisms.cards import parse
+from nafaudit.mechanisms.doors import Request
+from nafaudit.models.pair import Pair
+from nafaudit.runner.outputs import read_output
+
+# Loading checkpoints may take minutes; a decoder that never gets ready is not worth more.
+START_SECONDS = 600.0
+_EXIT_SECONDS = 10.0
+_TAIL = 400
+# What the usual libraries read their number of threads from.
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+class DecoderError(Exception):
+    """The decoder did something else than answer.
+
+    Attributes:
+        name: One of `core.finding.FAULTS`.
+    """
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(text)
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Launch:
+    """How to start a worker.
+
+    Attributes:
+        command: The program, which speaks the lines of `nafaudit.runner.worker`.
+        hello: What it is told first.
+        timeout: Seconds that an answer may take.
+    """
+
+    command: tuple[str, ...]
+    hello: Mapping[str, Any]
+    timeout: float
+
+
+def worker_command(python: str | None = None) -> tuple[str, ...]:
+    """The program that builds a decoder of anybody's behind the door."""
+    return (python or sys.executable, "-m", "nafaudit.runner.worker")
+
+
+class Session:
+    """A decoder in its own process; started again after it died.
+
+    Use it as a context manager: leaving it ends the process, and only that one.
+    """
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        self.ready: dict[str, Any] = {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lines: queue.Queue[bytes | None] = queue.Queue()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed with the session
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._kill()
+        self._errors.close()
+
+    def start(self) -> dict[str, Any]:
+        """Starts the process and waits until its decoder is built.
+
+        Raises:
+            InputError: It cannot be built; the message says why.
+        """
+        self._kill()
+        try:
+            self._process = subprocess.Popen(
+                self.launch.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,
+                env=_environment(self.launch.hello.get("threads", 1)),
+            )
+        except OSError as error:
+            raise InputError(
+                f"cannot start {self.launch.command[0]!r}: {error.strerror}. Give the path of a "
+                "Python interpreter as --decoder-python."
+            ) from error
+        self._lines = queue.Queue()
+        threading.Thread(
+            target=_pump, args=(self._process.stdout, self._lines), daemon=True
+        ).start()
+        try:
+            answer = self._ask(self.launch.hello, START_SECONDS)
+        except DecoderError as fault:
+            raise InputError(
+                f"decoder {self.launch.hello['decoder']!r} could not be started: {fault}"
+            ) from fault
+        if "ready" not in answer:
+            raise InputError(str(answer.get("fault", {}).get("text", "it gave no reason")))
+        self.ready = dict(answer["ready"])
+        return self.ready
+
+    def ask(self, requests: Sequence[Request]) -> list[Any]:
+        """Returns the raw outputs of some requests, one each.
+
+        Raises:
+            DecoderError: There are none; the process is started again when it is next asked.
+        """
+        if self._process is None:
+            self.start()
+        answer = self._ask({"requests": [asdict(r) for r in requests]}, self.launch.timeout)
+        if "fault" in answer:
+            raise DecoderError(str(answer["fault"]["name"]), str(answer["fault"]["text"]))
+        outputs = answer.get("outputs")
+        if not isinstance(outputs, list) or len(outputs) != len(requests):
+            got = len(outputs) if isinstance(outputs, list) else "no"
+            raise DecoderError("count", f"{got} outputs for {len(requests)} requests")
+        return outputs
+
+    def close(self) -> None:
+        """Asks the process to end.
+
+        Raises:
+            DecoderError: It does not, or not cleanly.
+        """
+        process = self._process
+        if process is None or process.stdin is None:
+            return
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+        status = self._end(_EXIT_SECONDS)
+        if status is None:
+            text = f"it still ran {_EXIT_SECONDS:g} s after it was told to end"
+            raise DecoderError("exit", text)
+        if status:
+            raise DecoderError("exit", f"it ended with {_status(status)}{self._said()}")
+
+    def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
+        process = self._process
+        assert process is not None and process.stdin is not None
+        self._expect_silence()
+        try:
+            process.stdin.write(json.dumps(message).encode() + b"\n")
+            process.stdin.flush()
+            line = self._lines.get(timeout=None if math.isinf(seconds) else seconds)
+        except OSError:
+            line = None
+        except queue.Empty:
+            self._kill()
+            raise DecoderError("hang", f"no answer within {seconds:g} s") from None
+        if line is None:
+            status = self._end(_EXIT_SECONDS)
+            how = "a closed pipe" if status is None else _status(status)
+            raise DecoderError("died", f"it ended with {how}{self._said()}")
+        try:
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+        except ValueError:
+            pass
+        self._kill()
+        raise DecoderError("garbled", f"not a JSON object: {line[:80]!r}")
+
+    def _expect_silence(self) -> None:
+        """An answer that nobody asked for would pass for that to the next question."""
+        with contextlib.suppress(queue.Empty):
+            if (line := self._lines.get_nowait()) is not None:
+                self._kill()
+                raise DecoderError("garbled", f"a line that nobody asked for: {line[:80]!r}")
+            self._lines.put(None)
+
+    def _said(self) -> str:
+        """The end of what it wrote to standard error."""
+        size = self._errors.seek(0, os.SEEK_END)
+        self._errors.seek(max(0, size - _TAIL))
+        text = self._errors.read().decode("utf-8", "replace")
+        self._errors.seek(0, os.SEEK_END)
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return f"; its last words: {lines[-1]}" if lines else ""
+
+    def _end(self, seconds: float) -> int | None:
+        """Waits for its end; returns its status, or None if it had to be killed."""
+        process = self._process
+        deadline = time.monotonic() + seconds
+        while process is not None and time.monotonic() < deadline:
+            # Not waited for yet: its number must stay its own until its group is ended too.
+            options = os.WEXITED | os.WNOWAIT | os.WNOHANG
+            if os.waitid(os.P_PID, process.pid, options) is not None:
+                self._kill()
+                return int(process.returncode)
+            time.sleep(0.02)
+        self._kill()
+        return None
+
+    def _kill(self) -> None:
+        """Ends the process and whatever it started; it has a process group of its own."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def _environment(threads: int) -> dict[str, str]:
+    """The environment of a worker: as many threads as our own models have, unless the user said.
+
+    A library of theirs would otherwise take every core, beside ours and other workers.
+    """
+    if any(name in os.environ for name in _THREADS):
+        return dict(os.environ)
+    return {name: str(threads) for name in _THREADS} | dict(os.environ)
+
+
+def _pump(source: Any, lines: queue.Queue[bytes | None]) -> None:
+    """Reads lines until there are none, so that waiting for one can have a limit."""
+    with contextlib.suppress(ValueError, OSError):
+        for line in source:
+            lines.put(line)
+    lines.put(None)
+
+
+def _status(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+OFFICIAL = "anchoreddecode"
+HOW_TO_BUILD = (
+    "python3 -m venv official && official/bin/pip install "
+    "'anchoreddecode==0.1.0' 'transformers==4.57.6' 'torch==2.13.0'"
+)
+
+
+def official_command(python: str | None) -> tuple[str, ...]:
+    """The program that answers for the published decoder.
+
+    Args:
+        python: Interpreter of the environment that holds it.
+
+    Raises:
+        InputError: None was given, or there is none there; the message says how to build one.
+    """
+    if python is None or shutil.which(python) is None:
+        what = "no --decoder-python was given" if python is None else f"there is no {python!r}"
+        raise InputError(
+            f"decoder {OFFICIAL} needs Transformers 4.57, so it runs in an environment of its own, "
+            f"and {what}. Build one:\n  {HOW_TO_BUILD}\nand name its interpreter: "
+            "--decoder-python official/bin/python"
+        )
+    # Isolated: neither our modules nor the user's directory may shadow what it imports.
+    return (python, "-I", str(Path(__file__).with_name("official_worker.py")))
+
+
+# After so many deaths and hangs a decoder is not asked again.
+PATIENCE = 3
+# A decoder takes its seed as a number that every language can hold.
+_SEED_BITS = (1 << 63) - 1
+
+
+def command_of(settings: Settings, *, rules: bool = False) -> tuple[str, ...]:
+    """The program that answers for the decoder that the settings name; starts nothing."""
+    spec = settings.decoder or ""
+    if parse(spec) is not None and not rules:
+        raise InputError(
+            f"{spec} is a mechanism of our own engine, not a decoder; use --mechanism {spec}."
+        )
+    if spec == OFFICIAL:
+        return official_command(settings.decoder_python)
+    if ":" in spec or (rules and parse(spec) is not None):
+        return worker_command(settings.decoder_python)
+    raise InputError(
+        f"unknown decoder {spec!r}{nearest(spec, [OFFICIAL])} Known: {OFFICIAL}; your own is "
+        "package.module:Class or file.py:Class."
+    )
+
+
+def launch_of(
+    settings: Settings,
+    pair: Pair,
+    checkpoints: tuple[str, str],
+    width: int,
+    *,
+    rules: bool = False,
+) -> Launch:
+    """How the decoder that the settings name is started.
+
+    Args:
+        settings: Which decoder.
+        pair: The models.
+        checkpoints: Where they are.
+        width: Positions per row.
+        rules: True if a step-level rule will do, ours or anybody's.
+    """
+    hello = {
+        "rules": rules,
+        "decoder": settings.decoder,
+        "checkpoints": list(checkpoints),
+        "dtype": settings.dtype,
+        "device": settings.device,
+        "remote_code": list(settings.remote_code),
+        "pickle": settings.allow_pickle_weights,
+        "threads": settings.threads,
+        "decoding": asdict(settings.decoding),
+        "debt": asdict(settings.debt_rule),
+        "size": len(pair.vocabulary),
+        "stops": sorted(pair.vocabulary.stops),
+        "special": sorted(pair.vocabulary.special),
+        "width": width,
+        "batch": settings.batch,
+    }
+    return Launch(command_of(settings, rules=rules), hello, settings.decoder_timeout)
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    place: bytes
+    key: Key
+    request: Request
+
+
+def _place(prompt: str, row: RowRequest) -> bytes:
+    """Where a row stands among others: by its draws and its key, whatever else is asked for."""
+    parts = [row.stream.key, prompt, budget_text(row.k), row.trajectory]
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
+
+
+class BlackBoxDecoder:
+    """A decoder of somebody's, asked in batches.
+
+    Args:
+        session: Where it runs.
+        name: Under which its records are kept.
+        max_new_tokens: Length limit.
+        batch: Outputs that are asked for together.
+    """
+
+    def __init__(self, session: Session, name: str, max_new_tokens: int, batch: int) -> None:
+        self.session, self.name = session, name
+        self._most, self._batch = max_new_tokens, batch
+        hello = session.launch.hello
+        self._size, self._stops = hello["size"], frozenset(hello["stops"])
+        self._broken = 0
+
+    def decode(
+        self, requests: Iterable[PromptRequest], note: Callable[[Fault], None]
+    ) -> Iterator[Trajectory]:
+        """Yields what could be recorded; notes every fault as it is seen."""
+        wanted = iter(self._wanted(requests))
+        while batch := list(islice(wanted, self._batch)):
+            yield from self._ask(batch, note)
+        if self._broken >= PATIENCE:
+            note(Fault("died", f"given up after {PATIENCE} hangs or deaths"))
+            return
+        try:
+            self.session.close()
+        except DecoderError as fault:
+            note(Fault(fault.name, str(fault)))
+
+    def _wanted(self, requests: Iterable[PromptRequest]) -> list[_Wanted]:
+        """Every row that is asked for, in an order that mixes prompts, budgets and numbers."""
+        found = [
+            _Wanted(
+                _place(prompt.prompt, row),
+                Key(prompt.prompt, self.name, row.k, row.trajectory),
+                Request(prompt.tokens, row.k, row.stream.key & _SEED_BITS, self._most),
+            )
+            for prompt in requests
+            for row in prompt.rows
+        ]
+        return sorted(found, key=lambda one: one.place)
+
+    def _ask(self, batch: Sequence[_Wanted], note: Callable[[Fault], None]) -> list[Trajectory]:
+        if self._broken >= PATIENCE:
+            for one in batch:
+                note(Fault("died", "not asked: given up", one.key, lost=True))
+            return []
+        try:
+            outputs = self.session.ask([one.request for one in batch])
+        except DecoderError as fault:
+            self._broken += fault.name in ("hang", "died", "garbled")
+            return self._one_by_one(batch, fault, note)
+        except InputError as error:  # it died, and cannot be started again
+            self._broken = PATIENCE
+            return self._one_by_one(batch, DecoderError("died", str(error)), note)
+        return self._read(batch, outputs, note)
+
+    def _one_by_one(
+        self, batch: Sequence[_Wanted], fault: DecoderError, note: Callable[[Fault], None]
+    ) -> list[Trajectory]:
+        """Finds out which request of a batch is to blame, as long as there is patience."""
+        if len(batch) == 1 or self._broken >= PATIENCE:
+            for one in batch:
+                note(Fault(fault.name, str(fault), one.key, lost=True))
+            return []
+        lost: list[Fault] = []
+        found: list[Trajectory] = []
+        for one in batch:
+            found += self._ask([one], lost.append)
+        for alone in lost:
+            note(alone)
+        if not any(alone.lost for alone in lost):
+            note(Fault(fault.name, f"in a batch of {len(batch)}, never alone: {fault}"))
+        return found
+
+    def _read(
+        self, batch: Sequence[_Wanted], outputs: Sequence[Any], note: Callable[[Fault], None]
+    ) -> list[Trajectory]:
+        found = []
+        for one, raw in zip(batch, outputs, strict=True):
+            reading = read_output(raw, one.key, one.request, self._size, self._stops)
+            for fault in reading.faults:
+                note(fault)
+            if reading.trajectory is not None:
+                found.append(reading.trajectory)
+        return found

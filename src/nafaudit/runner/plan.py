@@ -1,0 +1,219 @@
+"""What a run would take and could show, said before anything is spent; torch only to time it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nafaudit.core.design import row_width
+from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.core.finding import MIN_TRAJECTORIES
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.settings import Settings
+from nafaudit.core.trajectory import STEP_TYPES
+from nafaudit.runner.gpu import BYTES, Arithmetic, Work, gpu_of, shape_of
+from nafaudit.runner.pairs import checkpoints_of, limit_of, named_pair, workload_of
+from nafaudit.stats.rates import detectable_rate, trajectories_for_rate
+from nafaudit.workload import TokenizedPrompt, protected_prompts
+
+if TYPE_CHECKING:
+    from nafaudit.runner.timing import Timing
+
+# Measured in docs/benchmarks.md; a real run takes less, because its budgets repeat each other.
+BYTES_PER_STEP = 16.3
+RATES = (0.01, 0.001)
+# Of a token, where no tokenizer is asked; English text has about so many.
+_CHARACTERS = 4
+_MODEL_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that was not run.
+
+    Attributes:
+        classes: Prompts by class.
+        budgets: Budgets, both baselines included.
+        per_prompt: Trajectories per prompt and budget.
+        longest: Length limit T.
+        protected: Prompts with a protected reference; without any the third verdict is unknown.
+        level: One minus the confidence of the limits below.
+        timing: What was just measured; None if it could not be.
+        untimed: Why not; empty if it was.
+        arithmetic: Memory and time on a GPU that was named, by data sheet.
+    """
+
+    classes: Mapping[str, int]
+    budgets: tuple[float, ...]
+    per_prompt: int
+    longest: int
+    protected: int
+    level: float = 0.05
+    timing: Timing | None = None
+    untimed: str = ""
+    arithmetic: Arithmetic | None = None
+
+    @property
+    def prompts(self) -> int:
+        """Prompts of all classes."""
+        return sum(self.classes.values())
+
+    @property
+    def per_budget(self) -> int:
+        """Trajectories under each budget."""
+        return self.prompts * self.per_prompt
+
+    @property
+    def trajectories(self) -> int:
+        """Trajectories in all."""
+        return self.per_budget * len(self.budgets)
+
+    @property
+    def audited(self) -> tuple[float, ...]:
+        """Budgets that get a verdict."""
+        return tuple(k for k in self.budgets if not is_baseline(k))
+
+    @property
+    def tokens(self) -> int:
+        """Tokens, if every output is as long as it may be."""
+        return self.trajectories * self.longest
+
+    @property
+    def trajectory_rate(self) -> float:
+        """Upper limit of the violation rate if none of a budget's trajectories violates it."""
+        return detectable_rate(self.per_budget, self.level)
+
+    @property
+    def prompt_rate(self) -> float:
+        """The same with prompts as units."""
+        return detectable_rate(self.prompts, self.level)
+
+    @property
+    def needed(self) -> dict[float, int]:
+        """Trajectories a budget that would show rates of interest."""
+        return {rate: trajectories_for_rate(rate, self.level) for rate in RATES}
+
+    @property
+    def conclusive(self) -> bool:
+        """True if a budget that is kept can be called WITHIN."""
+        return self.per_budget >= MIN_TRAJECTORIES
+
+    @property
+    def bytes_expected(self) -> float:
+        """Disk that the records are likely to take, at most: outputs may stop early."""
+        return self.tokens * BYTES_PER_STEP
+
+    @property
+    def bytes_at_most(self) -> int:
+        """Disk that the records would take uncompressed."""
+        return self.tokens * sum(np.dtype(dtype).itemsize for dtype in STEP_TYPES.values())
+
+    @property
+    def seconds(self) -> float | None:
+        """Time that the run would take at most, at the speed just measured; None if it was not."""
+        if self.timing is None:
+            return None
+        timing = self.timing
+        reading = self.prompts * timing.seconds_per_prompt
+        return timing.loading + reading + self.tokens / timing.tokens_per_second
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """GPUs that somebody thinks of.
+
+    Attributes:
+        gpu: A name in gpus.csv.
+        gpus: How many, each with a pair of its own.
+        shapes: The safe and the risky model: names in shapes.csv, checkpoints or config.json
+            files; those of the settings if empty.
+    """
+
+    gpu: str
+    gpus: int = 1
+    shapes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.gpus < 1:
+            raise InputError(f"gpus must be at least 1, got {self.gpus}.")
+        if len(self.shapes) not in (0, 2):
+            raise InputError(
+                f"shapes must be two, safe and risky, for example --shapes "
+                f"tinycomma-1.8b,llama-3.1-8b; got {', '.join(self.shapes)!r}."
+            )
+
+
+def plan(settings: Settings, *, seconds: float = 3.0, hardware: Hardware | None = None) -> Plan:
+    """Counts what the settings ask for, and times a little of it.
+
+    Args:
+        settings: What would be run; wrong prompts are an error here as there.
+        seconds: How long to time decoding; 0 for not at all.
+        hardware: GPUs to count memory and time for.
+
+    Raises:
+        InputError: What would be run cannot be; a model or device that is not here is no error.
+    """
+    if not 0 <= seconds < math.inf:
+        raise InputError(f"seconds must be at least 0 (0: no timing), got {seconds}.")
+    prompts = workload_of(settings).prompts
+    limit = limit_of(settings)
+    chosen = prompts[:limit] if limit else prompts
+    # Before anything loads: it may be that somebody mistyped.
+    arithmetic = _arithmetic(settings, [p.text for p in chosen], hardware) if hardware else None
+    timing, untimed = _time(settings, seconds)
+    return Plan(
+        classes=dict(Counter(prompt.label for prompt in chosen)),
+        budgets=settings.budgets,
+        per_prompt=settings.trajectories,
+        longest=settings.max_new_tokens,
+        protected=len(protected_prompts(TokenizedPrompt(prompt, ()) for prompt in chosen)),
+        timing=timing,
+        untimed=untimed,
+        arithmetic=arithmetic,
+    )
+
+
+def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) -> Arithmetic:
+    gpu = gpu_of(hardware.gpu)
+    if settings.dtype not in BYTES:
+        raise InputError(f"unknown dtype {settings.dtype!r}{nearest(settings.dtype, BYTES)}")
+    names = hardware.shapes
+    if not names and settings.safe is None:
+        names = named_pair(settings.pair).shapes or ()
+    safe, risky = (shape_of(name) for name in names or checkpoints_of(settings))
+    lengths = [len(text) / _CHARACTERS for text in texts]
+    longest = math.ceil(max(lengths)) + settings.max_new_tokens
+    work = Work(
+        prompts=len(texts),
+        prompt_tokens=sum(lengths) / len(lengths),
+        rows=len(texts) * len(settings.budgets) * settings.trajectories,
+        length=settings.max_new_tokens,
+        width=row_width(longest),
+        batch=settings.batch,
+        sharing=len(settings.budgets),
+    )
+    return Arithmetic(safe, risky, settings.dtype, gpu, hardware.gpus, work)
+
+
+def _time(settings: Settings, seconds: float) -> tuple[Timing | None, str]:
+    if seconds <= 0:
+        return None, "not asked for"
+    if settings.decoder is not None:
+        return None, "somebody's decoder takes as long as it takes; run it on a few prompts"
+    try:
+        from nafaudit.runner.timing import time_decoding
+
+        timing = time_decoding(settings, seconds)
+        return timing, "" if timing else "it draws whole outputs; run it on a few prompts"
+    except ImportError as error:
+        if error.name not in _MODEL_PACKAGES:
+            raise
+        return None, f"{error.name} is not installed (pip install 'nafaudit[models]')"
+    except UnavailableError as error:
+        return None, str(error)

@@ -1,0 +1,250 @@
+"""What a run records beside its parts: progress, sessions, scored references."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+
+from nafaudit import __version__
+from nafaudit.checks.utilisation import Utilisation
+from nafaudit.core.design import Decoding
+from nafaudit.core.errors import StoreError
+from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.settings import Settings
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.lanes import Scorer
+from nafaudit.models.pair import Pair
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
+from nafaudit.store.files import interrupts_deferred
+from nafaudit.store.run import RunWriter
+from nafaudit.workload import TokenizedPrompt
+
+# A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
+# runs close parts often, long ones do not drown in files.
+_PART_ROWS = 256
+_PART_SECONDS = (2.0, 30.0)
+_PART_SHARE = 0.05
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run is.
+
+    Attributes:
+        done: Trajectories that are finished, those of earlier sessions included.
+        total: All that are asked for.
+        resumed: Those of earlier sessions.
+        under_way: What is written of unfinished ones, in trajectories of full length.
+        tokens: Written in this session, unfinished trajectories included.
+        seconds: Since this session began to decode.
+        worst_utilisation: Largest spend over budget of this session; -inf before the first.
+    """
+
+    done: int
+    total: int
+    resumed: int
+    under_way: float
+    tokens: int
+    seconds: float
+    worst_utilisation: float
+
+
+class Reporter:
+    """Keeps the running numbers of a progress line."""
+
+    def __init__(
+        self,
+        report: Callable[[Progress], None],
+        utilisation: Utilisation,
+        resumed: int,
+        total: int,
+        longest: int,
+    ) -> None:
+        self._report = report
+        self._longest = longest
+        self._resumed = resumed
+        self._total = total
+        self._done = resumed
+        self._stepped = 0
+        self._finished = 0
+        self._utilisation = utilisation
+        self._start = time.monotonic()
+        self._tell()
+
+    def step(self, rows: int) -> None:
+        """Every active row has written one token."""
+        self._stepped += rows
+        self._tell()
+
+    def see(self, trajectory: Trajectory) -> None:
+        """A trajectory has ended."""
+        self._done += 1
+        self._finished += len(trajectory)
+        self._utilisation.see(trajectory)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._report(
+            Progress(
+                self._done,
+                self._total,
+                self._resumed,
+                # Somebody's decoder does not tell its steps.
+                max(0, self._stepped - self._finished) / self._longest,
+                max(self._stepped, self._finished),
+                time.monotonic() - self._start,
+                self._utilisation.worst.value,
+            )
+        )
+
+
+def record_parts(
+    trajectories: Iterator[Trajectory], writer: RunWriter, see: Callable[[Trajectory], None]
+) -> None:
+    """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
+    buffer: list[Trajectory] = []
+    start = since = time.monotonic()
+
+    def is_old() -> bool:
+        now = time.monotonic()
+        least, most = _PART_SECONDS
+        return now - since > min(most, max(least, _PART_SHARE * (now - start)))
+
+    def close_part() -> None:
+        nonlocal since
+        with interrupts_deferred():
+            writer.append(buffer)
+            buffer.clear()
+        since = time.monotonic()
+
+    try:
+        for trajectory in trajectories:
+            buffer.append(trajectory)
+            see(trajectory)
+            if len(buffer) >= _PART_ROWS or is_old():
+                close_part()
+    except StoreError:
+        raise
+    except BaseException:
+        close_part()
+        raise
+    close_part()
+
+
+def session_facts(settings: Settings, checkpoints: tuple[str, str]) -> dict[str, Any]:
+    """What a session ran on."""
+    return {
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **machine_facts(),
+        "device": settings.device,
+        "safe_device": settings.safe_device or settings.device,
+        "together": settings.together,
+        "speculate": settings.speculate,
+        "threads": settings.threads,
+        "batch": settings.batch,
+        "pair": settings.pair if settings.safe is None else None,
+        "safe": settings.safe,
+        "risky": settings.risky,
+        "prefix_n": settings.debt_rule.n,
+        "variant": settings.variant,
+        "delta": settings.delta,
+        # Where `nafaudit verify` looks first; what it finds there must have the design's hashes.
+        "checkpoints": [
+            str(Path(path).resolve()) if Path(path).is_dir() else path for path in checkpoints
+        ],
+    }
+
+
+def machine_facts() -> dict[str, Any]:
+    """What this process runs on."""
+    return {
+        "nafaudit": __version__,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "machine": platform.machine(),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+    }
+
+
+def _processor() -> str:
+    """The CPU's own name: bit-identity is promised for one kind of CPU."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+CONTEXT = "the prompt as the run gives it; a space if neither it nor the reference has one there"
+
+
+def record_passages(
+    path: Path,
+    score: Callable[[Sequence[TokenizedPrompt]], list[ScoredPassage]],
+    decoding: Decoding,
+    prompts: Sequence[TokenizedPrompt],
+) -> None:
+    """Writes the surprisals of the prompts' references, as far as an output can reach.
+
+    What is recorded already stays; the file is written only if something is new.
+
+    Args:
+        path: Run directory.
+        score: Asks the safe model.
+        decoding: Warps of the law that charges are against.
+        prompts: Those with a protected reference.
+    """
+    recorded = read_passages_file(path / PASSAGES)
+    known = {p.id: p for p in recorded.passages} if recorded else {}
+    if added := score([item for item in prompts if item.prompt.id not in known]):
+        passages = (*known.values(), *added)
+        write_passages(path / PASSAGES, PassageScores(CONTEXT, decoding.anchor, passages))
+
+
+def score_passages(
+    pair: Pair, decoding: Decoding, prompts: Sequence[TokenizedPrompt]
+) -> list[ScoredPassage]:
+    """The surprisals themselves; a reference without tokens has none.
+
+    Args:
+        pair: Whose safe model is asked.
+        decoding: Warps of the law that charges are against, and the length limit T.
+        prompts: Those with a protected reference.
+    """
+    scorer = Scorer(pair.safe, pair.vocabulary, decoding, context=pair.context)
+    scored = (_score(scorer, pair, item, decoding.max_new_tokens) for item in prompts)
+    return [passage for passage in scored if passage is not None]
+
+
+def _score(scorer: Scorer, pair: Pair, item: TokenizedPrompt, longest: int) -> ScoredPassage | None:
+    tokens = reference_tokens(pair.tokenizer, item, pair.vocabulary.special)
+    if not tokens:
+        return None
+    surprisals = scorer.surprisals(item.tokens, tokens[:longest])
+    return ScoredPassage(item.prompt.id, len(tokens), tuple(surprisals.tolist()))
+
+
+def reference_tokens(
+    tokenizer: Any, item: TokenizedPrompt, special: frozenset[int]
+) -> tuple[int, ...]:
+    """The ids that follow the prompt's own if its reference is written after it."""
+    prompt, reference = item.prompt.text, item.prompt.reference
+    gap = "" if prompt[-1:].isspace() or reference[:1].isspace() else " "
+    joined = list(tokenizer(prompt + gap + reference)["input_ids"])
+    while joined and joined[-1] in special:
+        joined.pop()
+    size = len(item.tokens)
+    if tuple(joined[:size]) == item.tokens:
+        return tuple(joined[size:])
+    # The prompt's last token would merge with the reference; the decoder cannot take it back.
+    return tuple(tokenizer(gap + reference, add_special_tokens=False)["input_ids"])

@@ -1,0 +1,249 @@
+"""The other process: builds somebody's decoder and answers requests, one JSON line each.
+
+Their code runs here and only here, so that whatever it does (exit, hang, print, eat memory) is
+seen from outside as what it is. `nafaudit.runner.blackbox` is the other end of the pipe.
+
+The lines: a hello that says what to build, answered by {"ready": ...} or {"fault": ...}; then
+{"requests": [...]}, answered by {"outputs": [...]} or {"fault": ...}, until the pipe closes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.trust import Trust
+from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
+from nafaudit.mechanisms.plugins import build, load_class, source_hash
+
+if TYPE_CHECKING:
+    from nafaudit.mechanisms.protocols import Mechanism
+
+_PR_SET_PDEATHSIG = 1
+_LONGEST = 400
+_OWN = str(Path(__file__).resolve().parents[1])
+
+
+def main() -> None:
+    """Reads the hello, builds the decoder, answers until there is nothing left to read."""
+    _end_with_parent()
+    asked, answers = _private_pipes()
+    hello = json.loads(asked.readline())
+    try:
+        kind, plugin, decoder = _built(hello)
+    except InputError as error:
+        _say(answers, {"fault": {"name": "build", "text": str(error)}})
+        return
+    _say(answers, {"ready": {"source": source_hash(plugin), "kind": kind}})
+    born = os.getpid()
+    for line in asked:
+        said = answer(decoder, json.loads(line)["requests"])
+        if os.getpid() != born:  # a child that their code forked must not answer too
+            os._exit(0)
+        _say(answers, said)
+
+
+def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
+    """What the hello names: a decoder, or, where that will do, a rule behind the same door.
+
+    A rule that chooses among whole outputs is only recognised: nothing is asked of it here.
+    """
+    spec, world = hello["decoder"], HelloWorld(hello)
+    if hello.get("rules") and (made := registered(spec, world.debt, world.checkpoints[0])):
+        from nafaudit.mechanisms.reference import MechanismDecoder
+
+        return "rule", made.rule, MechanismDecoder(world, made)
+    found = load_class(spec, "decoder")
+    if not hasattr(found, "decode") and hasattr(found, "serve") and hello.get("rules"):
+        from nafaudit.mechanisms.reference import RuleDecoder
+
+        rule = build(spec, what="rule")
+        return "rule", rule, RuleDecoder(world, rule, spec)
+    if hello.get("rules") and all(hasattr(found, part) for part in ("plan", "choose")):
+        rule = build(spec, what="rule")
+        return "sequence", rule, rule
+    decoder = build(spec, world, what="decoder")
+    if not callable(getattr(decoder, "decode", None)):
+        raise InputError(
+            f"{spec} has no method decode(requests); see nafaudit.mechanisms.doors.BlackBox for "
+            "what it takes and returns."
+        )
+    return "decoder", decoder, decoder
+
+
+def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
+    """A mechanism of ours, with the lab's passages where it needs any; None for other names."""
+    from nafaudit.mechanisms.cards import parse
+
+    if parse(spec) is None:
+        return None
+    from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
+    from nafaudit.models.checkpoints import load_tokenizer
+    from nafaudit.runner.material import material_of
+
+    made = mechanism(spec, debt)
+    if isinstance(made, SequenceMechanism):
+        raise InputError(
+            f"{spec} chooses among whole outputs and serves no law at a step, so there is nothing "
+            "to replay."
+        )
+    return made.of(material_of(load_tokenizer(checkpoint), (), "lab"))
+
+
+class HelloWorld:
+    """The world that a hello describes; nothing is loaded before a law is asked for."""
+
+    def __init__(self, hello: dict[str, Any]) -> None:
+        self.size: int = hello["size"]
+        self.stops, self.special = frozenset(hello["stops"]), frozenset(hello["special"])
+        self.decoding, self.debt = Decoding(**hello["decoding"]), DebtRule(**hello["debt"])
+        self.checkpoints: tuple[str, str] = tuple(hello["checkpoints"])
+        self._hello = hello
+
+    def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
+        """Next-token log-laws, safe and risky, after each prefix."""
+        return self._loaded.laws(prefixes)
+
+    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+        """The log-laws after tokens[:1], tokens[:2], ..."""
+        return self._loaded.along(tokens, raw=raw)
+
+    @cached_property
+    def _loaded(self) -> World:
+        return _load(self._hello)
+
+
+def _load(hello: dict[str, Any]) -> World:
+    import torch
+
+    from nafaudit.engine.proof import numerics_of
+    from nafaudit.engine.world import PairWorld
+    from nafaudit.models.pair import load_pair
+
+    torch.set_num_threads(hello["threads"])
+    safe, risky = hello["checkpoints"]
+    pair = load_pair(
+        safe,
+        risky,
+        dtype=hello["dtype"],
+        device=hello["device"],
+        stop_ids=hello["stops"],
+        trust=Trust(tuple(hello["remote_code"]), hello["pickle"]),
+    )
+    shape: dict[str, Any] = {"width": hello["width"], "batch": hello["batch"]}
+    models, depends = (pair.safe, pair.risky), hello.get("depends", "")
+    return PairWorld(
+        pair,
+        Decoding(**hello["decoding"]),
+        DebtRule(**hello["debt"]),
+        **shape,
+        checkpoints=(safe, risky),
+        numerics=numerics_of(models, **shape, depends=depends),
+    )
+
+
+def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What the decoder says to some requests, as plain data."""
+    asked = [Request(tuple(r["prompt"]), r["k"], r["seed"], r["max_new_tokens"]) for r in requests]
+    try:
+        # One too many is enough to know; a generator may never end.
+        outputs = list(islice(decoder.decode(asked), len(asked) + 1))
+    except LawError as error:  # a rule served what is not a law
+        return {"fault": {"name": "law", "text": str(error)}}
+    except (Exception, SystemExit) as error:  # whatever their code raises is theirs
+        text = f"{type(error).__name__}: {_message(error)}{_their_line(error)}"
+        return {"fault": {"name": "raised", "text": text}}
+    try:
+        said = {"outputs": [plain(output) for output in outputs]}
+        json.dumps(said)
+        return said
+    except Exception as error:  # an object of theirs may misbehave when it is looked at
+        return {"fault": {"name": "shape", "text": f"{type(error).__name__}: {error}"}}
+
+
+def plain(output: Output) -> dict[str, Any]:
+    """An output as JSON can carry it; laws are summed up by their mass."""
+    said: dict[str, Any] = {"tokens": _listed(output.tokens)}
+    for name in (*STEP_CLAIMS, "debt", "spend"):
+        if (value := getattr(output, name, None)) is not None:
+            said[name] = _listed(value)
+    laws = getattr(output, "laws", None)
+    if laws is not None:
+        table = np.asarray(laws, np.float64)
+        said["law_shape"] = list(table.shape)
+        if table.ndim == 2:
+            with np.errstate(over="ignore", invalid="ignore"):
+                said["law_mass"] = np.exp(table).sum(axis=1).tolist()
+            tokens = np.asarray(said["tokens"])
+            if table.shape[0] == tokens.size and ((tokens >= 0) & (tokens < table.shape[1])).all():
+                said["law_served"] = table[np.arange(tokens.size), tokens].tolist()
+    return said
+
+
+def _listed(value: Any) -> Any:
+    """A number or a list of numbers, whatever array type it came as."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        if all(type(entry) in (int, float) for entry in value):
+            return list(value)
+        return [_listed(entry) for entry in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    raise TypeError(f"a {type(value).__name__} is neither a number nor a list of them")
+
+
+def _message(error: BaseException) -> str:
+    """What an exception says, on one line; saying it is their code too."""
+    try:
+        text = " ".join(str(error).split())
+    except Exception:
+        return "its message cannot be read"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
+def _their_line(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)] or frames
+    return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+
+
+def _end_with_parent() -> None:
+    """A hanging decoder whose auditor was killed would hang for ever; Linux can end it."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _private_pipes() -> tuple[IO[str], IO[str]]:
+    """Takes standard input and output away, so that their prints cannot pass for answers."""
+    asked = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
+    return asked, answers
+
+
+def _say(answers: IO[str], message: dict[str, Any]) -> None:
+    answers.write(json.dumps(message) + "\n")
+    answers.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nafaudit.core.finding import FAULTS, Fault
+from nafaudit.core.trajectory import Key
+from nafaudit.mechanisms.doors import STEP_CLAIMS, Output, Request
+from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.runner.outputs import Reading, read_output
+from nafaudit.runner.worker import answer, plain
+from tests.mechanisms.tables import TableWorld
+
+KEY = Key("p", "theirs", 0.5, 0)
+REQUEST = Request((1, 2), 0.5, 3, 4)
+
+
+def _read(raw: Any) -> Reading:
+    return read_output(raw, KEY, REQUEST, size=10, stops=frozenset({9}))
+
+
+def _names(reading: Reading) -> list[str]:
+    return [fault.name for fault in reading.faults]
+
+
+@pytest.mark.parametrize(
+    ("raw", "names", "kept"),
+    [
+        ({"tokens": [1, 2, 3, 4]}, [], [1, 2, 3, 4]),
+        ({"tokens": [1, 9]}, [], [1, 9]),
+        ({"tokens": [1, 9, 9, 2]}, ["after-stop"], [1, 9]),
+        ({"tokens": [1, 2, 3, 4, 5]}, ["length"], [1, 2, 3, 4]),
+        ({"tokens": [1, 2, 3, 4, 5, 9, 1]}, ["after-stop", "length"], [1, 2, 3, 4]),
+        ({"tokens": [1, 2]}, ["short"], [1, 2]),
+        ({"tokens": []}, ["empty"], None),
+        ({"tokens": [1, 10]}, ["token"], None),
+        ({"tokens": [-1]}, ["token"], None),
+        ({"tokens": [[1, 2, 3, 4]]}, ["shape"], None),
+        ({"tokens": [1.0, 2.0]}, ["shape"], None),
+        ({"tokens": [True]}, ["shape"], None),
+        ({"tokens": "1234"}, ["shape"], None),
+        ({}, ["shape"], None),
+        (17, ["shape"], None),
+        ({"tokens": [1, 9], "charge": [0.5]}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "charge": 0.5}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "charge": ["a", "b"]}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "charge": [0.5, math.nan]}, ["nan"], [1, 9]),
+        ({"tokens": [1, 9], "theta": [math.nan, math.nan]}, [], [1, 9]),
+        ({"tokens": [1, 9], "theta": [0.5, math.nan]}, ["nan"], [1, 9]),
+        ({"tokens": [1, 9], "allowance": [math.inf, 1e300]}, [], [1, 9]),
+        ({"tokens": [1, 9], "served": [1e300, -1e300]}, [], [1, 9]),
+        ({"tokens": [1, 9], "debt": math.nan}, ["nan"], [1, 9]),
+        ({"tokens": [1, 9], "debt": 10**400}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "charge": [0, -(10**400)]}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "spend": [3.0]}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 9]}, ["shape"], [1, 9]),
+    ],
+)
+def test_every_fault_of_an_output_has_its_name(
+    raw: Any, names: list[str], kept: list[int] | None
+) -> None:
+    reading = _read(raw)
+    assert _names(reading) == names
+    assert all(fault.lost == (kept is None) for fault in reading.faults)
+    if kept is None:
+        assert reading.trajectory is None
+    else:
+        assert reading.trajectory is not None
+        assert reading.trajectory.steps.token.tolist() == kept
+        assert reading.trajectory.stopped == (kept[-1] == 9)
+
+
+def test_claims_are_kept_as_claims_and_silence_is_not_a_number() -> None:
+    raw = {"tokens": [1, 9, 1], "charge": [0.1, 0.2, 0.3], "debt": 0.7, "spend": 0.6}
+    record = _read(raw).trajectory
+    assert record is not None and record.logged is not None
+    assert record.steps.charge.tolist() == [0.1, 0.2]
+    assert record.debt == 0.7 and record.logged.spend == 0.6 and record.logged.length == 3
+    for name in set(STEP_CLAIMS) - {"charge"}:
+        assert np.isnan(getattr(record.steps, name)).all()
+
+
+@settings(max_examples=50)
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers(-3, 12) | st.floats() | st.text(max_size=2),
+        lambda x: st.lists(x, max_size=4),
+    ),
+    st.sampled_from(["tokens", *STEP_CLAIMS, "debt", "spend"]),
+)
+def test_no_answer_of_theirs_is_a_crash_of_ours(value: Any, name: str) -> None:
+    reading = _read({"tokens": [1, 9], name: value})
+    assert (reading.trajectory is None) == any(fault.lost for fault in reading.faults)
+
+
+def test_a_shown_law_is_looked_at() -> None:
+    world = TableWorld()
+    request = Request((0, 3), 0.4, 1, 6)
+    output = AnchoredDecoder(world).decode([request])[0]
+    safe, _ = world.along([3, *output.tokens[:-1]])
+
+    def names(laws: Any, **claims: Any) -> list[str]:
+        raw = plain(Output(output.tokens, laws=laws, **claims))
+        return _names(read_output(raw, KEY, request, world.size, world.stops))
+
+    assert names(safe) == []
+    assert names(torch.from_numpy(safe)) == []
+    assert names(safe + 0.1) == ["law"]
+    assert names(np.where(safe < 0, np.nan, safe)) == ["law"]
+    assert names(safe[:, :4]) == ["shape"]
+    assert names(safe[:-1]) == ["shape"]
+    assert names(safe[0]) == ["shape"]
+    honest = safe[np.arange(len(output.tokens)), output.tokens]
+    assert names(safe, served=honest.tolist()) == []
+    assert names(safe, served=(honest - 0.1).tolist()) == ["law"]
+
+
+class _Raises:
+    def decode(self, requests: object) -> list[Output]:
+        raise KeyError("gone")
+
+
+class _Exits:
+    def decode(self, requests: object) -> list[Output]:
+        raise SystemExit(0)
+
+
+class _Objects:
+    def decode(self, requests: object) -> list[Output]:
+        return [Output([object()])]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "name", "text"),
+    [
+        (_Raises(), "raised", "KeyError: 'gone' (test_outputs.py, line"),
+        (_Exits(), "raised", "SystemExit"),
+        (_Objects(), "shape", "object is neither a number"),
+    ],
+)
+def test_what_their_code_raises_is_theirs(decoder: Any, name: str, text: str) -> None:
+    said = answer(decoder, [vars(REQUEST)])["fault"]
+    assert said["name"] == name and text in said["text"]
+
+
+class _Endless:
+    def decode(self, requests: Any) -> Any:
+        while True:
+            yield Output([1, 9])
+
+
+class _Imaginary:
+    def decode(self, requests: Any) -> Any:
+        return [Output([1, 9], charge=np.array([1j, 2j]))]  # type: ignore[arg-type]
+
+
+class _MuteError(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("error", [_MuteError(), ValueError("one\n" + "x" * 5000)])
+def test_a_message_is_one_short_line_whatever_it_is(error: Exception) -> None:
+    class Raises:
+        def decode(self, requests: Any) -> Any:
+            raise error
+
+    said = answer(Raises(), [vars(REQUEST)])["fault"]
+    assert said["name"] == "raised" and len(said["text"]) < 500 and "\n" not in said["text"]
+
+
+def test_an_answer_without_end_or_beyond_json_is_theirs_too() -> None:
+    assert len(answer(_Endless(), [vars(REQUEST)])["outputs"]) == 2
+    said = answer(_Imaginary(), [vars(REQUEST)])["fault"]
+    assert said["name"] == "shape" and "complex" in said["text"]
+
+
+def test_whoever_shows_a_law_claims_what_it_gives_the_token() -> None:
+    shown = plain(Output([1, 9], laws=np.full((2, 10), -math.log(10))))
+    record = _read(shown).trajectory
+    assert record is not None
+    assert record.steps.served.tolist() == pytest.approx([-math.log(10)] * 2)
+
+
+def test_arrays_of_any_kind_are_outputs() -> None:
+    kinds: tuple[Any, ...] = (np.array([1, 9]), torch.tensor([1, 9]), (1, np.int64(9)))
+    for tokens in kinds:
+        assert plain(Output(tokens))["tokens"] == [1, 9]
+
+
+def test_every_fault_says_what_it_means() -> None:
+    assert all(text and not text.endswith(".") for text in FAULTS.values())
+    with pytest.raises(ValueError, match="unknown fault"):
+        Fault("bad luck", "")
