@@ -189,7 +189,7 @@ def gpu_of(name: str) -> Gpu:
     if name not in known:
         raise InputError(
             f"unknown GPU {name!r}{nearest(name, known)} Known: {', '.join(known)}; others are a "
-            "line in src/nafaudit/audit/gpus.csv."
+            "line in src/nafaudit/runner/gpus.csv."
         )
     return known[name]
 
