@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-INPUTS = ("workload", "prompts.jsonl", "passages.jsonl", "halfway.py", "../audit/decoders.py")
+INPUTS = ("workload", "prompts.jsonl", "passages.jsonl", "halfway.py", "../runner/decoders.py")
 SIZES = (
     "init_traj=2,med_fid_traj=4,topup_traj=4,final_traj=4,heldout_traj=4,stress_traj=4,"
     "generations=1,calls_per_generation=2,candidates_per_call=2,crossover_calls_per_generation=1,"
