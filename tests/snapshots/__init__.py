@@ -39,10 +39,12 @@ def plain(text: str) -> str:
 def masked(text: str) -> str:
     """Returns a text without its fractions, and without columns and breaks, which they move.
 
-    Whole numbers stay: in what is computed from models they count records.
+    Whole numbers stay: in what is computed from models they count records. Which of several records
+    with the same noise leans most follows from last bits.
     """
     text = text.replace("\n ", " ")
     text = re.sub(r"replayed in .* s \(.* a second\)", "replayed in # s", text)
+    text = re.sub(r"trajectory \d+, step \d+\)", "trajectory #, step #)", text)
     lines = (re.sub(" +", " ", _NUMBER.sub("#", line)) for line in text.splitlines())
     return re.sub(r"#( #)+", "#", "\n".join(lines))
 
