@@ -44,7 +44,7 @@ def masked(text: str) -> str:
     """
     text = text.replace("\n ", " ")
     text = re.sub(r"replayed in .* s \(.* a second\)", "replayed in # s", text)
-    text = re.sub(r"trajectory \d+, step \d+\)", "trajectory #, step #)", text)
+    text = re.sub(r"trajectory +\d+, +step +\d+\)", "trajectory #, step #)", text)
     lines = (re.sub(" +", " ", _NUMBER.sub("#", line)) for line in text.splitlines())
     return re.sub(r"#( #)+", "#", "\n".join(lines))
 
