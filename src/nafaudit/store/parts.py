@@ -95,7 +95,7 @@ def encode(trajectories: Sequence[Trajectory]) -> bytes:
 
 def decode(content: bytes) -> Iterator[Trajectory]:
     """Yields the trajectories of a Parquet file, in its order."""
-    table = pq.read_table(io.BytesIO(content)).combine_chunks()
+    table = _table(content).combine_chunks()
     keys = _keys(table)
     if not keys:
         return
@@ -115,7 +115,7 @@ def decode(content: bytes) -> Iterator[Trajectory]:
 
 def decode_keys(content: bytes) -> list[Key]:
     """Returns only which trajectories a Parquet file holds."""
-    return _keys(pq.read_table(io.BytesIO(content), columns=list(KEY_COLUMNS)))
+    return _keys(_table(content, KEY_COLUMNS))
 
 
 def _with_residuals(
@@ -182,3 +182,9 @@ def _logged(row: dict[str, Any] | None) -> Logged | None:
 def _keys(table: pa.Table) -> list[Key]:
     columns = [table[name].to_pylist() for name in KEY_COLUMNS]
     return [Key(*values) for values in zip(*columns, strict=True)]
+
+
+def _table(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
+    """Reads Parquet without threads: a process that ends beside one of Arrow's may abort."""
+    file = pq.ParquetFile(io.BytesIO(content), pre_buffer=False)
+    return file.read(columns=None if columns is None else list(columns), use_threads=False)
