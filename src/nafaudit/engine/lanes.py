@@ -87,6 +87,7 @@ class Scorer:
         self._context = context
         unknown = torch.tensor([token is None for token in vocabulary.tokens])
         self._forbidden = unknown.to(model.device)
+        self._constant = numerics_of((model,)).constant
 
     @torch.inference_mode()
     def surprisals(self, before: Sequence[int], tokens: Sequence[int]) -> NDArray[np.float64]:
@@ -109,8 +110,7 @@ class Scorer:
             if following:
                 scored.append(self._scores(row, first, following, logits[first - start :]))
 
-        constant = numerics_of((self._model,)).constant
-        RowModel(self._model, MIN_ROWS, width, constant).prefill(row[:-1], visit)
+        RowModel(self._model, MIN_ROWS, width, self._constant).prefill(row[:-1], visit)
         # Never -0.0, and never a hair below 0.
         logp = np.minimum(torch.cat(scored).cpu().numpy(), 0.0)
         return np.asarray(np.round(np.abs(logp), DECIMALS))

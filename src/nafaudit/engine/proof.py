@@ -15,7 +15,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.numerics import VARIABLE, WANTED, ConstantRows
-from nafaudit.engine.rows import BY_PRODUCTS, attend_one, width_step
+from nafaudit.engine.rows import BY_PRODUCTS, attend_one, whole_blocks, width_step
 
 # Numbers of rows that are tried: all small ones, then those at which kernels use to change, up to
 # what a pass over prompts has.
@@ -50,7 +50,7 @@ class Mkl(NamedTuple):
     Attributes:
         variable: What the environment asks for.
         setting: What the library has recorded; None if it is another library.
-        late: True if it was asked too late: torch had computed before.
+        late: True if it did not take what was asked for; most likely torch had computed before.
     """
 
     variable: str
@@ -104,14 +104,14 @@ class Numerics:
     def facts(self) -> dict[str, Any]:
         """For a session's line."""
         said = mkl()
-        rows = self.constant and {"steps": self.constant.steps, "prompts": self.constant.prompts}
         return {
             VARIABLE: said.variable,
             "mkl": None if said.setting is None else hex(said.setting),
             "late": said.late,
-            "constant_rows": rows,
+            "constant_rows": asdict(self.constant) if self.constant else None,
             "threads": self.threads,
-            "tf32": False,
+            "float32_products": torch.get_float32_matmul_precision(),
+            "tf32": torch.backends.cudnn.allow_tf32,
             "why": self.why,
             "proof": self.digest,
         }
@@ -129,7 +129,9 @@ def numerics_of(
             there constant rows follow the batch.
         depends: Why rows must be constant, if that is known.
     """
-    _exact_float32(models)
+    # Products of float32 are made in float32, on devices and processors that would round more.
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
     why = [depends] if depends else []
     asked = torch.get_num_threads()
     if asked > 1 and (refused := _threads_refused(models, asked, width)):
@@ -139,8 +141,9 @@ def numerics_of(
     if not constant and mkl().late:
         constant = True
         why.append(
-            "torch had computed before nafaudit was imported, so its products could not be made "
-            "reproducible; import nafaudit first, or set MKL_CBWR=AUTO,STRICT"
+            "the linear-algebra library did not take MKL_CBWR=AUTO,STRICT, most likely because "
+            "torch had computed before nafaudit was imported; import nafaudit first, or set the "
+            "variable before Python starts"
         )
     seen = _proofs(models, width)
     if not constant and (found := [one.depends for one in seen if one.depends]):
@@ -228,7 +231,7 @@ _known: WeakKeyDictionary[Any, dict[tuple[int, int], _Proof]] = WeakKeyDictionar
 
 
 def forget() -> None:
-    """Lets go of what was proved, for whoever changes the arithmetic of a living process."""
+    """Discards what was proved: for tests, which change the arithmetic of a living process."""
     _known.clear()
 
 
@@ -237,7 +240,7 @@ def _proofs(models: Sequence[Any], width: int) -> list[_Proof]:
     found = []
     for model in models:
         known = _known.setdefault(model, {})
-        for size in {0, width}:
+        for size in dict.fromkeys((0, width)):
             key = (size, torch.get_num_threads())
             if key not in known:
                 known[key] = _attending(model, size) if size else _products(model)
@@ -311,6 +314,7 @@ def _attending(model: Any, width: int) -> _Proof:
     """
     if (shape := _attention_shape(model)) is None:
         return _Proof("", "", "")
+    width = whole_blocks(width)  # as rows have them
     step = width_step(width) if shape.dtype in BY_PRODUCTS else width
     widths = [min(width, start + step) for start in range(0, width, step)]
     rows = max(_ROWS_ATTENDING)
@@ -428,13 +432,6 @@ def _threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-def _exact_float32(models: Sequence[Any]) -> None:
-    """Products in float32 are made in float32, on devices that would round their inputs."""
-    if any(model.device.type != "cpu" for model in models):
-        torch.set_float32_matmul_precision("highest")
-        torch.backends.cudnn.allow_tf32 = False
 
 
 def _numbers(rows: int, columns: int) -> Tensor:

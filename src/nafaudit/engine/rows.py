@@ -353,17 +353,14 @@ class RowModel:
         self._block = constant.prompts if constant else BLOCK
         # The last block of a prompt may fill up past the width, where nobody looks.
         self.slots = whole_blocks(width, self._block)
-        self.rows = max(MIN_ROWS, rows)
-        if constant:
-            self.rows = whole_blocks(rows, constant.steps)
+        self.rows = whole_blocks(rows, constant.steps) if constant else max(MIN_ROWS, rows)
         self._layers = int(model.config.get_text_config().num_hidden_layers)
         self._cache = RowCache(self._layers, self.rows, self.slots)
         embedding_rows: int = model.get_output_embeddings().weight.shape[0]
         tokens = min(_PASS_TOKENS, _PASS_NUMBERS // embedding_rows)
         # Positions in one pass over prompts, those that fill up blocks included.
-        self.pass_tokens = max(self._block, tokens // self._block * self._block)
-        if constant:
-            self.pass_tokens = self._block
+        blocks = 1 if constant else max(1, tokens // self._block)
+        self.pass_tokens = blocks * self._block
 
     def prefill(self, tokens: Sequence[int], visit: Callable[[int, Tensor], None]) -> Prefilled:
         """Reads one prompt; shows `visit` the first position of each pass and its logits."""

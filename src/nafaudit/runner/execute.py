@@ -27,7 +27,6 @@ from nafaudit.runner.prepare import Asked, load, read
 from nafaudit.runner.recording import (
     Progress,
     Reporter,
-    machine_facts,
     record_parts,
     record_passages,
     session_facts,
@@ -35,7 +34,7 @@ from nafaudit.runner.recording import (
 from nafaudit.runner.sources import Boxed, Engine, Source
 from nafaudit.runner.verify import VerifyOptions, verify_run
 from nafaudit.store.artifacts import write_truth, write_verification
-from nafaudit.store.run import Made, Run, mixed_sessions, open_for_writing
+from nafaudit.store.run import Made, Run, open_for_writing
 from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
 
 
@@ -46,7 +45,7 @@ class Outcome:
     Attributes:
         run: Its directory.
         batch_free: True if records do not depend on their batch.
-        remarks: What else was noticed of the machines.
+        remarks: What else was noticed of the machines; empty words are none.
     """
 
     run: Run
@@ -97,7 +96,6 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
     seen, vocabulary, sources = source.look(), source.vocabulary(), asked.workload.sources
     made = Made(seen.facts["probe"]["digest"], settings.mixed)
     with open_for_writing(path, design, asked.tokenized, vocabulary, sources, made) as writer:
-        elsewhere = mixed_sessions([*writer.run.sessions, {**machine_facts(), **seen.facts}])
         writer.note_session(session_facts(settings, asked.order.checkpoints) | seen.facts)
         record_passages(path, source.score, settings.decoding, protected_prompts(chosen))
         requests = _plan(design, chosen, writer.run.keys())
@@ -109,8 +107,7 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         record_parts(decoded, writer, reporter.see)
     if settings.decoder is not None:
         _verify(writer.run, settings)
-    remarks = (*((elsewhere,) if elsewhere else ()), *source.remarks)
-    return Outcome(writer.run, seen.batch_free, remarks)
+    return Outcome(writer.run, seen.batch_free, (writer.run.mixed, *source.remarks))
 
 
 def _source(asked: Asked, stack: ExitStack) -> Source:
