@@ -53,7 +53,7 @@ class Facts:
         verified: What a verification of a black box found, if there was one.
         level: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
-        plan: What was asked for; None if nobody says.
+        plan: What was asked for; None if it is not known.
     """
 
     ledger: Ledger | None

@@ -224,7 +224,7 @@ class DebtCounts:
 
     @property
     def text(self) -> str:
-        """The same in words; nothing if nobody is over by any count."""
+        """States both counts in words; empty if no execution is over by either."""
         other = self.promised.other
         parts = {
             "{} overspent under either count of the debt": self.either,

@@ -129,7 +129,7 @@ def trust(remote_code: Sequence[str] | None, pickle: bool | None) -> Trust:
 
 
 def refuse_code_of(design: Path | None, settings: Settings, typed: Mapping[str, Any]) -> None:
-    """Raises if a design file, which may be somebody else's, names code that was not typed.
+    """Raises if a design file, which may come from another person, names code that was not typed.
 
     Args:
         design: The file, if any.

@@ -261,7 +261,7 @@ def check(
 ) -> None:
     """What do the records alone show? Needs no models.
 
-    Reads a run, or somebody's logs (docs/foreign-logs.md). The options but --json are for logs.
+    Reads a run, or another tool's logs (docs/foreign-logs.md). The options but --json are for logs.
 
     Example: nafaudit check
     """
@@ -365,7 +365,7 @@ def verify(
     run: Annotated[
         Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
     ] = None,
-    sample: Annotated[int, typer.Option(help="Replay so many trajectories; 0: all.")] = 0,
+    sample: Annotated[int, typer.Option(help="Number of trajectories to replay; 0: all.")] = 0,
     sampler: Annotated[
         int | None,
         typer.Option(

@@ -55,7 +55,7 @@ def run(
     limit: Annotated[
         int | None,
         options.prompts_option(
-            help="At most so many prompts; 0 for all. Default: 48 of the lab's."
+            help="Largest number of prompts; 0 for all. Default: 48 of the lab's."
         ),
     ] = None,
     data: options.Data = None,
@@ -221,7 +221,7 @@ def plan(
     trajectories: Annotated[
         int | None, typer.Option(help="Executions per prompt and budget.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many prompts; 0 for all.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Largest number of prompts; 0 for all.")] = None,
     max_new_tokens: Annotated[int | None, typer.Option(help="Length limit T.")] = None,
     batch: options.Batch = None,
     threads: options.Threads = None,

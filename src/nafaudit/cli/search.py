@@ -45,7 +45,7 @@ def search(
     ] = None,
     cap: options.Cap = None,
     limit: Annotated[
-        int | None, options.prompts_option(help="At most so many prompts; 0 for all. Default: 0.")
+        int | None, options.prompts_option(help="Largest number of prompts; 0 for all. Default: 0.")
     ] = None,
     shortest: Annotated[
         int | None, options.prompts_option(help="Fewest tokens of a prompt. Default: 20.")

@@ -122,7 +122,7 @@ def attack(
     ] = None,
     limit: Annotated[
         int | None,
-        _attack(help="At most so many passages; 0 for all. Default: 16."),
+        _attack(help="Largest number of passages; 0 for all. Default: 16."),
     ] = None,
     given: Annotated[
         int | None,
@@ -264,7 +264,7 @@ def frontier(
     ] = None,
     given: Annotated[int, typer.Option(help="Tokens of each text that are its prompt.")] = 25,
     window: Annotated[int, typer.Option(help="Tokens over which leakage is stated.")] = 50,
-    limit: Annotated[int, typer.Option(help="At most so many texts of a kind; 0 for all.")] = 16,
+    limit: Annotated[int, typer.Option(help="Largest number of texts of a kind; 0 for all.")] = 16,
     max_new_tokens: Annotated[
         int, typer.Option(help="Most tokens of a text that are followed.")
     ] = 200,

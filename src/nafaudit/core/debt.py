@@ -65,7 +65,7 @@ class DebtRule:
 
     @property
     def other(self) -> DebtRule:
-        """The same debt, counted in the other laws."""
+        """Returns this debt counted in the other laws."""
         kind = self.definition.removesuffix("-raw")
         found: Any = kind if self.raw else f"{kind}-raw"
         return DebtRule(self.n, found)

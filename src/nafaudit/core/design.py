@@ -220,7 +220,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Which executions of a prompt under a budget: the first so many, and others beyond them.
+    """Numbers of the executions of a prompt under a budget: the first ones, and others beyond.
 
     Attributes:
         first: So many, from 0 up.

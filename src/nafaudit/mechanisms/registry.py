@@ -191,7 +191,7 @@ def recorded_mechanism(
 ) -> Mechanism:
     """Returns the mechanism that a design recorded under this name.
 
-    A design may be somebody else's, so code that it names runs only if the user names it too.
+    A design may come from another person, so code that it names runs only if the user names it too.
 
     Args:
         name: As recorded.

@@ -70,7 +70,7 @@ class VerifyOptions:
     """What `nafaudit verify` can be told.
 
     Attributes:
-        sample: Replay so many trajectories; 0 for all.
+        sample: How many trajectories are replayed; 0 for all.
         scored: Trajectories of each budget that the sampler tests look at; 0 for none. Unless
             told, few where draws are our own, as every token is recomputed there anyway.
         pair: A registered pair, if the run's own place is not to be used.
