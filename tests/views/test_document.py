@@ -123,7 +123,7 @@ def test_markdown_and_html_have_the_same_cells() -> None:
     assert lines[:3] == ["# A title", "", "It is kept."]
     assert "| class | low | high | kept |" in lines
     assert "|---|---:|---:|---|" in lines
-    assert "| fact | 20.0 | - | WITHIN (2) |" in lines
+    assert "| fact | 20.0 | \\- | WITHIN (2) |" in lines
     page = fragment(document())
     assert '<th class="n" title="the lower end">low</th>' in page
     assert '<tr><td>fact</td><td class="n">20.0</td><td class="n">-</td>' in page
