@@ -19,8 +19,8 @@ from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.report.result import result_json
 from nafaudit.report.text import cut, visible
 from nafaudit.report.text import name as shown
-from nafaudit.report.words import budget_name
 from nafaudit.store.run import Run
+from nafaudit.views.words import budget_name
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3

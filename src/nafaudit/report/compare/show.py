@@ -16,7 +16,7 @@ from nafaudit.report.compare.pairing import ArmPair, Draws
 from nafaudit.report.markdown import plain_text, table
 from nafaudit.report.result import as_number
 from nafaudit.report.text import cut, name, visible
-from nafaudit.report.words import budget_name
+from nafaudit.views.words import budget_name
 
 _WIDTH = 79
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
