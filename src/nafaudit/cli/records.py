@@ -46,8 +46,9 @@ def report(
     """
     import json
 
+    from nafaudit.checks.verdict import overall_of
     from nafaudit.cli.echo import echo
-    from nafaudit.cli.show import exit_status, latest_run
+    from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
     from nafaudit.report.data import collect
     from nafaudit.report.markdown import markdown
@@ -82,7 +83,7 @@ def report(
     if failed is not None and not as_json:
         # Whoever asked for files must not go on without them.
         raise typer.Exit(failed.exit_status)
-    raise typer.Exit(exit_status(made.arms))
+    raise typer.Exit(overall_of(made.arms).exit_status)
 
 
 def compare(
