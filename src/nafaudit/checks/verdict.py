@@ -27,8 +27,8 @@ from nafaudit.checks.tails import Tails
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.worth import WorthCheck
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import Finding, Kept, Tested, Worth
-from nafaudit.core.ledger import is_baseline, ledger_of, recorded_currency
+from nafaudit.core.finding import Finding, Kept, Overall, Tested, Worth
+from nafaudit.core.ledger import budget_word, is_baseline, ledger_of, recorded_currency
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_truth, read_verification
 from nafaudit.store.gaps import Missing, plan_of
@@ -156,6 +156,29 @@ def judge(
         result.invariant.counts = debt_counts(facts.verified, arm)
         result.invariant.refuted = ", ".join(f.check for f in refuted(facts.verified, arm))
     return [arms[arm] for arm in sorted(arms)]
+
+
+def overall_of(arms: Sequence[ArmResult]) -> Overall:
+    """The answer of an audit: 0 within, 1 violated or refuted, 3 inconclusive.
+
+    Baselines promise no budget. A black box that is refuted at k = 0 or inf did not serve the model
+    that it was asked for.
+    """
+
+    def budgets(word: Kept) -> str:
+        found = [arm.k for arm in arms if not arm.is_baseline and arm.kept == word]
+        return ", ".join(dict.fromkeys(f"k = {budget_word(k)}" for k in found))
+
+    if broken := budgets(Kept.VIOLATED):
+        return Overall(Kept.VIOLATED, f"the promise was broken at {broken}", 1)
+    if refuted := [arm.invariant.refuted for arm in arms if arm.invariant.refuted]:
+        return Overall("REFUTED", f"a replay refutes {', '.join(dict.fromkeys(refuted))}", 1)
+    if unsure := budgets(Kept.INCONCLUSIVE):
+        why = f"the records do not decide whether the promise was kept at {unsure}"
+        return Overall(Kept.INCONCLUSIVE, why, 3)
+    if within := budgets(Kept.WITHIN):
+        return Overall(Kept.WITHIN, f"no execution went over budget at {within}", 0)
+    return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
 
 
 def judge_run(run: Run) -> list[ArmResult]:

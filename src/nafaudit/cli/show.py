@@ -9,17 +9,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of
+from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of, overall_of
 from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
-from nafaudit.cli.screen import drawn
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer, Finding, Kept
+from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.text import cut, visible
+from nafaudit.core.text import name as shown
 from nafaudit.report.result import result_json
-from nafaudit.report.text import cut, visible
-from nafaudit.report.text import name as shown
 from nafaudit.store.run import Run
+from nafaudit.views.terminal import drawn
 from nafaudit.views.words import budget_name
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
@@ -68,18 +68,7 @@ def show(
     else:
         text = drawn(lambda console: print_result(console, run, arms, name))
         echo(text + (f"\nreport: {page}" if page else ""))
-    return exit_status(arms)
-
-
-def exit_status(arms: Sequence[ArmResult]) -> int:
-    """0 within, 1 violated or refuted, 3 inconclusive; baselines promise no budget.
-
-    A black box that is refuted at k = 0 or inf did not serve the model that it was asked for.
-    """
-    verdicts = {arm.kept for arm in arms if not arm.is_baseline}
-    if Kept.VIOLATED in verdicts or any(arm.invariant.refuted for arm in arms):
-        return 1
-    return 0 if verdicts == {Kept.WITHIN} else 3
+    return overall_of(arms).exit_status
 
 
 def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: str) -> None:

@@ -100,6 +100,21 @@ class Finding:
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Overall:
+    """The one answer of a command: what a script, a page and a person read first.
+
+    Attributes:
+        verdict: One of the words above, or of the command's own.
+        why: What decided it, in words; empty if the word says it.
+        exit_status: What the command ends with.
+    """
+
+    verdict: str
+    why: str
+    exit_status: int
+
+
 def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
     """The first verdict, from counts of trajectories."""
     if violations:

@@ -9,12 +9,12 @@ from typing import Any
 
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
+from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.classes import classes_note
 from nafaudit.report.data import Report
 from nafaudit.report.searched import search_view
-from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.views.payload import POINTS, ROWS, colour
 from nafaudit.views.words import (
     COMMANDS,

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 
 from nafaudit import __version__
+from nafaudit.core.text import script_json
 from nafaudit.report.data import Report, collect
 from nafaudit.report.markdown import markdown
 from nafaudit.report.plain import plain
 from nafaudit.report.sections import sections
-from nafaudit.report.text import script_json
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
 from nafaudit.views.payload import choose, payload

@@ -16,13 +16,13 @@ from nafaudit.checks.check import quantile
 from nafaudit.checks.classes import ClassRow
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
+from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
 from nafaudit.core.trajectory import Arm, Key
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline, lot_of
 from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.report.tables import known_values, largest, prompt_rows
-from nafaudit.report.text import SNIPPET, cut, cut_front, name, visible
 from nafaudit.views.records import as_json, encode, read_chosen, typed_record
 from nafaudit.views.words import arm_name
 

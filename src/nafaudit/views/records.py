@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import replay
+from nafaudit.core.text import cut, name, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
 from nafaudit.overlap import Reference, spans
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.result import as_number, key_json
-from nafaudit.report.text import cut, name, visible
 from nafaudit.store.run import Place, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.

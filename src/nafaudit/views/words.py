@@ -21,8 +21,8 @@ from nafaudit.core.finding import (
     Worth,
 )
 from nafaudit.core.ledger import budget_word
+from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.report.data import Report
-from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.stats import zero_count_upper
 
 COMMANDS = (

@@ -12,12 +12,12 @@ from nafaudit.checks.check import mean
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY
+from nafaudit.core.text import percent
 from nafaudit.core.trajectory import Arm
 from nafaudit.report.bounds import mean_level
 from nafaudit.report.data import Report
 from nafaudit.report.outline import lot_of
 from nafaudit.report.searched import measure_of, progress_of
-from nafaudit.report.text import percent
 from nafaudit.stats import Sample, bound
 from nafaudit.views.figures.style import (
     BLACK,

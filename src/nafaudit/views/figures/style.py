@@ -26,8 +26,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from nafaudit.checks.verdict import ArmResult
+from nafaudit.core.text import cut, name
 from nafaudit.report.data import Report
-from nafaudit.report.text import cut, name
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.words import arm_name
 
