@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nafaudit.checks.replayed import QUANTITIES
+from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.report.data import Report
 from nafaudit.report.text import name, visible
