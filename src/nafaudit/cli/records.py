@@ -432,10 +432,11 @@ def verify(
 
     import torch
 
+    from nafaudit.auditor.verify import VerifyOptions, decides
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
     from nafaudit.report.verification import verification_json, verification_text
-    from nafaudit.runner.verify import VerifyOptions, decides, verify_run
+    from nafaudit.runner.verify import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
 
     asked = VerifyOptions(

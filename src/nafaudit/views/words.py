@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nafaudit.checks.replayed import QUANTITIES
 from nafaudit.checks.verdict import ArmResult
+from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import (
     ACTIVE_SHARE,
     ALARM_LEVEL,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.checks.check import Worst
+from nafaudit.checks.verification import COUNTS, QUANTITIES
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import Answer, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
@@ -22,18 +23,6 @@ from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajector
 
 Array = NDArray[np.float64]
 
-QUANTITIES: Mapping[str, str] = {
-    "debt": "prefix debt",
-    "allowance": "allowance, from the replayed charges",
-    "charge": "charge of each step",
-    "theta": "weight, as the charge that it implies",
-    "served": "log p_served of the token",
-    "safe": "log p_safe of the token",
-    "risky": "log p_risky of the token",
-    "spend": "charges summed up to each step",
-    "token": "score missing to the best token",
-    "end": "stop token and length (0 right, 1 wrong)",
-}
 # Of what the noise of a pair was measured to be; a quantity seen on a few thousand steps is
 # exceeded several times over on a million.
 WARN, FAIL = 8.0, 40.0
@@ -189,9 +178,6 @@ class _Largest:
         over = np.flatnonzero(values > fail)
         if over.size and (self.first is None or key < self.first.key):
             self.first = Witness(key, int(over[0]))
-
-
-COUNTS = "replay: counts of the debt"
 
 
 @dataclass

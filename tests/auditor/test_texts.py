@@ -9,18 +9,17 @@ import numpy as np
 import pytest
 import torch
 
+from nafaudit.auditor.laws import Reader, Text
+from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.laws import Reader, Text
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.engine.replay import Written, replay_written
 from nafaudit.engine.world import PairWorld
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import debt_of
 
@@ -29,7 +28,7 @@ BUDGETS = (0.0, 0.4, 3.0, math.inf)
 RULE = mechanism("anchored", DebtRule())
 
 
-def decoded(pair: Pair, decoding: Decoding) -> tuple[list[Written], dict[Key, Trajectory]]:
+def decoded(pair: Pair, decoding: Decoding) -> tuple[list[ReplayTask], dict[Key, Trajectory]]:
     """A few trajectories of each budget, as a run would hand them to replay."""
     draw = np.random.default_rng(0)
     requests = []
@@ -43,7 +42,7 @@ def decoded(pair: Pair, decoding: Decoding) -> tuple[list[Written], dict[Key, Tr
     records = {t.key: t for t in decoder.decode(requests)}
     prompts = {r.prompt: r.tokens for r in requests}
     written = [
-        Written(
+        ReplayTask(
             key,
             prompts[key.prompt],
             t.steps.token,
@@ -73,7 +72,7 @@ def test_replay_finds_what_was_decoded(
     decoding = Decoding(max_new_tokens=24, **warps)
     written, records = decoded(pair, decoding)
     reader = Reader(pair, decoding, numbers=numbers)
-    replayed = {r.trajectory.key: r for r in replay_written(reader, RULE, written)}
+    replayed = {r.trajectory.key: r for r in replay_texts(reader, RULE, written)}
     assert replayed.keys() == records.keys()
     for key, record in records.items():
         second = replayed[key]
@@ -98,7 +97,7 @@ def test_steps_are_shown_with_the_law_that_was_served(tiny_pair_paths: Paths) ->
         assert first == len(shown.setdefault(key, []))
         shown[key] += served.charge.tolist()
 
-    for second in replay_written(Reader(pair, Decoding()), RULE, written, look):
+    for second in replay_texts(Reader(pair, Decoding()), RULE, written, look):
         assert shown[second.trajectory.key] == second.trajectory.steps.charge.tolist()
 
 
@@ -131,8 +130,8 @@ def test_a_debt_is_counted_in_the_laws_that_its_rule_names(
         (record,) = decoder.decode([PromptRequest("p", prompt, (row,))])
         world = PairWorld(pair, decoding, rule, width=32)
         assert debt_of(world, prompt) == pytest.approx(record.debt, abs=1e-4)
-        one = Written(record.key, prompt, record.steps.token)
-        (second,) = replay_written(Reader(pair, decoding), promise, [one])
+        one = ReplayTask(record.key, prompt, record.steps.token)
+        (second,) = replay_texts(Reader(pair, decoding), promise, [one])
         (alone, _) = replay_in(world, promise, record.key, prompt, one.tokens.tolist())
         for again in (second, alone):
             assert again.trajectory.debt == pytest.approx(record.debt, abs=1e-4)

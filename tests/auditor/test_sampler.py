@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nafaudit.checks import sampler
-from nafaudit.checks.sampler import (
+from nafaudit.auditor import sampler
+from nafaudit.auditor.sampler import (
     BINS,
     SHARES,
     contrast_p,

@@ -1,27 +1,40 @@
-"""Replays a trajectory: from laws and tokens to every number that a sound decoder would log.
+"""Replays trajectories: from laws and tokens to every number that a sound decoder would log.
 
 Laws come in as plain tensors, so the same code replays a run of checkpoints, a lab run and a
 toy world that fits on paper. Nothing of the decoder is believed but its tokens: its debt,
-allowances, weights and charges are claims, held against the result by `nafaudit.checks`.
+allowances, weights and charges are claims, held against the result by `nafaudit.auditor.claims`.
 
 The allowance of a step depends on every charge before it. Steps are still worked on together:
 the charges of a block are guessed (all of the risky law, or all of the allowance), the block is
 served, and the shadow account says how far the guess was right. What follows a wrong guess is
 served again. The result is that of one step after the other, whatever the rule.
+
+`replay_texts` replays what a pair of checkpoints wrote, many texts from one pass; trajectories of
+different budgets often wrote the same tokens, whose laws are computed once.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nafaudit.auditor.laws import Piece, Reader, Text, prompt_logp
+from nafaudit.auditor.shadow import (
+    Mixing,
+    ShadowAnchored,
+    ShadowOrder,
+    shadow_account,
+    shadow_debt,
+    shadow_of,
+)
 from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment, is_baseline, recorded_gap
@@ -34,9 +47,6 @@ from nafaudit.core.trajectory import (
     Trajectory,
     theta_as_recorded,
 )
-from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt
-from nafaudit.mechanisms.shadow_orders import ShadowOrder
-from nafaudit.mechanisms.shadows import Mixing, shadow_rule
 from nafaudit.protocols import Mechanism, Served, World, booked
 
 # Laws are worked on in pieces of this many numbers, to stay in a processor's cache.
@@ -46,27 +56,27 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Task:
-    """One trajectory to replay.
+class ReplayTask:
+    """One trajectory to replay: what a decoder wrote, and what is claimed of it.
 
     Attributes:
         key: Which one; its budget is the one that was promised.
         prompt: Token ids of the prompt.
-        tokens: Token ids that were written.
-        debt: Recomputed prefix debt, see `debt_of_laws`.
+        tokens: Token ids that were written; at least one.
         stopped: True if the last token is a stop token.
         stream: Key of the draws, if they are ours.
         theta: Claimed weights, to be charged truly; None if nothing is claimed.
+        debt: Recomputed prefix debt (`debt_of_laws`); NaN until it is.
         other_debt: The debt counted in the other laws, if there are any.
     """
 
     key: Key
     prompt: tuple[int, ...]
     tokens: NDArray[np.int32]
-    debt: float
     stopped: bool = False
     stream: Stream | None = None
     theta: NDArray[np.floating] | None = None
+    debt: float = math.nan
     other_debt: float | None = None
 
 
@@ -88,13 +98,11 @@ class _Columns:
 class Replayer:
     """Replays one trajectory, fed its laws in order, in blocks of any size."""
 
-    def __init__(self, mechanism: Mechanism, task: Task) -> None:
+    def __init__(self, mechanism: Mechanism, task: ReplayTask) -> None:
         self.task = task
         alone = is_baseline(task.key.k)
         # A baseline is a model alone, whatever rule is audited.
-        self._rule, self.independent = (
-            (ShadowAnchored(), True) if alone else shadow_rule(mechanism.rule)
-        )
+        self._rule = ShadowAnchored() if alone else shadow_of(mechanism)
         self._ledger = Banking() if alone else mechanism.ledger
         self._account = shadow_account(self._ledger, task.key.k, task.debt)
         self._columns = _Columns()
@@ -113,7 +121,7 @@ class Replayer:
             risky: The same of the risky model.
 
         Returns:
-            What a sound decoder serves, in order, for whoever tests the tokens against it.
+            What a sound decoder serves, in order, for tests of the tokens against it.
         """
         if self.step + len(safe) > len(self.task.tokens):
             raise ValueError(
@@ -127,7 +135,7 @@ class Replayer:
         return served
 
     def result(self) -> Replayed:
-        """The second record, once every step was fed."""
+        """Returns the second record, once every step was fed."""
         task, columns = self.task, self._columns
         if self.step != len(task.tokens):
             raise ValueError(f"{self.step} of {len(task.tokens)} steps were replayed.")
@@ -257,7 +265,7 @@ class Replayer:
 def perturbed_best(
     laws: NDArray[np.float64], stream: Stream, first: int, tokens: NDArray[np.int32]
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The tokens that laws and noise imply, and by how much the given ones miss their score.
+    """Finds the tokens that laws and noise imply, and by how much the given ones miss their score.
 
     The score log p - log E with E = -log u is largest where p / E is. As E >= 1 - u, only tokens
     with p / (1 - u) at least the given one's p / E can beat it; the logarithm is taken for those.
@@ -299,7 +307,7 @@ def _noise_words(stream: Stream, first: int, steps: int, lanes: int) -> NDArray[
     return raw
 
 
-def replay(mechanism: Mechanism, task: Task, safe: Tensor, risky: Tensor) -> Replayed:
+def replay(mechanism: Mechanism, task: ReplayTask, safe: Tensor, risky: Tensor) -> Replayed:
     """Replays one trajectory from all of its laws [tokens, vocabulary]."""
     replayer = Replayer(mechanism, task)
     replayer.feed(safe, risky)
@@ -313,7 +321,7 @@ def debt_of_laws(
     safe: NDArray[np.float64],
     risky: NDArray[np.float64],
 ) -> float:
-    """The prefix debt from log p(x_i | x_<i) of prompt tokens 1 .. L-1 under both models."""
+    """Computes the prefix debt from log p(x_i | x_<i) of prompt tokens 1 .. L-1."""
     gains = []
     for token, anchor, other in zip(prompt[1:], safe.tolist(), risky.tolist(), strict=True):
         gain = other - anchor
@@ -326,7 +334,7 @@ def debt_of_laws(
 def debt_along(
     world: World, mechanism: Mechanism, prompt: Sequence[int], safe: Tensor, risky: Tensor
 ) -> float:
-    """The prefix debt from the laws along a text that begins with the prompt.
+    """Computes the prefix debt from the laws along a text that begins with the prompt.
 
     Args:
         world: The two models, asked again where the debt is counted in their own laws.
@@ -372,7 +380,117 @@ def replay_in(
     claimed = None if theta is None else np.asarray(theta, np.float64)
     written = np.asarray(tokens, np.int32)
     stopped = int(written[-1]) in world.stops
-    task = Task(key, tuple(prompt), written, debt, stopped, theta=claimed)
+    task = ReplayTask(key, tuple(prompt), written, stopped, theta=claimed, debt=debt)
     replayer = Replayer(mechanism, task)
     served = replayer.feed(safe[at:], risky[at:])
     return replayer.result(), torch.cat([block.law for block in served])
+
+
+class _Debts(NamedTuple):
+    """A prompt's debt as promised, and counted in the other laws, if there are others."""
+
+    promised: float
+    other: float | None
+
+
+class OnSteps(Protocol):
+    """Is called with every replayed step while its laws are at hand."""
+
+    def __call__(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+        """Takes the steps from `first` on: what was served, and both models' laws."""
+        ...
+
+
+@dataclass
+class _Open:
+    """A text on its way through the models, with the trajectories that wrote it."""
+
+    written: list[ReplayTask]
+    prompt_logp: dict[bool, list[list[NDArray[np.float64]]]] = field(default_factory=dict)
+    replayers: list[Replayer] = field(default_factory=list)
+
+
+def replay_texts(
+    reader: Reader,
+    mechanism: Mechanism,
+    written: Sequence[ReplayTask],
+    on_steps: OnSteps | None = None,
+) -> Iterator[Replayed]:
+    """Yields a second record of every trajectory, in an order of our own.
+
+    Args:
+        reader: The pair and its warps.
+        mechanism: The promise: rule, ledger and debt.
+        written: What to replay.
+        on_steps: Called with every step while its laws are at hand.
+    """
+    groups: dict[Text, _Open] = {}
+    for one in written:
+        text = Text(one.prompt, tuple(one.tokens.tolist()))
+        groups.setdefault(text, _Open([])).written.append(one)
+    texts = list(groups)
+    debts: dict[tuple[int, ...], _Debts] = {}
+    for piece in reader.read(texts):
+        text = texts[piece.text]
+        group = groups[text]
+        if text.prompt not in debts:
+            _owe(group, piece, text, reader, mechanism, debts)
+        yield from _replay_piece(group, piece, text, mechanism, debts, on_steps)
+
+
+def _owe(
+    group: _Open,
+    piece: Piece,
+    text: Text,
+    reader: Reader,
+    mechanism: Mechanism,
+    debts: dict[tuple[int, ...], _Debts],
+) -> None:
+    """Collects the prompt's log-probabilities; settles its debts with the last of them."""
+    promised = mechanism.debt.raw
+    # Without warps, or without a debt, both counts are one.
+    two = reader.decoding.warps and mechanism.debt.n > 0
+    counts = (promised, not promised) if two else (promised,)
+    for raw in counts:
+        columns = group.prompt_logp.setdefault(raw, [[], []])
+        for column, part in zip(columns, prompt_logp(piece, text.prompt, raw=raw), strict=True):
+            column.append(part)
+    if piece.stop >= len(text.prompt) - 1:
+        special = reader.pair.vocabulary.special
+        settled = {
+            raw: debt_of_laws(mechanism, text.prompt, special, *map(np.concatenate, columns))
+            for raw, columns in group.prompt_logp.items()
+        }
+        debts[text.prompt] = _Debts(settled[promised], settled.get(not promised))
+
+
+def _replay_piece(
+    group: _Open,
+    piece: Piece,
+    text: Text,
+    mechanism: Mechanism,
+    debts: dict[tuple[int, ...], _Debts],
+    on_steps: OnSteps | None,
+) -> Iterator[Replayed]:
+    offset = len(text.prompt) - 1  # the law at this position is of the first written token
+    first, last = max(piece.start, offset), min(piece.stop, len(text.tokens) - 1)
+    if last <= first:
+        return
+    if not group.replayers:
+        owed = debts[text.prompt]
+        tasks = [replace(t, debt=owed.promised, other_debt=owed.other) for t in group.written]
+        group.replayers = [Replayer(mechanism, task) for task in tasks]
+    rows = 1
+    at = first
+    while at < last:
+        safe, risky = piece.laws(at, min(last, at + rows))
+        rows = max(1, _PIECE // safe.shape[-1])
+        for replayer in group.replayers:
+            served = replayer.feed(safe, risky)
+            if on_steps is not None:
+                whole = Served(*(torch.cat(parts) for parts in zip(*served, strict=True)))
+                on_steps(replayer.task.key, at - offset, whole, safe, risky)
+        at += len(safe)
+    if at == len(text.tokens) - 1:
+        yield from (replayer.result() for replayer in group.replayers)
+        group.replayers = []

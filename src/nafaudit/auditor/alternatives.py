@@ -2,7 +2,7 @@
 
 Each alternative is a law q made from the served law p, the two models' laws and the weight,
 before the token is seen; `step_scores` turns a block of replayed steps into the numbers that
-`nafaudit.checks.sampler` adds up. A new alternative is an entry of `ALTERNATIVES`.
+`nafaudit.auditor.sampler` adds up. A new alternative is an entry of `ALTERNATIVES`.
 
 Some alternatives favour or avoid a set of tokens that is known before the draw: those that the
 text has already, those that would repeat a pair, and stop tokens (`token_sets`).
@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.checks.sampler import Scores
+from nafaudit.auditor.sampler import Scores
 
 # Share of p in every alternative.
 _KEPT = 1e-2

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.checks.replayed import Comparison, deviations, levels
+from nafaudit.auditor.claims import Comparison, deviations, levels
+from nafaudit.auditor.replay import replay_in
 from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import replay_in
 from nafaudit.protocols import Output, Request
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import plain

@@ -8,11 +8,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nafaudit.auditor.shadow import (
+    ShadowAnchored,
+    ShadowOrder,
+    shadow_account,
+    shadow_debt,
+    shadow_of,
+)
 from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.core.ledger import Banking, Payment
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt
-from nafaudit.mechanisms.shadows import shadow_rule
+from nafaudit.mechanisms.divergences import Pathwise, Renyi
+from nafaudit.mechanisms.registry import Guarded, mechanism
+from nafaudit.protocols import Mechanism, Rule
 from nafaudit.selftest.faults import tools
 
 
@@ -94,9 +102,58 @@ def test_the_shadow_account_is_the_account(k: float, debt: float, charges: list[
         theirs.pay(Payment(charge, 0.0, 0))
 
 
-def test_a_rule_from_outside_has_no_shadow() -> None:
-    class Mine(Anchored):
-        pass
+@pytest.mark.parametrize(
+    ("spec", "shadow"),
+    [
+        ("anchored", ShadowAnchored()),
+        ("anchored:refill=character,bank=1", ShadowAnchored()),
+        ("renyi:1", ShadowAnchored()),
+        ("renyi:1.3", ShadowOrder(1.3)),
+        ("renyi:inf", ShadowOrder(math.inf)),
+        ("pathwise", ShadowOrder(math.inf, realised=True)),
+    ],
+)
+def test_shipped_rules_have_a_second_implementation(spec: str, shadow: Rule) -> None:
+    assert shadow_of(mechanism(spec, DebtRule())) == shadow
 
-    assert shadow_rule(Anchored())[1]
-    assert shadow_rule(Mine()) == (Mine(), False)  # a subclass may serve anything
+
+@pytest.mark.parametrize("spec", ["cp-delta", "cp-fuse", "memfree", "tokenswap"])
+def test_other_rules_are_asked_again(spec: str) -> None:
+    made = mechanism(spec, DebtRule())
+    assert not made.shadow and shadow_of(made) is made.rule
+
+
+class MyAnchored(Anchored):
+    """A subclass may serve anything."""
+
+    shadow = "kl"
+
+
+class MyRenyi(Renyi):
+    shadow = "renyi:4"
+
+    def __init__(self) -> None:
+        super().__init__(4.0)
+
+
+class MyPathwise(Pathwise):
+    shadow = "pathwise"
+
+
+class MyMechanism(Mechanism):
+    """A whole mechanism that would like to be recomputed as the shipped one."""
+
+    def __init__(self) -> None:
+        super().__init__("anchored", Anchored(), Banking(), DebtRule(), shadow="kl")
+
+
+@pytest.mark.parametrize("plugin", [MyAnchored, MyRenyi, MyPathwise, MyMechanism])
+def test_a_plugin_does_not_choose_its_shadow(plugin: type) -> None:
+    made = mechanism(f"{__name__}:{plugin.__name__}", DebtRule())
+    assert made.shadow == "" and shadow_of(made) is made.rule
+    assert isinstance(made.rule, Guarded)
+
+
+def test_an_unknown_shadow_is_refused() -> None:
+    with pytest.raises(ValueError, match="no second implementation is called 'mine'"):
+        shadow_of(Mechanism("m", Anchored(), Banking(), DebtRule(), shadow="mine"))

@@ -17,17 +17,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nafaudit.auditor.replay import ReplayTask, debt_along
+from nafaudit.auditor.shadow import ShadowAnchored, divergence, shadow_account
 from nafaudit.core.ledger import Account, Banking, Payment, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Replayed, Steps, Trajectory
-from nafaudit.mechanisms.replay import Task, debt_along
-from nafaudit.mechanisms.shadow import ShadowAnchored, divergence, shadow_account
 from nafaudit.protocols import Mechanism, World
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Again:
+class ReplayWithLaws:
     """A second record, with the laws that it rests on [steps, vocabulary]."""
 
     replayed: Replayed
@@ -36,7 +36,9 @@ class Again:
     risky: Tensor
 
 
-def replay_many(world: World, mechanism: Mechanism, tasks: Sequence[Task]) -> list[Again]:
+def replay_many(
+    world: World, mechanism: Mechanism, tasks: Sequence[ReplayTask]
+) -> list[ReplayWithLaws]:
     """Replays what was written in a small world, for KL-anchored decoding on the banking ledger.
 
     Args:
@@ -57,7 +59,7 @@ def replay_many(world: World, mechanism: Mechanism, tasks: Sequence[Task]) -> li
 
 
 def _laws(
-    world: World, mechanism: Mechanism, task: Task, debts: dict[tuple[int, ...], float]
+    world: World, mechanism: Mechanism, task: ReplayTask, debts: dict[tuple[int, ...], float]
 ) -> tuple[Tensor, Tensor]:
     """The laws of every written token; notes the prompt's debt."""
     along = world.along((*task.prompt, *task.tokens[:-1].tolist()))
@@ -69,7 +71,11 @@ def _laws(
 
 
 def _steps(
-    mechanism: Mechanism, tasks: Sequence[Task], owed: list[float], safe: Tensor, risky: Tensor
+    mechanism: Mechanism,
+    tasks: Sequence[ReplayTask],
+    owed: list[float],
+    safe: Tensor,
+    risky: Tensor,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Serves step after step, the rows of each together."""
     lengths = np.array([len(task.tokens) for task in tasks])
@@ -97,12 +103,12 @@ def _steps(
 
 
 def _records(
-    tasks: Sequence[Task],
+    tasks: Sequence[ReplayTask],
     owed: list[float],
     laws: Sequence[tuple[Tensor, Tensor]],
     law: Tensor,
     numbers: dict[str, Tensor],
-) -> Iterator[Again]:
+) -> Iterator[ReplayWithLaws]:
     for row, (task, debt) in enumerate(zip(tasks, owed, strict=True)):
         n = len(task.tokens)
         safe, risky = laws[row]
@@ -126,10 +132,10 @@ def _records(
             shortfall=np.full(n, math.nan),
             expected=np.full(n, -1, np.int32),
         )
-        yield Again(again, served, safe, risky)
+        yield ReplayWithLaws(again, served, safe, risky)
 
 
-def _implied(tasks: Sequence[Task], safe: Tensor, risky: Tensor, cost: Tensor) -> Tensor:
+def _implied(tasks: Sequence[ReplayTask], safe: Tensor, risky: Tensor, cost: Tensor) -> Tensor:
     """The true charge of the claimed weights; NaN where none is claimed."""
     theta = torch.full_like(cost, math.nan)
     for row, task in enumerate(tasks):

@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nafaudit.checks.sampled import SamplerTests
-from nafaudit.checks.sampler import SHARES, Scores, alarms, p_values
+from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.sampler import SHARES, SamplerTests, Scores, alarms, p_values
 from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.protocols import Served
-from tests.mechanisms.test_shadow import random_laws
+from tests.auditor.test_shadow import random_laws
 
 Sampler = Callable[[Served, Tensor, Tensor], Tensor]
 FIELDS = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")

@@ -12,31 +12,32 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from nafaudit.auditor.replay import (
+    Replayer,
+    ReplayTask,
+    _noise_words,
+    perturbed_best,
+    replay,
+    replay_in,
+)
+from nafaudit.auditor.shadow import shadow_of
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import gumbel, sound_stream, words
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import (
-    Replayer,
-    Task,
-    _noise_words,
-    perturbed_best,
-    replay,
-    replay_in,
-)
 from nafaudit.protocols import Mechanism, Request, Rule, Served
 from nafaudit.selftest.faults import tools
+from tests.auditor.test_shadow import random_laws
 from tests.mechanisms.tables import TableWorld
-from tests.mechanisms.test_shadow import random_laws
 
 INF = math.inf
 ANCHORED = mechanism("anchored", DebtRule())
 
 
-def task(tokens: Any, k: float, debt: float = 0.0, **more: Any) -> Task:
-    return Task(Key("p", "m", k, 0), (0,), np.asarray(tokens, np.int32), debt, **more)
+def task(tokens: Any, k: float, debt: float = 0.0, **more: Any) -> ReplayTask:
+    return ReplayTask(Key("p", "m", k, 0), (0,), np.asarray(tokens, np.int32), debt=debt, **more)
 
 
 @settings(max_examples=10)
@@ -86,7 +87,7 @@ def test_wrong_guesses_and_any_blocks_change_nothing(seed: int, blocks: list[int
     safe, risky = random_laws(seed, rows=sum(blocks))
     tokens = np.random.default_rng(seed).integers(0, 9, sum(blocks))
     whole = Replayer(half, task(tokens, 0.4))
-    assert not whole.independent
+    assert shadow_of(half) is rule
     assert sum(len(block.law) for block in whole.feed(safe, risky)) == sum(blocks)
     pieces = Replayer(half, task(tokens, 0.4))
     start = 0

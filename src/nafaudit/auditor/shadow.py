@@ -6,7 +6,9 @@ this is the form that keeps up with a run, and the tests hold it to the twin.
 
 psi(theta) = log sum_v p_s(v) exp(theta l(v)) with l = log p_r - log p_s over the common support,
 and D(theta) = KL(p_theta || p_s) = theta psi'(theta) - psi(theta), which grows with theta. The
-root of D = k_t is bracketed, and sought where a parabola says.
+root of D = k_t is bracketed, and sought where a parabola says. For a Rényi divergence
+D_alpha(p_theta || p_s) = [psi(alpha theta) - alpha psi(theta)] / (alpha - 1), and for the largest
+log-ratio theta max l - psi(theta): by psi alone, never by the served law, bracketed and halved.
 """
 
 from __future__ import annotations
@@ -20,8 +22,16 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.ledger import Account, Banking, Bucket, Ledger, Payment
-from nafaudit.protocols import Served
+from nafaudit.core.ledger import (
+    REALISED,
+    Account,
+    Banking,
+    Bucket,
+    Ledger,
+    Payment,
+    renyi_spec,
+)
+from nafaudit.protocols import Mechanism, Rule, Served
 
 _NEG_INF = -math.inf
 # An allowance below this counts as none: that is part of the promise, not of the solver.
@@ -29,6 +39,8 @@ _NOTHING = 1e-10
 _EXACT = 1e-11
 _TINY = 1e-280
 _MOST_ITERATIONS = 120
+# Halvings of [0, 1] that leave no float64 between.
+_HALVINGS = 52
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
@@ -50,15 +62,15 @@ class ShadowAnchored:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """What a sound decoder serves; the same answer as `Anchored`, by another way."""
+        """Serves what a sound decoder does, by another way than `Anchored`."""
         return self.serve_at_cost(safe, risky, allowance, divergence(risky, safe))
 
     def cost(self, safe: Tensor, risky: Tensor) -> Tensor:
-        """What the risky law itself costs."""
+        """Computes what the risky law itself costs."""
         return divergence(risky, safe)
 
     def serve_at_cost(self, safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
-        """The same, for whoever has the divergence of the risky law already."""
+        """Serves, given what the risky law itself costs (`cost`)."""
         free = (allowance >= _NOTHING) & (cost <= allowance)
         theta = free.to(torch.float64)
         charge = torch.where(free, cost, 0.0)
@@ -71,7 +83,7 @@ class ShadowAnchored:
         return Served(law, charge, theta)
 
     def charge_at(self, safe: Tensor, risky: Tensor, theta: Tensor, cost: Tensor) -> Tensor:
-        """The true charge of serving these weights, whoever claims them."""
+        """Computes the true charge of serving these weights, which may be claims."""
         charge = torch.where(theta >= 1, cost, 0.0)
         rows = ((theta > 0) & (theta < 1)).nonzero().squeeze(-1)
         if rows.numel():
@@ -161,6 +173,123 @@ def _root(curve: _Curve, allowance: Tensor, cost: Tensor) -> Tensor:
     return found
 
 
+@dataclass(frozen=True)
+class ShadowOrder:
+    """Rényi-anchored or pathwise decoding, recomputed.
+
+    Attributes:
+        alpha: The order, above 1.
+        realised: True if a step is booked at what its token realised.
+    """
+
+    alpha: float
+    realised: bool = False
+
+    @property
+    def currency(self) -> str:
+        """What is charged."""
+        return REALISED if self.realised else renyi_spec(self.alpha)
+
+    def serve(
+        self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
+    ) -> Served:
+        """Serves what a sound decoder does."""
+        return self.serve_at_cost(safe, risky, allowance, self.cost(safe, risky))
+
+    def serve_at_cost(self, safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
+        """Serves, given what the risky law itself costs (`cost`)."""
+        funded = allowance >= _NOTHING
+        free = funded & (cost <= allowance)
+        theta = free.to(torch.float64)
+        rows = (funded & ~free).nonzero().squeeze(-1)
+        if rows.numel():
+            theta[rows] = self._root(safe[rows], risky[rows], allowance[rows])
+        law = self.law_at(safe, risky, theta)
+        return Served(law, self.charge_at(safe, risky, theta, cost), theta)
+
+    def cost(self, safe: Tensor, risky: Tensor) -> Tensor:
+        """Computes what the risky law itself costs: sum p_r^alpha p_s^(1-alpha), written out."""
+        served = risky > _NEG_INF
+        if self.alpha == math.inf:
+            ratio = torch.where(served, risky - safe, _NEG_INF)
+            return ratio.max(dim=-1).values.clamp_min(0.0)
+        terms = self.alpha * risky - (self.alpha - 1) * safe  # inf where only p_s forbids
+        total = torch.logsumexp(torch.where(served, terms, _NEG_INF), dim=-1)
+        return (total / (self.alpha - 1)).clamp_min(0.0)
+
+    def charge_at(self, safe: Tensor, risky: Tensor, theta: Tensor, cost: Tensor) -> Tensor:
+        """Computes the true charge of serving these weights, which may be claims."""
+        charge = torch.where(theta >= 1, cost, 0.0)
+        rows = ((theta > 0) & (theta < 1)).nonzero().squeeze(-1)
+        if rows.numel():
+            tilt = _Tilt(safe[rows], risky[rows])
+            charge[rows] = self._price(tilt, theta[rows])
+        return charge
+
+    def law_at(self, safe: Tensor, risky: Tensor, theta: Tensor) -> Tensor:
+        """p_theta of each row; its end points are the two laws themselves."""
+        law = torch.where((theta >= 1).unsqueeze(-1), risky, safe)
+        rows = ((theta > 0) & (theta < 1)).nonzero().squeeze(-1)
+        if rows.numel():
+            tilt = _Tilt(safe[rows], risky[rows])
+            law[rows] = torch.log_softmax(tilt.at(theta[rows]), dim=-1)
+        return law
+
+    def _price(self, tilt: _Tilt, theta: Tensor) -> Tensor:
+        psi = tilt.psi(theta)
+        if self.alpha == math.inf:
+            return (theta * tilt.most - psi).clamp_min(0.0)
+        return ((tilt.psi(self.alpha * theta) - self.alpha * psi) / (self.alpha - 1)).clamp_min(0.0)
+
+    def _root(self, safe: Tensor, risky: Tensor, allowance: Tensor) -> Tensor:
+        """The largest theta in [0, 1) that fits; 0 where the two laws share no token."""
+        tilt = _Tilt(safe, risky)
+        low, high = torch.zeros_like(allowance), torch.ones_like(allowance)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            fits = self._price(tilt, middle) <= allowance  # NaN does not
+            low, high = torch.where(fits, middle, low), torch.where(fits, high, middle)
+        return low
+
+
+class _Tilt:
+    """log p_s + u l on the support that both laws share."""
+
+    def __init__(self, safe: Tensor, risky: Tensor) -> None:
+        shared = (safe > _NEG_INF) & (risky > _NEG_INF)
+        self._base = torch.where(shared, safe, _NEG_INF)
+        self._ratio = torch.where(shared, risky - safe, 0.0)
+        self.most = torch.where(shared, risky - safe, _NEG_INF).max(dim=-1).values
+
+    def at(self, power: Tensor) -> Tensor:
+        return self._base + power.unsqueeze(-1) * self._ratio
+
+    def psi(self, power: Tensor) -> Tensor:
+        return torch.logsumexp(self.at(power), dim=-1)
+
+
+# Rules on the line between the two laws, for which any claimed weight can be charged.
+Mixing = ShadowAnchored | ShadowOrder
+
+
+def shadow_of(mechanism: Mechanism) -> Rule:
+    """Returns the rule that recomputes a mechanism's own, as its `shadow` names it.
+
+    Without a name there is no second implementation, as for every rule from outside: the rule
+    itself is asked again, with recomputed laws and allowances.
+    """
+    name, _, order = mechanism.shadow.partition(":")
+    if not name:
+        return mechanism.rule
+    if name == "kl":
+        return ShadowAnchored()
+    if name == "renyi":
+        return ShadowOrder(float(order))
+    if name == "pathwise":
+        return ShadowOrder(math.inf, realised=True)
+    raise ValueError(f"no second implementation is called {mechanism.shadow!r}.")
+
+
 @dataclass
 class _ShadowBank:
     """k_t = max(0, (t+1) k - sum of charges - debt), written down a second time."""
@@ -212,7 +341,7 @@ class _ShadowBucket:
 
 
 def shadow_account(ledger: Ledger, k: float, debt: float) -> Account:
-    """An account that shares no code with the decoder's, if the ledger is one of ours."""
+    """Opens an account that shares no code with the decoder's, if the ledger is a shipped one."""
     if isinstance(ledger, Banking):
         return _ShadowBank(k, debt, [])
     if isinstance(ledger, Bucket):
@@ -221,7 +350,7 @@ def shadow_account(ledger: Ledger, k: float, debt: float) -> Account:
 
 
 def shadow_debt(gains: Sequence[float], rule: DebtRule) -> float:
-    """The prefix debt, from the log-ratios of the prompt tokens (0 for special ones)."""
+    """Computes the prefix debt from the log-ratios of the prompt tokens (0 for special ones)."""
     largest = sorted((max(0.0, gain) for gain in gains), reverse=True)[: rule.n]
     count = len(largest) if rule.over_all else sum(g > 0 for g in largest)
     return math.fsum(largest) / count if count else 0.0
