@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from nafaudit.checks.check import Worst
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.finding import Answer, Finding, Kept, Witness
+from nafaudit.core.finding import COUNTS, Answer, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
 
@@ -189,9 +189,6 @@ class _Largest:
         over = np.flatnonzero(values > fail)
         if over.size and (self.first is None or key < self.first.key):
             self.first = Witness(key, int(over[0]))
-
-
-COUNTS = "replay: counts of the debt"
 
 
 @dataclass
