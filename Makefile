@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: audit test test-full bench bench-quick lint clean
+.PHONY: audit test test-full bench bench-quick shape lint clean
 
 audit: $(VENV)/.models  ## Sets up, runs the embedded audit, names the report.
 	$(BIN)/nafaudit run
@@ -24,6 +24,9 @@ bench: $(VENV)/.bench $(VENV)/.peer  ## Ratios to the published decoder and to t
 
 bench-quick: $(VENV)/.bench $(VENV)/.peer
 	$(BIN)/python -m benchmarks --quick --rounds 2 --peer $(VENV)/peer/bin/python
+
+shape: $(VENV)/.models  ## How large the house is, beside the aims of docs/decisions/006-one-house.md.
+	$(BIN)/python -m benchmarks.shape
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

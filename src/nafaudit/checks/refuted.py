@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nafaudit.checks.check import Facts
-from nafaudit.core.finding import COUNTS, Answer, Finding, Witness
+from nafaudit.checks.verification import COUNTS
+from nafaudit.core.finding import Answer, Finding, Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 
 

@@ -13,14 +13,13 @@ from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import WHOLE, Banking, Bucket, Paths, Whole
+from nafaudit.core.ledger import WHOLE, Banking, Bucket, Ledger, Paths, Whole
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.divergences import Pathwise, Renyi
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.plugins import build, build_recorded, source_hash
-from nafaudit.mechanisms.protocols import Material, Mechanism, Rule, Served, currency
 from nafaudit.mechanisms.published import (
     FUNCTION_WORDS,
     CpDelta,
@@ -31,20 +30,20 @@ from nafaudit.mechanisms.published import (
     digest,
     ids_of_words,
 )
-from nafaudit.mechanisms.sequences import SequenceRule
+from nafaudit.protocols import Mechanism, Resources, Rule, SequenceRule, Served, currency
 
 
-def _mixing(rule: Rule, spec: Spec, debt: DebtRule) -> Mechanism:
-    """A rule on whichever ledger its options ask for."""
+def _mixing(rule: Rule, spec: Spec, debt: DebtRule, shadow: str = "") -> Mechanism:
+    """Puts a rule on the ledger that its options ask for."""
     name = f"{spec.name}:debt={debt.definition},n={debt.n}"
     refill: Any = spec.word("refill")
     bucket = Bucket(spec.number("cap"), spec.number("bank"), refill)
     if bucket == Bucket():
-        return Mechanism(name, rule, Banking(), debt)
-    made = Mechanism(name, rule, bucket, debt)
+        return Mechanism(name, rule, Banking(), debt, shadow=shadow)
+    made = Mechanism(name, rule, bucket, debt, shadow=shadow)
     if refill == "token":
         return made
-    return replace(made, needs=lambda run: replace(made, ledger=bucket.of_pieces(run.pieces)))
+    return replace(made, requires=lambda run: replace(made, ledger=bucket.of_pieces(run.pieces)))
 
 
 def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
@@ -54,7 +53,8 @@ def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
             f"mechanism {spec.name!r}: alpha must be 1 or at least {_LEAST_ORDER} (inf is the "
             f"largest log-ratio), got {alpha:g}: closer to 1 the divergence drowns in rounding."
         )
-    return _mixing(Renyi(alpha), spec, debt)
+    # Order 1 is the KL divergence, which has a second implementation of its own.
+    return _mixing(Renyi(alpha), spec, debt, "kl" if alpha == 1 else f"renyi:{alpha!r}")
 
 
 def _cp_delta(spec: Spec, debt: DebtRule) -> Mechanism:
@@ -71,7 +71,7 @@ def _free(rule: Rule, spec: Spec, data: str = "") -> Mechanism:
 def _memfree(spec: Spec, debt: DebtRule) -> Mechanism:
     n, path = spec.count("n"), spec.word("list")
 
-    def needs(run: Material) -> Mechanism:
+    def bound(run: Resources) -> Mechanism:
         texts = _lines(path) if path else run.passages
         if not any(text.strip() for text in texts):
             raise InputError(
@@ -83,13 +83,13 @@ def _memfree(spec: Spec, debt: DebtRule) -> Mechanism:
         rule = MemFree(n, block_list(split, n))
         return _free(rule, spec, data=f"@{digest(sorted(split))}")
 
-    return replace(_free(MemFree(n, {}), spec), needs=needs)
+    return replace(_free(MemFree(n, {}), spec), requires=bound)
 
 
 def _tokenswap(spec: Spec, debt: DebtRule) -> Mechanism:
     path = spec.word("words")
 
-    def needs(run: Material) -> Mechanism:
+    def bound(run: Resources) -> Mechanism:
         ids = ids_of_words(run.pieces, _lines(path) if path else FUNCTION_WORDS)
         if not ids:
             raise InputError(
@@ -98,7 +98,7 @@ def _tokenswap(spec: Spec, debt: DebtRule) -> Mechanism:
             )
         return _free(TokenSwap(ids), spec, data=f"@{digest(ids)}")
 
-    return replace(_free(TokenSwap(()), spec), needs=needs)
+    return replace(_free(TokenSwap(()), spec), requires=bound)
 
 
 def _lines(path: str) -> list[str]:
@@ -112,14 +112,20 @@ def _lines(path: str) -> list[str]:
 _LEAST_ORDER = 1.01
 
 BUILDERS: dict[str, Callable[[Spec, DebtRule], Mechanism]] = {
-    "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt),
+    "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt, "kl"),
     "renyi": _renyi,
-    "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt),
+    "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt, "pathwise"),
     "cp-delta": _cp_delta,
     "cp-fuse": lambda spec, debt: _free(CpFuse(), spec),
     "memfree": _memfree,
     "tokenswap": _tokenswap,
 }
+
+
+def anchored_on(ledger: Ledger, debt: DebtRule) -> Mechanism:
+    """Returns KL-anchored decoding on a given ledger, which a log of another tool is held to."""
+    name = f"anchored:debt={debt.definition},n={debt.n}"
+    return Mechanism(name, Anchored(), ledger, debt, shadow="kl")
 
 
 @dataclass(frozen=True)
@@ -175,7 +181,7 @@ def _plugged(spec: str, plugin: Any, debt: DebtRule) -> Mechanism:
     if not callable(getattr(rule, "serve", None)):
         raise InputError(
             f"{spec} has no method serve(prefixes, safe, risky, allowance); see "
-            "nafaudit.mechanisms.protocols.Rule for what it takes and returns."
+            "nafaudit.protocols.Rule for what it takes and returns."
         )
     if not isinstance(getattr(ledger, "spec", None), str):
         raise InputError(
@@ -223,9 +229,9 @@ def recorded_mechanism(
             "one; leave it out."
         )
     made = mechanism(spec, debt)
-    if (needs := made.needs) is None:
+    if (requires := made.requires) is None:
         return _as_recorded(made, name)
-    return replace(made, needs=lambda material: _as_recorded(needs(material), name))
+    return replace(made, requires=lambda run: _as_recorded(requires(run), name))
 
 
 def _vouched(spec: str, source: str | None, plugin: Path | None) -> Any:

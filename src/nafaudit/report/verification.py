@@ -6,9 +6,8 @@ import math
 import textwrap
 from typing import Any
 
-from nafaudit.checks.replayed import QUANTITIES
-from nafaudit.checks.verification import ArmFinding, Verification
-from nafaudit.core.finding import COUNTS, Answer, Kept
+from nafaudit.checks.verification import COUNTS, QUANTITIES, ArmFinding, Verification
+from nafaudit.core.finding import Answer, Kept
 from nafaudit.report.result import as_number, witness_json
 from nafaudit.report.words import budget_name
 
