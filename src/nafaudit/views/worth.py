@@ -117,7 +117,7 @@ def write_certificate(found: Certificate, directory: Path) -> list[Path]:
     Raises:
         InputError: The directory holds the certificate of another model or text.
     """
-    from nafaudit.views.worth_figures import cap_plot
+    from nafaudit.views.figures.worth import cap_plot
 
     result, table, figure = (directory / n for n in ("certificate.json", "passages.csv", "cap.svg"))
     if result.exists():
@@ -266,7 +266,7 @@ def _attack_conclusion(found: AttackResult) -> str:
 
 def write_attack(found: AttackResult) -> list[Path]:
     """Writes the files beside the runs; the same records give the same bytes."""
-    from nafaudit.views.worth_figures import recall_plot
+    from nafaudit.views.figures.worth import recall_plot
 
     make_directory(found.attack)
     lines = "".join(json.dumps(plain(line)) + "\n" for line in found.log)
@@ -368,7 +368,7 @@ def frontier_document(found: FrontierResult, where: str, files: Sequence[Path]) 
 
 def write_frontier(found: FrontierResult, directory: Path) -> list[Path]:
     """Writes points.csv, matched.csv, frontier.svg and frontier.json, always the same bytes."""
-    from nafaudit.views.worth_figures import frontier_plot
+    from nafaudit.views.figures.worth import frontier_plot
 
     make_directory(directory)
     matched = ("mechanism", "k", "matched_k", "fidelity", "same_k", "difference", "low", "high")
