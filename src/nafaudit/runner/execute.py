@@ -19,7 +19,6 @@ from nafaudit.core.draws import row_stream
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.report.verification import verification_json
 from nafaudit.runner.blackbox import Session, command_of, launch_of
 from nafaudit.runner.cluster import connected
 from nafaudit.runner.fleet import Fleet
@@ -36,6 +35,7 @@ from nafaudit.runner.sources import Boxed, Engine, Source
 from nafaudit.runner.verify import verify_run
 from nafaudit.store.artifacts import write_truth, write_verification
 from nafaudit.store.run import Made, Run, open_for_writing
+from nafaudit.views.verify import verification_json
 from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
 
 
