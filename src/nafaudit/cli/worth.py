@@ -11,7 +11,6 @@ from nafaudit.cli import options
 
 if TYPE_CHECKING:
     from nafaudit.workload.passages import Passage
-    from nafaudit.worth.attack import Told
 
 
 def certify(
@@ -213,25 +212,14 @@ def attack(
     from nafaudit.worth.attack_result import Answered
 
     progress = ProgressLine(quiet)
-
-    def tell(told: Told) -> None:
-        progress.line(_describe(told), told.seconds)
-
     with resumable(progress):
-        attacked = run_attack(protected, settings, tell)
+        attacked = run_attack(protected, settings, progress.update)
     remark_on_machine(attacked.batch_free, attacked.mixed, attacked.remark)
     answered = Answered(attacked)
     files = write_attack(answered)
     text = json.dumps(attack_json(answered), indent=2) if as_json else ""
     echo(text or attack_text(answered, where, files))
     raise typer.Exit(EXIT[answered.outcome])
-
-
-def _describe(told: Told) -> str:
-    parts = [f"{told.stage}: {told.done}/{told.total} answers"]
-    if told.seconds > 0:
-        parts.append(f"{told.tokens / told.seconds:.0f} tokens/s")
-    return ", ".join(parts)
 
 
 def frontier(

@@ -50,9 +50,9 @@ from nafaudit.mechanisms.shadows import shadow_rule
 from nafaudit.models.checkpoints import repository, weights_hash
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import Mechanism, Served
-from nafaudit.runner.material import material_of
 from nafaudit.runner.pairs import known_checkpoints, named_pair
 from nafaudit.runner.unaltered import lost, require_unaltered
+from nafaudit.runner.workbench import protected_passages, resources_of
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
 
@@ -118,7 +118,8 @@ def verify_run(
     promise = _promise(run, options)
     pair = _load(run, promise, options)
     own = next((s["pair"] for s in run.sessions if s.get("pair")), None)
-    ready = promise.mechanism.bind(material_of(pair.tokenizer, run.prompts(), own))
+    passages = protected_passages(run.prompts(), own)
+    ready = promise.mechanism.bind(resources_of(pair.tokenizer, passages))
     promise = replace(promise, mechanism=ready)
     start = time.monotonic()
     keys = _choose(run, options.sample)
