@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from nafaudit.checks.replayed import QUANTITIES
+from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.text import name, visible
 from nafaudit.report.data import Report
-from nafaudit.report.text import name, visible
 from nafaudit.report.words import budget_name
 
 _REFUTED = (Answer.FAILED, Kept.VIOLATED)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from nafaudit.auditor.verify import VerifyOptions
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
@@ -33,7 +34,7 @@ from nafaudit.runner.recording import (
     record_passages,
     session_facts,
 )
-from nafaudit.runner.verify import VerifyOptions, verify_run
+from nafaudit.runner.verify import verify_run
 from nafaudit.runner.workbench import RunInputs, Workbench, read_inputs
 from nafaudit.store.artifacts import write_truth, write_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing

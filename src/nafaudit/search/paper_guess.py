@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nafaudit.models.pair import PromptTokenizer
 from nafaudit.search.allocation import Prediction
-from nafaudit.search.archive import Embedder, Tfidf
+from nafaudit.search.archive import Tfidf
 from nafaudit.search.finals import Item
 from nafaudit.search.paper_heads import Training
 from nafaudit.search.paper_surrogate import (
@@ -41,7 +41,7 @@ class Guesser:
     def __init__(
         self,
         tokenizer: PromptTokenizer,
-        embedder: Embedder,
+        embedder: Tfidf,
         vocabulary: int,
         total: float,
         epochs: int,

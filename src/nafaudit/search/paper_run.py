@@ -15,7 +15,7 @@ from dataclasses import replace
 from nafaudit.core.design import Extent
 from nafaudit.runner.recording import OnProgress, Progress
 from nafaudit.runner.workbench import mechanism_of
-from nafaudit.search.archive import embedder, sklearn
+from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
 from nafaudit.search.explore import SEARCH, Explored, Generation
@@ -83,7 +83,7 @@ class _PaperSearch:
         self.rule = settings.rule(wide if settings.variant == "text" else settings.total)
         texts = [one.text for one in pools.init]
         self.guess = Guesser(
-            bench.tokenizer, embedder(texts), size, settings.total, settings.sizes.surrogate_epochs
+            bench.tokenizer, Tfidf.of(texts), size, settings.total, settings.sizes.surrogate_epochs
         )
         self.path = directory_of(settings, bench.identity().hash)
         self._chat = chat
@@ -188,7 +188,6 @@ class _PaperSearch:
                 embedding=self.guess.name,
                 looked=len(draw.asked),
                 trajectories=len(explored) + len(later),
-                taught=0,
                 violating=len({one.worst.key.prompt for one in bad}),
                 outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
                 counterexamples=write_bundles(self.path, bad, self.catalogue),
