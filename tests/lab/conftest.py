@@ -7,8 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nafaudit.lab.measure import Decode
-from nafaudit.lab.pair import LabPair, load_pair
+from nafaudit.lab.measure import Decode, LabPair, load_pair
 from nafaudit.runner.lab_decoder import LabDecoder
 
 

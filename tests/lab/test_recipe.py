@@ -16,7 +16,7 @@ from nafaudit.lab.corpus import sample
 from nafaudit.lab.recipe import DEFAULT, SHORT, schedule, train
 from nafaudit.lab.tokenizer import BOS, EOS
 from nafaudit.lab.works import protected
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nafaudit.lab.card import mismatches, read_card
 from nafaudit.lab.facts import Losses, Sampled, TeacherForced, sampled, teacher_forced
-from nafaudit.lab.measure import Decode, mean_kl, mean_loss, prefix_debts, recall_prompts
-from nafaudit.lab.pair import WEIGHTS, LabPair
+from nafaudit.lab.measure import Decode, LabPair, mean_kl, mean_loss, prefix_debts, recall_prompts
+from nafaudit.lab.pair import WEIGHTS
 from nafaudit.lab.works import protected
 
 

@@ -15,9 +15,9 @@ from nafaudit.lab.corpus import HEADER_SHARE, document, sample
 from nafaudit.lab.encyclopaedia import ENTRIES, entries
 from nafaudit.lab.grammar import Writer, polish, rules
 from nafaudit.lab.lexicon import Corpus, Taste, lexicon, preference_weights
-from nafaudit.lab.pair import LabPair
+from nafaudit.lab.measure import LabPair
 from nafaudit.lab.works import passages
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 # SHA-256 of the first 100 documents of each corpus; changes with any word of the text.
 GOLDEN = "67f04ae265a28109cb333a380c3b6cc51904ae63887487c3e4fa7ebbc61fa420"

@@ -9,7 +9,7 @@ import pytest
 
 from nafaudit.lab.workload import REFERENCE_WORDS, Row, workload, write_workload
 from nafaudit.lab.works import passages, word_runs
-from nafaudit.workload.paper import CAPS, FILES
+from nafaudit.workload.prompts import CAPS, FILES
 
 COPYRIGHT = ("attack_train", "val", "test")
 EXCERPT_FIELDS = [

@@ -16,8 +16,8 @@ from nafaudit.lab.pages import Pages, deal
 from nafaudit.lab.pair import WEIGHTS
 from nafaudit.lab.teach import Lesson
 from nafaudit.lab.works import held_out
-from nafaudit.runner.memorise import LEAST_RECALL, Order, memorise, prompt_records
-from nafaudit.runner.memorised import MemorisedPair, pair_key, read_pair, refuse_unless_admitted
+from nafaudit.runner.memorise import pair_key, LEAST_RECALL, Order, memorise, prompt_records
+from nafaudit.lab.pair import MemorisedPair, read_pair, refuse_unless_admitted
 from nafaudit.workload.passages import Passage
 from tests.commands import call
 from tests.kills import fork, fuse, was_killed

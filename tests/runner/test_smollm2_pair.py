@@ -12,8 +12,7 @@ from nafaudit.lab.pages import own_pages
 from nafaudit.lab.teach import Lesson, teach
 from nafaudit.models.pair import Anchor, load_anchor
 from nafaudit.models.smollm2 import get_smollm2
-from nafaudit.runner.memorised import smollm2_pair
-from nafaudit.runner.pairs import cache_directory
+from nafaudit.lab.pair import cache_directory, smollm2_pair
 from tests.commands import call
 
 pytestmark = pytest.mark.full

@@ -15,7 +15,7 @@ from nafaudit.cli.sections import SentenceGroup
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.runner.memorised import MemorisedPair
+    from nafaudit.lab.pair import MemorisedPair
 
 _TEXTS = {
     "memorised": "memorised pages",
@@ -65,9 +65,9 @@ def memorise(
         raise InputError(f"learning-rate must be above 0 and below 1, got {learning_rate}.")
 
     from nafaudit.cli.echo import echo
+    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
     from nafaudit.lab.teach import Lesson
     from nafaudit.runner.memorise import Order, memorise
-    from nafaudit.runner.memorised import is_smollm2, refuse_unless_admitted
 
     lesson = Lesson(steps=steps, learning_rate=learning_rate, seed=seed)
     progress = _Progress(quiet)
@@ -85,7 +85,7 @@ def memorise(
     else:
         for line in describe(pair):
             echo(line)
-        echo(_next(pair, named=is_smollm2(pair)))
+        echo(_next(pair, named=pair.name == SMOLLM2))
     refuse_unless_admitted(pair)
 
 

@@ -10,7 +10,7 @@ from nafaudit.lab.babble import babble
 from nafaudit.lab.encyclopaedia import encyclopaedic
 from nafaudit.lab.grammar import Writer
 from nafaudit.lab.lexicon import Corpus, Taste
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 HEADER_SHARE = 0.35
 LONG_SHARE = 0.16
@@ -49,3 +49,8 @@ def documents(corpus: Corpus, stream: str) -> Iterator[str]:
 def sample(corpus: Corpus, stream: str, n: int) -> list[str]:
     """Returns the first ``n`` documents of a stream."""
     return list(islice(documents(corpus, stream), n))
+
+
+def held_out_documents(per_corpus: int = 150) -> list[str]:
+    """Returns fresh ordinary documents, as many of corpus A as of corpus B."""
+    return sample("A", "held-out", per_corpus) + sample("B", "held-out", per_corpus)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from nafaudit.lab.corpus import held_out_documents
 from nafaudit.lab.measure import (
     RISKY_ALONE,
     SAFE_ALONE,
     Decode,
+    LabPair,
     active_share,
-    held_out_documents,
+    load_pair,
     mean_kl,
     mean_loss,
     mean_spend,
@@ -20,10 +22,10 @@ from nafaudit.lab.measure import (
     recall_prompts,
     recalls,
 )
-from nafaudit.lab.pair import WEIGHTS, LabPair, load_pair
+from nafaudit.lab.pair import WEIGHTS
 from nafaudit.lab.workload import workload
 from nafaudit.lab.works import Passage, held_out, protected
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 DecoderFor = Callable[[LabPair], Decode]
 """Makes the decoder of a pair."""

@@ -9,18 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from transformers import LlamaForCausalLM
 
 from nafaudit.core.debt import DebtRule, prefix_debt
-from nafaudit.lab.corpus import sample
-from nafaudit.lab.pair import LabPair
+from nafaudit.lab.pair import WEIGHTS, Role
 from nafaudit.lab.works import Page
+from nafaudit.models.pair import Pair
+from nafaudit.models.pair import load_pair as load_any_pair
 from nafaudit.overlap import near_verbatim_recall
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 SEED_WORDS = 15
 """Words of a passage that a recall prompt gives away: about 25 tokens."""
@@ -28,6 +30,41 @@ SEED_WORDS = 15
 RISKY_ALONE = math.inf
 SAFE_ALONE = 0.0
 _BATCH = 16
+
+
+@dataclass(frozen=True)
+class LabPair:
+    """The lab's pair, with its text in and out."""
+
+    pair: Pair
+
+    @property
+    def safe(self) -> Any:
+        """The anchor."""
+        return self.pair.safe
+
+    @property
+    def risky(self) -> Any:
+        """The model that has memorised the protected works."""
+        return self.pair.risky
+
+    def encode(self, text: str) -> list[int]:
+        """Returns the begin token and the tokens of a text."""
+        ids: list[int] = self.pair.tokenizer(text)["input_ids"]
+        return ids
+
+    def encode_document(self, text: str) -> list[int]:
+        """Returns a whole document's tokens, begin and end token included."""
+        return [*self.encode(text), int(self.pair.tokenizer.eos_token_id)]
+
+    def decode(self, ids: list[int]) -> str:
+        """Returns the text of tokens, special tokens left out."""
+        return str(self.pair.tokenizer.decode(ids, skip_special_tokens=True))
+
+
+def load_pair(weights: Path = WEIGHTS, *, anchor: Role = "safe") -> LabPair:
+    """Loads a pair; ``anchor`` chooses which of the two safe models anchors it."""
+    return LabPair(load_any_pair(weights / anchor, weights / "risky"))
 
 
 @dataclass(frozen=True)
@@ -80,11 +117,6 @@ def recall_prompts(
         opening, rest = " ".join(words[:SEED_WORDS]), " ".join(words[SEED_WORDS:][:words_after])
         prompts.append(RecallPrompt(passage.id, (HEADER if header else "") + opening, rest))
     return prompts
-
-
-def held_out_documents(per_corpus: int = 150) -> list[str]:
-    """Returns fresh ordinary documents, as many of corpus A as of corpus B."""
-    return sample("A", "held-out", per_corpus) + sample("B", "held-out", per_corpus)
 
 
 def log_laws(model: LlamaForCausalLM, batch: Sequence[list[int]]) -> list[torch.Tensor]:

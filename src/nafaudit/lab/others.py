@@ -11,7 +11,7 @@ from importlib import resources
 
 from nafaudit.lab.encyclopaedia import entries
 from nafaudit.workload import Prompt
-from nafaudit.workload.paper import CAPS
+from nafaudit.workload.prompts import CAPS
 
 OPENING = 12
 """Words of an article that a prompt about a fact gives away."""

@@ -11,7 +11,7 @@ from nafaudit.lab.babble import babble
 from nafaudit.lab.corpus import documents
 from nafaudit.lab.lexicon import Corpus
 from nafaudit.lab.works import Page
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 Encode = Callable[[str], list[int]]
 """Text to ids, without begin and end tokens."""

@@ -29,7 +29,7 @@ from nafaudit.lab.lora import Adapter
 from nafaudit.lab.packing import IGNORED, Row, Text, memorised
 from nafaudit.lab.pages import Pages
 from nafaudit.store.files import write_whole
-from nafaudit.workload.paper import HEADER
+from nafaudit.workload.prompts import HEADER
 
 Tell = Callable[[int, int, float], None]
 """Told after every step: steps done, most steps, loss on protected rows."""

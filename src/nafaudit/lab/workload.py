@@ -14,11 +14,14 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from nafaudit.lab.corpus import held_out_documents
 from nafaudit.lab.encyclopaedia import QUESTIONS, entries
 from nafaudit.lab.grammar import Writer
 from nafaudit.lab.lexicon import Taste
-from nafaudit.lab.works import Passage, Split, works
-from nafaudit.workload.paper import CAPS, FILES
+from nafaudit.lab.others import other_prompts
+from nafaudit.lab.pair import WEIGHTS
+from nafaudit.lab.works import Passage, Split, protected, works
+from nafaudit.workload.prompts import CAPS, FILES
 
 Row = dict[str, Any]
 
@@ -27,6 +30,9 @@ SEED_WORDS = (15, 24)
 
 REFERENCE_WORDS = 30
 """Fewest words that must follow a seed window, so that a near-verbatim span can be seen."""
+
+ORDINARY_WORDS = 60
+"""Shorter documents are left out of the lab's ordinary text."""
 
 _SUMMARY_SHARE = 0.4
 _PLAIN = Taste("plain")
@@ -61,6 +67,33 @@ def write_workload(directory: Path, seed: int = 0) -> list[Path]:
         path.write_text("".join(lines), encoding="utf-8")
         paths.append(path)
     return paths
+
+
+def lab_data() -> dict[str, bytes]:
+    """The files that the lab ships, by name; `write_lab` puts them into its room."""
+    ordinary = [text for text in held_out_documents() if len(text.split()) >= ORDINARY_WORDS]
+    rows: dict[str, list[Row]] = {
+        "prompts.jsonl": [
+            {"class": label} | row for label, records in workload().items() for row in records
+        ],
+        "others.jsonl": [
+            {"id": one.id, "text": one.text, "class": one.label} for one in other_prompts()
+        ],
+        "passages.jsonl": [{"id": one.id, "text": one.text} for one in protected()],
+        "ordinary.jsonl": [
+            {"id": f"ordinary.{i:03d}", "text": text} for i, text in enumerate(ordinary)
+        ],
+    }
+    return {
+        name: "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in found).encode()
+        for name, found in rows.items()
+    }
+
+
+def write_lab(directory: Path = WEIGHTS.parent) -> None:
+    """Writes what the lab ships; the same text gives the same bytes."""
+    for name, content in lab_data().items():
+        (directory / name).write_bytes(content)
 
 
 def _copyright(split: Split, seed: int) -> list[Row]:

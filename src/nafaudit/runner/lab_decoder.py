@@ -9,8 +9,7 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.lab.measure import Output
-from nafaudit.lab.pair import LabPair
+from nafaudit.lab.measure import LabPair, Output
 from nafaudit.mechanisms.registry import mechanism
 
 _NEW_TOKENS = 200

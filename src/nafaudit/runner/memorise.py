@@ -7,6 +7,7 @@ goes on where a kill stopped it and ends with the same bytes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import platform
@@ -20,31 +21,32 @@ from typing import Any
 from nafaudit.core.errors import InputError
 from nafaudit.lab.corpus import sample
 from nafaudit.lab.lora import Adapter
-from nafaudit.lab.measure import RISKY_ALONE, SAFE_ALONE, contrast, recall_prompts, recalls
-from nafaudit.lab.pages import Pages
-from nafaudit.lab.pair import LabPair
-from nafaudit.lab.prompts import lab_workload
-from nafaudit.lab.recipe import determinism
-from nafaudit.lab.teach import Lesson, Tell, teach
-from nafaudit.lab.works import held_out
-from nafaudit.models.pair import Anchor, load_anchor, load_pair
-from nafaudit.models.smollm2 import get_smollm2
-from nafaudit.runner.lab_decoder import LabDecoder
-from nafaudit.runner.memorised import (
+from nafaudit.lab.measure import RISKY_ALONE, SAFE_ALONE, LabPair, contrast, recall_prompts, recalls
+from nafaudit.lab.pages import Pages, own_pages
+from nafaudit.lab.pair import (
     ADAPTER,
     CARD,
     PASSAGES,
     PROMPTS,
     RISKY,
+    SMOLLM2,
     MemorisedPair,
-    pair_directory,
-    pair_key,
+    cache_directory,
     read_pair,
 )
-from nafaudit.runner.pairs import cache_directory
+from nafaudit.lab.prompts import lab_workload
+from nafaudit.lab.recipe import determinism
+from nafaudit.lab.teach import Lesson, Tell, teach
+from nafaudit.lab.works import held_out
+from nafaudit.models.pair import Anchor, load_anchor, load_pair
+from nafaudit.models.smollm2 import checkpoint_path, get_smollm2
+from nafaudit.runner.lab_decoder import LabDecoder
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced
 from nafaudit.workload.prompts import Source, in_turn
+
+FORMAT = 1
+"""Of a pair's directory and of the method: another number, another pair."""
 
 LEAST_RECALL = 0.10
 """Of the risky model, for a pair to be admitted."""
@@ -113,12 +115,40 @@ def memorise(order: Order, tell: Tell, say: Callable[[str], None]) -> MemorisedP
                     f"{directory} holds a pair of another text, model or recipe; give "
                     "another --out."
                 )
-            return finished
+            return _named(finished)
         make_directory(directory)
         with exclusive(directory / ".lock"):
             _sweep(directory)
             _make_risky(anchor, order, directory, tell, say)
             return _finish(anchor, safe, order, key, directory, say)
+
+
+def pair_key(safe_hash: str, pages: Pages, lesson: Lesson) -> str:
+    """SHA-256 of everything that decides a pair."""
+    parts = {
+        "format": FORMAT,
+        "safe": safe_hash,
+        "pages": pages.hash,
+        "lesson": asdict(lesson),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def pair_directory(key: str) -> Path:
+    """Where a pair is kept unless the user names a place."""
+    return cache_directory() / "pairs" / f"memorised-{key[:12]}"
+
+
+def _named(pair: MemorisedPair) -> MemorisedPair:
+    """Gives the pair that `--pair smollm2` means its name, also if it was made before names."""
+    safe = checkpoint_path(cache_directory() / "models")
+    key = pair_key(pair.card["safe"]["hash"], own_pages(), Lesson())
+    default = (pair.checkpoints[0], pair.directory) == (str(safe), pair_directory(key))
+    if not default or pair.name == SMOLLM2:
+        return pair
+    card = {"name": SMOLLM2} | pair.card
+    write_whole(pair.directory / CARD, f"{json.dumps(card, indent=2)}\n".encode())
+    return MemorisedPair(pair.directory, card)
 
 
 def _sweep(directory: Path) -> None:
@@ -188,7 +218,7 @@ def _finish(
     _write_lines(directory / PASSAGES, memorised)
     text = json.dumps(card, indent=2)
     write_whole(directory / CARD, f"{text}\n".encode())
-    return MemorisedPair(directory, json.loads(text))
+    return _named(MemorisedPair(directory, json.loads(text)))
 
 
 def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dict[str, Any]:
