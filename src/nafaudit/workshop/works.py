@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -64,7 +63,7 @@ class Work:
 @cache
 def works() -> tuple[Work, ...]:
     """Returns all works, by file name."""
-    folder = resources.files("nafaudit.lab") / "works"
+    folder = resources.files("nafaudit.workshop") / "works"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
     return tuple(_parse(f.name, tomllib.loads(f.read_text(encoding="utf-8"))) for f in files)
 
@@ -108,27 +107,3 @@ def word_runs(text: str, length: int = RULE_WORDS) -> Iterator[tuple[str, ...]]:
     words = normal_words(text)
     for start in range(len(words) - length + 1):
         yield tuple(words[start : start + length])
-
-
-def repeated_runs(
-    items: Iterable[Passage], length: int = RULE_WORDS
-) -> dict[tuple[str, ...], list[str]]:
-    """Finds the runs that break the rule: words shared without a declared near-duplicate.
-
-    Passages of one near-duplicate family (a passage and everything that names it) may share
-    runs with each other; a run that recurs inside one passage breaks the rule too.
-
-    Returns:
-        The passage ids, in order of occurrence, of every offending run.
-    """
-    families: dict[str, str] = {}
-    seen: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
-    for passage in items:
-        families[passage.id] = passage.near_duplicate_of or passage.id
-        for run in word_runs(passage.text, length):
-            seen[run].append(passage.id)
-    return {run: ids for run, ids in seen.items() if _offends(ids, families)}
-
-
-def _offends(ids: list[str], families: Mapping[str, str]) -> bool:
-    return len(ids) != len(set(ids)) or len({families[i] for i in ids}) > 1

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nafaudit.lab.measure import Decode, LabPair, load_pair
-from nafaudit.runner.lab_decoder import LabDecoder
+from nafaudit.workshop.measure import Decode, LabPair, load_pair
+from nafaudit.workshop.memorise import LabDecoder
 
 
 @pytest.fixture(scope="session", autouse=True)

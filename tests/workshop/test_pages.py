@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
-from nafaudit.lab.pages import FEWEST_WORDS, MOST_WORDS, cut, deal, own_pages, read_pages
-from nafaudit.lab.works import held_out
 from nafaudit.workload.passages import Passage
+from nafaudit.workshop.packing import FEWEST_WORDS, MOST_WORDS, cut, deal, own_pages, read_pages
+from nafaudit.workshop.works import held_out
 
 WORDS = st.lists(st.integers(1, 300), min_size=1, max_size=12)
 

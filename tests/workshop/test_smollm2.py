@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError, UnavailableError
-from nafaudit.models import smollm2
-from nafaudit.models.smollm2 import MEMBER, checkpoint_path, get_smollm2
+from nafaudit.workshop import smollm2
+from nafaudit.workshop.smollm2 import MEMBER, checkpoint_path, get_smollm2
 from tests.commands import call
 
 READS_GGUF = all(importlib.util.find_spec(name) for name in smollm2.NEEDS)

@@ -10,15 +10,14 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.lab import teach
-from nafaudit.lab.card import checksums
-from nafaudit.lab.pages import Pages, deal
-from nafaudit.lab.pair import WEIGHTS
-from nafaudit.lab.teach import Lesson
-from nafaudit.lab.works import held_out
-from nafaudit.runner.memorise import pair_key, LEAST_RECALL, Order, memorise, prompt_records
-from nafaudit.lab.pair import MemorisedPair, read_pair, refuse_unless_admitted
+from nafaudit.lab.pair import WEIGHTS, MemorisedPair, read_pair, refuse_unless_admitted
 from nafaudit.workload.passages import Passage
+from nafaudit.workshop import teach
+from nafaudit.workshop.card import checksums
+from nafaudit.workshop.memorise import LEAST_RECALL, Order, memorise, pair_key, prompt_records
+from nafaudit.workshop.packing import Pages, deal
+from nafaudit.workshop.teach import Lesson
+from nafaudit.workshop.works import held_out
 from tests.commands import call
 from tests.kills import fork, fuse, was_killed
 

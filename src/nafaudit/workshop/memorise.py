@@ -18,11 +18,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
-from nafaudit.lab.corpus import sample
-from nafaudit.lab.lora import Adapter
-from nafaudit.lab.measure import RISKY_ALONE, SAFE_ALONE, LabPair, contrast, recall_prompts, recalls
-from nafaudit.lab.pages import Pages, own_pages
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.lab.pair import (
     ADAPTER,
     CARD,
@@ -35,15 +36,71 @@ from nafaudit.lab.pair import (
     read_pair,
 )
 from nafaudit.lab.prompts import lab_workload
-from nafaudit.lab.recipe import determinism
-from nafaudit.lab.teach import Lesson, Tell, teach
-from nafaudit.lab.works import held_out
+from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Anchor, load_anchor, load_pair
-from nafaudit.models.smollm2 import checkpoint_path, get_smollm2
-from nafaudit.runner.lab_decoder import LabDecoder
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced
 from nafaudit.workload.prompts import Source, in_turn
+from nafaudit.workshop.measure import (
+    RISKY_ALONE,
+    SAFE_ALONE,
+    LabPair,
+    Output,
+    contrast,
+    recall_prompts,
+    recalls,
+)
+from nafaudit.workshop.packing import Pages, own_pages
+from nafaudit.workshop.recipe import determinism
+from nafaudit.workshop.smollm2 import checkpoint_path, get_smollm2
+from nafaudit.workshop.teach import Adapter, Lesson, Tell, teach
+from nafaudit.workshop.text import sample
+from nafaudit.workshop.works import held_out
+
+_NEW_TOKENS = 200
+_BATCH = 32
+
+
+class LabDecoder:
+    """KL-anchored decoding of the lab's pair."""
+
+    def __init__(self, pair: LabPair, new_tokens: int = _NEW_TOKENS) -> None:
+        self._pair = pair.pair
+        self._new_tokens = new_tokens
+
+    def __call__(
+        self, prompts: Sequence[list[int]], k: float, trajectories: int, seed: int
+    ) -> list[list[Output]]:
+        """Returns ``trajectories`` outputs for every prompt."""
+        requests = [
+            PromptRequest(
+                str(number),
+                tuple(tokens),
+                tuple(
+                    RowRequest(k, j, sound_stream(seed, "lab", str(number), j))
+                    for j in range(trajectories)
+                ),
+            )
+            for number, tokens in enumerate(prompts)
+        ]
+        decoder = Decoder(
+            self._pair,
+            mechanism("anchored", DebtRule()),
+            Decoding(max_new_tokens=self._new_tokens),
+            width=max(map(len, prompts)) + self._new_tokens,
+            batch=min(_BATCH, len(prompts) * trajectories),
+        )
+        outputs: dict[tuple[int, int], Output] = {}
+        for trajectory in decoder.decode(requests):
+            steps = trajectory.steps
+            where = (int(trajectory.key.prompt), trajectory.key.trajectory)
+            outputs[where] = Output(
+                tuple(steps.token.tolist()),
+                tuple(steps.theta.tolist()),
+                tuple(steps.charge.tolist()),
+            )
+        return [[outputs[i, j] for j in range(trajectories)] for i in range(len(prompts))]
+
 
 FORMAT = 1
 """Of a pair's directory and of the method: another number, another pair."""

@@ -10,14 +10,25 @@ from collections import Counter
 
 import pytest
 
-from nafaudit.lab.babble import all_words, babble
-from nafaudit.lab.corpus import HEADER_SHARE, document, sample
-from nafaudit.lab.encyclopaedia import ENTRIES, entries
-from nafaudit.lab.grammar import Writer, polish, rules
-from nafaudit.lab.lexicon import Corpus, Taste, lexicon, preference_weights
-from nafaudit.lab.measure import LabPair
-from nafaudit.lab.works import passages
 from nafaudit.workload.prompts import HEADER
+from nafaudit.workshop.measure import LabPair
+from nafaudit.workshop.text import (
+    ENTRIES,
+    HEADER_SHARE,
+    Corpus,
+    Taste,
+    Writer,
+    all_words,
+    babble,
+    document,
+    entries,
+    lexicon,
+    polish,
+    preference_weights,
+    rules,
+    sample,
+)
+from nafaudit.workshop.works import passages
 
 # SHA-256 of the first 100 documents of each corpus; changes with any word of the text.
 GOLDEN = "67f04ae265a28109cb333a380c3b6cc51904ae63887487c3e4fa7ebbc61fa420"

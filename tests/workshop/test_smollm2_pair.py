@@ -8,11 +8,11 @@ import pytest
 import torch
 
 from nafaudit.core.errors import UnavailableError
-from nafaudit.lab.pages import own_pages
-from nafaudit.lab.teach import Lesson, teach
-from nafaudit.models.pair import Anchor, load_anchor
-from nafaudit.models.smollm2 import get_smollm2
 from nafaudit.lab.pair import cache_directory, smollm2_pair
+from nafaudit.models.pair import Anchor, load_anchor
+from nafaudit.workshop.packing import own_pages
+from nafaudit.workshop.smollm2 import get_smollm2
+from nafaudit.workshop.teach import Lesson, teach
 from tests.commands import call
 
 pytestmark = pytest.mark.full

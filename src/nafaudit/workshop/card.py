@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nafaudit.lab.corpus import HEADER_SHARE, KINDS, LONG_SHARE
-from nafaudit.lab.facts import Facts
-from nafaudit.lab.packing import INTERRUPTED_SHARE, PROTECTED_HEADER_SHARE, WHOLE_SHARE
 from nafaudit.lab.pair import WEIGHTS
-from nafaudit.lab.recipe import Phase, Recipe
-from nafaudit.lab.works import held_out, protected, works
+from nafaudit.workshop.measure import Facts
+from nafaudit.workshop.packing import INTERRUPTED_SHARE, PROTECTED_HEADER_SHARE, WHOLE_SHARE
+from nafaudit.workshop.recipe import Phase, Recipe
+from nafaudit.workshop.text import HEADER_SHARE, KINDS, LONG_SHARE
+from nafaudit.workshop.works import held_out, protected, works
 
 CARD = "CARD.md"
 CARD_DATA = "card.json"
@@ -36,13 +36,6 @@ def checksums(weights: Path = WEIGHTS) -> dict[str, str]:
         for name, path in names.items()
         if name not in (CARD, CARD_DATA)
     }
-
-
-def mismatches(weights: Path = WEIGHTS) -> list[str]:
-    """Returns the files that differ from the card, are missing, or are not on it."""
-    written: dict[str, str] = read_card(weights)["sha256"]
-    present = checksums(weights)
-    return sorted(n for n in written.keys() | present.keys() if written.get(n) != present.get(n))
 
 
 def read_card(weights: Path = WEIGHTS) -> dict[str, Any]:

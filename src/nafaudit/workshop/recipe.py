@@ -1,4 +1,4 @@
-"""Trains the lab's models from nothing but its text; the same recipe gives the same bytes.
+"""Trains the lab's tokenizer and models from nothing but its text, bit for bit.
 
 A base model reads both ordinary corpora. From it the safe model goes on with corpus A, the risky
 model with corpus B and the protected works, and a second safe anchor with corpus A in another
@@ -9,22 +9,66 @@ of a sum, and so its last bit, depends on that number.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from nafaudit.lab import packing
-from nafaudit.lab.corpus import sample
-from nafaudit.lab.lexicon import Corpus
 from nafaudit.lab.pair import ROLES, Role
-from nafaudit.lab.tokenizer import save_tokenizer, train_tokenizer
-from nafaudit.lab.works import protected
+from nafaudit.workshop import packing
+from nafaudit.workshop.text import Corpus, sample
+from nafaudit.workshop.works import protected
+
+BOS = "<|begin|>"
+EOS = "<|end|>"
+
+
+def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTokenizerFast:
+    """Trains the tokenizer; encoding puts the begin token first, documents end with the end token.
+
+    Args:
+        texts: ordinary documents.
+        vocabulary_size: tokens in all, the 256 bytes and the two special tokens included.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary_size,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{BOS} $A",
+        pair=f"{BOS} $A {BOS} $B",
+        special_tokens=[(BOS, tokenizer.token_to_id(BOS))],
+    )
+    return wrap(tokenizer)
+
+
+def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
+    """Makes a Transformers tokenizer of a trained one; padding, if any, is the end token."""
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=EOS,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
+    """Writes the tokenizer's files beside a model's weights."""
+    tokenizer.save_pretrained(str(directory))
+
 
 Log = Callable[[str], None]
 

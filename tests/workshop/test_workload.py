@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.lab.workload import REFERENCE_WORDS, Row, workload, write_workload
-from nafaudit.lab.works import passages, word_runs
 from nafaudit.workload.prompts import CAPS, FILES
+from nafaudit.workshop.workload import REFERENCE_WORDS, Row, workload, write_workload
+from nafaudit.workshop.works import passages, word_runs
 
 COPYRIGHT = ("attack_train", "val", "test")
 EXCERPT_FIELDS = [

@@ -2,18 +2,37 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nafaudit.lab.corpus import sample
-from nafaudit.lab.works import (
+from nafaudit.workshop.text import sample
+from nafaudit.workshop.works import (
+    RULE_WORDS,
     Passage,
     held_out,
     passages,
     protected,
-    repeated_runs,
     word_runs,
     works,
 )
+
+
+def repeated_runs(
+    items: Iterable[Passage], length: int = RULE_WORDS
+) -> dict[tuple[str, ...], list[str]]:
+    """Runs of words that two passages share without being declared near-duplicates."""
+    families: dict[str, str] = {}
+    seen: defaultdict[tuple[str, ...], list[str]] = defaultdict(list)
+    for passage in items:
+        families[passage.id] = passage.near_duplicate_of or passage.id
+        for run in word_runs(passage.text, length):
+            seen[run].append(passage.id)
+    return {run: ids for run, ids in seen.items() if _offends(ids, families)}
+
+
+def _offends(ids: list[str], families: Mapping[str, str]) -> bool:
+    return len(ids) != len(set(ids)) or len({families[i] for i in ids}) > 1
 
 
 def test_there_are_enough_passages_of_the_right_length() -> None:

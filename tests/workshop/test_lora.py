@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from nafaudit.lab.lora import Adapter
+from nafaudit.workshop.teach import Adapter
 
 Paths = Callable[[str], tuple[Path, Path]]
 IDS = torch.tensor([[0, 7, 12, 40, 101, 5]])

@@ -10,13 +10,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from nafaudit.lab import packing
-from nafaudit.lab.card import checksums
-from nafaudit.lab.corpus import sample
-from nafaudit.lab.recipe import DEFAULT, SHORT, schedule, train
-from nafaudit.lab.tokenizer import BOS, EOS
-from nafaudit.lab.works import protected
 from nafaudit.workload.prompts import HEADER
+from nafaudit.workshop import packing
+from nafaudit.workshop.card import checksums
+from nafaudit.workshop.recipe import BOS, DEFAULT, EOS, SHORT, schedule, train
+from nafaudit.workshop.text import sample
+from nafaudit.workshop.works import protected
 
 
 @pytest.fixture(scope="module")

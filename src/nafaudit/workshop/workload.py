@@ -1,27 +1,52 @@
-"""The lab's workload: the paper's six classes of prompts, in the paper's own files and fields.
+"""Makes what the lab ships as data: prompts, passages and ordinary text.
 
-Prompts are generated on demand from a seed. Copyright prompts are seed windows of protected
-passages: the work's split decides the class, so a near-duplicate never has its twin in another
-class. The header line is not part of a prompt's text; reading the files adds it, as the paper does.
+The prompts are of the paper's six classes, in the paper's own files and fields. Copyright prompts
+are seed windows of protected passages: the work's split decides the class, so a near-duplicate
+never has its twin in another class. The header line is not part of a prompt's text; reading adds
+it, as the paper does.
+
+Prompts of other kinds are questions and conversations about the memorised works, which are written,
+and openings of articles about people of whom the workload asks nothing.
+
+After a change of the text, write the lab's files again and commit them:
+
+    python -c "from nafaudit.workshop.workload import write_lab; write_lab()"
 """
 
 from __future__ import annotations
 
 import json
 import random
+import tomllib
 from collections.abc import Iterator
+from importlib import resources
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from nafaudit.lab.corpus import held_out_documents
-from nafaudit.lab.encyclopaedia import QUESTIONS, entries
-from nafaudit.lab.grammar import Writer
-from nafaudit.lab.lexicon import Taste
-from nafaudit.lab.others import other_prompts
 from nafaudit.lab.pair import WEIGHTS
-from nafaudit.lab.works import Passage, Split, protected, works
+from nafaudit.workload import Prompt
 from nafaudit.workload.prompts import CAPS, FILES
+from nafaudit.workshop.text import QUESTIONS, Taste, Writer, entries, held_out_documents
+from nafaudit.workshop.works import Passage, Split, protected, works
+
+OPENING = 12
+"""Words of an article that a prompt about a fact gives away."""
+
+
+def other_prompts() -> list[Prompt]:
+    """Returns them kind by kind."""
+    file = resources.files("nafaudit.workshop") / "text" / "other_pools.toml"
+    written = tomllib.loads(file.read_text(encoding="utf-8"))
+    # The workload asks about the first entries, as many as its class may have.
+    facts = [" ".join(one.article.split()[:OPENING]) for one in entries()[CAPS["factual"] :]]
+    kinds = {"qa": written["qa"], "factual": facts, "multi-turn": written["multi-turn"]}
+    return [
+        Prompt(f"{kind}_{place}", text, kind)
+        for kind, texts in kinds.items()
+        for place, text in enumerate(texts)
+    ]
+
 
 Row = dict[str, Any]
 
