@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nafaudit.auditor.laws import Reader, Text
 from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
@@ -24,7 +25,6 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.trust import Trust
-from nafaudit.engine.laws import Reader, Text
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
