@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_named_before_the_model_loads(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nafaudit.worth.certify.load_anchor", lambda *a, **b: pytest.fail("loaded"))
+    monkeypatch.setattr("nafaudit.models.pair.load_model", lambda *a, **b: pytest.fail("loaded"))
     with pytest.raises(InputError, match=message):
         certify(safe, passages, settings)
 

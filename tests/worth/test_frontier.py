@@ -230,7 +230,7 @@ def test_text_that_the_risky_model_does_not_know_is_not_bracketed(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.worth.frontier.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("frontier", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "frontiers").exists()

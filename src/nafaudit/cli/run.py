@@ -157,11 +157,11 @@ def run(
 
     from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.cli.show import show
-    from nafaudit.runner.execute import run_stage1
+    from nafaudit.runner import execute
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = run_stage1(settings, progress.update)
+        outcome = execute.run(settings, progress.update)
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)

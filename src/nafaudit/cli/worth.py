@@ -11,7 +11,6 @@ from nafaudit.cli import options
 
 if TYPE_CHECKING:
     from nafaudit.workload.passages import Passage
-    from nafaudit.worth.attack import Told
 
 
 def certify(
@@ -216,25 +215,14 @@ def attack(
     from nafaudit.worth.attack_result import attack_result
 
     progress = ProgressLine(quiet)
-
-    def tell(told: Told) -> None:
-        progress.line(_describe(told), told.seconds)
-
     with resumable(progress):
-        attacked = run_attack(protected, settings, tell)
+        attacked = run_attack(protected, settings, progress.update)
     remark_on_machine(attacked.batch_free, attacked.mixed, attacked.remark)
     found = attack_result(attacked)
     files = write_attack(found)
     text = json.dumps(plain(found), indent=2) if as_json else ""
     echo(text or terminal(attack_document(found, where, files)))
     raise typer.Exit(found.overall.exit_status)
-
-
-def _describe(told: Told) -> str:
-    parts = [f"{told.stage}: {told.done}/{told.total} answers"]
-    if told.seconds > 0:
-        parts.append(f"{told.tokens / told.seconds:.0f} tokens/s")
-    return ", ".join(parts)
 
 
 def frontier(
