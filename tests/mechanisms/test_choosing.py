@@ -26,7 +26,17 @@ from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.sequences import write
 from nafaudit.protocols import Plan, Request
 from nafaudit.selftest.worlds import ToyWorld, toy_world, truth_of_mechanism
-from nafaudit.stats.guarantees import best_of_kl, block_budget
+
+
+def best_of_kl(n: int) -> float:
+    """Most KL to the safe law that the best of n of its draws can have (Beirami et al., 2024)."""
+    return math.log(n) - (n - 1) / n
+
+
+def block_budget(n: int, block: int, length: int, window: int) -> float:
+    """Pathwise budget of a window: it touches at most ceil(window/block) + 1 blocks."""
+    return min(math.ceil(length / block), math.ceil(window / block) + 1) * math.log(n)
+
 
 PROMPT = (1, 2, 3)
 Outputs = dict[tuple[int, ...], float]

@@ -213,10 +213,6 @@ def test_a_search_that_two_kinds_of_machine_recorded_says_so(
     ("options", "says"),
     [
         (("--k", "1,1"), "each once"),
-        (("--study", "--k", "1,3"), "one budget at a time"),
-        (("--study", "--protocol", "paper"), "protocol sound"),
-        (("--archive", "elite"), "elites"),
-        (("--embedding", "minilm"), "minilm"),
         (("--others", "none.jsonl"), "none.jsonl"),
         (("--passages", "none.txt"), "none.txt"),
         (("--draws", "5"), "trajectories"),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from nafaudit.search.recorder import Told
 
 _search, _proposer = options.panel("The search"), options.panel("Proposer")
-_surrogate, _confirm = options.panel("Surrogate"), options.panel("Confirmation on fresh draws")
-_study = options.panel("Study")
+_confirm = options.panel("Confirmation on fresh draws")
+_Removed = Annotated[str | None, typer.Option(hidden=True)]
 
 
 def search(
@@ -94,23 +94,6 @@ def search(
     proposer_timeout: Annotated[
         float | None, _proposer(help="Seconds that an answer may take. Default: 120.")
     ] = None,
-    archive: Annotated[
-        str | None,
-        _search(
-            help="What is built upon: dpp (diverse) or elites (best of each kind). Default: dpp."
-        ),
-    ] = None,
-    surrogate: Annotated[
-        str | None,
-        _surrogate(help="auto: chooses among proposals if it passes its gate; off. Default: auto."),
-    ] = None,
-    training: Annotated[
-        int | None,
-        _surrogate(help="Prompts that teach it first, 10 trajectories each. Default: 0."),
-    ] = None,
-    embedding: Annotated[
-        str | None, _surrogate(help="What it sees of a text: auto, tfidf or minilm. Default: auto.")
-    ] = None,
     finalists: Annotated[
         int | None, _confirm(help="Prompts of a search that are confirmed. Default: 2.")
     ] = None,
@@ -137,9 +120,6 @@ def search(
     delta: Annotated[
         float | None, _confirm(help="Level of all limits together. Default: 0.05.")
     ] = None,
-    study: Annotated[
-        bool, _study("--study", help="Does search work here? Ten seeds, and a planted prompt.")
-    ] = False,
     protocol: Annotated[
         str | None,
         options.protocol_option(help="sound, or paper: the paper's search. Default: sound."),
@@ -201,7 +181,12 @@ def search(
     chat_template: options.ChatTemplate = None,
     remote_code: options.RemoteCode = None,
     allow_pickle_weights: options.PickleWeights = None,
-    ray: Annotated[str | None, typer.Option(hidden=True)] = None,
+    ray: _Removed = None,
+    archive: _Removed = None,
+    surrogate: _Removed = None,
+    training: _Removed = None,
+    embedding: _Removed = None,
+    study: Annotated[bool, typer.Option("--study", hidden=True)] = False,
     out: Annotated[
         str | None,
         options.machine_option(help="Run directory. Default: runs/search-<design hash>."),
@@ -220,7 +205,7 @@ def search(
     from nafaudit.search.paper_settings import PaperSettings
     from nafaudit.search.protocols import search_settings
 
-    overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
+    overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json")}
     lists = {
         "k": options.budgets(k),
         "classes": options.names(classes),
@@ -230,10 +215,10 @@ def search(
         "init": options.counts(init, "init", "CLASS=N, for example --init test=24"),
         "size": options.counts(size, "size", "NAME=N, for example --size generations=1"),
     }
-    settings = search_settings(design, overrides | lists, study=study)
+    settings = search_settings(design, overrides | lists)
     options.refuse_code_of(design, settings, overrides)
 
-    from nafaudit.cli.search_answers import answer_paper, answer_search, answer_study, described
+    from nafaudit.cli.search_answers import answer_paper, answer_search, described
 
     progress = ProgressLine(quiet)
 
@@ -244,6 +229,6 @@ def search(
         if isinstance(settings, PaperSettings):
             text, status = answer_paper(settings, tell, as_json)
         else:
-            text, status = (answer_study if study else answer_search)(settings, tell, as_json)
+            text, status = answer_search(settings, tell, as_json)
     echo(text)
     raise typer.Exit(status)

@@ -1,9 +1,8 @@
-"""What `nafaudit search` prints: of one budget, of several, of a study; with its exit status."""
+"""What `nafaudit search` prints: of one budget or of several; with its exit status."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 
 from nafaudit.cli.progress import remark_on_machine
@@ -32,8 +31,7 @@ def answer_search(
 def _sweep(
     settings: SearchSettings, tell: Callable[[Told], None], as_json: bool
 ) -> tuple[str, int]:
-    from nafaudit.cli.show_search import EXIT
-    from nafaudit.cli.show_study import sweep_text
+    from nafaudit.cli.show_search import EXIT, sweep_text
     from nafaudit.search.search import run_sweep, sweep_json, write_sweep
 
     sweep = run_sweep(settings, tell)
@@ -41,24 +39,6 @@ def _sweep(
     write_sweep(sweep)
     text = json.dumps(sweep_json(sweep), indent=2) if as_json else sweep_text(sweep)
     return text, EXIT[sweep.outcome]
-
-
-def answer_study(
-    settings: SearchSettings, tell: Callable[[Told], None], as_json: bool
-) -> tuple[str, int]:
-    """A study says how well searching works; its exit status is that of its searches."""
-    from nafaudit.cli.show_search import EXIT
-    from nafaudit.cli.show_study import study_text
-    from nafaudit.search.result import write_result
-    from nafaudit.search.study import run_study, study_json, write_study
-
-    study = run_study(settings, tell)
-    remark_on_machine(study.found.batch_free, study.found.remark)
-    write_result(study.found)
-    write_study(study)
-    seconds = time.process_time()
-    text = json.dumps(study_json(study), indent=2) if as_json else study_text(study, seconds)
-    return text, EXIT[study.found.outcome]
 
 
 def answer_paper(

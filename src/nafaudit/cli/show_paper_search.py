@@ -121,7 +121,7 @@ def _surrogate(found: PaperFound) -> str:
     line += f"chose in {chose} of {len(steps)} generations"
     if chose < len(steps):
         last = [step for step in steps if not step.steers][-1]
-        line += f" (generation {last.generation}: {'; '.join(last.judgement.reasons)})"
+        line += f" (generation {last.generation}: {'; '.join(last.reasons)})"
     return f"{line}; its AUC on held-out rows was never measured" if chose else line
 
 

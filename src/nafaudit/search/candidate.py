@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from nafaudit.checks.check import Facts
 from nafaudit.checks.invariant import Invariant
-from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key, Trajectory
 
 
@@ -111,19 +110,6 @@ def references_of(catalogue: Mapping[str, Candidate], by_text: Mapping[str, str]
         if origin.text in by_text:
             found[one.id] = by_text[origin.text]
     return found
-
-
-def check_unique(candidates: Iterable[Candidate]) -> None:
-    """Raises `InputError` if two candidates share an id: they would share their draws too."""
-    seen: dict[str, str] = {}
-    for candidate in candidates:
-        if candidate.id in seen:
-            same = "the same text" if seen[candidate.id] == candidate.text else "another text"
-            raise InputError(
-                f"candidate id {candidate.id!r} is used twice, the second time with {same}; "
-                "ids must be unique within a search. Rename one of the two."
-            )
-        seen[candidate.id] = candidate.text
 
 
 @dataclass(frozen=True)
@@ -234,11 +220,6 @@ class Reader:
         fresh = {one: rows[one][self.taken.get(one, 0) :] for one in wanted}
         self.taken |= upto
         return {one: utilisations_of(found) for one, found in fresh.items()}
-
-    def debt(self, prompt: str) -> float:
-        """What a prompt owes, by its first trajectory; NaN if it has none."""
-        rows = self._book.rows(prompt, self._k, 1)
-        return rows[0].debt if rows else math.nan
 
     @property
     def spent(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.search.allocation import Prediction
-from nafaudit.search.archive import Embedder, Tfidf
+from nafaudit.search.archive import Tfidf
 from nafaudit.search.finals import Item
 from nafaudit.search.paper_heads import Training
 from nafaudit.search.paper_surrogate import (
@@ -39,7 +39,7 @@ class Guesser:
     """
 
     def __init__(
-        self, words: Words, embedder: Embedder, vocabulary: int, total: float, epochs: int
+        self, words: Words, embedder: Tfidf, vocabulary: int, total: float, epochs: int
     ) -> None:
         self._words = words
         self._embedder = embedder

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from nafaudit.search.allocation import Prediction, Rule, hardness_path, survivor_path
 from nafaudit.search.archive import dpp_archive, paper_archive
 from nafaudit.search.candidate import Candidate
+from nafaudit.search.explore import Steered
 from nafaudit.search.filters import Admission, admit
 from nafaudit.search.finals import (
     Item,
@@ -24,7 +25,6 @@ from nafaudit.search.finals import (
     paper_parents,
     validate,
 )
-from nafaudit.search.gate import Judgement
 from nafaudit.search.measured import Row
 from nafaudit.search.paper_draws import PaperDraws
 from nafaudit.search.paper_guess import Guesser
@@ -33,7 +33,6 @@ from nafaudit.search.paper_propose import Caller, propose
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.paper_surrogate import READY, Diagnostics
 from nafaudit.search.prescreen import Screened, prescreen
-from nafaudit.search.steer import Steered
 
 UNDER = 0.9
 """Survivors of medium fidelity have U <= 0.9 B_eff; in the text's table, 0.9 K."""
@@ -75,8 +74,8 @@ class PaperGeneration:
         """What the surrogate did: it chooses as soon as it is fitted, and its AUC is not known."""
         rows = self.diagnostics.rows
         few = f"{rows} archived prompts, fewer than the {READY} that a fit needs"
-        judgement = Judgement.untested(() if self.diagnostics.ready else (few,))
-        return Steered(self.generation, self.admission.after_length, len(self.medium), judgement)
+        reasons = () if self.diagnostics.ready else (few,)
+        return Steered(self.generation, self.admission.after_length, len(self.medium), reasons)
 
     @property
     def promoted(self) -> tuple[Item, ...]:

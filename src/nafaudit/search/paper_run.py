@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from nafaudit.runner.prepare import mechanism_of
-from nafaudit.search.archive import embedder, sklearn
+from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
 from nafaudit.search.explore import SEARCH, Explored, Generation
@@ -82,7 +82,7 @@ class _PaperSearch:
         self.rule = settings.rule(wide if settings.variant == "text" else settings.total)
         texts = [one.text for one in pools.init]
         self.guess = Guesser(
-            bench.words, embedder(texts), size, settings.total, settings.sizes.surrogate_epochs
+            bench.words, Tfidf.of(texts), size, settings.total, settings.sizes.surrogate_epochs
         )
         self.path = directory_of(settings, bench.identity.hash)
         self._chat = chat
@@ -187,7 +187,6 @@ class _PaperSearch:
                 embedding=self.guess.name,
                 looked=len(draw.asked),
                 trajectories=len(explored) + len(later),
-                taught=0,
                 violating=len({one.worst.key.prompt for one in bad}),
                 outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
                 counterexamples=write_bundles(self.path, bad, self.catalogue),

@@ -11,46 +11,59 @@ from typing import Any
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import load_settings_of
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.settings import SearchSettings, StudySettings
+from nafaudit.search.settings import SearchSettings
+
+_SURROGATE = (
+    "the sound search has no surrogate any more: its gate needs 100 held-out prompts of ten "
+    "trajectories and stayed shut at every size that was measured "
+    "(docs/decisions/006-no-surrogate.md). Leave it out; the search draws what it proposes"
+)
+REMOVED = {
+    "archive": "there is one archive, the greedy k-DPP set. Leave it out",
+    "surrogate": _SURROGATE,
+    "training": _SURROGATE,
+    "embedding": _SURROGATE,
+    "study": "studies are a program of the repository: python -m benchmarks.search_study --help",
+}
+"""Options that were taken away, with the reason; a design file has them too."""
 
 
 def search_settings(
-    design: Path | None, overrides: Mapping[str, Any], *, study: bool = False
+    design: Path | None, overrides: Mapping[str, Any]
 ) -> SearchSettings | PaperSettings:
     """Merges defaults, a design file and the command line, in this order.
 
     Args:
         design: A TOML file with the names of the options, or None.
         overrides: Values from the command line; None means not given.
-        study: True for the sizes of a study, which the paper's protocol does not have.
 
     Raises:
         InputError: A value is wrong, or belongs to the other protocol.
     """
-    protocol = overrides.get("protocol") or _named_in(design)
-    kind: type[SearchSettings | PaperSettings]
-    kind, other = (
-        StudySettings if study else SearchSettings,
-        "--protocol paper: add that, or leave it out",
-    )
-    if protocol == "paper":
-        if study:
-            raise InputError("--study is of the protocol sound; leave out --protocol paper.")
+    written = _read(design)
+    for name, why in REMOVED.items():
+        if overrides.get(name):
+            raise InputError(f"--{name} is refused: {why}.")
+        if name in written:
+            raise InputError(f"{design}: {name} is refused: {why}.")
+    kind: type[SearchSettings | PaperSettings] = SearchSettings
+    other = "--protocol paper: add that, or leave it out"
+    if (overrides.get("protocol") or written.get("protocol")) == "paper":
         kind = PaperSettings
         other = "the protocol sound; the paper's sizes are set by --size NAME=N"
     known = {one.name for one in fields(kind)}
     for name, value in overrides.items():
-        if value is not None and name not in known:
+        if value is not None and name not in known and name not in REMOVED:
             raise InputError(f"--{name.replace('_', '-')} = {value} belongs to {other}.")
     given = {name: value for name, value in overrides.items() if name in known}
     return load_settings_of(kind, design, given)
 
 
-def _named_in(design: Path | None) -> str:
-    """The protocol of a design file; what is wrong with the file is said by who reads it all."""
+def _read(design: Path | None) -> dict[str, Any]:
+    """A design file's values; what is wrong with the file is said where all of it is read."""
     if design is None:
-        return "sound"
+        return {}
     try:
-        return str(tomllib.loads(design.read_text(encoding="utf-8-sig")).get("protocol", "sound"))
+        return tomllib.loads(design.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError):
-        return "sound"
+        return {}

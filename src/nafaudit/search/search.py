@@ -5,7 +5,7 @@ Stage 2, in order: divide the workload, explore, name finalists, confirm them on
 Every decision is a function of the records, so the same command resumes a search that was killed
 and ends where an uninterrupted one ends.
 
-What a search needs before its first draw: prompts, models, protected text, features.
+What a search needs before its first draw: prompts, models, protected text.
 
 Whatever is wrong with the settings is said here, before a model loads.
 
@@ -28,7 +28,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.report.result import as_number
 from nafaudit.runner.prepare import mechanism_of
-from nafaudit.search.archive import embedder, sklearn
+from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (
     Book,
     Candidate,
@@ -49,7 +49,6 @@ from nafaudit.search.confirm import (
     outcome_of,
 )
 from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, explore
-from nafaudit.search.features import PromptFeatures
 from nafaudit.search.found import Found, Overlaps
 from nafaudit.search.halving import halving_plan
 from nafaudit.search.llm_chat import Chat
@@ -71,7 +70,6 @@ from nafaudit.search.recorder import (
 )
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
-from nafaudit.search.steer import Steering
 from nafaudit.stats import Bonferroni
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.workload.passages import Passage
@@ -87,7 +85,6 @@ class Prepared:
         pools: The workload, divided.
         references: What outputs are compared with, by the text of a prompt.
         passages: Protected text.
-        features: What a surrogate sees; None if it is off.
         chat: A model that proposes; None for the local operators.
     """
 
@@ -96,7 +93,6 @@ class Prepared:
     pools: Pools
     references: Mapping[str, str]
     passages: tuple[Passage, ...]
-    features: PromptFeatures | None
     chat: Chat | None
 
     def at(self, settings: SearchSettings) -> Prepared:
@@ -125,17 +121,10 @@ def prepare(settings: SearchSettings) -> Prepared:
             f"{settings.longest} tokens, the workload has "
             f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
         )
-    sees = embedder([one.text for one in pools.usable], settings.embedding)
     chat = chat_of(settings)
     bench = load_bench(settings, words, prompts)
-    features = None
-    if settings.surrogate != "off":
-        features = PromptFeatures(
-            bench.pair, settings.decoding, settings.debt_rule, words.ids, sees,
-            context=words.width,
-        )  # fmt: skip
     references = {p.text: p.reference for p in prompts if p.reference}
-    return Prepared(settings, bench, pools, references, tuple(passages), features, chat)
+    return Prepared(settings, bench, pools, references, tuple(passages), chat)
 
 
 Tell = Callable[[Told], None]
@@ -170,8 +159,6 @@ class _Search:
         self.bench, self.settings, self.pools = ready.bench, ready.settings, ready.pools
         self._by_text = ready.references
         self._passages = ready.passages
-        self._features = ready.features
-        self._steering = Steering(ready.features) if ready.features is not None else None
         self._tell = tell
         self._baselines = baselines
         self._chat = ready.chat
@@ -232,7 +219,6 @@ class _Search:
             book,
             self.catalogue,
             self._proposers.of(seed),
-            self._steering,
         )
 
     def _tell_of_call(self, seed: int, call: int, calls: int) -> None:
@@ -283,8 +269,7 @@ class _Search:
         fresh: Recorder,
     ) -> Found:
         settings, k = self.settings, self.settings.budget
-        taught = {one.id for one in self.pools.training} if self._steering is not None else set()
-        looked = {name for one in explored for name in one.draws} | taught
+        looked = {name for one in explored for name in one.draws}
         looked |= {one.id for one in self.pools.unseen}
         level = Bonferroni(settings.delta, len(looked))
         judged = [one.judged(fresh.book, settings, level) for one in chosen]
@@ -309,10 +294,9 @@ class _Search:
             others=tuple(heldout[1:]),
             named=name_above(judged, settings.above, settings.delta, len(looked)),
             overlaps=self._overlaps(recorder, fresh),
-            embedding=self._features.embedder.name if self._features is not None else "",
+            embedding="",
             looked=len(looked),
             trajectories=sum(map(len, rows)),
-            taught=sum(row.key.prompt in taught for row in rows[0]),
             violating=len({violation.worst.key.prompt for violation in bad}),
             outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
             counterexamples=write_bundles(self.path, bad, self.catalogue),

@@ -175,15 +175,6 @@ class SearchBasics(Settings):
         return LengthWindow(self.shortest, self.longest)
 
 
-CHOICES = {
-    "archive": ("dpp", "elites"),
-    "surrogate": ("auto", "off"),
-    "embedding": ("auto", "tfidf", "minilm"),
-}
-TRAINING_DRAWS = 10
-"""Trajectories behind each label that teaches a surrogate: what its gate asks for."""
-
-
 @dataclass(frozen=True)
 class SearchSettings(SearchBasics):
     """Everything `nafaudit search` can be told in the sound protocol.
@@ -203,10 +194,6 @@ class SearchSettings(SearchBasics):
         fresh: Fresh trajectories of each finalist.
         heldout: Prompts that no search ever sees, confirmed beside the finalists.
         heldout_draws: Trajectories of each.
-        archive: Which prompts are built upon: `dpp` or `elites`.
-        surrogate: `auto` lets a surrogate choose among proposals if it passes its gate; `off`.
-        training: Prompts of the workload that teach it before a search begins.
-        embedding: What it sees of a text: `auto`, `tfidf` or `minilm`.
         others: JSON Lines file of held-out prompts of other kinds; the pair's own if empty.
         passages: File of protected passages that outputs are compared with; the pair's own.
         above: A prompt is named if its mean utilisation is shown to be above this.
@@ -225,20 +212,16 @@ class SearchSettings(SearchBasics):
     fresh: int = 24
     heldout: int = 10
     heldout_draws: int = 4
-    archive: str = "dpp"
-    surrogate: str = "auto"
-    training: int = 0
-    embedding: str = "auto"
     others: str | None = None
     passages: str | None = None
     above: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = {"pool": 2, "generations": 0, "training": 0}
+        least = {"pool": 2, "generations": 0}
         names = (
             "searches", "pool", "generations", "proposals", "screened", "draws", "survivors",
-            "parents", "finalists", "fresh", "heldout", "heldout_draws", "training",
+            "parents", "finalists", "fresh", "heldout", "heldout_draws",
         )  # fmt: skip
         for name in names:
             if getattr(self, name) < least.get(name, 1):
@@ -247,12 +230,6 @@ class SearchSettings(SearchBasics):
                     f"{getattr(self, name)}."
                 )
         self._check_protocol()
-        for name, known in CHOICES.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(
-                    f"{name} must be {' or '.join(known)}, got {value!r}{nearest(value, known)}"
-                )
         if not 0 < self.above < 1:
             raise InputError(f"above must be between 0 and 1, got {self.above}.")
         for size in (self.pool, self.screened):
@@ -276,22 +253,19 @@ class SearchSettings(SearchBasics):
             raise InputError(f"these are settings of the protocol sound, got {self.protocol!r}.")
 
     @property
+    def archive(self) -> str:
+        """Which prompts are built upon: a greedy k-DPP set."""
+        return "dpp"
+
+    @property
+    def surrogate(self) -> str:
+        """Whose guesses steer: none."""
+        return "off"
+
+    @property
     def search_seeds(self) -> tuple[int, ...]:
         """One per search."""
         return tuple(range(self.seed, self.seed + self.searches))
-
-
-@dataclass(frozen=True)
-class StudySettings(SearchSettings):
-    """The same for a study, which asks for more search seeds and one finalist of each.
-
-    Attributes:
-        searches: Ten are the fewest whose exact limits may leave out one at each end.
-        finalists: Best prompts of a search that are confirmed.
-    """
-
-    searches: int = 10
-    finalists: int = 1
 
 
 FILE = "settings.json"
@@ -301,10 +275,18 @@ _NOT_DECISIVE = {"proposer_url", "proposer_timeout"}
 """A server may move, and an answer that was given is in the journal."""
 
 
+_FORMER = {"archive": "dpp", "surrogate": "auto", "training": 0, "embedding": "auto"}
+"""Choices that were settings once, as a search made them: with them older directories resume."""
+
+
 def decisive(settings: SearchBasics) -> dict[str, Any]:
     """What decides a search beside the design of its run, as JSON has it."""
-    names = [one.name for one in fields(settings) if one.name not in _RUNS | _NOT_DECISIVE]
-    found = {"kind": type(settings).__name__} | {name: getattr(settings, name) for name in names}
+    found: dict[str, Any] = {"kind": type(settings).__name__}
+    for name in (one.name for one in fields(settings)):
+        if name not in _RUNS | _NOT_DECISIVE:
+            found[name] = getattr(settings, name)
+        if name == "heldout_draws":
+            found |= _FORMER
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
@@ -333,6 +315,8 @@ def check_claim(settings: SearchBasics) -> None:
         return
     try:
         recorded = json.loads(path.read_text())
+        if recorded.get("surrogate") == "off":
+            recorded |= {"surrogate": "auto", "embedding": "auto"}
         found = differences(decisive(settings), recorded)
     except (ValueError, TypeError, AttributeError):
         raise InputError(
