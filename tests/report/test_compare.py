@@ -16,12 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.report.compare import as_text, compare
+from nafaudit.report.compare import compare
 from nafaudit.report.compare.changes import paired, unpaired
 from nafaudit.report.compare.diverge import MACHINE_SLACK, Trace, parting
 from nafaudit.report.compare.pairing import Draws, shared_draws
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
+from nafaudit.views.compare import compare_document
+from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt
 from tests.commands import call
 from tests.records import trajectory
@@ -95,7 +97,7 @@ def test_a_run_does_not_differ_from_its_copy(base: Run, copy: Run) -> None:
     assert not found.design
     for one in found.partings:
         assert one.identical == one.same_tokens == len(one.of) == 48
-    assert "equal to the last bit" in as_text(found)
+    assert "equal to the last bit" in terminal(compare_document(found))
 
 
 def test_what_moved_is_found_with_its_size(base: Run, tmp_path: Path) -> None:
@@ -174,7 +176,7 @@ def test_other_seeds_pair_prompts_but_no_executions(base: Run, copy: Run) -> Non
     assert not found.laid.by_number
     assert not found.partings
     assert ("seed", "7", "8") in found.design
-    assert "part by chance" in as_text(found)
+    assert "part by chance" in terminal(compare_document(found))
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ def test_logs_of_totals_are_compared_by_prompt(tmp_path: Path) -> None:
     assert spend.moved == "up"
     apart = compare(first, log("third", 1.0, prefix="r"))
     assert not apart.laid.paired
-    assert "UNPAIRED" in as_text(apart)
+    assert "UNPAIRED" in terminal(compare_document(apart))
     (spend,) = (c for c in apart.overall if c.quantity.name == "spend")
     assert spend.difference == pytest.approx(1.0)
     assert spend.moved == "unclear"

@@ -16,22 +16,23 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.text import detokenize
+from nafaudit.core.text import detokenize, script_json, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.report import compare
 from nafaudit.report.choose import choose
 from nafaudit.report.data import collect
-from nafaudit.report.markdown import plain_text, table
+from nafaudit.report.markdown import table
 from nafaudit.report.page import render
 from nafaudit.report.plain import plain
 from nafaudit.report.record import record_json, record_name, typed_record
 from nafaudit.report.records import token_texts
 from nafaudit.report.tables import prompt_rows
-from nafaudit.report.text import script_json, visible
 from nafaudit.report.write import write_report
 from nafaudit.store.artifacts import write_verification
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
+from nafaudit.views.compare import compare_document
+from nafaudit.views.markdown import markdown, plain_text
 from nafaudit.workload import Prompt
 from tests.records import trajectory
 from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
@@ -351,7 +352,7 @@ def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:
         place = tmp_path / f"run{len(kept)}"
         runs.append(import_logs([log], place, ImportOptions(max_new_tokens=50)))
     _, files = write_report(runs[0])
-    found = compare.as_markdown(compare.compare(*runs))
+    found = markdown(compare_document(compare.compare(*runs)))
     for page in (files[1].read_text(), found):
         tokens = [child for token in MARKDOWN.parse(page) for child in token.children or ()]
         assert not {"image", "link_open", "html_inline", "em_open"} & {one.type for one in tokens}

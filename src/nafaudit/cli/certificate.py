@@ -12,9 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from nafaudit.cli.echo import echo
-from nafaudit.cli.screen import drawn
 from nafaudit.core.finding import Worth
-from nafaudit.report.text import cut, name, visible
+from nafaudit.core.text import cut, name, visible
+from nafaudit.views.terminal import drawn
 
 if TYPE_CHECKING:
     from nafaudit.worth.certify import BudgetCard, Certification

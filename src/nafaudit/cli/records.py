@@ -117,18 +117,21 @@ def compare(
     from nafaudit.report import compare as comparing
     from nafaudit.store.files import make_directory, write_whole
     from nafaudit.store.run import Run
+    from nafaudit.views.compare import compare_document, comparison_json
+    from nafaudit.views.markdown import markdown
+    from nafaudit.views.terminal import terminal
 
     if a is None:
         a, b = latest_runs(2)
     found = comparing.compare(Run(a), Run(b or latest_runs(1)[0]))
-    data = json.dumps(comparing.as_json(found), indent=2)
-    files = []
+    data = json.dumps(comparison_json(found), indent=2)
+    files = [] if out is None else [out / "compare.md", out / "compare.json"]
+    document = compare_document(found, tuple(map(str, files)))
     if out is not None:
         make_directory(out)
-        files = [out / "compare.md", out / "compare.json"]
-        write_whole(files[0], comparing.as_markdown(found).encode())
+        write_whole(files[0], markdown(document).encode())
         write_whole(files[1], data.encode() + b"\n")
-    echo(data if as_json else "\n".join([comparing.as_text(found), *map(str, files)]))
+    echo(data if as_json else terminal(document))
     raise typer.Exit(found.exit_status)
 
 
@@ -293,7 +296,7 @@ def _judge(run: Run, source: str, *, as_json: bool) -> int:
     """Prints what an import noticed, and files that are no records, to standard error first."""
     from nafaudit.checks import judge_run
     from nafaudit.cli.show import show
-    from nafaudit.report.text import visible
+    from nafaudit.core.text import visible
     from nafaudit.store.importers import describe, import_report
 
     if (report := import_report(run)) is not None:
@@ -336,7 +339,7 @@ def export(
 
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import InputError
-    from nafaudit.report.text import visible
+    from nafaudit.core.text import visible
     from nafaudit.store.export import export_run
     from nafaudit.store.gaps import missing_of
     from nafaudit.store.paper_files import write_paper_files

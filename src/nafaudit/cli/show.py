@@ -12,15 +12,15 @@ from rich.table import Table
 from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of, overall_of
 from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
-from nafaudit.cli.screen import drawn
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.text import cut, visible
+from nafaudit.core.text import name as shown
 from nafaudit.report.result import result_json
-from nafaudit.report.text import cut, visible
-from nafaudit.report.text import name as shown
 from nafaudit.report.words import budget_name
 from nafaudit.store.run import Run
+from nafaudit.views.terminal import drawn
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3

@@ -10,11 +10,11 @@ from rich.console import Console
 from rich.table import Table
 
 from nafaudit.checks.check import mean
-from nafaudit.cli.screen import drawn
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.ledger import budget_word
-from nafaudit.report.text import percent, visible
+from nafaudit.core.text import percent, visible
 from nafaudit.stats.rates import Crossing
+from nafaudit.views.terminal import drawn
 from nafaudit.worth.attack_result import Answered, Odometer, Row
 from nafaudit.worth.settings import ADMISSION
 

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nafaudit.cli.screen import drawn
 from nafaudit.core.ledger import budget_word
-from nafaudit.report.text import cut, name, percent, visible
+from nafaudit.core.text import cut, name, percent, visible
+from nafaudit.views.terminal import drawn
 from nafaudit.worth.matched import Match, Point, Reading
 
 _NAME = 22

@@ -404,10 +404,10 @@ def checklist(
     from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import InputError
+    from nafaudit.core.text import visible
     from nafaudit.report import checklist as lists
     from nafaudit.report.checklist.ratios import ratios
     from nafaudit.report.data import collect
-    from nafaudit.report.text import visible
     from nafaudit.store.run import Run
 
     if paper and (run is not None or anchor is not None):

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nafaudit.checks.classes import ClassRow, ClassTable
+from nafaudit.core.text import name
 from nafaudit.report.records import as_json
-from nafaudit.report.text import name
 
 # Heading, key, how it is written, what it means; the keys are those of the rows below.
 CLASS_COLUMNS = (

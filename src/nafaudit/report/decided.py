@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from nafaudit.core.finding import ACTIVE_SHARE, ALARM_LEVEL, MIN_TRAJECTORIES
+from nafaudit.core.text import visible
 from nafaudit.report.data import Report
-from nafaudit.report.text import visible
 
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),

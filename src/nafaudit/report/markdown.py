@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from nafaudit.core.text import name, nats, percent
 from nafaudit.report.charts import arm_name
 from nafaudit.report.data import Report
 from nafaudit.report.decided import COMMANDS, decided
@@ -14,36 +13,10 @@ from nafaudit.report.record import typed_record
 from nafaudit.report.replayed import refuted, replay_section
 from nafaudit.report.searched import search_view
 from nafaudit.report.tables import prompt_rows
-from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.report.words import said_of
+from nafaudit.views.markdown import plain_text
 
 _WORST = 20
-# Marks within a line; tags and entities; addresses that some readers make links of; what makes a
-# block of a line; what a heading loses at its end. What is none of these, as in R_eff <= 3, stays.
-_MARKUP = re.compile(
-    r"""[\\`*\[\]|~$]
-    | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])
-    | <(?![\s=0-9]) | ^> | &(?=\#?\w+;)
-    | :(?=//) | (?<=www)\. | @(?=[\w-]+\.)
-    | ^[-+](?=[\s-]|$) | ^[\#=] | (?<!\#)\#+$""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
-
-
-def plain_text(text: str) -> str:
-    """Hostile text on one line of Markdown, without markup of its own.
-
-    Rendered, it shows the characters of the text and makes no element, image or link; controls
-    are shown as code points, and white space of any kind as one space.
-    """
-    line = " ".join(visible(text).split())
-    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(_escaped, line))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    mark = found[0]
-    return html.escape(mark) if mark in "<>&" else f"\\{mark}"
 
 
 def markdown(report: Report, plain: Mapping[str, Any]) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from nafaudit import __version__
+from nafaudit.core.text import script_json
 from nafaudit.report.choose import choose
 from nafaudit.report.data import Report
 from nafaudit.report.payload import payload
 from nafaudit.report.sections import sections
-from nafaudit.report.text import script_json
 
 LARGEST = 5_000_000
 """Bytes a page may have."""

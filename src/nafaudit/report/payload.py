@@ -7,6 +7,7 @@ from typing import Any
 
 from nafaudit.checks.check import quantile
 from nafaudit.core.ledger import is_baseline
+from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.charts import arm_chart, points
@@ -17,7 +18,6 @@ from nafaudit.report.record import typed_record
 from nafaudit.report.records import Table, as_json, encode, read_chosen
 from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.report.tables import PromptRow, largest, prompt_rows
-from nafaudit.report.text import SNIPPET, cut, cut_front, name, visible
 
 _PROMPT_SHOWN = 900
 ROWS = 3000

@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.text import name
 from nafaudit.core.trajectory import LOGGED_FIELDS, Key, Steps, Trajectory, budget_text
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
 from nafaudit.report.result import as_number, key_json
-from nafaudit.report.text import name
 from nafaudit.store.run import Place, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.

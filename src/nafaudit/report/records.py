@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.ledger import replay
+from nafaudit.core.text import cut, visible
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.overlap import Reference, spans
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline
-from nafaudit.report.text import cut, visible
 
 # Millionths of a nat: the running sum of 200 rounded charges is then right to 1e-4.
 _CHARGE, _LOGARITHM, _THETA = 1e6, -1e3, 1e4

@@ -7,8 +7,8 @@ from typing import Any
 
 from nafaudit.checks.replayed import QUANTITIES
 from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.text import name, visible
 from nafaudit.report.data import Report
-from nafaudit.report.text import name, visible
 from nafaudit.report.words import budget_name
 
 _REFUTED = (Answer.FAILED, Kept.VIOLATED)

@@ -9,6 +9,7 @@ from typing import Any
 
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
+from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.charts import POINTS, arm_name, colour
@@ -19,7 +20,6 @@ from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
 from nafaudit.report.payload import ROWS
 from nafaudit.report.replayed import basis, refuted, replay_section
 from nafaudit.report.searched import search_view
-from nafaudit.report.text import name, nats, percent, visible
 from nafaudit.report.words import said_of
 
 _TONES = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Finding, Kept, Tested, Worth
 from nafaudit.core.ledger import budget_word
-from nafaudit.report.text import nats, percent
+from nafaudit.core.text import nats, percent
 from nafaudit.stats import zero_count_upper
 
 QUESTIONS = {

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
-from nafaudit.report.markdown import plain_text
 from nafaudit.selftest.catalogue import Case
 from nafaudit.selftest.power import LEVEL, SIZES, Alarms, Arena, Power, Sound, is_sound, pooled
 from nafaudit.selftest.worlds import Overspend
 from nafaudit.stats.coverage import Miss
+from nafaudit.views.markdown import plain_text
 
 # What a fault must reach at the largest size.
 ENOUGH = 0.95

@@ -7,6 +7,7 @@ import math
 from nafaudit.checks.classes import ClassRow
 from nafaudit.checks.verdict import classes_of
 from nafaudit.core.ledger import is_baseline
+from nafaudit.core.text import name
 from nafaudit.report.agreement import out_of_step
 from nafaudit.report.checklist.anchors import anchors
 from nafaudit.report.checklist.items import (
@@ -21,7 +22,6 @@ from nafaudit.report.checklist.items import (
 from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.report.checklist.search import seeds, surrogate
 from nafaudit.report.data import Report
-from nafaudit.report.text import name
 from nafaudit.store.gaps import Missing
 
 _METRICS = {"near_verbatim_recall": "near-verbatim recall", "rouge_l_f1": "ROUGE-L"}

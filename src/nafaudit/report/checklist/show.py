@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
+from nafaudit.core.text import visible
 from nafaudit.report.checklist.items import Answer, Item
 from nafaudit.report.checklist.ratios import Ratio
 from nafaudit.report.result import as_number
-from nafaudit.report.text import visible
 
 _WIDTH = 79
 _TONES = {Answer.PASS: "good", Answer.FAIL: "bad", Answer.NOT_APPLICABLE: "open"}

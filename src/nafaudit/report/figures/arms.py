@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
 from nafaudit.checks.verdict import ArmResult
+from nafaudit.core.text import cut, name
 from nafaudit.report.charts import arm_name
 from nafaudit.report.data import Report
 from nafaudit.report.figures.style import (
@@ -25,7 +26,6 @@ from nafaudit.report.figures.style import (
     SKY,
     VERMILION,
 )
-from nafaudit.report.text import cut, name
 
 _BUDGET_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
 MOST = 6

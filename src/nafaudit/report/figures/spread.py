@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nafaudit.core.ledger import RISKY_ONLY
+from nafaudit.core.text import percent
 from nafaudit.core.trajectory import Arm
 from nafaudit.report.charts import BINS, histogram, points
 from nafaudit.report.data import Report
@@ -22,7 +23,6 @@ from nafaudit.report.figures.style import (
     VERMILION,
     canvas,
 )
-from nafaudit.report.text import percent
 
 
 def utilisation(report: Report) -> Figure:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nafaudit.report.checklist.of_paper import of_paper
-from nafaudit.report.markdown import plain_text
 from nafaudit.report.paper.claim import Claim, Verdict
 from nafaudit.report.paper.counterfactual import Grid, counterfactuals
 from nafaudit.report.paper.recompute import Recomputation, merged, recompute
 from nafaudit.report.paper.show import counts_by_area, reasons, summary
+from nafaudit.views.markdown import plain_text
 
 _SHOWN = 5
 _HEAD = """# The paper, recomputed

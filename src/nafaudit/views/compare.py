@@ -1,60 +1,54 @@
-"""A comparison on a terminal, as Markdown and for machines."""
+"""A comparison of two runs: verdicts, what moved, where executions part, which prompts."""
 
 from __future__ import annotations
 
 import math
 import re
-import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
+from nafaudit.core.text import cut, name, visible
 from nafaudit.report.compare.changes import LEVEL, METHOD, Change
 from nafaudit.report.compare.comparison import Comparison, PromptChange
 from nafaudit.report.compare.diverge import Partings
 from nafaudit.report.compare.pairing import ArmPair, Draws
-from nafaudit.report.markdown import plain_text, table
 from nafaudit.report.result import as_number
-from nafaudit.report.text import cut, name, visible
 from nafaudit.report.words import budget_name
+from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
 
-_WIDTH = 79
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
-_EMPTY = "-"
-_NARROWEST = 8
 _FINGERPRINT = re.compile("[0-9a-f]{32,}")
+_CHANGE = (
+    Column("what", write=lambda change: change.quantity.name, words=True),
+    Column("A", write=lambda change: _value(change.a, change.quantity.unit)),
+    Column("B", write=lambda change: _value(change.b, change.quantity.unit)),
+    Column("change", write=lambda change: _signed(change.difference, change.quantity.unit)),
+    Column("interval", write=lambda change: _interval(change)),
+    Column("moved", write=lambda change: _moved(change), words=True),
+    Column("n", "prompts", "prompts"),
+)
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table with a title and what has to be said below it."""
+def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document:
+    """Returns a comparison as a document.
 
-    title: str
-    heads: tuple[str, ...]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
+    Args:
+        found: What was compared.
+        files: What was written.
+    """
+    several = len({pair.a.mechanism for pair in found.laid.pairs}) > 1
 
+    def arm(row: Any) -> str:
+        pair: ArmPair = getattr(row, "pair", row)
+        short = f"{cut(name(pair.a.mechanism), 10)} " if several else ""
+        return f"{short}{budget_name(pair.a.k)}"
 
-def as_text(found: Comparison) -> str:
-    """What moved, in at most 80 columns."""
-    lines = [wrapped for line in _header(found) for wrapped in _wrapped(line)] + [""]
-    for section in sections(found):
-        lines += [section.title, *(_aligned(section) if section.rows else [])]
-        lines += [*_wrapped(section.note), ""] if section.note else [""]
-    return "\n".join([*lines, *_wrapped(conclusion(found))])
-
-
-def as_markdown(found: Comparison) -> str:
-    """The same as Markdown; all names are quoted, none is markup."""
-    lines = ["# nafaudit compare", "", plain_text(conclusion(found)), ""]
-    lines += [f"- {plain_text(line)}" for line in _header(found)]
-    for section in sections(found):
-        lines += ["", f"## {section.title}", ""]
-        if section.rows:
-            rows = [[plain_text(cell) for cell in row] for row in section.rows]
-            lines += [*table(section.heads, rows), ""]
-        lines += [plain_text(section.note)] if section.note else []
-    return "\n".join(lines) + "\n"
+    budget = Column("budget", write=arm, words=True)
+    sections = [_verdicts(found, budget, arm), _quantities(found, budget)]
+    if found.classes:
+        sections.append(_classes(found, budget))
+    sections += [_partings(found, budget), _prompts(found, budget)]
+    return Document("nafaudit compare", tuple(sections), conclusion(found), _header(found), files)
 
 
 def conclusion(found: Comparison) -> str:
@@ -85,18 +79,8 @@ def conclusion(found: Comparison) -> str:
     return " ".join(parts)
 
 
-def sections(found: Comparison) -> Iterator[Section]:
-    """The tables, in the order in which they are read."""
-    yield _verdicts(found)
-    yield _quantities(found)
-    if found.classes:
-        yield _classes(found)
-    yield _partings(found)
-    yield _prompts(found)
-
-
-def _header(found: Comparison) -> list[str]:
-    """Who is compared, what differs in their designs, and what is paired."""
+def _header(found: Comparison) -> tuple[str, ...]:
+    """Which runs are compared, what differs in their designs, and what is paired."""
     laid = found.laid
     lines = [
         f"{letter}: {name(str(side.run.path))} (design {side.run.design['hash'][:10]}, "
@@ -120,93 +104,75 @@ def _header(found: Comparison) -> list[str]:
         if arms:
             names = ", ".join(f"{arm.mechanism} {budget_name(arm.k)}" for arm in arms)
             lines.append(f"only in {letter}: {visible(names)}")
-    return lines
+    return tuple(lines)
 
 
-def _verdicts(found: Comparison) -> Section:
-    rows = []
-    for pair in found.laid.pairs:
-        if not pair.a.is_baseline:
-            words = zip(_words(pair, "a"), _words(pair, "b"), strict=True)
-            rows.append([_name(found, pair), *(_arrow(a, b) for a, b in words)])
-    notes = [
-        f"{_name(found, one.pair)}: {one.check} {one.a} -> {one.b}: {one.text}"
-        for one in found.findings
-    ]
-    heads = ("budget", "kept?", "tested?", "worth?", "over budget")
-    note = "\n".join(notes) if rows else "Only baselines are in both."
-    return Section("Verdicts, A -> B", heads, rows, note)
+def _verdicts(found: Comparison, budget: Column, arm: Callable[[Any], str]) -> Section:
+    def both(word: Callable[[Any], str]) -> Callable[[ArmPair], Verdict | str]:
+        def write(pair: ArmPair) -> Verdict | str:
+            a, b = word(pair.a), word(pair.b)
+            return Verdict(a) if a == b else f"{a} -> {b}"
 
+        return write
 
-def _words(pair: ArmPair, side: str) -> list[str]:
-    arm = getattr(pair, side)
-    over = f"{arm.invariant.violations}/{arm.invariant.trajectories}"
-    return [str(arm.kept), str(arm.tested), str(arm.worth), over]
-
-
-def _arrow(a: str, b: str) -> str:
-    return a if a == b else f"{a} -> {b}"
-
-
-def _quantities(found: Comparison) -> Section:
-    heads = ("budget", "what", "A", "B", "change", "interval", "moved", "n")
-    rows = [
-        [_name(found, c.pair), c.quantity.name, *_numbers(c), _said(c), str(c.prompts)]
-        for c in found.overall
-        if c.moved != "same"
-    ]
-    same = len(found.overall) - len(rows)
-    level = LEVEL / max(1, len(found.overall))
-    few = any(not c.evidence for c in found.overall)
-    note = f"{same} of {len(found.overall)} quantities are the same.\n" if same else ""
-    if not rows:
-        return Section("What moved", heads, rows, note.strip())
-    note += (
-        f"Means over prompts; n: prompts. Interval of the change, prompts as units ({METHOD}, "
-        f"approximate); all {len(found.overall)} together miss with chance {LEVEL:g} ({level:.1g} "
-        "each). Changes of shares are in points; L is the log-likelihood ratio, in nats."
+    columns = (
+        budget,
+        Column("kept?", write=both(lambda side: str(side.kept)), words=True),
+        Column("tested?", write=both(lambda side: str(side.tested)), words=True),
+        Column("worth?", write=both(lambda side: str(side.worth)), words=True),
+        Column(
+            "over budget",
+            write=both(lambda s: f"{s.invariant.violations}/{s.invariant.trajectories}"),
+        ),
     )
-    if few:
-        note += " (?): under 20 prompts, no evidence."
-    return Section("What moved", heads, rows, note)
+    table = Table.of(columns, [pair for pair in found.laid.pairs if not pair.a.is_baseline])
+    notes = [f"{arm(one)}: {one.check} {one.a} -> {one.b}: {one.text}" for one in found.findings]
+    note = "\n".join(notes) if table.rows else "Only baselines are in both."
+    return Section("Verdicts, A -> B", table, note)
 
 
-def _classes(found: Comparison) -> Section:
-    heads = ("budget", "class", "what", "A", "B", "change", "interval", "moved", "n")
+def _quantities(found: Comparison, budget: Column) -> Section:
+    total = len(found.overall)
+    table = Table.of((budget, *_CHANGE), [c for c in found.overall if c.moved != "same"])
+    same = total - len(table.rows)
+    notes = [f"{same} of {total} quantities are the same."] if same else []
+    if table.rows:
+        notes.append(
+            f"Means over prompts; n: prompts. Interval of the change, prompts as units ({METHOD}, "
+            f"approximate); all {total} together miss with chance {LEVEL:g} "
+            f"({LEVEL / max(1, total):.1g} each). Changes of shares are in points; L is the "
+            "log-likelihood ratio, in nats."
+        )
+        if any(not c.evidence for c in found.overall):
+            notes[-1] += " (?): under 20 prompts, no evidence."
+    return Section("What moved", table, "\n".join(notes))
+
+
+def _classes(found: Comparison, budget: Column) -> Section:
     moved = [c for c in found.classes if c.moved in ("up", "down")]
     ranked = sorted(moved, key=lambda c: -abs(c.difference) / (abs(c.a) + abs(c.b) or 1))
-    rows = [
-        [
-            _name(found, c.pair),
-            cut(name(c.label), 24),
-            c.quantity.name,
-            *_numbers(c),
-            _said(c),
-            str(c.prompts),
-        ]
-        for c in ranked[:_MOST_CLASSES]
-    ]
+    label = Column("class", "label", write=name, words=True, most=24)
     note = f"{len(moved)} of {len(found.classes)} cells (class, budget, quantity) moved"
     if len(moved) > _MOST_CLASSES:
         note += f"; the {_MOST_CLASSES} largest of them by share. --json has all"
-    return Section("By class", heads, rows, note + ".")
+    return Section(
+        "By class", Table.of((budget, label, *_CHANGE), ranked[:_MOST_CLASSES]), note + "."
+    )
 
 
-def _partings(found: Comparison) -> Section:
-    heads = ("budget", "pairs", "bit-equal", "same text", "first", "median", "charge gap")
-    rows = [
-        [
-            _name(found, one.pair),
-            str(len(one.of)),
-            str(one.identical),
-            str(one.same_tokens),
-            str(one.token_steps[0]) if one.token_steps else _EMPTY,
-            f"{one.median_step:g}" if one.token_steps else _EMPTY,
-            f"{one.charge_gap:.2g}",
-        ]
-        for one in found.partings
-    ]
-    if rows:
+def _partings(found: Comparison, budget: Column) -> Section:
+    columns = (
+        budget,
+        Column("pairs", "of", write=lambda of: str(len(of))),
+        Column("bit-equal", "identical"),
+        Column("same text", "same_tokens"),
+        Column("first", "token_steps", write=lambda steps: str(steps[0]) if steps else NONE),
+        Column("median", "median_step", write="{:g}".format),
+        Column("charge gap", "charge_gap", write="{:.2g}".format),
+    )
+    table = Table.of(columns, found.partings)
+    note = "Not compared: no pair of executions has steps in both."
+    if table.rows:
         note = (
             "Pairs of one prompt and number. first, median: step (from 0) of the first other "
             "token, among pairs that part; charge gap: largest difference of a charge up to there."
@@ -215,61 +181,44 @@ def _partings(found: Comparison) -> Section:
             note += f" {found.laid.draws}: that they part says little."
     elif found.laid.draws == Draws.OTHER:
         note = f"Not compared: {found.laid.draws}, so executions part by chance."
-    else:
-        note = "Not compared: no pair of executions has steps in both."
-    return Section("Where executions part", heads, rows, note)
+    return Section("Where executions part", table, note)
 
 
-def _prompts(found: Comparison) -> Section:
-    heads = ("prompt", "budget", "spend A", "B", "use A", "B", "recall A", "B", "parts at")
-    rows = [
-        [
-            cut(name(row.prompt), 32),
-            _name(found, row.pair),
-            *(_value(x, "nats") for x in _both(row, "spend")),
-            *(_value(x, "share") for x in _both(row, "use")),
-            *(_value(x, "share") for x in _both(row, "recall")),
-            _EMPTY if row.token_step is None else str(row.token_step),
-        ]
-        for row in found.prompts[:_MOST_PROMPTS]
-    ]
+def _prompts(found: Comparison, budget: Column) -> Section:
+    columns = [Column("prompt", "prompt", write=name, words=True, most=32), budget]
+    for quantity, write in (("spend", _nats), ("use", _share), ("recall", _share)):
+        columns.append(Column(f"{quantity} A", f"values.{quantity}.a", write=write))
+        columns.append(Column("B", f"values.{quantity}.b", write=write))
+    columns.append(Column("parts at", "token_step"))
     ids = {row.prompt for row in found.prompts}
     note = f"{len(ids)} of {len(found.laid.prompts)} prompts moved, under any budget"
     if len(found.prompts) > _MOST_PROMPTS:
         note += "; those that moved most, new violations first. --json has all"
-    return Section("Which prompts", heads, rows, note + ".")
+    return Section("Which prompts", Table.of(columns, found.prompts[:_MOST_PROMPTS]), note + ".")
 
 
-def _both(row: PromptChange, quantity: str) -> tuple[float, float]:
-    side = row.values[quantity]
-    return side.a, side.b
-
-
-def _name(found: Comparison, pair: ArmPair) -> str:
-    several = len({one.a.mechanism for one in found.laid.pairs}) > 1
-    short = f"{cut(name(pair.a.mechanism), 10)} " if several else ""
-    return f"{short}{budget_name(pair.a.k)}"
-
-
-def _numbers(change: Change) -> list[str]:
+def _interval(change: Change) -> str:
     unit, interval = change.quantity.unit, change.interval
     ends = f"[{_signed(interval.low, unit)}, {_signed(interval.high, unit)}]"
-    return [
-        _value(change.a, unit),
-        _value(change.b, unit),
-        _signed(change.difference, unit),
-        ends if interval.known else _EMPTY,
-    ]
+    return ends if interval.known else NONE
 
 
-def _said(change: Change) -> str:
+def _moved(change: Change) -> str:
     unsure = change.moved in ("up", "down") and not change.evidence
     return f"{change.moved} (?)" if unsure else change.moved
 
 
+def _nats(value: float) -> str:
+    return _value(value, "nats")
+
+
+def _share(value: float) -> str:
+    return _value(value, "share")
+
+
 def _value(value: float, unit: str) -> str:
     if not math.isfinite(value):
-        return _EMPTY
+        return NONE
     if unit == "share":
         return f"{value:.1%}"
     return f"{value:.1f}" if abs(value) < 1e4 else f"{value:.1e}"
@@ -278,7 +227,7 @@ def _value(value: float, unit: str) -> str:
 def _signed(value: float, unit: str) -> str:
     shown = _value(abs(value), unit).removesuffix("%")
     if not math.isfinite(value):
-        return _EMPTY
+        return NONE
     small = float(shown) == 0
     sign = "" if small else "+" if value > 0 else "-"
     return sign + ("0" if value == 0 else shown)
@@ -289,34 +238,8 @@ def _short(text: str) -> str:
     return text[:10] if _FINGERPRINT.fullmatch(text) else cut(text, 60)
 
 
-def _wrapped(text: str) -> list[str]:
-    lines = []
-    for line in text.split("\n"):
-        lines += textwrap.wrap(visible(line), _WIDTH, subsequent_indent="  ") or [""]
-    return lines
-
-
-def _aligned(section: Section) -> list[str]:
-    """Columns side by side; words to the left, numbers to the right, long words cut."""
-    rows = [section.heads, *section.rows]
-    columns = range(len(section.heads))
-    widths = [max(len(row[i]) for row in rows) for i in columns]
-    words = [all(any(c.isalpha() for c in row[i]) for row in section.rows) for i in columns]
-    while sum(widths) + 2 * (len(widths) - 1) > _WIDTH:
-        widest = max((i for i in columns if words[i]), key=lambda i: widths[i])
-        if widths[widest] <= _NARROWEST:
-            break
-        widths[widest] -= 1
-    return ["  ".join(map(_cell, row, widths, words)).rstrip() for row in rows]
-
-
-def _cell(text: str, width: int, word: bool) -> str:
-    shown = cut(text, width)
-    return shown.ljust(width) if word else shown.rjust(width)
-
-
-def as_json(found: Comparison) -> dict[str, Any]:
-    """Everything, as strict JSON."""
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """Returns everything that a comparison says, as strict JSON."""
     laid = found.laid
     return {
         "a": _side(found, "a"),
