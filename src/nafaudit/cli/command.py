@@ -89,13 +89,16 @@ class Command(click.Command):
         self._known: dict[str, Declared] = {}
         for kind in self._kinds:
             listed = [one for one in declared(kind) if one.field not in kind.unlisted]
-            self._known = {one.name: one for one in listed} | self._known
+            for one in listed:
+                self._known.setdefault(one.name, one)
         self._sections: dict[str, str] = {}
         self._about: dict[str, tuple[str, str]] = {}
         params: list[click.Parameter] = []
         if verb.design:
             params.append(self._argument("design", "[design]", "<path>", verb.design))
-        params += [self._parameter(one) for one in self._known.values()]
+        # What most users meet first stands first in its section.
+        ordered = sorted(self._known.values(), key=lambda one: not one.about.common)
+        params += [self._parameter(one) for one in ordered]
         taken = inspect.signature(self._answer).parameters
         last = "Machine and output" if "Machine and output" in self._sections.values() else ""
         for key, flag, text in (
@@ -106,14 +109,12 @@ class Command(click.Command):
                 self._sections[key] = last or "Options"
                 params.append(click.Option([flag, key], is_flag=True, help=text))
         for key in dict.fromkeys(key for kind in self._kinds for key in kind.refused):
-            # --greedy has no value; every other has one, which must not become the design file.
-            flag = [f"--{key.replace('_', '-')}", key]
-            params.append(click.Option(flag, hidden=True, default=None, is_flag=key == "greedy"))
+            # With or without a value, so that it is refused and not misread.
+            names = [f"--{key.replace('_', '-')}", key]
+            params.append(click.Option(names, hidden=True, is_flag=False, flag_value="True"))
         super().__init__(name, params=params, help=inspect.getdoc(self._answer))
 
-    def _argument(
-        self, name: str, usage: str, shown: str, text: str, **how: Any
-    ) -> click.Argument:
+    def _argument(self, name: str, usage: str, shown: str, text: str, **how: Any) -> click.Argument:
         self._about[name] = (f"{name}{'...' if how.get('nargs') == -1 else ''} {shown}", text)
         return _Argument([name], usage=usage, type=click.Path(path_type=Path), **how)
 
@@ -133,9 +134,10 @@ class Command(click.Command):
             made.type = click.Path(path_type=Path) if kind is Path else click.STRING
             return made
         self._sections[one.name] = about.section
-        names, how = [f"--{one.flag}", one.name], {"help": text, "hidden": about.hidden}
+        names = [f"--{one.flag}", one.name]
+        how: dict[str, Any] = {"help": text, "hidden": about.hidden}
         if kind is bool:
-            names[0] += f"/--no-{one.flag}" if one.default else ""
+            names[0] += "" if one.default is False else f"/--no-{one.flag}"
             return click.Option(names, is_flag=True, default=None, **how)
         if one.shape not in (str, int, float, Path):
             return click.Option(names, multiple=True, type=str, metavar=about.metavar, **how)

@@ -9,7 +9,6 @@ allowed and what to do, before any model loads.
 
 from __future__ import annotations
 
-import functools
 import numbers
 import tomllib
 import types
@@ -161,9 +160,13 @@ class Group:
 S = TypeVar("S", bound=Group)
 
 
-@functools.cache
+_DECLARED: dict[type[Group], tuple[Declared, ...]] = {}
+
+
 def declared(settings: type[Group]) -> tuple[Declared, ...]:
     """Every option of a settings class, in order."""
+    if settings in _DECLARED:
+        return _DECLARED[settings]
     hints = get_type_hints(settings)
     found = []
     for one in fields(settings):
@@ -171,7 +174,8 @@ def declared(settings: type[Group]) -> tuple[Declared, ...]:
             made = one.default_factory is not MISSING
             default = one.default_factory() if made else one.default  # type: ignore[misc]
             found.append(Declared(one.name, hints[one.name], default, one.metadata["option"]))
-    return tuple(found)
+    _DECLARED[settings] = tuple(found)
+    return _DECLARED[settings]
 
 
 def build(settings: type[S], given: Mapping[str, Any], where: str = "") -> S:
@@ -241,7 +245,9 @@ def _recognised(settings: type[Group], given: Mapping[str, Any], where: str) -> 
     for name in found:
         if name in settings.refused:
             reason = settings.refused[name]
-            raise InputError(f"{name.replace('_', '-')} = {found[name]} is refused: {reason}")
+            at = f"{where}: " if where else ""
+            flag = name.replace("_", "-")
+            raise InputError(f"{at}{flag} = {found[name]} is refused: {reason}")
     reject_unknown(found, [one.name for one in declared(settings)], where)
     return found
 
@@ -257,9 +263,10 @@ def _typed(one: Declared, value: Any, where: str) -> Any:
         raise InputError(f"{at}{one.name} must be {one.about.file_form or kind}, got {value!r}.")
     if one.shape is Mapping:
         simple = one.entry in (int, str)
-        if isinstance(value, Mapping):
-            if all(_is(one.entry, each) for each in value.values()) or not simple:
-                return dict(value)
+        if isinstance(value, Mapping) and (
+            not simple or all(_is(one.entry, each) for each in value.values())
+        ):
+            return dict(value)
         kind = "a table of whole numbers" if one.entry is int else "a table of names"
         raise InputError(f"{at}{one.name} must be {one.about.file_form or kind}, got {value!r}.")
     for kind in one.kinds:

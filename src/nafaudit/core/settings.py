@@ -91,9 +91,7 @@ class PromiseSettings(Group):
         (0.25, 1.0, 10.0), "Budgets in nats per token.", metavar="K,...", form=BUDGETS_FORM,
         common=True,
     )  # fmt: skip
-    trajectories: int = audited_option(
-        2, "Executions per prompt and budget.", least=1, common=True
-    )
+    trajectories: int = audited_option(2, "Executions per prompt and budget.", least=1, common=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -205,7 +203,8 @@ class DecodingSettings(Group):
         "do_sample": "greedy decoding serves a point mass, whose divergence is not the charge. "
         + _AFTER,
         "num_beams": f"beam search serves a law that no step was charged for. {_AFTER}",
-        "logits_processor": f"whatever acts after the solve changes the served law unseen. {_AFTER}",
+        "logits_processor": "whatever acts after the solve changes the served law unseen. "
+        + _AFTER,
     }
 
     max_new_tokens: int = decoding_option(200, "Length limit T.", common=True)
@@ -352,6 +351,117 @@ class RunSettings(
         """Budgets with both baselines, from the smallest up."""
         every = with_baselines(list(self.k))
         return every if self.baselines else tuple(k for k in every if k in map(as_budget, self.k))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings(RunSettings):
+    """Everything that `nafaudit plan` takes; a design file may have all options of a run."""
+
+    unlisted: ClassVar[frozenset[str]] = frozenset({
+        *("decoder", "decoder_python", "decoder_timeout", "remote_code", "allow_pickle_weights"),
+        *("corpus", "chat_template", "variant", "baselines", "delta", "temperature"),
+        *("repetition_penalty", "prefix_n", "prefix_debt", "debt", "seed", "mixed"),
+        *("safe_device", "together", "speculate", "ray", "workers", "out"),
+    })  # fmt: skip
+
+    gpu: str | None = machine_option(
+        None, "Count memory and time on this GPU, for example h100.", common=True
+    )
+    gpus: int = machine_option(1, "How many, each with its own pair.", common=True)
+    shapes: tuple[str, ...] = machine_option(
+        (), "Models to count: names, or config.json files.", metavar="SAFE,RISKY"
+    )
+    seconds: float = machine_option(3.0, "How long to time decoding; 0: not at all.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpu is None and (self.shapes or self.gpus != 1):
+            raise InputError(
+                "gpus and shapes are for counting on a GPU: name it, for example h100."
+            )
+
+
+_log_option = partial(option, section="Of an imported log")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings(TrustSettings):
+    """Everything that `nafaudit verify` takes."""
+
+    run: Path | None = option(
+        None, "Run directory; the latest under runs/ if left out.", argument=True
+    )
+    pair: str | None = audited_option(None, "A registered pair.", common=True)
+    safe: str | None = audited_option(None, "Safe checkpoint, if it moved.", common=True)
+    risky: str | None = audited_option(None, "Risky checkpoint, if it moved.", common=True)
+    plugin: Path | None = audited_option(
+        None, "Source of the plug-in that the run was made by; it is compared, then run.",
+        metavar="FILE",
+    )  # fmt: skip
+    sample: int = audited_option(0, "Number of trajectories to replay; 0: all.", common=True)
+    sampler: int | None = audited_option(
+        None, "Trajectories per budget for the sampler tests; 0: none.",
+        unset="20, or 60 where draws are not our own",
+    )  # fmt: skip
+    debt: str | None = _log_option(None, "positives or official, each also with -raw.")
+    prefix_n: int | None = _log_option(None, "Prompt tokens in the debt; 0: none.")
+    temperature: float | None = _log_option(None, "On both models.")
+    repetition_penalty: float | None = _log_option(None, "On both models.")
+    device: str = machine_option("cpu", "Torch device.", common=True)
+    threads: int = machine_option(1, "Torch threads.", least=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample < 0 or (self.sampler is not None and self.sampler < 0):
+            raise InputError("sample and sampler must be at least 0 (sample 0: all).")
+        if (self.safe is None) != (self.risky is None):
+            raise InputError("safe and risky belong together: give both, or neither.")
+
+    @property
+    def of_log(self) -> dict[str, Any]:
+        """What was said of an imported log's decoder."""
+        names = ("debt", "prefix_n", "temperature", "repetition_penalty")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConformSettings(Group):
+    """Everything that `nafaudit conform` takes; what is None is as the decoder's promise has it."""
+
+    refused: ClassVar[Mapping[str, str]] = DecodingSettings.refused
+
+    decoder: str = option(
+        "nafaudit.mechanisms.reference:AnchoredDecoder",
+        "package.module:Class, file.py:Class, anchoreddecode, or a mechanism's name.",
+        argument=True,
+    )
+    decoder_python: str | None = audited_option(
+        None, "Interpreter that runs it.", unset="this one", common=True
+    )
+    timeout: float = audited_option(120.0, "Seconds that an answer may take.", common=True)
+    mechanism: str | None = audited_option(
+        None, "Name, or package.module:Class.", unset="anchored", common=True
+    )
+    k: tuple[float, ...] | None = audited_option(
+        None, "Budgets in nats per token, beside 0 and inf.", metavar="K,...", form=BUDGETS_FORM,
+        unset="0.25,1", common=True,
+    )  # fmt: skip
+    temperature: float | None = decoding_option(
+        None, "On both models, before the solve.", unset="1", common=True
+    )
+    repetition_penalty: float | None = decoding_option(
+        None, "On both models, before the solve.", unset="1", common=True
+    )
+    prefix_n: int | None = decoding_option(
+        None, "Prompt tokens that make up the debt.", unset="5", common=True
+    )
+    prefix_debt: bool | None = decoding_option(
+        None, "Charge prompts a prefix debt.", unset="yes", common=True
+    )
+    debt: str | None = decoding_option(
+        None, "positives or official; with -raw, before temperature.", unset="positives",
+        common=True,
+    )  # fmt: skip
 
 
 Settings = RunSettings

@@ -32,7 +32,7 @@ def certificate_json(certification: Certification) -> dict[str, Any]:
         "max_new_tokens": settings.decoding.max_new_tokens,
         "given": settings.given,
         "window": settings.window,
-        "debt": asdict(settings.debt),
+        "debt": asdict(settings.debt_rule),
         "cards": [_plain(asdict(card)) for card in certification.cards],
         "passages": [_plain(asdict(row)) for row in certification.rows],
     }
