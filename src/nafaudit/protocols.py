@@ -96,6 +96,9 @@ class Mechanism:
         ledger: What may be spent.
         debt: What a prompt owes.
         requires: Makes the mechanism from a run's resources, if it cannot do without them.
+        shadow: Which second implementation of the rule the auditor has: "kl", "renyi:2",
+            "pathwise"; empty for none. The registry sets it for shipped rules alone, so that no
+            plug-in, not even a subclass of a shipped rule, chooses what it is recomputed by.
     """
 
     name: str
@@ -103,6 +106,7 @@ class Mechanism:
     ledger: Ledger
     debt: DebtRule
     requires: Callable[[Resources], Mechanism] | None = None
+    shadow: str = ""
 
     def bind(self, resources: Resources) -> Mechanism:
         """Returns the mechanism, ready to serve."""

@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
+from nafaudit.auditor.verify import check_integrity
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.runner.unaltered import require_unaltered
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
@@ -132,8 +132,8 @@ def test_an_edited_candidate_is_refused(place: Path, whole: dict[str, Any]) -> N
     path = place / "edited" / "prompts.jsonl"
     path.write_text(path.read_text().replace('"label": "', '"label": "x', 1))
     with pytest.raises(StoreError, match=r"prompts\.jsonl is not what was written"):
-        require_unaltered(Run(place / "edited"))
-    require_unaltered(Run(place / "whole"))
+        check_integrity(Run(place / "edited"))
+    check_integrity(Run(place / "whole"))
 
 
 # Before and after single writes: the first part, between generations, while confirming.

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.checks.replayed import FOREIGN_STEP
+from nafaudit.auditor.claims import FOREIGN_STEP
+from nafaudit.auditor.follow import replay_many
+from nafaudit.auditor.replay import ReplayTask, replay_in
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Key, Steps
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import Task, replay_in
-from nafaudit.mechanisms.replay_many import replay_many
 from nafaudit.protocols import Output
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
@@ -57,11 +57,10 @@ def test_replaying_many_is_replaying_each(k: float) -> None:
     outputs = AnchoredDecoder(world).decode([one.request for one in asked])
     promise = mechanism("anchored", world.debt)
     tasks = [
-        Task(
+        ReplayTask(
             one.key,
             one.request.prompt,
             np.asarray(output.tokens, np.int32),
-            0.0,
             output.tokens[-1] in world.stops,
             theta=np.asarray(output.theta),
         )

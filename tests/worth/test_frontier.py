@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from nafaudit.auditor.laws import Reader, Text
+from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Payment
 from nafaudit.core.trajectory import Key
-from nafaudit.engine.laws import Reader, Text
-from nafaudit.engine.replay import Written, replay_written
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.registry import mechanism
@@ -116,8 +116,8 @@ def test_a_debt_is_counted_in_the_laws_that_its_rule_names(pair: Pair) -> None:
         text = Text(ids[:7], ids[7:8])
         ((_, ends, _),) = follow(Reader(pair, decoding), both, (0.5,), [text])
         paying.append(ends.paying_k)
-        task = Written(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
-        (second,) = replay_written(Reader(pair, decoding), made, [task])
+        task = ReplayTask(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
+        (second,) = replay_texts(Reader(pair, decoding), made, [task])
         assert ends.paying_k == pytest.approx(second.trajectory.debt - ends.safe, abs=1e-6)
     assert abs(paying[0] - paying[1]) > 0.1
 

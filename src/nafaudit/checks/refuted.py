@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nafaudit.checks.check import Facts
-from nafaudit.checks.replayed import COUNTS
+from nafaudit.checks.verification import COUNTS
 from nafaudit.core.finding import Answer, Finding, Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.core.trajectory import Arm, Trajectory
+
+# The numbers of a record that a replay compares, and what each is.
+QUANTITIES: Mapping[str, str] = {
+    "debt": "prefix debt",
+    "allowance": "allowance, from the replayed charges",
+    "charge": "charge of each step",
+    "theta": "weight, as the charge that it implies",
+    "served": "log p_served of the token",
+    "safe": "log p_safe of the token",
+    "risky": "log p_risky of the token",
+    "spend": "charges summed up to each step",
+    "token": "score missing to the best token",
+    "end": "stop token and length (0 right, 1 wrong)",
+}
+# Name of the finding on executions that the two counts of a debt judge differently.
+COUNTS = "replay: counts of the debt"
 
 
 @dataclass(frozen=True)

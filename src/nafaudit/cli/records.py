@@ -55,12 +55,13 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.checks.verdict import overall_of
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
+    from nafaudit.report.checklist.extra import PAPER_EXTRA
     from nafaudit.report.data import collect
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
-    from nafaudit.report.record import record_json
-    from nafaudit.report.write import save_report
     from nafaudit.store.run import Run
+    from nafaudit.views.page import save_report
+    from nafaudit.views.records import record_json
 
     source, redact = Run(settings.run or latest_run()), settings.redact
     if settings.record is not None:
@@ -69,16 +70,17 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     made = collect(source)
     files, failed = [], None
     try:
-        files = save_report(made, redact=redact, figures=settings.figures)
+        files = save_report(made, PAPER_EXTRA, redact=redact, figures=settings.figures)
     except StoreError as error:
         failed = error
     names = [str(path) for path in files]
+    if as_json or failed is not None:
+        data = plain(made, PAPER_EXTRA.checklist(made), redact=redact)
     if as_json:
-        data = plain(made, redact=redact)
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, plain(made, redact=redact)))
+        echo("\n".join(names) if failed is None else markdown(made, data))
     if failed is not None:
         click.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -290,10 +292,11 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
 
     import torch
 
+    from nafaudit.auditor.verify import VerifyOptions, decides
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
     from nafaudit.report.verification import verification_json, verification_text
-    from nafaudit.runner.verify import VerifyOptions, decides, verify_run
+    from nafaudit.runner.verify import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
 
     asked = VerifyOptions(

@@ -172,7 +172,7 @@ def declared(settings: type[Group]) -> tuple[Declared, ...]:
     for one in fields(settings):
         if "option" in one.metadata:
             made = one.default_factory is not MISSING
-            default = one.default_factory() if made else one.default  # type: ignore[misc]
+            default = one.default_factory() if made else one.default  # type: ignore[operator]
             found.append(Declared(one.name, hints[one.name], default, one.metadata["option"]))
     _DECLARED[settings] = tuple(found)
     return _DECLARED[settings]

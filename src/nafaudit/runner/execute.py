@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from nafaudit.auditor.verify import VerifyOptions
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
@@ -32,7 +33,7 @@ from nafaudit.runner.recording import (
     session_facts,
 )
 from nafaudit.runner.sources import Boxed, Engine, Source
-from nafaudit.runner.verify import VerifyOptions, verify_run
+from nafaudit.runner.verify import verify_run
 from nafaudit.store.artifacts import write_truth, write_verification
 from nafaudit.store.run import Made, Run, open_for_writing
 from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash

@@ -13,17 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
+from nafaudit.auditor.claims import Comparison, levels
+from nafaudit.auditor.follow import ReplayWithLaws, replay_many
+from nafaudit.auditor.replay import ReplayTask
+from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
 from nafaudit.checks import Facts, judge
-from nafaudit.checks.replayed import Comparison, levels
-from nafaudit.checks.sampled import SamplerTests
-from nafaudit.checks.sampler import ALPHA, Scores
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.finding import Answer, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import Task
-from nafaudit.mechanisms.replay_many import Again, replay_many
 from nafaudit.protocols import Output, Request, World
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import plain
@@ -66,11 +65,10 @@ def examine(world: World, asked: Sequence[Asked], outputs: Sequence[Output]) -> 
         for one, output in zip(asked, outputs, strict=True)
     ]
     tasks = [
-        Task(
+        ReplayTask(
             r.trajectory.key,
             one.request.prompt,
             r.trajectory.steps.token,
-            0.0,
             r.trajectory.stopped,
             theta=r.trajectory.steps.theta,
         )
@@ -86,7 +84,9 @@ def examine(world: World, asked: Sequence[Asked], outputs: Sequence[Output]) -> 
     ]
 
 
-def _scores(world: World, tasks: Sequence[Task], again: Sequence[Again]) -> list[Scores]:
+def _scores(
+    world: World, tasks: Sequence[ReplayTask], again: Sequence[ReplayWithLaws]
+) -> list[Scores]:
     """The scores of every trajectory; steps of several are worked on together."""
     if not again:
         return []

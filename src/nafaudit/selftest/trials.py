@@ -19,21 +19,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.checks.sampled import SamplerTests, joined
-from nafaudit.checks.sampler import Scores
+from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.laws import Reader
+from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
+from nafaudit.auditor.sampler import SamplerTests, Scores, joined
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import FAULTS, Answer, Fault
 from nafaudit.core.settings import load_settings
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
-from nafaudit.engine.laws import Reader
-from nafaudit.engine.replay import Seen, Written, replay_written
 from nafaudit.lab.prompts import prompts as lab_prompts
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
 from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
@@ -207,7 +205,7 @@ class Bench(Protocol):
         ...
 
     def replay(
-        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
         """Recomputes outputs, and shows `look` every law on the way; without a debt if told."""
         ...
@@ -334,7 +332,9 @@ def _replay(
         blocks.setdefault(key, []).append(scores)
 
     written = [
-        Written(r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
+        ReplayTask(
+            r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta
+        )
         for r in outputs
     ]
     for second in bench.replay(written, look, indebted=indebted):
@@ -467,11 +467,11 @@ class LabBench:
         return made or mechanism(self._rule, debt)
 
     def replay(
-        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
         """One teacher-forced pass of both models."""
         promised = self._promised if indebted else replace(self._promised, debt=DebtRule(0))
-        return replay_written(Reader(self._pair, self._settings.decoding), promised, written, look)
+        return replay_texts(Reader(self._pair, self._settings.decoding), promised, written, look)
 
 
 def _prompts(pair: Pair) -> dict[str, Tokens]:
@@ -525,7 +525,7 @@ class WorldBench:
         """Nothing to end."""
 
     def replay(
-        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
         """Feeds the world's laws to the replay, one output at a time."""
         promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))

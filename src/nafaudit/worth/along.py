@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from nafaudit.auditor.laws import Piece, Reader, Text, prompt_logp
+from nafaudit.auditor.replay import debt_of_laws
 from nafaudit.core.ledger import REALISED, Account, Payment
-from nafaudit.engine.laws import Piece, Reader, Text, prompt_logp
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.replay import debt_of_laws
 from nafaudit.protocols import Mechanism
 
 # Laws that are held at once, of each model: 64 MB in float64.

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from nafaudit.engine.laws import Reader, Text
+from nafaudit.auditor.laws import Reader, Text
 from nafaudit.engine.proof import numerics_of
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
