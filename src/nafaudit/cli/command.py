@@ -115,7 +115,10 @@ class Command(click.Command):
         super().__init__(name, params=params, help=inspect.getdoc(self._answer))
 
     def _argument(self, name: str, usage: str, shown: str, text: str, **how: Any) -> click.Argument:
-        self._about[name] = (f"{name}{'...' if how.get('nargs') == -1 else ''} {shown}", text)
+        label = usage.strip("[]")
+        if how.get("nargs") == -1 and "..." not in label:
+            label += "..."
+        self._about[name] = (f"{label} {shown}", text)
         return _Argument([name], usage=usage, type=click.Path(path_type=Path), **how)
 
     def _parameter(self, one: Declared) -> click.Parameter:
