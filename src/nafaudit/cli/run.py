@@ -13,8 +13,7 @@ if TYPE_CHECKING:
     from nafaudit.checks import ArmResult
     from nafaudit.core.settings import PlanSettings, RunSettings
     from nafaudit.runner.gpu import Arithmetic
-    from nafaudit.runner.plan import Plan
-    from nafaudit.runner.timing import Timing
+    from nafaudit.runner.plan import Plan, Timing
     from nafaudit.store.run import Run
 
 
@@ -27,11 +26,11 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
     """
     from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.cli.show import show
-    from nafaudit.runner.execute import run_stage1
+    from nafaudit.runner import execute
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = run_stage1(settings, progress.update)
+        outcome = execute.run(settings, progress.update)
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)

@@ -16,7 +16,7 @@ from nafaudit.core.options import Group, option
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.runner.memorised import MemorisedPair
+    from nafaudit.lab.pair import MemorisedPair
 
 _TEXTS = {
     "memorised": "memorised pages",
@@ -57,14 +57,14 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
 
     Example: nafaudit lab memorise
     """
-    from nafaudit.lab.pages import own_pages, read_pages
+    from nafaudit.workshop.packing import own_pages, read_pages
 
     text, pages = settings.text, settings.pages
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
 
-    from nafaudit.lab.teach import Lesson
-    from nafaudit.runner.memorise import Order, memorise
-    from nafaudit.runner.memorised import is_smollm2, refuse_unless_admitted
+    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
+    from nafaudit.workshop.memorise import Order, memorise
+    from nafaudit.workshop.teach import Lesson
 
     lesson = Lesson(steps=settings.steps, learning_rate=settings.learning_rate, seed=settings.seed)
     order = Order(chosen, settings.safe, settings.wheel, lesson, settings.out)
@@ -81,7 +81,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     else:
         for line in describe(pair):
             echo(line)
-        echo(_next(pair, named=is_smollm2(pair)))
+        echo(_next(pair, named=pair.name == SMOLLM2))
     refuse_unless_admitted(pair)
 
 
@@ -173,12 +173,12 @@ def train(settings: TrainSettings) -> None:
     """
     import torch
 
-    from nafaudit.lab.card import write_card
-    from nafaudit.lab.facts import measure_facts
     from nafaudit.lab.pair import ROLES
-    from nafaudit.lab.recipe import DEFAULT
-    from nafaudit.lab.recipe import train as train_roles
-    from nafaudit.runner.lab_decoder import LabDecoder
+    from nafaudit.workshop.card import write_card
+    from nafaudit.workshop.measure import measure_facts
+    from nafaudit.workshop.memorise import LabDecoder
+    from nafaudit.workshop.recipe import DEFAULT
+    from nafaudit.workshop.recipe import train as train_roles
 
     out, roles = settings.out, ROLES if settings.everything else ("safe", "risky")
     train_roles(out, DEFAULT, roles=roles, log=lambda line: click.echo(line, err=True))
@@ -202,7 +202,7 @@ def workload(settings: LabWorkloadSettings) -> None:
 
     Example: nafaudit lab workload --out lab-workload
     """
-    from nafaudit.lab.workload import write_workload
+    from nafaudit.workshop.workload import write_workload
 
     for path in write_workload(settings.out, settings.seed):
         echo(str(path))
