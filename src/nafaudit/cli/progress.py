@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import click
 
+from nafaudit.core.text import duration
+
 if TYPE_CHECKING:
     from nafaudit.runner.recording import Progress
 
@@ -107,18 +109,6 @@ def describe(progress: Progress) -> str:
     if progress.worst >= 0:
         parts.append(f"worst utilisation {progress.worst:.1%}")
     return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the units that matter."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 172_800:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400} d"
 
 
 def remark_on_machine(batch_free: bool, *remarks: str) -> None:

@@ -295,9 +295,10 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.auditor.verify import VerifyOptions, decides
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
-    from nafaudit.report.verification import verification_json, verification_text
     from nafaudit.runner.verify import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
+    from nafaudit.views.terminal import terminal
+    from nafaudit.views.verify import verification_document, verification_json
 
     asked = VerifyOptions(
         sample=settings.sample,
@@ -328,14 +329,14 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     if as_json:
         echo(json.dumps(data | {"file": path}, indent=2))
     else:
-        echo(f"{verification_text(found)}\nresult: {kept}")
+        echo(terminal(verification_document(found, kept)))
     if failed is not None:
         click.echo(
             f"nafaudit: {failed} The result is printed above, but check and report do not know of "
             f"it; for that, verify a copy of {source.path} in a place that can be written.",
             err=True,
         )
-    return found.exit_status
+    return found.overall.exit_status
 
 
 def _progress(quiet: bool) -> Callable[[int, int], None]:

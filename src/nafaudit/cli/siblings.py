@@ -136,7 +136,7 @@ class _Progress:
 
     def step(self, done: int, total: int, loss: float) -> None:
         """A step of training is done."""
-        from nafaudit.cli.progress import duration
+        from nafaudit.core.text import duration
 
         now = time.monotonic() - self._start
         # A resumed lesson says nothing about the time that its first steps took.
