@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
 from nafaudit.auditor.laws import Reader, Text
 from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule
@@ -26,6 +27,7 @@ from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.trust import Trust
 from nafaudit.engine.proof import numerics_of
+from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
@@ -33,7 +35,6 @@ from nafaudit.protocols import Mechanism
 from nafaudit.runner.material import material_of
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.passages import Passage, passages_hash
-from nafaudit.worth.along import Ends, Path, follow
 from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
 
 Array = NDArray[np.float64]
@@ -110,8 +111,8 @@ class Side:
     """
 
     ids: tuple[str, ...]
-    ends: tuple[Ends, ...]
-    paths: tuple[tuple[tuple[Path, ...], ...], ...]
+    ends: tuple[TextEnds, ...]
+    paths: tuple[tuple[tuple[Followed, ...], ...], ...]
 
     def end(self, name: str) -> Array:
         """A number of each text."""
@@ -176,9 +177,9 @@ def frontier(
     material = material_of(tokenizer, listed)
     mechanisms = [one.bind(material) for one in settings.built]
     reader = Reader(pair, settings.decoding)
-    found: dict[int, tuple[Ends, list[Path]]] = {}
+    found: dict[int, tuple[TextEnds, list[Followed]]] = {}
     texts = [Text(one.before, one.tokens) for one in every]
-    for number, ends, paths in follow(reader, mechanisms, settings.k, texts):
+    for number, ends, paths in follow_texts(reader, mechanisms, settings.k, texts, kl):
         found[number] = (ends, paths)
         report(len(found), len(texts))
     split = len(kinds[0])
@@ -215,7 +216,7 @@ def _spread(texts: Sequence[Passage], most: int) -> list[Passage]:
 
 def _side(
     texts: Sequence[GivenText],
-    found: Sequence[tuple[Ends, list[Path]]],
+    found: Sequence[tuple[TextEnds, list[Followed]]],
     settings: FrontierSettings,
 ) -> Side:
     n = len(settings.k)
