@@ -106,6 +106,6 @@ def test_a_damaged_claim_is_no_fault_of_ours(content: str, tmp_path: Path) -> No
 
 def test_the_command_refuses_before_a_model_loads(tmp_path: Path) -> None:
     claim(tmp_path, SearchSettings(pool=10))
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 2 and "pool: 10 in the run, 12 now" in done.stderr

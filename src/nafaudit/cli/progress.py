@@ -34,8 +34,9 @@ class ProgressLine:
         self._shown = False
 
     def update(self, progress: Progress) -> None:
-        """Shows where a run is, unless it was shown a moment ago."""
-        self.line(describe(progress), progress.seconds, finished=progress.done == progress.total)
+        """Shows how far work is, unless it was shown a moment ago."""
+        finished = not progress.stage and progress.done == progress.total
+        self.line(describe(progress), progress.seconds, finished=finished)
 
     def line(self, text: str, seconds: float, *, finished: bool = False) -> None:
         """Shows a line of whatever work; `seconds` is its age."""
@@ -94,16 +95,17 @@ class CountedLine:
 
 
 def describe(progress: Progress) -> str:
-    """Done and all trajectories, tokens a second, time left, the worst utilisation so far."""
-    parts = [f"{progress.done}/{progress.total} trajectories"]
+    """Writes what is done and all there is, tokens a second, time left, the worst utilisation."""
+    stage = f"{progress.stage}: " if progress.stage else ""
+    parts = [f"{stage}{progress.done}/{progress.total} {progress.unit}"]
     if progress.tokens and progress.seconds > 0:
         parts.append(f"{progress.tokens / progress.seconds:.0f} tokens/s")
     work = progress.done - progress.resumed + progress.under_way
-    if work > 0:
+    if work > 0 and not stage:  # the end of a stage is not the end
         left = (progress.total - progress.done - progress.under_way) * progress.seconds / work
         parts.append(f"{duration(left)} left")
-    if progress.worst_utilisation >= 0:
-        parts.append(f"worst utilisation {progress.worst_utilisation:.1%}")
+    if progress.worst >= 0:
+        parts.append(f"worst utilisation {progress.worst:.1%}")
     return ", ".join(parts)
 
 

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from nafaudit.checks import ArmResult
     from nafaudit.runner.gpu import Arithmetic
-    from nafaudit.runner.plan import Plan
-    from nafaudit.runner.timing import Timing
+    from nafaudit.runner.plan import Plan, Timing
     from nafaudit.store.run import Run
 
 
@@ -160,11 +159,11 @@ def run(
 
     from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.cli.show import show
-    from nafaudit.runner.execute import run_stage1
+    from nafaudit.runner import execute
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = run_stage1(settings, progress.update)
+        outcome = execute.run(settings, progress.update)
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
@@ -178,10 +177,11 @@ def run(
 def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
     """Writes the report; if the disk refuses, the verdict is shown all the same."""
     from nafaudit.core.errors import StoreError
-    from nafaudit.report.write import write_report
+    from nafaudit.report.checklist.extra import PAPER_EXTRA
+    from nafaudit.views.page import write_report
 
     try:
-        report, files = write_report(run)
+        report, files = write_report(run, PAPER_EXTRA)
         return report.arms, files[0]
     except StoreError as error:
         typer.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
@@ -279,7 +279,7 @@ def plan(
 
 
 def _as_text(made: Plan) -> list[str]:
-    from nafaudit.report.words import budget_name
+    from nafaudit.views.words import budget_name
 
     size = f"{made.prompts} prompts x {len(made.budgets)} budgets x {made.per_prompt}"
     lines = [

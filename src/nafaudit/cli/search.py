@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nafaudit.cli import options
 from nafaudit.cli.echo import echo
 from nafaudit.cli.progress import ProgressLine, resumable
-
-if TYPE_CHECKING:
-    from nafaudit.search.recorder import Told
 
 _search, _proposer = options.panel("The search"), options.panel("Proposer")
 _confirm = options.panel("Confirmation on fresh draws")
@@ -218,17 +215,13 @@ def search(
     settings = search_settings(design, overrides | lists)
     options.refuse_code_of(design, settings, overrides)
 
-    from nafaudit.cli.search_answers import answer_paper, answer_search, described
+    from nafaudit.cli.search_answers import answer_paper, answer_search
 
     progress = ProgressLine(quiet)
-
-    def tell(told: Told) -> None:
-        progress.line(described(told), told.seconds)
-
     with resumable(progress):
         if isinstance(settings, PaperSettings):
-            text, status = answer_paper(settings, tell, as_json)
+            text, status = answer_paper(settings, progress.update, as_json)
         else:
-            text, status = answer_search(settings, tell, as_json)
+            text, status = answer_search(settings, progress.update, as_json)
     echo(text)
     raise typer.Exit(status)

@@ -16,7 +16,9 @@ from nafaudit.stats.moments import (
     ebb,
     effective_range,
     implied_range,
+    mean,
     paper_range,
+    quantile,
     student_two_sided,
 )
 from nafaudit.stats.rates import anytime_rate, clopper_pearson, zero_count_upper
@@ -46,8 +48,10 @@ __all__ = [
     "enough",
     "implied_range",
     "log_cap",
+    "mean",
     "paper_range",
     "prpl_sequence",
+    "quantile",
     "student_two_sided",
     "zero_count_upper",
 ]

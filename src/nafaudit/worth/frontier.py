@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
@@ -30,9 +29,8 @@ from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
-from nafaudit.models.pair import load_pair
 from nafaudit.protocols import Mechanism
-from nafaudit.runner.material import material_of
+from nafaudit.runner.workbench import load_models, protected_passages, resources_of
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
@@ -165,17 +163,14 @@ def frontier(
     ]
     every = [text for texts in kinds for text in texts]
     check_lengths(every, context_of(*checkpoints, trust=settings.trust), "the pair")
-    torch.set_num_threads(settings.threads)
-    pair = load_pair(
-        *checkpoints, dtype=settings.dtype, device=settings.device, trust=settings.trust
-    )
+    pair = load_models(settings, checkpoints)
     numerics_of((pair.safe, pair.risky))  # as many threads as change no bit
     listed = [
         TokenizedPrompt(Prompt(one.id, one.passage.text, "protected", one.passage.text), one.before)
         for one in kinds[1]
     ]
-    material = material_of(tokenizer, listed)
-    mechanisms = [one.bind(material) for one in settings.built]
+    resources = resources_of(tokenizer, protected_passages(listed))
+    mechanisms = [one.bind(resources) for one in settings.built]
     reader = Reader(pair, settings.decoding)
     found: dict[int, tuple[TextEnds, list[Followed]]] = {}
     texts = [Text(one.before, one.tokens) for one in every]
