@@ -7,8 +7,8 @@ for large vocabularies; here the rows of a step are served together, which pays 
 - `replay_many` replays trajectories of a small world under the shadow rule. Auditing the auditor
   replays hundreds of thousands of short ones over a few dozen tokens, where what counts is the
   number of calls. The tests hold it to `Replayer`.
-- `follow_texts` follows texts under the audited rules at many budgets, from one pass of both models:
-  what each would have served, what that costs, what it buys and what it gives away.
+- `follow_texts` follows texts under the audited rules at many budgets, from one pass of both
+  models: what each would have served, what that costs, what it buys and what it gives away.
 """
 
 from __future__ import annotations
@@ -172,8 +172,8 @@ def replay_many(
     rounded = np.clip(
         weights.astype(np.float32), np.nextafter(zero, unit), np.nextafter(unit, zero)
     )
-    tokens = np.concatenate([task.tokens for task in tasks])
-    drawn = torch.from_numpy(tokens.astype(np.int64)).unsqueeze(-1)
+    written = np.concatenate([task.tokens for task in tasks])
+    drawn = torch.from_numpy(written.astype(np.int64)).unsqueeze(-1)
     columns = {
         "allowance": numbers["allowance"].numpy(),
         "charge": numbers["charge"].numpy(),
@@ -184,9 +184,9 @@ def replay_many(
         },
     }
     # The true charge of the claimed weights; NaN where none is claimed.
-    theta = torch.from_numpy(np.concatenate(claimed))
-    charge = shadow.charge_at(safe, risky, theta, cost)
-    implied = torch.where((theta >= 0) & (theta <= 1), charge, math.nan).numpy()
+    given = torch.from_numpy(np.concatenate(claimed))
+    charge = shadow.charge_at(safe, risky, given, cost)
+    implied = torch.where((given >= 0) & (given <= 1), charge, math.nan).numpy()
     found = []
     for task, row, (one, other) in zip(tasks, rows, laws, strict=True):
         n, debt = len(row.tokens), debts[task.prompt]
@@ -354,8 +354,11 @@ def _follow_held(
                 (step.served.theta == 0).to(torch.float64),
             )
             sums[step.rows] += torch.stack(columns, dim=1).cpu().numpy()
-        for (i, k), (*sizes, free, forced) in zip(places, sums.tolist(), strict=True):
-            found[i].append(Followed(i, number, k, *sizes, int(free), int(forced)))
+        for (i, k), (price, nats, gained, leaked, free, forced) in zip(
+            places, sums.tolist(), strict=True
+        ):
+            counts = int(free), int(forced)
+            found[i].append(Followed(i, number, k, price, nats, gained, leaked, *counts))
     for i in held:
         n = len(texts[i].output)
         part = slice(firsts[i], firsts[i] + n)
