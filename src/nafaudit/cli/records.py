@@ -436,7 +436,7 @@ def verify(
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
     from nafaudit.report.verification import verification_json, verification_text
-    from nafaudit.runner.verify import verify_run
+    from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
 
     asked = VerifyOptions(
