@@ -55,7 +55,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.checks.verdict import overall_of
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
-    from nafaudit.report.checklist.extra import PAPER_EXTRA
+    from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.report.data import collect
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
