@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-import textwrap
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from nafaudit.cli import options
-
-if TYPE_CHECKING:
-    from nafaudit.mechanisms.cards import Card, Option
 
 
 def mechanisms(
@@ -24,8 +20,12 @@ def mechanisms(
 
     Example: nafaudit mechanisms renyi
     """
+    from nafaudit.cli.echo import echo
     from nafaudit.core.errors import InputError, nearest
+    from nafaudit.core.text import plain
     from nafaudit.mechanisms.cards import CARDS
+    from nafaudit.views.selftest import mechanisms_document
+    from nafaudit.views.terminal import terminal
 
     names = [card.name for card in CARDS]
     if name is not None and name not in names:
@@ -34,44 +34,6 @@ def mechanisms(
         )
     chosen = [card for card in CARDS if name in (None, card.name)]
     if as_json:
-        typer.echo(json.dumps({"mechanisms": [_plain(card) for card in chosen]}, indent=2))
-        return
-    for card in chosen:
-        _print(card)
-
-
-def _print(card: Card) -> None:
-    typer.echo(card.name)
-    tight = "reached by some pair of models" if card.promise.tight else "-"
-    lines = [
-        ("rule", card.formula),
-        ("charge", card.currency),
-        ("promise", card.guarantee),
-        ("tight", tight),
-        ("reference", card.reference),
-        *(("option", _option(option)) for option in card.options),
-    ]
-    for label, text in lines:
-        indent = " " * 13
-        typer.echo(
-            textwrap.fill(text, 79, initial_indent=f"  {label:11}", subsequent_indent=indent)
-        )
-
-
-def _option(option: Option) -> str:
-    value = option.default
-    written = f"{value:g}" if isinstance(value, int | float) else value
-    default = f"; unless told {written}" if written else ""
-    return f"{option.name}: {option.text} ({option.allowed}{default})"
-
-
-def _plain(card: Card) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    plain = asdict(card) | {"guarantee": card.guarantee}
-    for option, own in zip(plain["options"], card.options, strict=True):
-        option["allowed"] = own.allowed
-        for key in ("default", "least", "most"):
-            # JSON has no infinity.
-            option[key] = "inf" if option[key] == float("inf") else option[key]
-    return plain
+        echo(json.dumps({"mechanisms": plain(chosen)}, indent=2))
+    else:
+        echo(terminal(mechanisms_document(chosen)))

@@ -6,14 +6,11 @@ import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from nafaudit.cli import options
-
-if TYPE_CHECKING:
-    from nafaudit.selftest.conform import Item
 
 
 def selftest(
@@ -43,14 +40,18 @@ def selftest(
 
     from nafaudit import __version__
     from nafaudit.cli.echo import echo
-    from nafaudit.selftest import run, table
+    from nafaudit.core.text import plain
+    from nafaudit.selftest import run
+    from nafaudit.views.selftest import selftest_document, selftest_page
+    from nafaudit.views.terminal import terminal
 
     found = run.selftest(full=full, seed=seed, jobs=jobs, note=_progress(quiet))
-    told = json.dumps(table.as_json(found), indent=2)
+    data = json.dumps(plain(found), indent=2)
     if out is not None:
-        _save(out, told + "\n" if out.suffix == ".json" else table.as_markdown(found, __version__))
-    echo(told if as_json else table.as_text(found) + (f"\nsaved: {out}" if out else ""))
-    raise typer.Exit(0 if found.passed else 1)
+        _save(out, data + "\n" if out.suffix == ".json" else selftest_page(found, __version__))
+    files = (f"saved: {out}",) if out else ()
+    echo(data if as_json else terminal(selftest_document(found, files)))
+    raise typer.Exit(found.overall.exit_status)
 
 
 def _check_out(out: Path | None) -> None:
@@ -125,48 +126,17 @@ def conform(
     Example: nafaudit conform mymodule:Decoder --no-prefix-debt
     """
     given = dict(locals())
+    from nafaudit.cli.echo import echo
     from nafaudit.core.design import REFUSED_DECODING, refuse_after_solve
+    from nafaudit.core.text import plain
     from nafaudit.selftest import conform as suite
+    from nafaudit.views.selftest import conform_document
+    from nafaudit.views.terminal import terminal
 
     refuse_after_solve(
         {n: given[n] for n in REFUSED_DECODING if n in given and given[n] is not None}
     )
     promise = {name: given[name] for name in suite.PROMISE} | {"k": options.budgets(k)}
     found = suite.examine(decoder, python=decoder_python, timeout=timeout, promise=promise)
-    items = found.items
-    broken = any(item.answer is suite.Conforms.NO for item in items)
-    if as_json:
-        rows = [{"name": i.name, "answer": str(i.answer), "text": i.text} for i in items]
-        typer.echo(
-            json.dumps(
-                {
-                    "promise": found.promise,
-                    "decoder": decoder,
-                    "conforms": not broken,
-                    "items": rows,
-                },
-                indent=2,
-            )
-        )
-    else:
-        _print(found.promise, decoder, items, broken)
-    raise typer.Exit(int(broken))
-
-
-def _print(promise: str, decoder: str, items: list[Item], broken: bool) -> None:
-    from textwrap import wrap
-
-    from nafaudit.selftest.conform import Conforms
-
-    for line in wrap(f"promise: {promise}", 79, subsequent_indent="  "):
-        typer.echo(line)
-    for item in items:
-        head, *more = wrap(item.text, 55) or [""]
-        typer.echo(f"{item.name:<13}{item.answer:<9}{head}")
-        for line in more:
-            typer.echo(" " * 22 + line)
-    unknown = sum(item.answer is Conforms.UNKNOWN for item in items)
-    verdict = "breaks the contract" if broken else "breaks no item"
-    rest = f"; {unknown} of {len(items)} items cannot be told" if unknown else ""
-    for line in wrap(f"{decoder} {verdict}{rest}", 79):
-        typer.echo(line)
+    echo(json.dumps(plain(found), indent=2) if as_json else terminal(conform_document(found)))
+    raise typer.Exit(found.overall.exit_status)
