@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-import typer
+import click
 
 from nafaudit.core.text import duration
 
@@ -63,10 +63,10 @@ def resumable(progress: ProgressLine) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         progress.close()
-        typer.echo(
+        click.echo(
             "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
         )
-        raise typer.Exit(130) from None
+        raise click.exceptions.Exit(130) from None
     progress.close()
 
 
@@ -122,4 +122,4 @@ def remark_on_machine(batch_free: bool, *remarks: str) -> None:
         )
     for remark in remarks:
         if remark:
-            typer.echo(f"nafaudit: {remark}", err=True)
+            click.echo(f"nafaudit: {remark}", err=True)
