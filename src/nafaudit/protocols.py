@@ -372,9 +372,7 @@ def debt_of(world: World, prompt: Sequence[int]) -> float:
     if len(prompt) < 2:
         return 0.0
     # The whole prompt, as the engine reads it: a product of fewer rows may differ in a bit.
-    safe, risky = (
-        world.prefix_laws(prompt, raw=True) if world.debt.raw else world.prefix_laws(prompt)
-    )
+    safe, risky = world.prefix_laws(prompt, raw=world.debt.raw)
     rows, following = np.arange(len(prompt) - 1), np.asarray(prompt[1:])
     with np.errstate(invalid="ignore"):
         ratios = risky[rows, following] - safe[rows, following]

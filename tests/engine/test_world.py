@@ -59,7 +59,7 @@ def test_any_history_of_calls_gives_the_laws_of_the_plain_model(pair: Pair) -> N
             rows = [[*row, int(rng.integers(0, 50))] for row in rows]
 
 
-def test_along_is_the_laws_of_every_prefix(pair: Pair) -> None:
+def test_prefix_laws_are_the_laws_of_every_prefix(pair: Pair) -> None:
     world = _world(pair)
     tokens = [5, 9, 2, 30, 7]
     for together, laws in zip(
@@ -68,6 +68,7 @@ def test_along_is_the_laws_of_every_prefix(pair: Pair) -> None:
         strict=True,
     ):
         np.testing.assert_allclose(together, laws, atol=1e-4)
+    np.testing.assert_array_equal(world.along(tokens), world.prefix_laws(tokens))
 
 
 class WithOurNoise(AnchoredDecoder):
