@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from nafaudit.checks import ArmResult
+    from nafaudit.core.settings import Settings
     from nafaudit.runner.gpu import Arithmetic
+    from nafaudit.runner.pairs import AuditProtocol
     from nafaudit.runner.plan import Plan, Timing
     from nafaudit.store.run import Run
 
@@ -163,7 +165,7 @@ def run(
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = execute.run(settings, progress.update)
+        outcome = execute.run(settings, progress.update, protocol_of(settings))
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
@@ -172,6 +174,17 @@ def run(
     if paper is not None and not as_json:
         typer.echo(f"the paper's files: {paper}")
     raise typer.Exit(status)
+
+
+def protocol_of(settings: Settings) -> AuditProtocol:
+    """Returns what reads the workload; the paper's room only where the settings ask for it."""
+    if settings.protocol == "paper" or settings.data is not None:
+        from nafaudit.workload.paper import PAPER
+
+        return PAPER
+    from nafaudit.runner.pairs import SOUND
+
+    return SOUND
 
 
 def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
@@ -263,7 +276,7 @@ def plan(
     if gpu is None and (shapes or gpus != 1):
         raise InputError("gpus and shapes are for counting on a GPU: name it, for example h100.")
     hardware = Hardware(gpu, gpus, options.names(shapes) or ()) if gpu else None
-    made = make_plan(settings, seconds=seconds, hardware=hardware)
+    made = make_plan(settings, seconds=seconds, hardware=hardware, protocol=protocol_of(settings))
     if as_json:
         import json
 

@@ -201,6 +201,7 @@ def search(
     given = dict(locals())
     from nafaudit.search.paper_settings import PaperSettings
     from nafaudit.search.protocols import search_settings
+    from nafaudit.search.settings import SearchSettings
 
     overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json")}
     lists = {
@@ -212,7 +213,7 @@ def search(
         "init": options.counts(init, "init", "CLASS=N, for example --init test=24"),
         "size": options.counts(size, "size", "NAME=N, for example --size generations=1"),
     }
-    settings = search_settings(design, overrides | lists)
+    settings = search_settings(design, overrides | lists, PaperSettings)
     options.refuse_code_of(design, settings, overrides)
 
     from nafaudit.cli.search_answers import answer_paper, answer_search
@@ -222,6 +223,7 @@ def search(
         if isinstance(settings, PaperSettings):
             text, status = answer_paper(settings, progress.update, as_json)
         else:
+            assert isinstance(settings, SearchSettings)
             text, status = answer_search(settings, progress.update, as_json)
     echo(text)
     raise typer.Exit(status)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from nafaudit.cli.progress import remark_on_machine
+from nafaudit.cli.run import protocol_of
 from nafaudit.runner.recording import OnProgress
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.settings import SearchSettings
@@ -20,7 +21,7 @@ def answer_search(
 
     if len(settings.k) > 1:
         return _sweep(settings, on_progress, as_json)
-    found = run_search(settings, on_progress)
+    found = run_search(settings, on_progress, protocol_of(settings))
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
     text = json.dumps(search_json(found), indent=2) if as_json else search_text(found)
@@ -31,7 +32,7 @@ def _sweep(settings: SearchSettings, on_progress: OnProgress, as_json: bool) -> 
     from nafaudit.cli.show_search import EXIT, sweep_text
     from nafaudit.search.search import run_sweep, sweep_json, write_sweep
 
-    sweep = run_sweep(settings, on_progress)
+    sweep = run_sweep(settings, on_progress, protocol_of(settings))
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
     text = json.dumps(sweep_json(sweep), indent=2) if as_json else sweep_text(sweep)

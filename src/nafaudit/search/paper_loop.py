@@ -9,12 +9,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.search.allocation import Prediction, Rule, hardness_path, survivor_path
-from nafaudit.search.archive import dpp_archive, paper_archive
+from nafaudit.search.archive import dpp_archive
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.explore import Steered
 from nafaudit.search.filters import Admission, admit
@@ -26,13 +27,16 @@ from nafaudit.search.finals import (
     validate,
 )
 from nafaudit.search.measured import Row
-from nafaudit.search.paper_draws import PaperDraws
+from nafaudit.search.paper_archive import paper_archive
 from nafaudit.search.paper_guess import Guesser
 from nafaudit.search.paper_pools import PaperPools
 from nafaudit.search.paper_propose import Caller, propose
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.paper_surrogate import READY, Diagnostics
 from nafaudit.search.prescreen import Screened, prescreen
+
+if TYPE_CHECKING:
+    from nafaudit.search.paper_draws import PaperDraws
 
 UNDER = 0.9
 """Survivors of medium fidelity have U <= 0.9 B_eff; in the text's table, 0.9 K."""

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings, WorkloadChoice
-from nafaudit.runner.pairs import named_pair, workload_of
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.workload import Prompt, Sourced
+from nafaudit.workload.paper import PAPER, takes_lab
 from nafaudit.workload.prompts import CAPS, FILES, read_records
 
 
@@ -37,7 +37,7 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
     A class of the first pool is taken in the workload's order, which for the paper's files is by
     id; the held-out pool in the order of its file.
     """
-    items = workload_of(_workload(settings)).items
+    items = PAPER.workload(_workload(settings)).items
     by_class: dict[str, list[Sourced]] = {}
     for item in items:
         by_class.setdefault(item.prompt.label, []).append(item)
@@ -68,8 +68,7 @@ def _workload(settings: PaperSettings) -> Settings:
 
 def _caps(settings: PaperSettings) -> dict[str, int]:
     """Of the paper's classes as many as are wanted, and all of the held-out one."""
-    own = settings.prompts is not None or bool(settings.corpus) or settings.safe is not None
-    if settings.data is None and (own or named_pair(settings.pair).paper is None):
+    if settings.data is None and not takes_lab(settings):
         return {}
     cap = {name: n for name, n in settings.init.items() if name in CAPS}
     label = settings.heldout_class

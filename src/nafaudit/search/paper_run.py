@@ -45,6 +45,7 @@ from nafaudit.search.search import INF
 from nafaudit.search.settings import check_claim, claim, directory_of
 from nafaudit.stats import Bonferroni
 from nafaudit.workload import TokenizedPrompt
+from nafaudit.workload.paper import PAPER
 
 ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
@@ -56,7 +57,7 @@ def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperF
     check_claim(settings)
     sklearn("feature_extraction.text")
     pools = paper_pools(settings)
-    pair, needed = read_pair(settings)
+    pair, needed = read_pair(settings, PAPER)
     check_lengths(pools, pair.tokenizer.count, settings.longest)
     chat = chat_of(settings)
     bench = SearchBench.load(pair, needed, pools.prompts)

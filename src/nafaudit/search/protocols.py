@@ -10,8 +10,7 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import load_settings_of
-from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.settings import SearchSettings
+from nafaudit.search.settings import SearchBasics, SearchSettings
 
 _SURROGATE = (
     "the sound search has no surrogate any more: its gate needs 100 held-out prompts of ten "
@@ -29,13 +28,16 @@ REMOVED = {
 
 
 def search_settings(
-    design: Path | None, overrides: Mapping[str, Any]
-) -> SearchSettings | PaperSettings:
+    design: Path | None,
+    overrides: Mapping[str, Any],
+    paper: type[SearchBasics] | None = None,
+) -> SearchBasics:
     """Merges defaults, a design file and the command line, in this order.
 
     Args:
         design: A TOML file with the names of the options, or None.
         overrides: Values from the command line; None means not given.
+        paper: Settings of the paper's protocol; None if they cannot be asked for.
 
     Raises:
         InputError: A value is wrong, or belongs to the other protocol.
@@ -46,10 +48,10 @@ def search_settings(
             raise InputError(f"--{name} is refused: {why}.")
         if name in written:
             raise InputError(f"{design}: {name} is refused: {why}.")
-    kind: type[SearchSettings | PaperSettings] = SearchSettings
+    kind: type[SearchBasics] = SearchSettings
     other = "--protocol paper: add that, or leave it out"
-    if (overrides.get("protocol") or written.get("protocol")) == "paper":
-        kind = PaperSettings
+    if (overrides.get("protocol") or written.get("protocol")) == "paper" and paper:
+        kind = paper
         other = "the protocol sound; the paper's sizes are set by --size NAME=N"
     known = {one.name for one in fields(kind)}
     for name, value in overrides.items():

@@ -170,6 +170,16 @@ class SearchBasics(Settings):
         return self.k[0]
 
     @property
+    def archive(self) -> str:
+        """Which prompts are built upon: a greedy k-DPP set."""
+        return "dpp"
+
+    @property
+    def surrogate(self) -> str:
+        """Whose guesses steer: none."""
+        return "off"
+
+    @property
     def window(self) -> LengthWindow:
         """Allowed lengths of a prompt."""
         return LengthWindow(self.shortest, self.longest)
@@ -251,16 +261,6 @@ class SearchSettings(SearchBasics):
             )
         if self.protocol != "sound":
             raise InputError(f"these are settings of the protocol sound, got {self.protocol!r}.")
-
-    @property
-    def archive(self) -> str:
-        """Which prompts are built upon: a greedy k-DPP set."""
-        return "dpp"
-
-    @property
-    def surrogate(self) -> str:
-        """Whose guesses steer: none."""
-        return "off"
 
     @property
     def search_seeds(self) -> tuple[int, ...]:

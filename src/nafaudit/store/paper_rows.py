@@ -14,7 +14,7 @@ from typing import Any
 
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.overlap import paper_scores
+from nafaudit.overlap.paper import paper_scores
 from nafaudit.store.export import as_row
 from nafaudit.store.run import Run
 from nafaudit.workload import Source, TokenizedPrompt

@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.settings import Settings
+from nafaudit.lab.prompts import lab_workload, records
+from nafaudit.runner.pairs import SOUND, named_pair
 from nafaudit.workload.prompts import (
     CAPS,
     FILES,
@@ -77,11 +80,6 @@ _FACTUAL = _Form(
     reference=("expected_answer", "wikipedia_text"),
 )
 _FORMS = {"neutral": _NEUTRAL, "creative": _CREATIVE, "factual": _FACTUAL}
-
-REFERENCES = tuple(
-    dict.fromkeys(name for form in (_EXCERPT, _FACTUAL, _CREATIVE) for name in form.reference)
-)
-"""Fields of a record that may hold its reference, for readers of the paper's logs."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +145,42 @@ def paper_workload(
             pools[candidate.item.prompt.label].append(candidate)
     chosen = [label for label in CAPS if not classes or label in classes]
     return in_turn([_sample(label, pools[label], cap.get(label, CAPS[label])) for label in chosen])
+
+
+def paper_lab_workload(
+    classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
+) -> Workload:
+    """The paper's protocol on the lab: its sampling order, caps and ids."""
+    return paper_workload(records(), classes, cap, variant)
+
+
+class PaperProtocol:
+    """The paper's prompts, and where its decoder ends a row.
+
+    It also reads the paper's six files (`--data`) for a run of the sound protocol.
+    """
+
+    def workload(self, settings: Settings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+        classes, cap, variant = settings.classes, settings.cap, settings.variant
+        if settings.data is not None:
+            return read_paper(Path(settings.data), classes, cap, variant)
+        if settings.protocol == "paper" and takes_lab(settings):
+            return paper_lab_workload(classes, cap, variant)
+        return SOUND.workload(settings)
+
+    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+        """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
+        return (end,) if settings.protocol == "paper" and end is not None else None
+
+
+PAPER = PaperProtocol()
+
+
+def takes_lab(settings: Settings) -> bool:
+    """True if the prompts are the lab's, which has the paper's six classes."""
+    own = settings.prompts is not None or bool(settings.corpus) or settings.safe is not None
+    return not own and named_pair(settings.pair).workload is lab_workload
 
 
 def _candidate(record: Record, label: str, variant: str) -> _Candidate:
