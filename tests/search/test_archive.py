@@ -11,15 +11,13 @@ from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
 from nafaudit.search.archive import (
-    KDpp,
     Tfidf,
     dpp_archive,
     greedy_map,
     kernel,
-    log_symmetric,
-    paper_archive,
     quality_weights,
 )
+from nafaudit.search.paper_archive import KDpp, log_symmetric, paper_archive
 
 
 def points(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -180,6 +180,11 @@ class SearchBasics(Settings):
         return "off"
 
     @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """One per search."""
+        return (self.seed,)
+
+    @property
     def window(self) -> LengthWindow:
         """Allowed lengths of a prompt."""
         return LengthWindow(self.shortest, self.longest)
