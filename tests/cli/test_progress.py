@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from nafaudit.cli.progress import ProgressLine, describe, duration
+from nafaudit.cli.progress import ProgressLine, describe
+from nafaudit.core.text import duration
 from nafaudit.runner.recording import Progress
 
 HALF_WAY = Progress(

@@ -27,8 +27,9 @@ from nafaudit.protocols import booked
 from nafaudit.workload.passages import Passage
 from nafaudit.worth import along
 from nafaudit.worth.along import follow
-from nafaudit.worth.frontier import Frontier, FrontierSettings, Side, frontier
+from nafaudit.worth.frontier import Frontier, Side, frontier
 from nafaudit.worth.matched import FrontierResult, frontier_result
+from nafaudit.worth.settings import FrontierSettings
 from tests.commands import call
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -36,7 +37,7 @@ SPECS = ("anchored", "renyi:2", "pathwise")
 BUDGETS = (0.5, 2.0, 30.0)
 ORDINARY = [Passage(f"o{i}", text) for i, text in enumerate(SENTENCES[:2])]
 PROTECTED = [Passage(f"p{i}", text) for i, text in enumerate(SENTENCES[2:])]
-SETTINGS = FrontierSettings(SPECS, BUDGETS, Decoding(20), given=6, window=10)
+SETTINGS = FrontierSettings(mechanisms=SPECS, k=BUDGETS, max_new_tokens=20, given=6, window=10)
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-import typer
+import click
+
+from nafaudit.core.text import duration
 
 if TYPE_CHECKING:
     from nafaudit.runner.recording import Progress
@@ -61,10 +63,10 @@ def resumable(progress: ProgressLine) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         progress.close()
-        typer.echo(
+        click.echo(
             "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
         )
-        raise typer.Exit(130) from None
+        raise click.exceptions.Exit(130) from None
     progress.close()
 
 
@@ -109,18 +111,6 @@ def describe(progress: Progress) -> str:
     return ", ".join(parts)
 
 
-def duration(seconds: float) -> str:
-    """Seconds in the units that matter."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 172_800:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400} d"
-
-
 def remark_on_machine(batch_free: bool, *remarks: str) -> None:
     """Says what a user should know of how this machine computes, on standard error."""
     if not batch_free:
@@ -132,4 +122,4 @@ def remark_on_machine(batch_free: bool, *remarks: str) -> None:
         )
     for remark in remarks:
         if remark:
-            typer.echo(f"nafaudit: {remark}", err=True)
+            click.echo(f"nafaudit: {remark}", err=True)

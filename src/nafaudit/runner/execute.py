@@ -22,7 +22,6 @@ from nafaudit.core.draws import row_stream
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.report.verification import verification_json
 from nafaudit.runner.blackbox import Session, command_of, launch_of
 from nafaudit.runner.cluster import connected
 from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor, identity_of
@@ -39,6 +38,7 @@ from nafaudit.runner.verify import verify_run
 from nafaudit.runner.workbench import RunInputs, Workbench, read_inputs
 from nafaudit.store.artifacts import write_truth, write_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
+from nafaudit.views.verify import verification_json
 from nafaudit.workload import Source, TokenizedPrompt, protected_prompts, workload_hash
 
 Prompts = Mapping[str, TokenizedPrompt]

@@ -14,7 +14,7 @@ import numpy as np
 from nafaudit.core.design import row_width
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, UnavailableError, nearest
-from nafaudit.core.finding import MIN_TRAJECTORIES
+from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import STEP_TYPES
@@ -127,6 +127,13 @@ class Plan:
     def conclusive(self) -> bool:
         """True if a budget that is kept can be called WITHIN."""
         return self.per_budget >= MIN_TRAJECTORIES
+
+    @property
+    def overall(self) -> Overall:
+        """Whether the run can say that a budget is kept; a plan itself does not fail."""
+        if self.conclusive:
+            return Overall("CONCLUSIVE", f"{self.per_budget} trajectories a budget", 0)
+        return Overall(Kept.INCONCLUSIVE, f"below {MIN_TRAJECTORIES} trajectories a budget", 0)
 
     @property
     def bytes_expected(self) -> float:
