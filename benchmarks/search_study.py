@@ -39,14 +39,14 @@ from nafaudit.cli.show_search import plain_table, points
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
+from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
+from nafaudit.paper.proxy import Draws, Request
 from nafaudit.report.result import as_number
 from nafaudit.runner.recording import OnProgress
-from nafaudit.search.allocation import UNREADY, Rule, survivor_path
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES
 from nafaudit.search.found import Found
 from nafaudit.search.halving import halving_plan, ranked, successive_halving
-from nafaudit.search.measured import Draws, Request
 from nafaudit.search.pools import start_of
 from nafaudit.search.recorder import open_recorder
 from nafaudit.search.result import write_result

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
+from nafaudit.paper.archive import KDpp, log_symmetric, paper_archive
 from nafaudit.search.archive import (
     Tfidf,
     dpp_archive,
@@ -17,7 +18,6 @@ from nafaudit.search.archive import (
     kernel,
     quality_weights,
 )
-from nafaudit.search.paper_archive import KDpp, log_symmetric, paper_archive
 
 
 def points(n: int, d: int, seed: int = 0) -> np.ndarray:

@@ -16,7 +16,7 @@ VERBS: dict[str, Verb | click.Group] = {
     "run": Verb("cli.run:run", ("core.settings:RunSettings",), design=_DESIGN),
     "search": Verb(
         "cli.search:search",
-        ("search.settings:SearchSettings", "search.paper_settings:PaperSettings"),
+        ("search.settings:SearchSettings", "paper.settings:PaperSettings"),
         load="cli.search:search_settings",
         design=_DESIGN,
     ),

@@ -43,7 +43,7 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 def protocol_of(settings: RunSettings) -> AuditProtocol:
     """Returns what reads the workload; the paper's room only where the settings ask for it."""
     if settings.protocol == "paper" or settings.data is not None:
-        from nafaudit.workload.paper import PAPER
+        from nafaudit.paper.workload import PAPER
 
         return PAPER
     from nafaudit.runner.pairs import SOUND
@@ -70,7 +70,7 @@ def _paper_files(run: Run, quiet: bool) -> Path | None:
     if not quiet:
         click.echo("writing the paper's files", err=True)
     from nafaudit.core.errors import StoreError
-    from nafaudit.store.paper_files import write_paper_files
+    from nafaudit.paper.files import write_paper_files
 
     try:
         return write_paper_files(run, run.path / "paper", replace=True)[0].parent

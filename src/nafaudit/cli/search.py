@@ -13,8 +13,8 @@ from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
 from nafaudit.cli.run import protocol_of
 
 if TYPE_CHECKING:
+    from nafaudit.paper.settings import PaperSettings
     from nafaudit.runner.recording import OnProgress
-    from nafaudit.search.paper_settings import PaperSettings
     from nafaudit.search.settings import SearchSettings
 
 
@@ -52,7 +52,7 @@ def search_settings(
     """
     from nafaudit.core.errors import InputError
     from nafaudit.core.options import declared, load
-    from nafaudit.search.paper_settings import PaperSettings
+    from nafaudit.paper.settings import PaperSettings
     from nafaudit.search.settings import SearchSettings
 
     kind: type[SearchSettings | PaperSettings] = SearchSettings
@@ -112,8 +112,8 @@ def _answer_paper(
     """The paper's search."""
     from nafaudit.cli.show_paper_search import paper_text
     from nafaudit.cli.show_search import EXIT
-    from nafaudit.search.paper_result import paper_json, write_paper_result
-    from nafaudit.search.paper_run import run_paper_search
+    from nafaudit.paper.search import run_paper_search
+    from nafaudit.paper.search_files import paper_json, write_paper_result
 
     done = run_paper_search(settings, on_progress)
     remark_on_machine(done.found.batch_free, done.found.remark)

@@ -1,21 +1,30 @@
-"""The paper's workload: six files, their field cascades, the prefix line and the sampling order.
+"""The paper's workload: six files, their order, and the batches of its runner.
+
+The paper's workload: six files, their field cascades, the prefix line and the sampling order.
 
 There is no chance in it: a class is its first records by id, up to its cap, with two
 exceptions that `_SAMPLERS` names. A cascade takes its first field that is not empty. What the
 text says differently from the code is the variant `text`: no prefix line before neutral and
 creative prompts.
+
+How the paper's runner would have cut a class into batches: a fact about it, not about us.
+
+It groups executions by their exact seed, buckets each group by prompt length and cuts buckets
+into micro-batches of eight. A seed holds a hash of the prompt's id, so nearly every batch has
+one row. Our rows are decoded as if each were alone, whatever the batch.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.lab.prompts import lab_workload, records
@@ -306,3 +315,25 @@ _SAMPLERS: dict[str, Callable[[Sequence[_Candidate], int], list[_Candidate]]] = 
     "attack_train": _by_debt,
     "factual": _by_source,
 }
+
+
+BATCH = 8
+BUCKET_WIDTH = 32
+
+
+def batch_sizes(lengths: Mapping[str, int], trajectories: int) -> Counter[int]:
+    """How many batches of each size a class makes at one budget.
+
+    Args:
+        lengths: Prompt tokens by prompt id.
+        trajectories: Executions per prompt.
+    """
+    rows: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for prompt, length in lengths.items():
+        for seed in trajectory_seeds(prompt, trajectories):
+            rows[seed, length // BUCKET_WIDTH] += 1
+    sizes: Counter[int] = Counter()
+    for count in rows.values():
+        whole, rest = divmod(count, BATCH)
+        sizes.update({BATCH: whole, rest: 1} if rest else {BATCH: whole})
+    return +sizes
