@@ -1,6 +1,4 @@
-"""Defects of the paper's search, by name, and where they occurred.
-
-The paper's defects, each found by name when it occurs in a reproduction of its stage 2.
+"""The paper's defects, each found by name when it occurs in a reproduction of its stage 2.
 
 Each function says SUSPECT with a number if the defect is there, FINE if it is not, UNKNOWN if
 there was nothing to look at. None of them decides a verdict about the decoder.

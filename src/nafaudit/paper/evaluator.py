@@ -1,16 +1,13 @@
-"""The paper's evaluator: survivor and hardness path, and the pre-screen.
-
-The paper's adaptive evaluator: who gets more trajectories, decided by spends alone.
+"""The paper's adaptive evaluator and its pre-screen: which prompts get trajectories, and how many.
 
 Two paths, as in its code. The *survivor path* (Algorithm 1) gives every prompt a floor of
 trajectories, and more to the most promising of those whose proxy is not too large. The *hardness
 path* sets each prompt's number by the surrogate first, then sends groups of equal number down the
 survivor path. Both are reproductions; `defects.py` names what goes wrong in them.
 
-The paper's pre-screen: which admitted candidates see a decoder, by the surrogate's word alone.
-
-Exploit rewards a large predicted margin, that is a *small* predicted ratio, and the kept are ranked
-by it again at the end; boundary and explore picks are the last to be decoded, if at all.
+The pre-screen chooses by the surrogate alone which admitted candidates are decoded. Exploit rewards
+a large predicted margin, that is a *small* predicted ratio, and the kept are ranked by it again at
+the end; boundary and explore picks are the last to be decoded, if at all.
 """
 
 from __future__ import annotations

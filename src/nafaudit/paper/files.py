@@ -1,18 +1,12 @@
-"""A run as the paper's own files, with its columns and its overlap scores.
-
-A run out as the paper's own files, so that its readers' scripts work on it.
+"""Writes a run as the paper's own files, so that its readers' scripts work on it.
 
     trajectories_k{k:g}_{class}.jsonl   every execution at a budget, baselines left out
     h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
     schedule.json                       batches as the paper's runner would have cut them
 
 All of it is a function of the records, written whole or not at all, in one order whatever the
-order in which the records were made.
-
-A trajectory as a line of the paper's own files, with its scores, seed and source record.
-
-Beyond the paper's fields a line has what `store/export.py` adds to lose nothing, so that our own
-importer gives back the record.
+order in which the records were made. Beyond the paper's fields a line has what `store/export.py`
+adds to lose nothing, so that our own importer gives back the record.
 """
 
 from __future__ import annotations

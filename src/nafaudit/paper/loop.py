@@ -1,17 +1,13 @@
-"""The paper's stage 2 from end to end, with its calls and fallbacks.
-
-The paper's stage 2 from end to end, in its order; every rule is in a file of its own.
+"""The paper's stage 2 from end to end, in its order; every rule is in a file of its own.
 
 Nothing here decodes: `draw` answers requests for trajectories, from records or by decoding, and
 equal requests have equal answers. So a search that was killed goes the same way again.
 
-A generation of the paper's search: eight calls for variations, three for crossings, fallbacks.
-
-Whoever proposes is asked through `Proposer`. What a call lacks is made up by three templates around
-archived prompts, as in the paper, in whose k = 5 run one of them is the only improvement.
-
-Parents are sampled by Python's generator at seed 113, where the paper's training of the surrogate
-leaves it: the same pattern of places in every generation and every run.
+A generation has eight calls for variations and three for crossings, answered by a `Proposer`. What
+a call lacks is made up by three templates around archived prompts, as in the paper, in whose k = 5
+run one of them is the only improvement. Parents are sampled by Python's generator at seed 113,
+where the paper's training of the surrogate leaves it: the same pattern of places in every
+generation and every run.
 """
 
 from __future__ import annotations

@@ -1,14 +1,11 @@
-"""The paper's proxy of a prompt, and its validation and final pools.
+"""The paper's proxy of a prompt (U_EBB, B_eff, rho), and its validation and final pools.
 
-What the paper's stage 2 makes of a prompt's spends: U_EBB, B_eff, rho and their verdict.
+The numbers are kept apart from every rule that decides with them: they are a proxy, and
+`nafaudit.stats` says of what. An invalid row has no rho; the paper's files store 0 for it, which is
+`stored_rho` here.
 
-Kept apart from every rule that decides with them: they are a proxy, and `nafaudit.stats` says of
-what. An invalid row has no rho; the paper's files store 0 for it, which is `stored_rho` here.
-
-The end of the paper's search: who is validated, who is thrown out for failing, and the rest.
-
-A prompt that fails is removed with its whole family and the pools are built again, so that what is
-written in the end has passed by construction.
+At the end of the search a prompt that fails is removed with its whole family and the pools are
+built again, so that what is written in the end has passed by construction.
 """
 
 from __future__ import annotations

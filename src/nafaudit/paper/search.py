@@ -1,15 +1,12 @@
-"""The paper's search on a pair, by its seeds.
+"""The paper's search on a pair, in order: pools, loop, and what it defers on fresh draws.
 
-The paper's search on a pair, in order: pools, loop, and what it defers on fresh draws.
+The search itself draws by the paper's seeds. The paper adds offsets to seed *values*, so that two
+of its requests may name one seed. A seed is recorded once, under the trajectory number that has it;
+a request that names it twice gets it twice.
 
-The search itself draws by the paper's seeds. What is flagged or chosen by it is looked at again in
-RUN/confirm, on draws that chose nothing: a flagged prompt at the same budget and at a second one,
-with N = 20 and no rule that stops early; a final prompt beside both models alone.
-
-Trajectories by the paper's seeds, on a pair: what is recorded is looked up, the rest decoded.
-
-The paper adds offsets to seed *values*, so that two of its requests may name one seed. A seed is
-recorded once, under the trajectory number that has it; whoever names it twice gets it twice.
+What is flagged or chosen is looked at again in RUN/confirm, on draws that chose nothing: a flagged
+prompt at the same budget and at a second one, with N = 20 and no rule that stops early; a final
+prompt beside both models alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The paper's search as its files and as JSON.
-
-The files of the paper's search, with its names and fields, under RUN/paper.
-"""
+"""The paper's search as files with its names and fields, under RUN/paper, and as JSON."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What may be set for a search of the paper's protocol, and the prompts that it starts from.
-
-What a user may set for a search of the paper's protocol; the defaults are the paper's.
-"""
+"""Settings of a search by the paper's protocol, and the prompts that it starts from."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""The paper's surrogate, and how it is used in the loop.
-
-The paper's surrogate, with what makes it saturate: it is trained on archived prompts only.
+"""The paper's surrogate, with what makes it saturate: it is trained on archived prompts only.
 
 An archived prompt is certified, so that its label "within budget" is always true, and nothing in a
 classifier of one class can tell prompts apart. Two heads guess the ratio from embedding and first
-tokens, two from TF-IDF; a fusion network guesses the margin, and an ensemble of five the label.
+tokens, two from TF-IDF; a fusion network guesses the margin, and an ensemble of five the label. It
+is fitted anew in each generation, on the archive's history (`Guesser`).
 
 How its replay rows are chosen is a reading of ours: a quarter each of violators, of rows nearest to
 ratio 1, of the latest and of the others. They are joined to the training rows without repetition,

@@ -1,17 +1,13 @@
-"""The paper's workload: six files, their order, and the batches of its runner.
-
-The paper's workload: six files, their field cascades, the prefix line and the sampling order.
+"""The paper's workload: six files, their field cascades, the prefix line and the sampling order.
 
 There is no chance in it: a class is its first records by id, up to its cap, with two
 exceptions that `_SAMPLERS` names. A cascade takes its first field that is not empty. What the
 text says differently from the code is the variant `text`: no prefix line before neutral and
 creative prompts.
 
-How the paper's runner would have cut a class into batches: a fact about it, not about us.
-
-It groups executions by their exact seed, buckets each group by prompt length and cuts buckets
-into micro-batches of eight. A seed holds a hash of the prompt's id, so nearly every batch has
-one row. Our rows are decoded as if each were alone, whatever the batch.
+The paper's runner groups executions by their exact seed, buckets each group by prompt length and
+cuts buckets into micro-batches of eight (`batch_sizes`). A seed holds a hash of the prompt's id, so
+nearly every batch has one row. Our rows are decoded as if each were alone, whatever the batch.
 """
 
 from __future__ import annotations
