@@ -19,10 +19,10 @@ from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
+from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
 from nafaudit.paper.search_files import paper_json, write_paper_result
 from nafaudit.paper.settings import PaperSettings
-from nafaudit.report.checklist.search import surrogate
 from nafaudit.report.data import collect
 from nafaudit.report.searched import search_view
 from nafaudit.search.candidate import Measured
