@@ -17,10 +17,10 @@ from nafaudit.checks.classes import ClassRow
 from nafaudit.checks.verdict import classes_of
 from nafaudit.core.ledger import is_baseline
 from nafaudit.report.data import Report, collect
-from nafaudit.report.figures.of_run import FIGURES
-from nafaudit.report.figures.style import as_bytes, style
 from nafaudit.report.paper.source import load
 from nafaudit.store.run import Run
+from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES
+from nafaudit.views.figures.style import as_bytes, style
 
 HERE = Path(__file__).parent
 ORDER = ("neutral", "val", "test", "attack_train", "factual", "creative")
@@ -137,7 +137,7 @@ def _sound(arms: Sequence[ArmResult]) -> str:
 
 def _figures(report: Report) -> str:
     lines = ["\n## Figures\n"]
-    for figure in FIGURES:
+    for figure in (*PAPER_FIGURES, *OWN_FIGURES):
         if figure.name not in SHOWN:
             continue
         name = f"scale-{figure.name}"

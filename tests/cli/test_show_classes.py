@@ -11,8 +11,8 @@ from nafaudit.checks import ClassTable, classes_of, judge
 from nafaudit.cli.show import show
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.design import Decoding, Design, Extent, Identity
-from nafaudit.report.words import budget_name
 from nafaudit.store.run import Run, open_for_writing
+from nafaudit.views.words import budget_name
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.checks.test_classes import FACTS, LABELS, PIECES, T, executions
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nafaudit.report.data import collect
-from nafaudit.report.figures.arms import left_out
 from nafaudit.store.run import Run
+from nafaudit.views.figures.style import left_out
 from tests.commands import call
 
 DECODERS = Path(__file__).with_name("decoders.py")

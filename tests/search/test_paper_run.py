@@ -21,9 +21,7 @@ from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.report.checklist.search import surrogate
 from nafaudit.report.data import collect
-from nafaudit.report.figures.search import progress
 from nafaudit.report.searched import search_view
-from nafaudit.report.write import write_report
 from nafaudit.search.candidate import Measured
 from nafaudit.search.paper_draws import number_of
 from nafaudit.search.paper_result import paper_json, write_paper_result
@@ -32,6 +30,8 @@ from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
+from nafaudit.views.figures.run import progress
+from nafaudit.views.page import write_report
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 from tests.runner.forge import forge, without

@@ -50,12 +50,13 @@ def report(
     from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
+    from nafaudit.report.checklist.extra import PAPER_EXTRA
     from nafaudit.report.data import collect
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
-    from nafaudit.report.record import record_json
-    from nafaudit.report.write import save_report
     from nafaudit.store.run import Run
+    from nafaudit.views.page import save_report
+    from nafaudit.views.records import record_json
 
     source = Run(run or latest_run())
     if record is not None:
@@ -64,16 +65,17 @@ def report(
     made = collect(source)
     files, failed = [], None
     try:
-        files = save_report(made, redact=redact, figures=figures)
+        files = save_report(made, PAPER_EXTRA, redact=redact, figures=figures)
     except StoreError as error:
         failed = error
     names = [str(path) for path in files]
+    if as_json or failed is not None:
+        data = plain(made, PAPER_EXTRA.checklist(made), redact=redact)
     if as_json:
-        data = plain(made, redact=redact)
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, plain(made, redact=redact)))
+        echo("\n".join(names) if failed is None else markdown(made, data))
     if failed is not None:
         typer.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "

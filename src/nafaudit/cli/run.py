@@ -178,10 +178,11 @@ def run(
 def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
     """Writes the report; if the disk refuses, the verdict is shown all the same."""
     from nafaudit.core.errors import StoreError
-    from nafaudit.report.write import write_report
+    from nafaudit.report.checklist.extra import PAPER_EXTRA
+    from nafaudit.views.page import write_report
 
     try:
-        report, files = write_report(run)
+        report, files = write_report(run, PAPER_EXTRA)
         return report.arms, files[0]
     except StoreError as error:
         typer.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
@@ -279,7 +280,7 @@ def plan(
 
 
 def _as_text(made: Plan) -> list[str]:
-    from nafaudit.report.words import budget_name
+    from nafaudit.views.words import budget_name
 
     size = f"{made.prompts} prompts x {len(made.budgets)} budgets x {made.per_prompt}"
     lines = [

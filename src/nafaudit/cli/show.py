@@ -18,9 +18,9 @@ from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.text import cut, visible
 from nafaudit.core.text import name as shown
 from nafaudit.report.result import result_json
-from nafaudit.report.words import budget_name
 from nafaudit.store.run import Run
 from nafaudit.views.terminal import drawn
+from nafaudit.views.words import budget_name
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3

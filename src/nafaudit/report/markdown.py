@@ -6,15 +6,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nafaudit.core.text import name, nats, percent
-from nafaudit.report.charts import arm_name
 from nafaudit.report.data import Report
-from nafaudit.report.decided import COMMANDS, decided
-from nafaudit.report.record import typed_record
-from nafaudit.report.replayed import refuted, replay_section
 from nafaudit.report.searched import search_view
 from nafaudit.report.tables import prompt_rows
-from nafaudit.report.words import said_of
 from nafaudit.views.markdown import plain_text
+from nafaudit.views.records import typed_record
+from nafaudit.views.words import (
+    COMMANDS,
+    arm_name,
+    refuted,
+    replay_section,
+    settings_table,
+    verdict_texts,
+)
 
 _WORST = 20
 
@@ -34,23 +38,23 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     ]
     for arm in report.arms:
         if not arm.is_baseline:
-            lines += [f"## {plain_text(arm_name(arm, report))}", ""]
+            lines += [f"## {plain_text(arm_name(arm, report.arms))}", ""]
             lines += [
                 f"- **{said.question}** {said.word}: {plain_text(said.headline)}. "
                 f"{plain_text(said.text)}"
-                for said in said_of(arm, refuted=refuted(report.verification))
+                for said in verdict_texts(arm, refuted=refuted(report.verification))
             ]
             lines.append("")
     lines += _search(plain)
     lines += ["## Numbers", "", *_numbers(report, plain), "", "## Worst prompts", ""]
     lines += [*_worst(report), "", "## Findings", ""]
     lines += [
-        f"- {plain_text(arm_name(arm, report))}, {plain_text(f.check)}: {f.verdict}. "
+        f"- {plain_text(arm_name(arm, report.arms))}, {plain_text(f.check)}: {f.verdict}. "
         f"{plain_text(f.text)}"
         for arm in report.arms
         for f in arm.findings
     ]
-    lines += ["", "## Checklist", ""]
+    lines += ["", "## Checklist", ""] if plain["checklist"] else []
     lines += [
         f"- {row['item']}. {plain_text(row['title'])}: **{row['answer']}**. "
         f"{plain_text(row['text'])}"
@@ -61,7 +65,7 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     lines += ["", "## Decided", ""]
     lines += [
         f"- {plain_text(term)}: {plain_text(value)}"
-        for term, value in decided(report, redact=False)
+        for term, value in settings_table(report, redact=False)
     ]
     lines += ["", "## Again", ""]
     lines += [f"- `{command}`: {meaning}" for command, meaning in COMMANDS]
@@ -109,7 +113,7 @@ def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
         shares += [verdict["regime"]["active"], verdict["recall"]["mean"]]
         rows.append(
             [
-                plain_text(arm_name(arm, report)),
+                plain_text(arm_name(arm, report.arms)),
                 *words,
                 str(verdict["trajectories"]),
                 nats(float(verdict["spend"]["mean"])),
@@ -121,7 +125,7 @@ def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
 
 def _worst(report: Report) -> list[str]:
     heads = ["prompt", "class", "budget", "n", "over", "spend", "worst use", "recall", "record"]
-    arms = {(arm.mechanism, arm.k): arm_name(arm, report) for arm in report.arms}
+    arms = {(arm.mechanism, arm.k): arm_name(arm, report.arms) for arm in report.arms}
     rows = [
         [
             plain_text(name(row.prompt)),

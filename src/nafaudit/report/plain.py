@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from nafaudit.report.bounds import bound_rows
-from nafaudit.report.checklist import item_rows, of_run
 from nafaudit.report.data import Report
-from nafaudit.report.record import record_name
-from nafaudit.report.replayed import refuted, replay_json, replay_made
 from nafaudit.report.result import as_number, result_json
 from nafaudit.report.searched import search_json
 from nafaudit.report.tables import PromptRow, prompt_rows
-from nafaudit.report.words import said_of, summary
+from nafaudit.views.records import record_name
+from nafaudit.views.words import refuted, replay_json, replay_made, summary, verdict_texts
 
 
 def run_name(report: Report) -> str:
@@ -21,13 +20,16 @@ def run_name(report: Report) -> str:
     return f"run-{report.run.design['hash'][:10]}"
 
 
-def plain(report: Report, *, redact: bool = False) -> dict[str, Any]:
+def plain(
+    report: Report, checklist: Sequence[Mapping[str, Any]] = (), *, redact: bool = False
+) -> dict[str, Any]:
     """Every verdict, finding and table of a run; strict JSON.
 
     Equal wherever the records are, but for `made`.
 
     Args:
         report: What to write down.
+        checklist: Rows of the paper's checklist, which the paper room answers.
         redact: Leave out the text of prompts, which only a search has here.
     """
     searched, design = report.search, report.run.design
@@ -38,7 +40,7 @@ def plain(report: Report, *, redact: bool = False) -> dict[str, Any]:
             {"mechanism": arm.mechanism, "k": as_number(arm.k)}
             | {
                 said.question: f"{said.headline}. {said.text}"
-                for said in said_of(arm, refuted=refuted(report.verification))
+                for said in verdict_texts(arm, refuted=refuted(report.verification))
             }
             for arm in report.arms
             if not arm.is_baseline
@@ -49,7 +51,7 @@ def plain(report: Report, *, redact: bool = False) -> dict[str, Any]:
             for row in bound_rows(report)
         ],
         "prompts": [_row(report, row) for row in prompt_rows(report)],
-        "checklist": item_rows(of_run(report)),
+        "checklist": list(checklist),
         "verification": replay_json(report),
         "decided": {key: design[key] for key in design if key != "extents"},
         # A run without a search does not speak of one.

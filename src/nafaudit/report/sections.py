@@ -12,15 +12,20 @@ from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.report.bounds import bound_rows
-from nafaudit.report.charts import POINTS, arm_name, colour
-from nafaudit.report.checklist import of_run, page_rows
 from nafaudit.report.classes import classes_note
 from nafaudit.report.data import Report
-from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
-from nafaudit.report.payload import ROWS
-from nafaudit.report.replayed import basis, refuted, replay_section
 from nafaudit.report.searched import search_view
-from nafaudit.report.words import said_of
+from nafaudit.views.payload import POINTS, ROWS, colour
+from nafaudit.views.words import (
+    COMMANDS,
+    GLOSSARY,
+    arm_name,
+    basis,
+    refuted,
+    replay_section,
+    settings_table,
+    verdict_texts,
+)
 
 _TONES = {
     Kept.WITHIN: "good",
@@ -50,6 +55,7 @@ _HEADS = (
     ("L max", "largest log-likelihood ratio of an output"),
     ("L > K", "outputs whose log-likelihood ratio exceeds K = kT"),
 )
+_CHECKLIST_TONES = {"pass": "good", "fail": "bad", "not applicable": "open"}
 _PARTS_LISTED = 400
 
 Shown = Mapping[Key, int]
@@ -97,9 +103,18 @@ def sections(
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
         "classes_note": classes_note(report.classes),
         "prompts_note": _prompts_note(len(plain["prompts"])),
-        "checklist": page_rows(of_run(report)),
+        "checklist": [
+            {
+                "item": f"{row['item']}. {row['title']}",
+                "answer": row["answer"],
+                "tone": _CHECKLIST_TONES[row["answer"]],
+                "text": visible(row["text"]),
+                "todo": row["to_pass"],
+            }
+            for row in plain["checklist"]
+        ],
         "check_groups": [_checks(report, i, findings, shown) for i in range(len(report.arms))],
-        "decided": decided(report, redact=redact),
+        "decided": settings_table(report, redact=redact),
         "commands": COMMANDS,
         "glossary": GLOSSARY,
         "sessions": [visible(json.dumps(s, sort_keys=True)) for s in report.run.sessions],
@@ -125,7 +140,7 @@ def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
         promise += f", K = {arm.k * length:g} nats over {length} tokens"
     return {
         "index": index,
-        "name": name(arm_name(arm, report)),
+        "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
         "promise": promise,
         "said": [
@@ -137,7 +152,7 @@ def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
                 "text": visible(said.text),
                 "href": href(said.finding, shown),
             }
-            for said in said_of(arm, refuted=refuted(report.verification))
+            for said in verdict_texts(arm, refuted=refuted(report.verification))
         ],
     }
 
@@ -200,7 +215,7 @@ def _numbers(
              f"findings[{number}].numbers.above_K"),
     ]  # fmt: skip
     return {
-        "name": name(arm_name(arm, report)),
+        "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
         "baseline": arm.is_baseline,
         "cells": cells,
@@ -223,7 +238,7 @@ def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dic
             "tone": _TONES[Answer(word)],
             "check": check,
             "text": visible(text),
-            "where": ", ".join(name(arm_name(arm, report)) for arm, _ in group),
+            "where": ", ".join(name(arm_name(arm, report.arms)) for arm, _ in group),
             "href": next((link for _, f in group if (link := href(f, shown))), ""),
         }
         for (word, check, text), group in ordered
@@ -245,7 +260,7 @@ def _bounds(report: Report) -> list[dict[str, Any]]:
         shown.append(
             {
                 "arm": row.arm,
-                "name": name(arm_name(arm, report)),
+                "name": name(arm_name(arm, report.arms)),
                 "colour": colour(arm, report),
                 "baseline": arm.is_baseline,
                 "target": row.target,
@@ -278,7 +293,7 @@ def _checks(
     ]
     return {
         "index": index,
-        "name": name(arm_name(arm, report)),
+        "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
         "count": len(rows),
         "suspect": sum(row["tone"] == "bad" for row in rows),

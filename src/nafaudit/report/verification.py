@@ -9,7 +9,7 @@ from typing import Any
 from nafaudit.checks.verification import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.report.result import as_number, witness_json
-from nafaudit.report.words import budget_name
+from nafaudit.views.words import budget_name
 
 _FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
 

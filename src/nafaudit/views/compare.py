@@ -13,8 +13,8 @@ from nafaudit.report.compare.comparison import Comparison, PromptChange
 from nafaudit.report.compare.diverge import Partings
 from nafaudit.report.compare.pairing import ArmPair, Draws
 from nafaudit.report.result import as_number
-from nafaudit.report.words import budget_name
 from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
+from nafaudit.views.words import budget_name
 
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
 _FINGERPRINT = re.compile("[0-9a-f]{32,}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nafaudit.core.ledger import RISKY_ONLY, SAFE_ONLY, is_baseline
-from nafaudit.report.figures.style import (
+from nafaudit.views.figures.style import (
     GREY,
     MARKERS,
     PAGE,

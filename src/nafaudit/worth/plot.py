@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nafaudit.report.figures.style import BLUE, GREY, VERMILION, as_bytes, canvas, style
 from nafaudit.stats.certificate import cap, vacuous
+from nafaudit.views.figures.style import BLUE, GREY, VERMILION, as_bytes, canvas, style
 from nafaudit.worth.certify import Certification
 
 _POINTS = 80

@@ -7,6 +7,6 @@ paper claims. Both return the same rows, for the terminal and for the report's p
 from nafaudit.report.checklist.items import Answer, Item
 from nafaudit.report.checklist.of_paper import of_paper
 from nafaudit.report.checklist.of_run import of_run
-from nafaudit.report.checklist.show import as_json, as_text, item_rows, page_rows
+from nafaudit.report.checklist.show import as_json, as_text, item_rows
 
-__all__ = ["Answer", "Item", "as_json", "as_text", "item_rows", "of_paper", "of_run", "page_rows"]
+__all__ = ["Answer", "Item", "as_json", "as_text", "item_rows", "of_paper", "of_run"]

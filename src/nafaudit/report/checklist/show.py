@@ -1,4 +1,4 @@
-"""The checklist on a terminal, for machines, and as rows of the report's page."""
+"""The checklist on a terminal, for machines, and as rows of report.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from nafaudit.report.checklist.ratios import Ratio
 from nafaudit.report.result import as_number
 
 _WIDTH = 79
-_TONES = {Answer.PASS: "good", Answer.FAIL: "bad", Answer.NOT_APPLICABLE: "open"}
 
 
 def as_text(items: Sequence[Item]) -> str:
@@ -77,17 +76,3 @@ def _row(item: Item) -> dict[str, Any]:
     if item.claimed:
         found |= {"claimed": item.claimed, "holds": item.holds}
     return found
-
-
-def page_rows(items: Sequence[Item]) -> list[dict[str, str]]:
-    """Rows for the report's page: item, answer, tone, text, todo."""
-    return [
-        {
-            "item": f"{item.number}. {item.title}",
-            "answer": str(item.answer),
-            "tone": _TONES[item.answer],
-            "text": visible(item.text),
-            "todo": item.todo,
-        }
-        for item in items
-    ]

@@ -15,9 +15,9 @@ from nafaudit.report.compare.diverge import Partings, partings
 from nafaudit.report.compare.pairing import ArmPair, Draws, Pairing, designs_apart, pairing
 from nafaudit.report.data import Report, collect
 from nafaudit.report.outline import Outline
-from nafaudit.report.words import budget_name
 from nafaudit.store.gaps import Missing
 from nafaudit.store.run import Run
+from nafaudit.views.words import budget_name
 
 
 @dataclass(frozen=True)

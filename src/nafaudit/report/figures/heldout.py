@@ -8,8 +8,19 @@ from matplotlib.figure import Figure
 from nafaudit.core.trajectory import Arm
 from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.report.data import Report
-from nafaudit.report.figures.arms import finite, left_out, legend, looks, plain
-from nafaudit.report.figures.style import BLUE, GREY, PAGE, VERMILION, canvas
+from nafaudit.views.figures import RunFigure
+from nafaudit.views.figures.style import (
+    BLUE,
+    GREY,
+    PAGE,
+    VERMILION,
+    canvas,
+    finite,
+    left_out,
+    legend,
+    looks,
+    plain,
+)
 
 _NAMES = ("heldout", "held-out", "held_out")
 _FLAG = 1.0
@@ -67,6 +78,14 @@ def lacks_heldout(report: Report) -> str:
     if not _heldout(report):
         return "no held-out prompts; a search, or an imported Stage 2 log, has them"
     return "" if _valid(report) else "no held-out prompt has a valid ratio"
+
+
+HELDOUT_FIGURES = (
+    RunFigure("heldout", "held-out ratio rho against N", heldout, lacks_heldout),
+    RunFigure(
+        "flagged-spend", "spends of flagged and other held-out prompts", flagged, lacks_heldout
+    ),
+)
 
 
 def _heldout(report: Report) -> list[Ratio]:

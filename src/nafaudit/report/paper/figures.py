@@ -9,7 +9,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nafaudit.report.figures.style import (
+from nafaudit.report.paper.formulas import deterministic, largest_spend, possible_reach
+from nafaudit.report.paper.interval import interval
+from nafaudit.report.paper.quantities.rows import flagged, reach_of, valid
+from nafaudit.report.paper.source import Paper, Row, load
+from nafaudit.views.figures.style import (
     BLUE,
     GREEN,
     GREY,
@@ -22,10 +26,6 @@ from nafaudit.report.figures.style import (
     save,
     style,
 )
-from nafaudit.report.paper.formulas import deterministic, largest_spend, possible_reach
-from nafaudit.report.paper.interval import interval
-from nafaudit.report.paper.quantities.rows import flagged, reach_of, valid
-from nafaudit.report.paper.source import Paper, Row, load
 
 
 def heldout(paper: Paper) -> Figure:

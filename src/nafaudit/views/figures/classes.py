@@ -5,16 +5,22 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from nafaudit.checks.classes import ClassRow
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.trajectory import Arm
 from nafaudit.report.data import Report
-from nafaudit.report.figures.arms import (
+from nafaudit.stats import Bound
+from nafaudit.stats.moments import ebb_value
+from nafaudit.views.figures.style import (
+    BLACK,
+    BLUE,
     COLUMNS,
+    GREEN,
+    GREY,
+    VERMILION,
     budgets,
+    canvas,
     count_ticks,
     finite,
     left_out,
@@ -24,16 +30,6 @@ from nafaudit.report.figures.arms import (
     panels,
     plain,
 )
-from nafaudit.report.figures.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    VERMILION,
-    canvas,
-)
-from nafaudit.stats import Bound
-from nafaudit.stats.moments import ebb_value
 
 MOST_CLASSES = 8
 
@@ -43,7 +39,12 @@ def effective_range(report: Report) -> Figure:
     shown = [look for look in looks(report) if not look.arm.is_baseline]
     figure, places = panels(len(shown), 2.9)
     for axes, look in zip(places, shown, strict=True):
-        rows = _rows(report, Arm(look.arm.mechanism, look.arm.k))
+        # The classes that spend most, by name.
+        ranked = sorted(
+            report.classes.of(Arm(look.arm.mechanism, look.arm.k)),
+            key=lambda row: (-row.mean if math.isfinite(row.mean) else 0.0, row.label),
+        )
+        rows = sorted(ranked[:MOST_CLASSES], key=lambda row: row.label)
         risky = {
             row.label: row.mean for row in report.classes.of(Arm(look.arm.mechanism, RISKY_ONLY))
         }
@@ -63,7 +64,15 @@ def effective_range(report: Report) -> Figure:
         if math.isfinite(budget):
             axes.axhline(budget, color=GREY, linestyle="--", linewidth=1, marker="", label="K = kT")
         drawn = [value for *_, some in known for value in some]
-        _scale(axes, [*drawn, *finite([budget])])
+        drawn += finite([budget])
+        low, high = min(drawn), max(drawn)
+        # From a few nats to thousands: logarithmic, but linear below 1 where there is a 0.
+        if low > 0:
+            axes.set(yscale="log", ylim=(low / 2, high * 2))
+            nat_ticks(axes)
+        else:
+            axes.set_yscale("symlog", linthresh=1.0)
+            axes.set_ylim(min(low, -0.2), max(high, 1.0) * 2)
         axes.set(title=look.label, xlim=(-0.5, len(rows) - 0.5))
         axes.set_xticks(at, [plain(row.label, 16) for row in rows], rotation=35, ha="right")
     for first in places[::COLUMNS]:
@@ -80,7 +89,11 @@ def deterministic_term(report: Report) -> Figure:
     most = max([40, *(row.trajectories for row in report.classes.rows)])
     sizes = np.unique(np.geomspace(2, most, 80).round().astype(int))
     for look in looks(report):
-        rows = [r for r in report.classes.of(Arm(look.arm.mechanism, look.arm.k)) if _has_reach(r)]
+        rows = [
+            r
+            for r in report.classes.of(Arm(look.arm.mechanism, look.arm.k))
+            if math.isfinite(r.reach_seen)
+        ]
         if look.arm.is_baseline or not rows:
             continue
         widest = max(rows, key=lambda row: row.reach_seen)
@@ -111,22 +124,6 @@ def lacks_classes(report: Report) -> str:
     return "" if known else "not every spend is recorded as a number"
 
 
-def _has_reach(row: ClassRow) -> bool:
-    return math.isfinite(row.reach_seen)
-
-
-def _scale(axes: Axes, values: list[float]) -> None:
-    """From a few nats to thousands: logarithmic, but linear below 1 where there is a 0."""
-    low, high = min(values), max(values)
-    if low > 0:
-        axes.set_yscale("log")
-        axes.set_ylim(low / 2, high * 2)
-        nat_ticks(axes)
-    else:
-        axes.set_yscale("symlog", linthresh=1.0)
-        axes.set_ylim(min(low, -0.2), max(high, 1.0) * 2)
-
-
 def _term(reach: float, n: int, delta: float) -> float:
     """U_EBB of values that are all 0: what is left is its fixed term."""
     return float(ebb_value(0.0, 0.0, n, reach, delta))
@@ -134,13 +131,3 @@ def _term(reach: float, n: int, delta: float) -> float:
 
 def _value(found: Bound | None) -> float:
     return math.nan if found is None else found.value
-
-
-def _rows(report: Report, arm: Arm) -> list[ClassRow]:
-    """The classes that spend most, by name."""
-    ranked = sorted(report.classes.of(arm), key=lambda row: (-_or_zero(row.mean), row.label))
-    return sorted(ranked[:MOST_CLASSES], key=lambda row: row.label)
-
-
-def _or_zero(value: float) -> float:
-    return value if math.isfinite(value) else 0.0

@@ -1,20 +1,20 @@
 """Every figure of a run, drawn if the run has what it needs and named with the reason if not.
 
-A figure is a line in `FIGURES`. A search will add its progress here once runs have a search log.
+A figure is a line in one of the tables here.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from nafaudit.report.data import Report
-from nafaudit.report.figures import classes, heldout, samples, search, spread
-from nafaudit.report.figures.style import save, style
+from nafaudit.views.figures import classes, run
+from nafaudit.views.figures.style import save, style
 
 
 @dataclass(frozen=True)
@@ -51,37 +51,42 @@ class Drawn:
     lacks: str = ""
 
 
-FIGURES = (
+PAPER_FIGURES = (
     RunFigure("effective-range", "U_EBB of each class under R and R_eff, and the bound that holds",
               classes.effective_range, classes.lacks_classes),
     RunFigure("deterministic-term", "the deterministic term of U_EBB against N",
               classes.deterministic_term, classes.lacks_classes),
-    RunFigure("heldout", "held-out ratio rho against N", heldout.heldout, heldout.lacks_heldout),
-    RunFigure("flagged-spend", "spends of flagged and other held-out prompts",
-              heldout.flagged, heldout.lacks_heldout),
-    RunFigure("utilisation", "spend as a share of the own budget",
-              spread.utilisation, spread.lacks_budget),
-    RunFigure("regime", "steps forced, active and free, by budget",
-              spread.regime, spread.lacks_regime),
-    RunFigure("bound-n", "upper limits of the mean spend against the number of prompts",
-              samples.bound_against_n, samples.lacks_prompts),
-    RunFigure("overlap", "near-verbatim recall against spend",
-              spread.overlap, spread.lacks_overlap),
-    RunFigure("tails", "tails of the log-likelihood ratio L", spread.tails, spread.lacks_ratios),
 )  # fmt: skip
-"""The paper's four, then ours."""
+"""Figures of the paper that any run may have."""
+
+OWN_FIGURES = (
+    RunFigure("utilisation", "spend as a share of the own budget",
+              run.utilisation, run.lacks_budget),
+    RunFigure("regime", "steps forced, active and free, by budget", run.regime, run.lacks_regime),
+    RunFigure("bound-n", "upper limits of the mean spend against the number of prompts",
+              run.bound_against_n, run.lacks_prompts),
+    RunFigure("overlap", "near-verbatim recall against spend", run.overlap, run.lacks_overlap),
+    RunFigure("tails", "tails of the log-likelihood ratio L", run.tails, run.lacks_ratios),
+)  # fmt: skip
 
 SEARCH_FIGURES = (
     RunFigure("search-progress", "the best prompt of a search by trajectories spent",
-              search.progress, search.lacks_search),
+              run.progress, run.lacks_search),
 )  # fmt: skip
 """Of runs that hold a search; others do not speak of them."""
 
 
-def draw_figures(report: Report, directory: Path) -> list[Drawn]:
-    """Writes every figure that the run can have as SVG and PDF; says of the others why not."""
+def draw_figures(report: Report, directory: Path, more: Sequence[RunFigure] = ()) -> list[Drawn]:
+    """Writes every figure that the run can have as SVG and PDF; says of the others why not.
+
+    Args:
+        report: What is drawn.
+        directory: Where to.
+        more: Figures of rooms above; they stand beside the paper's.
+    """
     found = []
-    for figure in FIGURES if report.search is None else FIGURES + SEARCH_FIGURES:
+    figures = (*PAPER_FIGURES, *more, *OWN_FIGURES)
+    for figure in figures if report.search is None else figures + SEARCH_FIGURES:
         if lacks := figure.lacks(report):
             found.append(Drawn(figure.name, figure.caption, lacks=f"not in this run: {lacks}"))
             continue

@@ -19,20 +19,18 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.text import detokenize, script_json, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.report import compare
-from nafaudit.report.choose import choose
 from nafaudit.report.data import collect
 from nafaudit.report.markdown import table
-from nafaudit.report.page import render
 from nafaudit.report.plain import plain
-from nafaudit.report.record import record_json, record_name, typed_record
-from nafaudit.report.records import token_texts
 from nafaudit.report.tables import prompt_rows
-from nafaudit.report.write import write_report
 from nafaudit.store.artifacts import write_verification
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
 from nafaudit.views.compare import compare_document
 from nafaudit.views.markdown import markdown, plain_text
+from nafaudit.views.page import render, write_report
+from nafaudit.views.payload import choose
+from nafaudit.views.records import record_json, record_name, token_texts, typed_record
 from nafaudit.workload import Prompt
 from tests.records import trajectory
 from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
@@ -160,7 +158,7 @@ def test_a_page_that_would_be_too_large_shows_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = plain_run(tmp_path / "r")
-    monkeypatch.setattr("nafaudit.report.page.LARGEST", 120_000)
+    monkeypatch.setattr("nafaudit.views.page.LARGEST", 120_000)
     report = collect(run)
     page = render(report, plain(report))
     assert len(page.encode()) < 120_000

@@ -14,18 +14,19 @@ import pytest
 
 from nafaudit.core.trajectory import Key
 from nafaudit.report.data import Report, collect
-from nafaudit.report.figures import classes, heldout, samples, spread
-from nafaudit.report.figures.arms import MOST, looks
-from nafaudit.report.figures.of_run import FIGURES
-from nafaudit.report.figures.style import as_bytes, style
+from nafaudit.report.figures import heldout
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
+from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES, classes
+from nafaudit.views.figures import run as drawing
+from nafaudit.views.figures.style import MOST, as_bytes, looks, style
 from nafaudit.workload import Prompt
 from tests.commands import call
 from tests.records import trajectory
 from tests.report.runs import MECHANISM, make_run, plain_run
 
 BOTH = ("svg", "pdf")
+FIGURES = (*PAPER_FIGURES, *heldout.HELDOUT_FIGURES, *OWN_FIGURES)
 
 
 @pytest.fixture(scope="module")
@@ -88,14 +89,14 @@ def test_the_command_writes_and_names_every_figure(run: Run, tmp_path: Path) -> 
 def test_the_same_records_give_the_same_bytes(run: Run, report: Report) -> None:
     def drawn(source: Report) -> bytes:
         with style():
-            return as_bytes(samples.bound_against_n(source), "svg")
+            return as_bytes(drawing.bound_against_n(source), "svg")
 
     assert drawn(report) == drawn(collect(run))
 
 
 def test_regime_bars_are_the_shares(report: Report) -> None:
     with style():
-        axes = spread.regime(report).axes[0]
+        axes = drawing.regime(report).axes[0]
     bars = [bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]
     shares = [
         arm.regime.share(getattr(arm.regime, kind))
@@ -107,7 +108,7 @@ def test_regime_bars_are_the_shares(report: Report) -> None:
 
 def test_tails_and_overlap_have_both_baselines_and_every_output(report: Report) -> None:
     with style():
-        tails, overlap = spread.tails(report).axes[0], spread.overlap(report).axes[0]
+        tails, overlap = drawing.tails(report).axes[0], drawing.overlap(report).axes[0]
     names = ["safe only", "k = 0.5", "k = 3", "risky only"]
     assert tails.get_legend_handles_labels()[1] == names
     assert overlap.get_legend_handles_labels()[1] == names
@@ -139,7 +140,7 @@ def test_bounds_shrink_to_the_last_one_of_the_report(report: Report) -> None:
     from nafaudit.report.bounds import bound_rows
 
     with style():
-        axes = samples.bound_against_n(report).axes[1]
+        axes = drawing.bound_against_n(report).axes[1]
     drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
     index = next(i for i, arm in enumerate(report.arms) if arm.k == 3)
     final = {row.method: row.upper for row in bound_rows(report) if row.arm == index}
@@ -179,7 +180,7 @@ def test_many_budgets_are_thinned_and_the_title_says_so(tmp_path: Path) -> None:
     assert len(shown) == MOST
     assert (shown[0], shown[-1]) == (0.5, 4.5)
     with style():
-        figure = spread.utilisation(report)
+        figure = drawing.utilisation(report)
     assert len(figure.axes) == MOST
     assert f"{MOST} of 9 budgets" in figure.get_suptitle()
 

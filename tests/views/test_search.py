@@ -17,11 +17,11 @@ from nafaudit.report.checklist import as_text, of_run
 from nafaudit.report.checklist.search import seeds, surrogate
 from nafaudit.report.data import collect
 from nafaudit.report.searched import progress_of, search_json, search_view
-from nafaudit.report.write import write_report
 from nafaudit.store.run import Run
+from nafaudit.views.page import write_report
 from tests.commands import call
 from tests.report.runs import plain_run
-from tests.report.test_browser import INJECTIONS, opened
+from tests.views.test_browser import INJECTIONS, opened
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -252,15 +252,15 @@ def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_the_figure_is_drawn_and_never_changes(tmp_path: Path) -> None:
-    from nafaudit.report.figures import search
-    from nafaudit.report.figures.style import as_bytes, style
+    from nafaudit.views.figures import run as drawing
+    from nafaudit.views.figures.style import as_bytes, style
 
     report = collect(with_search(tmp_path / "r", found()))
     with style():
-        first, second = (as_bytes(search.progress(report), "svg") for _ in range(2))
-    assert first == second and not search.lacks_search(report)
+        first, second = (as_bytes(drawing.progress(report), "svg") for _ in range(2))
+    assert first == second and not drawing.lacks_search(report)
     bare = collect(with_search(tmp_path / "b", {"outcome": "WITHIN"}))
-    assert search.lacks_search(bare) == "no generation of a search is recorded"
+    assert drawing.lacks_search(bare) == "no generation of a search is recorded"
 
 
 @pytest.mark.full

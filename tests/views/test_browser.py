@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nafaudit.report.write import write_report
+from nafaudit.views.page import write_report
 from nafaudit.workload import Prompt
-from tests.report.conftest import installed
 from tests.report.runs import executions, make_run, plain_run
+from tests.views.conftest import installed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

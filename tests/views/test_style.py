@@ -13,12 +13,11 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
-from nafaudit.report.figures.style import (
+from nafaudit.views.figures.style import (
     MARKERS,
     PALETTE,
     as_bytes,
     canvas,
-    inline_svg,
     save,
     style,
 )
@@ -48,7 +47,7 @@ def test_same_numbers_same_bytes_whatever_was_set_before(kind: str) -> None:
 
 def test_another_process_on_another_day_draws_the_same() -> None:
     program = (
-        "import hashlib, tests.report.test_style as t\n"
+        "import hashlib, tests.views.test_style as t\n"
         "print(hashlib.sha256(t._draw('svg') + t._draw('pdf')).hexdigest())"
     )
     environment = {**os.environ, "SOURCE_DATE_EPOCH": "86400", "PYTHONHASHSEED": "7"}
@@ -76,14 +75,6 @@ def test_saved_as_svg_and_pdf_with_dots_kept(tmp_path: Path) -> None:
         paths = save(figure, tmp_path / "new" / "spend_k0.5")
     assert [path.name for path in paths] == ["spend_k0.5.svg", "spend_k0.5.pdf"]
     assert all(path.stat().st_size for path in paths)
-
-
-def test_an_inline_picture_is_described_and_escaped() -> None:
-    with style():
-        figure, _ = canvas()
-        element = inline_svg(figure, 'spend "Z" < K')
-    assert element.startswith('<svg role="img" aria-label="spend &quot;Z&quot; &lt; K"')
-    assert element.endswith("</svg>")
 
 
 def test_every_colour_has_a_marker_of_its_own() -> None:
