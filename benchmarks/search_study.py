@@ -37,7 +37,7 @@ from rich.table import Table
 from nafaudit.cli.numbers import percent
 from nafaudit.cli.show_search import plain_table, points
 from nafaudit.core.errors import InputError
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 from nafaudit.search.allocation import UNREADY, Rule, survivor_path
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.cli.show import show
 from nafaudit.core.design import AuditProtocol, Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import Key, Logged, Trajectory

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nafaudit.checks import ClassTable, classes_of, judge
+from nafaudit.measures.classes import ClassTable
+from tests.records import judge
 from nafaudit.cli.show import show
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.store.run import Run, open_for_writing
-from nafaudit.views.words import budget_name
+from nafaudit.core.ledger import budget_name
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.checks.test_classes import FACTS, LABELS, PIECES, T, executions
 
@@ -71,7 +72,8 @@ def test_too_few_for_evidence_leaves_the_bounds_out(table: ClassTable) -> None:
 
 
 def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from nafaudit.checks import class_table, judge_run
+    from nafaudit.measures.audit import AuditResult
+    from tests.records import judge_run
 
     identity = Identity({"safe": "a"}, "m", "banking", Decoding(max_new_tokens=T), "h", 256, 0)
     design = Design(identity, Extent((2.0,), 2, tuple(LABELS)))

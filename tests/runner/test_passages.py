@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Worth
 from nafaudit.core.settings import Settings
@@ -113,7 +113,7 @@ def test_references_of_ordinary_classes_are_not_protected() -> None:
 @pytest.mark.full
 def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -> None:
     """24 protected references, 200 tokens: K = 50 and 200 say something, K = 2000 does not."""
-    from nafaudit.checks import Facts
+    from nafaudit.measures.context import RunContext
     from nafaudit.checks.worth import WorthCheck
     from nafaudit.core.design import Decoding
     from nafaudit.core.ledger import Banking
@@ -128,7 +128,7 @@ def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -
     ]
     score = partial(score_passages, pair, Decoding())
     record_passages(tmp_path, score, Decoding(), protected_prompts(prompts))
-    facts = Facts(Banking(), max_new_tokens=200, passages=read_passages_file(tmp_path / PASSAGES))
+    facts = RunContext(Banking(), max_new_tokens=200, passages=read_passages_file(tmp_path / PASSAGES))
     words = {k: WorthCheck(facts, k) for k in (0.25, 1.0, 10.0)}
     assert [(check.verdict, check.share) for check in words.values()] == [
         (Worth.INFORMATIVE, "24 of 24"),

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.cli.show import show
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory

@@ -14,7 +14,7 @@ from nafaudit.store.importers import import_logs
 from nafaudit.store.importers.entry import no_steps
 from nafaudit.store.paper_files import write_paper_files
 from nafaudit.store.run import Run, open_for_writing
-from nafaudit.views.words import budget_name
+from nafaudit.core.ledger import budget_name
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import many, trajectory
 

@@ -46,12 +46,11 @@ def report(
     """
     import json
 
-    from nafaudit.checks.verdict import overall_of
     from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
     from nafaudit.report.checklist.extra import PAPER_EXTRA
-    from nafaudit.report.data import collect
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
@@ -62,7 +61,7 @@ def report(
     if record is not None:
         echo(json.dumps(record_json(source, record), indent=1))
         return
-    made = collect(source)
+    made = AuditResult.of(source)
     files, failed = [], None
     try:
         files = save_report(made, PAPER_EXTRA, redact=redact, figures=figures)
@@ -85,7 +84,7 @@ def report(
     if failed is not None and not as_json:
         # Whoever asked for files must not go on without them.
         raise typer.Exit(failed.exit_status)
-    raise typer.Exit(overall_of(made.arms).exit_status)
+    raise typer.Exit(made.overall.exit_status)
 
 
 def compare(
@@ -116,7 +115,7 @@ def compare(
 
     from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_runs
-    from nafaudit.report import compare as comparing
+    from nafaudit.measures.compare import compare as compare_runs
     from nafaudit.store.files import make_directory, write_whole
     from nafaudit.store.run import Run
     from nafaudit.views.compare import compare_document, comparison_json
@@ -125,7 +124,7 @@ def compare(
 
     if a is None:
         a, b = latest_runs(2)
-    found = comparing.compare(Run(a), Run(b or latest_runs(1)[0]))
+    found = compare_runs(Run(a), Run(b or latest_runs(1)[0]))
     data = json.dumps(comparison_json(found), indent=2)
     files = [] if out is None else [out / "compare.md", out / "compare.json"]
     document = compare_document(found, tuple(map(str, files)))
@@ -134,7 +133,7 @@ def compare(
         write_whole(files[0], markdown(document).encode())
         write_whole(files[1], data.encode() + b"\n")
     echo(data if as_json else terminal(document))
-    raise typer.Exit(found.exit_status)
+    raise typer.Exit(found.overall.exit_status)
 
 
 Schema = Annotated[
@@ -296,7 +295,7 @@ def check(
 
 def _judge(run: Run, source: str, *, as_json: bool) -> int:
     """Prints what an import noticed, and files that are no records, to standard error first."""
-    from nafaudit.checks import judge_run
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.cli.show import show
     from nafaudit.core.text import visible
     from nafaudit.store.importers import describe, import_report
@@ -308,7 +307,7 @@ def _judge(run: Run, source: str, *, as_json: bool) -> int:
         typer.echo(f"hygiene: {visible(run.mixed)}", err=True)
     for name in run.strays():
         typer.echo(f"hygiene: parts/{visible(name)} is no part of this run; not read", err=True)
-    return show(run, judge_run(run), as_json=as_json, source=source)
+    return show(AuditResult.of(run), as_json=as_json, source=source)
 
 
 def export(

@@ -12,7 +12,7 @@ from nafaudit.cli import options
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from nafaudit.checks import ArmResult
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.runner.gpu import Arithmetic
     from nafaudit.runner.plan import Plan
     from nafaudit.runner.timing import Timing
@@ -168,14 +168,14 @@ def run(
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
-    arms, page = written or (outcome.arms, None)
-    status = show(outcome.run, arms, as_json=as_json, page=page)
+    result, page = written or (outcome.result, None)
+    status = show(result, as_json=as_json, page=page)
     if paper is not None and not as_json:
         typer.echo(f"the paper's files: {paper}")
     raise typer.Exit(status)
 
 
-def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
+def _report(run: Run) -> tuple[AuditResult, Path] | None:
     """Writes the report; if the disk refuses, the verdict is shown all the same."""
     from nafaudit.core.errors import StoreError
     from nafaudit.report.checklist.extra import PAPER_EXTRA
@@ -183,7 +183,7 @@ def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
 
     try:
         report, files = write_report(run, PAPER_EXTRA)
-        return report.arms, files[0]
+        return report, files[0]
     except StoreError as error:
         typer.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
         return None
@@ -280,7 +280,7 @@ def plan(
 
 
 def _as_text(made: Plan) -> list[str]:
-    from nafaudit.views.words import budget_name
+    from nafaudit.core.ledger import budget_name
 
     size = f"{made.prompts} prompts x {len(made.budgets)} budgets x {made.per_prompt}"
     lines = [
@@ -375,7 +375,7 @@ def _gpu_json(count: Arithmetic) -> dict[str, Any]:
 def _as_json(made: Plan) -> dict[str, Any]:
     from dataclasses import asdict
 
-    from nafaudit.report.result import as_number
+    from nafaudit.core.text import as_number
 
     return {
         "prompts": made.prompts,

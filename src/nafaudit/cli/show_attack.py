@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.checks.check import mean
+from nafaudit.stats import mean
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.ledger import budget_word
 from nafaudit.core.text import percent, visible

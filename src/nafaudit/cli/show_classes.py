@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nafaudit.checks import ClassRow, ClassTable
+from nafaudit.measures.classes import ClassRow, ClassTable
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.text import cut, name

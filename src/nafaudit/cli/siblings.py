@@ -407,7 +407,7 @@ def checklist(
     from nafaudit.core.text import visible
     from nafaudit.report import checklist as lists
     from nafaudit.report.checklist.ratios import ratios
-    from nafaudit.report.data import collect
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.store.run import Run
 
     if paper and (run is not None or anchor is not None):
@@ -415,8 +415,8 @@ def checklist(
     if paper:
         items, name, prompts, gaps = lists.of_paper(), "the paper", [], None
     else:
-        report = collect(Run(run or latest_run()))
-        second = collect(Run(anchor)) if anchor is not None else None
+        report = AuditResult.of(Run(run or latest_run()))
+        second = AuditResult.of(Run(anchor)) if anchor is not None else None
         items, name, prompts = lists.of_run(report, second), str(report.run.path), ratios(report)
         gaps = report.gaps or (second.gaps if second is not None else None)
     if as_json:

@@ -160,7 +160,7 @@ def class_json(row: ClassRow) -> dict[str, Any]:
         names = ("name", "value", "width", "n", "delta", "holds", "evidence", "assumes", "note")
         return None if found is None else plain({name: getattr(found, name) for name in names})
 
-    return plain(
+    found: dict[str, Any] = plain(
         {
             "mechanism": row.mechanism,
             "k": row.k,
@@ -185,6 +185,7 @@ def class_json(row: ClassRow) -> dict[str, Any]:
             "overlap": row.copying.numbers,
         }
     )
+    return found
 
 
 def witness_json(witness: Witness | None) -> dict[str, Any] | None:

@@ -103,7 +103,9 @@ class Regime:
         # A step without a weight may have been active, but is no sign of it.
         every = steps + unweighted if steps else 0
         return cls(
-            *((count / steps if steps else math.nan) for count in (forced, active, free)),
+            forced=forced / steps if steps else math.nan,
+            active=active / steps if steps else math.nan,
+            free=free / steps if steps else math.nan,
             steps=steps,
             unweighted=unweighted,
             trajectories=sum(row.unweighted < row.length for row in arm),

@@ -12,8 +12,8 @@ from functools import cached_property
 from pathlib import Path
 
 from nafaudit.auditor.verify import VerifyOptions
-from nafaudit.checks import ArmResult, Facts, judge_run
-from nafaudit.checks.utilisation import Utilisation
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.audit import AuditResult
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.settings import Settings
@@ -54,9 +54,9 @@ class Outcome:
     remarks: tuple[str, ...] = ()
 
     @cached_property
-    def arms(self) -> list[ArmResult]:
-        """Every check of every arm, from the records."""
-        return judge_run(self.run)
+    def result(self) -> AuditResult:
+        """Every verdict and finding, from the records."""
+        return AuditResult.of(self.run)
 
 
 def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcome:
@@ -102,8 +102,8 @@ def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStac
         requests = _plan(design, chosen, writer.run.keys())
         total = sum(len(request.rows) for request in requests)
         resumed = design.extent.size - total
-        running = Utilisation(Facts(mechanism.ledger))
-        reporter = Reporter(report, running, resumed, total + resumed, settings.max_new_tokens)
+        context = RunContext(mechanism.ledger)
+        reporter = Reporter(report, context, resumed, total + resumed, settings.max_new_tokens)
         decoded = source.decode(requests, writer.note_fault, reporter.step)
         record_parts(decoded, writer, reporter.see)
     if settings.decoder is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,12 +15,13 @@ import torch
 import transformers
 
 from nafaudit import __version__
-from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.engine.lanes import Scorer
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
@@ -63,7 +65,7 @@ class Reporter:
     def __init__(
         self,
         report: Callable[[Progress], None],
-        utilisation: Utilisation,
+        context: RunContext,
         resumed: int,
         total: int,
         longest: int,
@@ -75,7 +77,7 @@ class Reporter:
         self._done = resumed
         self._stepped = 0
         self._finished = 0
-        self._utilisation = utilisation
+        self._context, self._worst = context, -math.inf
         self._start = time.monotonic()
         self._tell()
 
@@ -88,7 +90,8 @@ class Reporter:
         """A trajectory has ended."""
         self._done += 1
         self._finished += len(trajectory)
-        self._utilisation.see(trajectory)
+        use = measure(trajectory, self._context).utilisation
+        self._worst = use if use > self._worst else self._worst
         self._tell()
 
     def _tell(self) -> None:
@@ -101,7 +104,7 @@ class Reporter:
                 max(0, self._stepped - self._finished) / self._longest,
                 max(self._stepped, self._finished),
                 time.monotonic() - self._start,
-                self._utilisation.worst.value,
+                self._worst,
             )
         )
 

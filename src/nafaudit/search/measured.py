@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from nafaudit.checks.check import mean
+from nafaudit.stats import mean
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import own_tolerance

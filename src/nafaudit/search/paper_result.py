@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 from nafaudit.search.finals import Item
 from nafaudit.search.measured import Row
 from nafaudit.search.paper_files import final_report, generation_entry, write_files

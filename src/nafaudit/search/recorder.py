@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from nafaudit.checks.check import Facts
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.core.design import AuditProtocol, Design, Extent, Identity, row_width
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
@@ -34,7 +35,7 @@ from nafaudit.runner.pairs import checkpoints_of, named_pair, workload_of
 from nafaudit.runner.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
 from nafaudit.runner.recording import session_facts
 from nafaudit.runner.sources import GrowingRun, Seen, Want, engine_of, open_growing, seen_of
-from nafaudit.search.candidate import Book, Candidate, Measured, measure
+from nafaudit.search.candidate import Book, Candidate, Measured
 from nafaudit.search.settings import SearchBasics, SearchSettings
 from nafaudit.store.files import make_directory, whole_directory, write_whole
 from nafaudit.store.run import Run, open_for_writing
@@ -141,9 +142,9 @@ class Bench:
         return self.seen.batch_free
 
     @property
-    def facts(self) -> Facts:
+    def context(self) -> RunContext:
         """What a verdict on a trajectory needs."""
-        return Facts(self.mechanism.ledger, max_new_tokens=self.settings.max_new_tokens)
+        return RunContext(self.mechanism.ledger, max_new_tokens=self.settings.max_new_tokens)
 
     def want(self, ask: Ask, references: Mapping[str, str]) -> Want:
         """An ask with its candidates as the prompts of a run."""
@@ -235,7 +236,7 @@ class Recorder:
     def __init__(self, bench: Bench, growing: GrowingRun) -> None:
         self._bench = bench
         self._growing = growing
-        self._facts = bench.facts
+        self._context = bench.context
         self.identity = growing.identity
         self.book = Book()
         self.worst = float("-inf")
@@ -292,7 +293,7 @@ class Recorder:
         return (one for one in self._growing.run.trajectories() if one.key.k == k)
 
     def _see(self, trajectory: Trajectory) -> None:
-        row = measure(trajectory, self._facts.of_budget(trajectory.key.k))
+        row = Measured.of(measure(trajectory, self._context))
         self.book.add(row)
         if trajectory.key.k == self._bench.settings.budget and row.utilisation > self.worst:
             self.worst = row.utilisation

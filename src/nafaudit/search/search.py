@@ -26,7 +26,7 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 from nafaudit.runner.prepare import mechanism_of
 from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit import __version__
-from nafaudit.checks.check import mean
-from nafaudit.report.result import as_number
+from nafaudit.stats import mean
+from nafaudit.core.text import as_number
 from nafaudit.stats.rates import Crossing
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.worth.attack_plot import recall_plot

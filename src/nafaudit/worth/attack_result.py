@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from nafaudit.checks.check import mean
+from nafaudit.stats import mean
 from nafaudit.core.finding import Finding, Kept, judge_kept
 from nafaudit.core.ledger import SAFE_ONLY, is_baseline
 from nafaudit.stats.certificate import critical_k

@@ -13,7 +13,7 @@ from typing import Any
 from nafaudit import __version__
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import budget_word
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 from nafaudit.store.artifacts import PASSAGES, write_passages
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.worth.certify import Certification, PassageRow

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit import __version__
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.figures.style import GREY, PAGE, as_bytes, canvas, style
 from nafaudit.worth.matched import Match, Point, Reading

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.store.export import export_run

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.store.importers import ImportOptions, import_logs, import_report

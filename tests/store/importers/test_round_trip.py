@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
 from nafaudit.store.export import export_run, file_word

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.checks import judge_run
+from tests.records import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Trajectory

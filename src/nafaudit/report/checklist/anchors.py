@@ -11,7 +11,7 @@ from typing import Any
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import total
 from nafaudit.report.checklist.items import ANCHOR_DIFFERENCE, Item, judged, not_applicable
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
 from nafaudit.workload import protected_prompts
 
 _RUN_TWO = (
@@ -20,7 +20,7 @@ _RUN_TWO = (
 )
 
 
-def anchors(report: Report, second: Report | None) -> Item:
+def anchors(report: AuditResult, second: AuditResult | None) -> Item:
     """Compares two runs, or quotes what was measured of the lab's two anchors."""
     if second is not None:
         return _two_runs(report, second)
@@ -30,7 +30,7 @@ def anchors(report: Report, second: Report | None) -> Item:
     return _compared(spends, "measured when the lab was built, k = 1", "")
 
 
-def _two_runs(report: Report, second: Report) -> Item:
+def _two_runs(report: AuditResult, second: AuditResult) -> Item:
     _refuse_unless_comparable(report, second)
     first, other = _benign(report), _benign(second)
     worst: tuple[float, tuple[float, float], float] | None = None
@@ -44,7 +44,7 @@ def _two_runs(report: Report, second: Report) -> Item:
     return _compared(worst[1], f"k = {worst[2]:g}, the worst budget", "match the anchors better")
 
 
-def _refuse_unless_comparable(report: Report, second: Report) -> None:
+def _refuse_unless_comparable(report: AuditResult, second: AuditResult) -> None:
     need = "--anchor needs a run with the same risky model and another safe model"
     ours, theirs = (r.run.design["identity"]["pair"] for r in (report, second))
     for one, pair in ((report, ours), (second, theirs)):
@@ -73,13 +73,13 @@ def _difference(spends: tuple[float, float]) -> float:
     return high / low - 1 if low > 0 else float("inf")
 
 
-def _benign(report: Report) -> dict[tuple[str, float], list[float]]:
+def _benign(report: AuditResult) -> dict[tuple[str, float], list[float]]:
     """Spends on prompts that ask for no protected text, by prompt and budget."""
     prompts = report.run.prompts()
     protected = {item.prompt.id for item in protected_prompts(prompts)}
     found: dict[tuple[str, float], list[float]] = {}
     for arm in report.arms:
-        for one in report.of(arm) if not arm.is_baseline else ():
+        for one in report.of_arm(arm) if not arm.baseline else ():
             if one.key.prompt not in protected and one.spend == one.spend:
                 found.setdefault((one.key.prompt, arm.k), []).append(one.spend)
     return found

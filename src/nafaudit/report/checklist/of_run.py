@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nafaudit.checks.classes import ClassRow
-from nafaudit.checks.verdict import classes_of
+from nafaudit.measures.classes import ClassRow
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.text import name
 from nafaudit.report.agreement import out_of_step
@@ -21,13 +20,13 @@ from nafaudit.report.checklist.items import (
 )
 from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.report.checklist.search import seeds, surrogate
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
 from nafaudit.store.gaps import Missing
 
 _METRICS = {"near_verbatim_recall": "near-verbatim recall", "rouge_l_f1": "ROUGE-L"}
 
 
-def of_run(report: Report, second: Report | None = None) -> list[Item]:
+def of_run(report: AuditResult, second: AuditResult | None = None) -> list[Item]:
     """All seven items.
 
     Args:
@@ -35,7 +34,7 @@ def of_run(report: Report, second: Report | None = None) -> list[Item]:
         second: A run with another anchor, for the first item.
     """
     prompts = ratios(report)
-    rows = [row for row in classes_of(report.arms).rows if not is_baseline(row.k)]
+    rows = [row for row in report.classes.rows if not is_baseline(row.k)]
     items = [
         anchors(report, second),
         _executions(rows),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Arm
 from nafaudit.report.checklist.items import PROMPT_LEVEL
-from nafaudit.report.data import Report
-from nafaudit.report.outline import Outline
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.measure import Measure
 from nafaudit.stats import Moments, ebb
 
 
@@ -40,26 +40,26 @@ class Ratio:
     rho: float
 
 
-def ratios(report: Report) -> list[Ratio]:
+def ratios(report: AuditResult) -> list[Ratio]:
     """Every prompt under every audited budget, prompts whose spends are not recorded left out."""
     found = []
     for arm in report.arms:
-        if arm.is_baseline:
+        if arm.baseline:
             continue
-        groups: dict[str, list[Outline]] = {}
-        for one in report.of(arm):
+        groups: dict[str, list[Measure]] = {}
+        for one in report.of_arm(arm):
             groups.setdefault(one.key.prompt, []).append(one)
         rows = (_ratio(report, Arm(arm.mechanism, arm.k), p, g) for p, g in groups.items())
         found += [row for row in rows if row is not None]
     return found
 
 
-def _ratio(report: Report, arm: Arm, prompt: str, group: list[Outline]) -> Ratio | None:
+def _ratio(report: AuditResult, arm: Arm, prompt: str, group: list[Measure]) -> Ratio | None:
     try:
         moments = Moments.of(one.spend for one in group)
     except InputError:
         return None
-    promised = report.facts.promised(arm.k)
+    promised = report.context.promised(arm.k)
     # Without K nothing cuts the range; the range seen is the paper's R_eff then.
     high = promised if promised > 0 else math.inf
     reach = min(high, max(moments.spread, moments.top, 1.0))

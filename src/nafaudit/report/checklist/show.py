@@ -10,7 +10,7 @@ from typing import Any
 from nafaudit.core.text import visible
 from nafaudit.report.checklist.items import Answer, Item
 from nafaudit.report.checklist.ratios import Ratio
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 
 _WIDTH = 79
 

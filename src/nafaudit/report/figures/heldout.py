@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from nafaudit.core.trajectory import Arm
 from nafaudit.report.checklist.ratios import Ratio, ratios
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
 from nafaudit.views.figures import RunFigure
 from nafaudit.views.figures.style import (
     BLUE,
@@ -27,7 +27,7 @@ _FLAG = 1.0
 _MOST_ROWS = 16
 
 
-def heldout(report: Report) -> Figure:
+def heldout(report: AuditResult) -> Figure:
     """Ratio rho = U_EBB / B of every held-out prompt against its N."""
     figure, axes = canvas()
     rows = _valid(report)
@@ -48,7 +48,7 @@ def heldout(report: Report) -> Figure:
     return figure
 
 
-def flagged(report: Report) -> Figure:
+def flagged(report: AuditResult) -> Figure:
     """Spends of held-out prompts with rho above 1, and of the others, prompt by prompt."""
     rows = sorted(_valid(report), key=lambda row: -row.rho)[:_MOST_ROWS]
     figure, axes = canvas(PAGE, 0.22 * len(rows) + 1.2)
@@ -73,7 +73,7 @@ def flagged(report: Report) -> Figure:
     return figure
 
 
-def lacks_heldout(report: Report) -> str:
+def lacks_heldout(report: AuditResult) -> str:
     """Why held-out figures cannot be drawn."""
     if not _heldout(report):
         return "no held-out prompts; a search, or an imported Stage 2 log, has them"
@@ -88,14 +88,14 @@ HELDOUT_FIGURES = (
 )
 
 
-def _heldout(report: Report) -> list[Ratio]:
+def _heldout(report: AuditResult) -> list[Ratio]:
     return [
         row
         for row in ratios(report)
         if row.prompt.lower().startswith(_NAMES)
-        or report.facts.label(row.prompt).lower().startswith(_NAMES)
+        or report.context.label(row.prompt).lower().startswith(_NAMES)
     ]
 
 
-def _valid(report: Report) -> list[Ratio]:
+def _valid(report: AuditResult) -> list[Ratio]:
     return [row for row in _heldout(report) if finite([row.rho])]
