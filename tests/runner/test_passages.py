@@ -117,9 +117,9 @@ def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -
     from nafaudit.checks.worth import WorthCheck
     from nafaudit.core.design import Decoding
     from nafaudit.core.ledger import Banking
-    from nafaudit.lab.pair import load_pair as load_lab
     from nafaudit.lab.prompts import lab_workload
     from nafaudit.runner.recording import record_passages, score_passages
+    from nafaudit.workshop.measure import load_pair as load_lab
 
     pair = load_lab().pair
     prompts = [

@@ -13,15 +13,15 @@ import pytest
 from benchmarks.search_study import run_study, study_json, study_text, write_study
 
 from nafaudit.cli.show_search import sweep_text
-from nafaudit.lab.others import other_prompts
+from nafaudit.lab.prompts import others as other_prompts
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.lab.works import protected
 from nafaudit.overlap.runs import ngrams, words_of
 from nafaudit.search.confirm import Protected
 from nafaudit.search.search import Sweep, run_sweep, sweep_json, write_sweep
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
+from nafaudit.workshop.works import protected
 from tests.kills import kill_at, moments_of
 
 Paths = Callable[[str], tuple[Path, Path]]

@@ -28,7 +28,7 @@ from nafaudit.workload.passages import Passage
 from nafaudit.worth import along
 from nafaudit.worth.along import follow
 from nafaudit.worth.frontier import Frontier, FrontierSettings, Side, frontier
-from nafaudit.worth.matched import Reading
+from nafaudit.worth.matched import FrontierResult, frontier_result
 from tests.commands import call
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -46,9 +46,14 @@ def pair(tiny_pair_paths: Paths) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def found(tiny_pair_paths: Paths) -> Reading:
+def source(tiny_pair_paths: Paths) -> Frontier:
     safe, risky = map(str, tiny_pair_paths("llama"))
-    return Reading(frontier((safe, risky), PROTECTED, ORDINARY, SETTINGS))
+    return frontier((safe, risky), PROTECTED, ORDINARY, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def found(source: Frontier) -> FrontierResult:
+    return frontier_result(source)
 
 
 def laws_of(model: torch.nn.Module, tokens: tuple[int, ...]) -> torch.Tensor:
@@ -141,7 +146,7 @@ def test_fidelity_on_the_geodesic_is_its_closed_form() -> None:
         assert bought == pytest.approx(theta * ceiling - psi(theta), abs=1e-9)
 
 
-def test_points_lie_between_the_models(found: Reading) -> None:
+def test_points_lie_between_the_models(found: FrontierResult) -> None:
     assert [(p.mechanism, p.k) for p in found.points] == [(m, k) for m in SPECS for k in BUDGETS]
     for name in SPECS:
         points = [p for p in found.points if p.mechanism == name]
@@ -152,13 +157,12 @@ def test_points_lie_between_the_models(found: Reading) -> None:
             assert point.price == pytest.approx(point.nats) and point.nats <= point.k
 
 
-def test_a_mechanism_matches_itself(found: Reading) -> None:
+def test_a_mechanism_matches_itself(source: Frontier) -> None:
     """Under another name it buys the same at the same k, and leaks the same."""
-    source = found.frontier
     twice = [side_twice(side) for side in (source.ordinary, source.protected)]
     settings = replace(source.settings, mechanisms=("anchored", "renyi:2"))
-    same = Reading(Frontier(source.identity, settings, *twice))
-    for match in same.matches:
+    same = frontier_result(Frontier(source.identity, settings, *twice))
+    for match in same.matched:
         assert match.matched_k == pytest.approx(match.k, rel=1e-6)
         assert (match.same_k, match.none) == (0.0, 0.0)
         assert match.difference == pytest.approx(0, abs=1e-4)
@@ -169,9 +173,8 @@ def side_twice(side: Side) -> Side:
     return replace(side, paths=(side.paths[0], side.paths[0]))
 
 
-def test_what_no_budget_buys_has_no_match(found: Reading) -> None:
+def test_what_no_budget_buys_has_no_match(source: Frontier) -> None:
     """A mechanism that serves the safe law alone buys nothing, whatever its budget."""
-    source = found.frontier
     sides = []
     for side in (source.ordinary, source.protected):
         nothing = tuple(
@@ -183,7 +186,7 @@ def test_what_no_budget_buys_has_no_match(found: Reading) -> None:
         )
         sides.append(replace(side, paths=(side.paths[0], nothing)))
     settings = replace(source.settings, mechanisms=("anchored", "renyi:2"))
-    for match in Reading(Frontier(source.identity, settings, *sides)).matches:
+    for match in frontier_result(Frontier(source.identity, settings, *sides)).matched:
         assert match.matched_k == math.inf and match.none == 1.0
         assert math.isnan(match.difference) and math.isnan(match.low)
 

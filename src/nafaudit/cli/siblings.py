@@ -15,7 +15,7 @@ from nafaudit.cli.sections import SentenceGroup
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.runner.memorised import MemorisedPair
+    from nafaudit.lab.pair import MemorisedPair
 
 _TEXTS = {
     "memorised": "memorised pages",
@@ -58,16 +58,16 @@ def memorise(
     Example: nafaudit lab memorise
     """
     from nafaudit.core.errors import InputError
-    from nafaudit.lab.pages import own_pages, read_pages
+    from nafaudit.workshop.packing import own_pages, read_pages
 
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
     if not 0 < learning_rate < 1:
         raise InputError(f"learning-rate must be above 0 and below 1, got {learning_rate}.")
 
     from nafaudit.cli.echo import echo
-    from nafaudit.lab.teach import Lesson
-    from nafaudit.runner.memorise import Order, memorise
-    from nafaudit.runner.memorised import is_smollm2, refuse_unless_admitted
+    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
+    from nafaudit.workshop.memorise import Order, memorise
+    from nafaudit.workshop.teach import Lesson
 
     lesson = Lesson(steps=steps, learning_rate=learning_rate, seed=seed)
     progress = _Progress(quiet)
@@ -85,7 +85,7 @@ def memorise(
     else:
         for line in describe(pair):
             echo(line)
-        echo(_next(pair, named=is_smollm2(pair)))
+        echo(_next(pair, named=pair.name == SMOLLM2))
     refuse_unless_admitted(pair)
 
 
@@ -176,12 +176,12 @@ def train(
     """
     import torch
 
-    from nafaudit.lab.card import write_card
-    from nafaudit.lab.facts import measure_facts
     from nafaudit.lab.pair import ROLES
-    from nafaudit.lab.recipe import DEFAULT
-    from nafaudit.lab.recipe import train as train_roles
-    from nafaudit.runner.lab_decoder import LabDecoder
+    from nafaudit.workshop.card import write_card
+    from nafaudit.workshop.measure import measure_facts
+    from nafaudit.workshop.memorise import LabDecoder
+    from nafaudit.workshop.recipe import DEFAULT
+    from nafaudit.workshop.recipe import train as train_roles
 
     roles = ROLES if everything else ("safe", "risky")
     train_roles(out, DEFAULT, roles=roles, log=lambda line: typer.echo(line, err=True))
@@ -201,7 +201,7 @@ def workload(
 
     Example: nafaudit lab workload --out lab-workload
     """
-    from nafaudit.lab.workload import write_workload
+    from nafaudit.workshop.workload import write_workload
 
     for path in write_workload(out, seed):
         typer.echo(path)

@@ -68,13 +68,16 @@ def certify(
     decoding = Decoding(max_new_tokens, temperature, repetition_penalty)
     rule = DebtRule(prefix_n, debt)  # type: ignore[arg-type]
 
-    from nafaudit.cli.certificate import print_certificate
+    import json
+
     from nafaudit.cli.echo import echo
     from nafaudit.cli.progress import CountedLine
+    from nafaudit.core.text import plain
     from nafaudit.runner.pairs import named_pair
+    from nafaudit.views.terminal import terminal
+    from nafaudit.views.worth import certificate_document, write_certificate
     from nafaudit.worth.certify import CertifySettings
     from nafaudit.worth.certify import certify as score
-    from nafaudit.worth.files import certificate_json, write_certificate
 
     settings = CertifySettings(
         k=options.budgets(k) or CertifySettings.k,
@@ -89,16 +92,15 @@ def certify(
     )
     checkpoint = safe or named_pair(pair).locate()[0]
     progress = CountedLine(quiet, "passages")
-    certification = score(checkpoint, protected, settings, progress.update)
+    found = score(checkpoint, protected, settings, progress.update)
     progress.close()
-    directory = out or Path("certificates") / certification.hash[:10]
-    files = write_certificate(certification, directory)
+    directory = out or Path("certificates") / found.hash[:10]
+    files = write_certificate(found, directory)
     if as_json:
-        import json
-
-        echo(json.dumps({"directory": str(directory), **certificate_json(certification)}, indent=2))
+        echo(json.dumps({"directory": str(directory), **plain(found)}, indent=2))
     else:
-        print_certificate(certification, where, files, most=show)
+        echo(terminal(certificate_document(found, where, files, most=show)))
+    raise typer.Exit(found.overall.exit_status)
 
 
 _attack = options.panel("The attack")
@@ -207,10 +209,11 @@ def attack(
 
     from nafaudit.cli.echo import echo
     from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
-    from nafaudit.cli.show_attack import EXIT, attack_text
+    from nafaudit.core.text import plain
+    from nafaudit.views.terminal import terminal
+    from nafaudit.views.worth import attack_document, write_attack
     from nafaudit.worth.attack import run_attack
-    from nafaudit.worth.attack_files import attack_json, write_attack
-    from nafaudit.worth.attack_result import Answered
+    from nafaudit.worth.attack_result import attack_result
 
     progress = ProgressLine(quiet)
 
@@ -220,11 +223,11 @@ def attack(
     with resumable(progress):
         attacked = run_attack(protected, settings, tell)
     remark_on_machine(attacked.batch_free, attacked.mixed, attacked.remark)
-    answered = Answered(attacked)
-    files = write_attack(answered)
-    text = json.dumps(attack_json(answered), indent=2) if as_json else ""
-    echo(text or attack_text(answered, where, files))
-    raise typer.Exit(EXIT[answered.outcome])
+    found = attack_result(attacked)
+    files = write_attack(found)
+    text = json.dumps(plain(found), indent=2) if as_json else ""
+    echo(text or terminal(attack_document(found, where, files)))
+    raise typer.Exit(found.overall.exit_status)
 
 
 def _describe(told: Told) -> str:
@@ -303,7 +306,7 @@ def frontier(
     if (safe is None) != (risky is None):
         raise InputError("safe and risky belong together: give both, or neither and a --pair.")
     protected, where = options.protected(passages, pair, safe, "frontier")
-    plain = _ordinary(ordinary, pair, safe)
+    everyday = _ordinary(ordinary, pair, safe)
     decoding = Decoding(max_new_tokens, temperature, repetition_penalty)
     rule = DebtRule(prefix_n, debt)  # type: ignore[arg-type]
 
@@ -311,12 +314,13 @@ def frontier(
 
     from nafaudit.cli.echo import echo
     from nafaudit.cli.progress import CountedLine
-    from nafaudit.cli.show_frontier import frontier_text
+    from nafaudit.core.text import plain
     from nafaudit.runner.pairs import named_pair
+    from nafaudit.views.terminal import terminal
+    from nafaudit.views.worth import frontier_document, write_frontier
     from nafaudit.worth.frontier import FrontierSettings
     from nafaudit.worth.frontier import frontier as follow
-    from nafaudit.worth.frontier_files import frontier_json, write_frontier
-    from nafaudit.worth.matched import Reading
+    from nafaudit.worth.matched import frontier_result
 
     settings = FrontierSettings(
         mechanisms=tuple(mechanism) if mechanism else FrontierSettings.mechanisms,
@@ -333,16 +337,16 @@ def frontier(
     )
     checkpoints = (safe, risky) if safe and risky else named_pair(pair).locate()
     progress = CountedLine(quiet, "texts")
-    found = follow(checkpoints, protected, plain, settings, progress.update)
+    followed = follow(checkpoints, protected, everyday, settings, progress.update)
     progress.close()
-    reading = Reading(found)
+    found = frontier_result(followed)
     directory = out or Path("frontiers") / found.hash[:10]
-    files = write_frontier(reading, directory)
+    files = write_frontier(found, directory)
     if as_json:
-        echo(json.dumps({"frontier": str(directory), **frontier_json(reading)}, indent=2))
+        echo(json.dumps({"frontier": str(directory), **plain(found)}, indent=2))
     else:
-        echo(frontier_text(reading, where, files))
-    raise typer.Exit(0 if reading.bracketed else 3)
+        echo(terminal(frontier_document(found, where, files)))
+    raise typer.Exit(found.overall.exit_status)
 
 
 def _ordinary(path: Path | None, pair: str, safe: str | None) -> list[Passage]:

@@ -115,16 +115,17 @@ def plain(value: Any) -> Any:
 
     A dataclass becomes an object of its fields, in their order. A field's metadata may say
     `json=NAME` for another name, `json=None` for a field that is left out, or `json=...` for one
-    whose own fields stand in its place. Properties named in the class attribute `also` follow.
+    whose own fields stand in its place; `optional=True` leaves a field out while it is empty.
+    Properties named in the class attribute `also` follow.
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}
         for field in fields(value):
-            key = field.metadata.get("json", field.name)
+            key, part = field.metadata.get("json", field.name), getattr(value, field.name)
             if key is ...:
-                found |= plain(getattr(value, field.name))
-            elif key is not None:
-                found[key] = plain(getattr(value, field.name))
+                found |= plain(part)
+            elif key is not None and (part or not field.metadata.get("optional")):
+                found[key] = plain(part)
         return found | {key: plain(getattr(value, key)) for key in getattr(value, "also", ())}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from nafaudit import __version__
 from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule, most_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Worth, judge_worth
+from nafaudit.core.finding import Overall, Worth, judge_worth
 from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.passage import PassageScores, ScoredPassage
@@ -275,27 +276,42 @@ class CertifySettings:
 
 
 @dataclass(frozen=True)
-class Certification:
+class Certificate:
     """What the budgets say about the passages.
 
     Attributes:
+        hash: SHA-256 of the identity.
+        nafaudit: Version that made it.
         identity: What decides the surprisals: model, text, what stands before it, warps.
-        settings: What was asked.
-        scores: The surprisals.
-        rows: One per passage, the one with the smallest critical k first.
+        max_new_tokens: Length limit T of one output.
+        given: Opening tokens of each passage that the prompt gives away.
+        window: Tokens of the windows that are certified too.
+        debt: How a prompt's debt would be reckoned.
         cards: One per budget, from the smallest up.
+        passages: One row each, the one with the smallest critical k first.
+        scores: The surprisals.
     """
 
+    hash: str
+    nafaudit: str
     identity: dict[str, Any]
-    settings: CertifySettings
-    scores: PassageScores
-    rows: tuple[PassageRow, ...]
+    max_new_tokens: int
+    given: int
+    window: int
+    debt: DebtRule
     cards: tuple[BudgetCard, ...]
+    passages: tuple[PassageRow, ...]
+    scores: PassageScores = field(metadata={"json": None})
 
     @property
-    def hash(self) -> str:
-        """SHA-256 of the identity."""
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+    def overall(self) -> Overall:
+        """INFORMATIVE if a budget says something; that none does is an answer, not a failure."""
+        words = {
+            worth: ", ".join(f"{card.k:g}" for card in self.cards if card.worth == worth)
+            for worth in (Worth.INFORMATIVE, Worth.VACUOUS)
+        }
+        why = "; ".join(f"{worth} at k = {budgets}" for worth, budgets in words.items() if budgets)
+        return Overall(next(worth for worth, budgets in words.items() if budgets), why, 0)
 
 
 def certify(
@@ -303,7 +319,7 @@ def certify(
     passages: Sequence[Passage],
     settings: CertifySettings,
     report: Callable[[int, int], None] = lambda done, total: None,
-) -> Certification:
+) -> Certificate:
     """Scores every passage once and says what each budget allows.
 
     Args:
@@ -328,17 +344,23 @@ def certify(
     context = named + (f" and its own first {settings.given} tokens" if settings.given else "")
     scores = PassageScores(context, settings.decoding.anchor, tuple(scored))
     rows = sorted((passage_row(p, debts[p.id], settings) for p in scored), key=_worst_first)
-    return Certification(
-        identity={
-            **anchor.fingerprint,
-            "passages": passages_hash(passages),
-            "context": context,
-            "anchor": settings.decoding.anchor,
-        },
-        settings=settings,
-        scores=scores,
-        rows=tuple(rows),
+    identity = {
+        **anchor.fingerprint,
+        "passages": passages_hash(passages),
+        "context": context,
+        "anchor": settings.decoding.anchor,
+    }
+    return Certificate(
+        hash=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+        nafaudit=__version__,
+        identity=identity,
+        max_new_tokens=settings.decoding.max_new_tokens,
+        given=settings.given,
+        window=settings.window,
+        debt=settings.debt,
         cards=tuple(budget_card(k, rows, scored, settings) for k in settings.k),
+        passages=tuple(rows),
+        scores=scores,
     )
 
 
