@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.measures.classes import ClassRow
 from nafaudit.core.ledger import is_baseline
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.report.paper.source import load
 from nafaudit.store.run import Run
 from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES
@@ -125,7 +125,7 @@ def _sound(arms: Sequence[ArmVerdict]) -> str:
     for arm in arms:
         if is_baseline(arm.k):
             continue
-        found = arm.invariant.finding()
+        found = arm.finding("invariant")
         lines.append([f"{arm.k:g}", arm.kept, arm.tested, arm.worth, found.text])
     text = (
         "\n## What the sound protocol says of the same records\n\n"

@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from nafaudit.measures.classes import ClassRow
 from nafaudit.cli.main import app
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
 from nafaudit.report.agreement import out_of_step
 from nafaudit.report.checklist import Answer, Item, as_text, of_paper, of_run
 from nafaudit.report.checklist import items as criteria
 from nafaudit.report.checklist.anchors import _fingerprint
 from nafaudit.report.checklist.of_run import _executions
 from nafaudit.report.checklist.ratios import ratios
-from nafaudit.measures.audit import AuditResult
 from nafaudit.report.paper import load
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.stats import ebb
@@ -97,7 +97,7 @@ def test_the_criteria_are_the_papers() -> None:
 
 def _class_rows(run: Run, executions: int) -> list[ClassRow]:
     """The class rows of a small run, counted as if it were larger."""
-    rows = classes_of(AuditResult.of(run).arms).rows
+    rows = AuditResult.of(run).classes.rows
     return [replace(row, trajectories=executions) for row in rows]
 
 
@@ -179,7 +179,9 @@ def test_two_anchors_are_compared_on_benign_prompts(tmp_path: Path) -> None:
     item = _by_number(of_run(report, same))[1]
     assert (item.answer, item.value) == (Answer.PASS, 0.0)
     far = _run(tmp_path / "far", {"p": [1.5] * 3, "q": [2.2] * 3})
-    item = _by_number(of_run(report, AuditResult.of(_with_anchor(far, tmp_path / "f2", safe="z"))))[1]
+    item = _by_number(of_run(report, AuditResult.of(_with_anchor(far, tmp_path / "f2", safe="z"))))[
+        1
+    ]
     assert item.answer == Answer.FAIL
     assert item.value == pytest.approx(3.7 / 3.0 - 1)
 

@@ -18,11 +18,10 @@ from markdown_it import MarkdownIt
 from nafaudit.core.errors import InputError
 from nafaudit.core.text import detokenize, script_json, visible
 from nafaudit.core.trajectory import Key
-from nafaudit.report import compare
-from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.audit import AuditResult, prompt_rows
+from nafaudit.measures.compare import compare
 from nafaudit.report.markdown import table
 from nafaudit.report.plain import plain
-from nafaudit.measures.audit import prompt_rows
 from nafaudit.store.artifacts import write_verification
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
@@ -350,7 +349,7 @@ def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:
         place = tmp_path / f"run{len(kept)}"
         runs.append(import_logs([log], place, ImportOptions(max_new_tokens=50)))
     _, files = write_report(runs[0])
-    found = markdown(compare_document(compare.compare(*runs)))
+    found = markdown(compare_document(compare(*runs)))
     for page in (files[1].read_text(), found):
         tokens = [child for token in MARKDOWN.parse(page) for child in token.children or ()]
         assert not {"image", "link_open", "html_inline", "em_open"} & {one.type for one in tokens}

@@ -24,8 +24,6 @@ from nafaudit.auditor.claims import Comparison, Levels, deviations, levels
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
-from nafaudit.measures.context import RunContext
-from nafaudit.measures.measure import measure
 from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core import trust as trusts
 from nafaudit.core.debt import DebtRule
@@ -44,6 +42,8 @@ from nafaudit.core.ledger import (
 from nafaudit.core.ledger import replay as ledger_replay
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
 from nafaudit.core.trust import Trust
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.gaps import missing_of, same_prompts

@@ -49,8 +49,8 @@ def report(
     from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
-    from nafaudit.report.checklist.extra import PAPER_EXTRA
     from nafaudit.measures.audit import AuditResult
+    from nafaudit.report.checklist.extra import PAPER_EXTRA
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
@@ -295,9 +295,9 @@ def check(
 
 def _judge(run: Run, source: str, *, as_json: bool) -> int:
     """Prints what an import noticed, and files that are no records, to standard error first."""
-    from nafaudit.measures.audit import AuditResult
     from nafaudit.cli.show import show
     from nafaudit.core.text import visible
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.store.importers import describe, import_report
 
     if (report := import_report(run)) is not None:

@@ -10,8 +10,6 @@ import typer
 from nafaudit.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from nafaudit.measures.audit import AuditResult
     from nafaudit.runner.gpu import Arithmetic
     from nafaudit.runner.plan import Plan

@@ -9,18 +9,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import cut, visible
 from nafaudit.core.text import name as shown
 from nafaudit.measures.audit import AuditResult, result_json
-from nafaudit.store.run import Run
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.views.terminal import drawn
-from nafaudit.core.ledger import budget_name
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3

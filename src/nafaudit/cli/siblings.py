@@ -405,9 +405,9 @@ def checklist(
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import InputError
     from nafaudit.core.text import visible
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.report import checklist as lists
     from nafaudit.report.checklist.ratios import ratios
-    from nafaudit.measures.audit import AuditResult
     from nafaudit.store.run import Run
 
     if paper and (run is not None or anchor is not None):

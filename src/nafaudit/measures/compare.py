@@ -153,10 +153,11 @@ def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -
     for pair in found.pairs:
         rows_a, rows_b = a.of_arm(pair.a), b.of_arm(pair.b)
         for label in sorted(rows_a.by("label")) if by_class else [""]:
-            chosen = [[r for r in rows if label in ("", r.label)] for rows in (rows_a, rows_b)]
+            rows_of = [[r for r in rows if label in ("", r.label)] for rows in (rows_a, rows_b)]
             for quantity in QUANTITIES:
                 if quantity.of_baselines or not pair.a.baseline:
-                    ours, theirs = _comparable(*(values_of(c, quantity) for c in chosen), found)
+                    values = [values_of(rows, quantity) for rows in rows_of]
+                    ours, theirs = _comparable(values[0], values[1], found)
                     if ours and theirs:
                         cells.append((pair, label, quantity, ours, theirs))
     level = Bonferroni(LEVEL, max(1, len(cells))).each

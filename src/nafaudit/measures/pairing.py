@@ -132,7 +132,10 @@ def shared_draws(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[Sh
         return SharedDraws.OTHER, f"the runs differ in {', '.join(differing)}"
     boxes = ["promise" in identity for identity in (ours, theirs)]
     if all(boxes):
-        return SharedDraws.SEEDS, "both decoders got the same seeds; how they draw is their own affair"
+        return (
+            SharedDraws.SEEDS,
+            "both decoders got the same seeds; how they draw is their own affair",
+        )
     if any(boxes):
         return SharedDraws.OTHER, "one of them is a black box with a sampler of its own"
     if ours["layout"].get("draws") != theirs["layout"].get("draws"):
@@ -240,7 +243,9 @@ class Differences:
         return max((one.charge_gap for one in self.of.values()), default=math.nan)
 
 
-def differences(a: Run, b: Run, pairs: Sequence[ArmPair], prompts: frozenset[str]) -> list[Differences]:
+def differences(
+    a: Run, b: Run, pairs: Sequence[ArmPair], prompts: frozenset[str]
+) -> list[Differences]:
     """Lays executions side by side; the first run's tokens and charges are held in memory."""
     ours = {pair.arms[0]: pair for pair in pairs}
     theirs = {pair.arms[1]: pair for pair in pairs}

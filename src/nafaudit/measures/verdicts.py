@@ -113,6 +113,11 @@ class Regime:
             verdict=judge_tested(active, every - opening, unweighted),
         )
 
+    @property
+    def share(self) -> float:
+        """Share of trajectories with an active step; NaN if there are none."""
+        return self.acted / self.trajectories if self.trajectories else math.nan
+
 
 @dataclass(frozen=True)
 class Reach:
@@ -222,13 +227,13 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         denied = ", ".join(finding.check for finding in false)
         lost = sum(one.arm == key for one in rows.lost)
         kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
-        regime, reach = Regime.of(arm), Reach.of(arm.run, key.k)
+        acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
         broken = [row for row in arm if row.violated]
         uses = [row.utilisation for row in arm if row.has_budget]
         recalls = [row.recall for row in arm if not math.isnan(row.recall)]
         findings = (
             kept,
-            tested(regime),
+            regime(acted),
             worth(reach, arm.run),
             utilisation(arm),
             copying(arm),
@@ -250,7 +255,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 k=key.k,
                 baseline=is_baseline(key.k),
                 kept=Kept(kept.verdict),
-                tested=regime.verdict,
+                tested=acted.verdict,
                 worth=reach.verdict,
                 passages=reach,
                 trajectories=len(arm),
@@ -258,9 +263,9 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 spend=Spend(mean(arm.column("spend"))),
                 utilisation=Use(mean(uses), quantile(uses, 0.95), findings[3].value),
                 recall=Recall(mean(recalls), len(recalls)),
-                regime=regime,
-                trajectories_active=regime.acted / regime.trajectories
-                if regime.trajectories
+                regime=acted,
+                trajectories_active=acted.acted / acted.trajectories
+                if acted.trajectories
                 else math.nan,
                 prompts=len({row.key.prompt for row in arm}),
                 excess=worst(broken, "excess", "excess_step")[0],
@@ -383,7 +388,7 @@ def invariant(
     return Finding("invariant", verdict, 0, text, None, numbers)
 
 
-def tested(found: Regime) -> Finding:
+def regime(found: Regime) -> Finding:
     """Tested? How often the constraint acted: ACTIVE or IDLE with the share of active steps.
 
     Shares are of all steps pooled, not means of trajectories.
@@ -403,7 +408,7 @@ def tested(found: Regime) -> Finding:
         "forced": found.forced,
         "active": found.active,
         "free": found.free,
-        "trajectories_active": found.acted / found.trajectories,
+        "trajectories_active": found.share,
     }
     return Finding("regime", found.verdict, found.active, text, None, numbers)
 

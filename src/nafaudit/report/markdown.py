@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nafaudit.core.text import name, nats, percent
-from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.audit import AuditResult, prompt_rows
 from nafaudit.report.searched import search_view
-from nafaudit.measures.audit import prompt_rows
 from nafaudit.views.markdown import plain_text
 from nafaudit.views.records import typed_record
 from nafaudit.views.words import (

@@ -6,13 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from nafaudit.measures.audit import bound_rows
-from nafaudit.measures.audit import AuditResult
 from nafaudit.core.text import as_number
 from nafaudit.core.text import plain as as_json
-from nafaudit.measures.audit import result_json
+from nafaudit.measures.audit import AuditResult, PromptRow, bound_rows, prompt_rows, result_json
 from nafaudit.report.searched import search_json
-from nafaudit.measures.audit import PromptRow, prompt_rows
 from nafaudit.views.records import record_name
 from nafaudit.views.words import refuted, replay_json, replay_made, summary, verdict_texts
 

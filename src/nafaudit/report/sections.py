@@ -7,13 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.core.trajectory import Key
-from nafaudit.measures.audit import bound_rows
+from nafaudit.measures.audit import AuditResult, bound_rows
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.report.classes import classes_note
-from nafaudit.measures.audit import AuditResult
 from nafaudit.report.searched import search_view
 from nafaudit.views.payload import POINTS, ROWS, colour
 from nafaudit.views.words import (
@@ -87,9 +86,7 @@ def sections(
         "prompt_count": len({one.key.prompt for one in report.rows}),
         "anchor": design["anchor"],
         "hash": design["hash"],
-        "cards": [
-            _card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.baseline
-        ],
+        "cards": [_card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.baseline],
         "number_heads": [{"name": head, "meaning": meaning} for head, meaning in _HEADS],
         "number_rows": [
             _numbers(report, i, plain, findings, shown) for i in range(len(report.arms))

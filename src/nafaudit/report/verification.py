@@ -8,9 +8,9 @@ from typing import Any
 
 from nafaudit.checks.verification import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import as_number
 from nafaudit.measures.audit import witness_json
-from nafaudit.core.ledger import budget_name
 
 _FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
 

@@ -12,13 +12,13 @@ from functools import cached_property
 from pathlib import Path
 
 from nafaudit.auditor.verify import VerifyOptions
-from nafaudit.measures.context import RunContext
-from nafaudit.measures.audit import AuditResult
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.context import RunContext
 from nafaudit.report.verification import verification_json
 from nafaudit.runner.blackbox import Session, command_of, launch_of
 from nafaudit.runner.cluster import connected

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.engine.lanes import Scorer
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
-from nafaudit.engine.lanes import Scorer
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.store.files import interrupts_deferred

@@ -17,8 +17,6 @@ from typing import Any
 
 import torch
 
-from nafaudit.measures.context import RunContext
-from nafaudit.measures.measure import measure
 from nafaudit.core.design import AuditProtocol, Design, Extent, Identity, row_width
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
@@ -26,6 +24,8 @@ from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import settle
 from nafaudit.engine.world import SequenceDecoder
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.mechanisms.cards import verified_with
 from nafaudit.models.checkpoints import context_of
 from nafaudit.models.pair import Pair, load_pair

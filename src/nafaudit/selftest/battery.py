@@ -18,12 +18,12 @@ from nafaudit.auditor.claims import Comparison, levels
 from nafaudit.auditor.follow import ReplayWithLaws, replay_many
 from nafaudit.auditor.replay import ReplayTask
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
-from nafaudit.measures.context import RunContext
-from nafaudit.measures.table import Measures
-from nafaudit.measures.verdicts import judge
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.finding import Answer, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import judge
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.protocols import Output, Request, World
 from nafaudit.runner.outputs import read_output

@@ -7,12 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from nafaudit.core.text import cut, name, visible, plain
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.text import as_number, cut, name, plain, visible
 from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison, PromptChange, Side
 from nafaudit.measures.pairing import ArmPair, Differences, SharedDraws
-from nafaudit.core.text import as_number
 from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
-from nafaudit.core.ledger import budget_name
 
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
 _FINGERPRINT = re.compile("[0-9a-f]{32,}")
@@ -257,8 +256,8 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
 
 
 def _side(side: Side) -> dict[str, Any]:
-    missing = None if side.missing is None else side.missing.to_json()
-    return plain(side) | {"missing": missing}
+    found: dict[str, Any] = plain(side)
+    return found | {"missing": None if side.missing is None else side.missing.to_json()}
 
 
 def _arm(mechanism: str, k: float) -> dict[str, Any]:

@@ -12,17 +12,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
-from nafaudit.stats import quantile
-from nafaudit.measures.classes import ClassRow
-from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
 from nafaudit.core.trajectory import Arm, Key
-from nafaudit.measures.audit import bound_rows
-from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.audit import AuditResult, bound_rows, known_values, largest, prompt_rows
+from nafaudit.measures.classes import ClassRow
 from nafaudit.measures.measure import Measure, sample_key
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.report.searched import measure_of, progress_of
-from nafaudit.measures.audit import known_values, largest, prompt_rows
+from nafaudit.stats import quantile
 from nafaudit.views.records import as_json, encode, read_chosen, typed_record
 from nafaudit.views.words import arm_name
 
@@ -225,9 +223,7 @@ def _arm_chart(
         "baseline": arm.baseline,
         "k": as_json(arm.k),
         "K": as_json(arm.k * length if length else math.nan),
-        "regime": [
-            as_json(share, 6) for share in (regime.forced, regime.active, regime.free)
-        ],
+        "regime": [as_json(share, 6) for share in (regime.forced, regime.active, regime.free)],
         "hist": histogram([one.utilisation for one in outlines]),
         "ghost": histogram(budget_shares(outlines, alone)),
         "tail": [as_json(value, 2) for value in ratios],
@@ -248,7 +244,9 @@ def _arm_chart(
 
 def risky_spends(report: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
     """What the risky model alone spent on the prompt and draws of each execution of an arm."""
-    risky = {_unit(one): one.spend for one in report.by_arm.get(Arm(arm.mechanism, RISKY_ONLY), [])}
+    risky = {
+        _unit(one): one.spend for one in report.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
+    }
     return {one.key: risky[_unit(one)] for one in report.of_arm(arm) if _unit(one) in risky}
 
 

@@ -18,13 +18,11 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import replay
-from nafaudit.core.text import cut, name, visible
+from nafaudit.core.text import as_number, cut, name, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
-from nafaudit.overlap import Reference, spans
-from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.audit import AuditResult, key_json
 from nafaudit.measures.measure import Measure
-from nafaudit.core.text import as_number
-from nafaudit.measures.audit import key_json
+from nafaudit.overlap import Reference, spans
 from nafaudit.store.run import Place, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.
@@ -117,7 +115,9 @@ def _place_at(run: Run, where: str) -> Place:
     return Place(part, int(row))
 
 
-def read_chosen(report: AuditResult, chosen: Sequence[Measure]) -> Iterator[tuple[Measure, Trajectory]]:
+def read_chosen(
+    report: AuditResult, chosen: Sequence[Measure]
+) -> Iterator[tuple[Measure, Trajectory]]:
     """Reads the records of some outlines, in the order of their keys; only their parts are read."""
     places = {one.place: one for one in chosen}
     located = report.run.located({place.part for place in places})

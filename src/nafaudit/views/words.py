@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import (
     ACTIVE_SHARE,
@@ -23,6 +21,7 @@ from nafaudit.core.finding import (
 from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import zero_count_upper
 
 COMMANDS = (
@@ -151,9 +150,7 @@ def _kept(arm: ArmVerdict, finding: Finding) -> VerdictText:
 
 def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
     regime = arm.regime
-    forced, active, free = (
-        percent(share) for share in (regime.forced, regime.active, regime.free)
-    )
+    forced, active, free = (percent(share) for share in (regime.forced, regime.active, regime.free))
     if arm.tested == Tested.UNKNOWN:
         tone, headline = "open", "Not known"
         text = f"The records do not say how often the limit acted: {finding.text}."

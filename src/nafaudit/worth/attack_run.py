@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.measures.audit import AuditResult
 from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.ledger import SAFE_ONLY, budget_word
 from nafaudit.core.passage import PassageScores, ScoredPassage
@@ -29,6 +27,8 @@ from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
 from nafaudit.engine.proof import Numerics
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.models.pair import Pair
 from nafaudit.overlap import MIN_SPAN, Reference, measure, prepare
 from nafaudit.protocols import Mechanism

@@ -10,8 +10,8 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import total
-from nafaudit.report.checklist.items import ANCHOR_DIFFERENCE, Item, judged, not_applicable
 from nafaudit.measures.audit import AuditResult
+from nafaudit.report.checklist.items import ANCHOR_DIFFERENCE, Item, judged, not_applicable
 from nafaudit.workload import protected_prompts
 
 _RUN_TWO = (

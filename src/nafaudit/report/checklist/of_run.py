@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from nafaudit.measures.classes import ClassRow
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.text import name
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
 from nafaudit.report.agreement import out_of_step
 from nafaudit.report.checklist.anchors import anchors
 from nafaudit.report.checklist.items import (
@@ -20,7 +21,6 @@ from nafaudit.report.checklist.items import (
 )
 from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.report.checklist.search import seeds, surrogate
-from nafaudit.measures.audit import AuditResult
 from nafaudit.store.gaps import Missing
 
 _METRICS = {"near_verbatim_recall": "near-verbatim recall", "rouge_l_f1": "ROUGE-L"}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Arm
-from nafaudit.report.checklist.items import PROMPT_LEVEL
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.measure import Measure
+from nafaudit.report.checklist.items import PROMPT_LEVEL
 from nafaudit.stats import Moments, ebb
 
 

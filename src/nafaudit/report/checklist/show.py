@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nafaudit.core.text import visible
+from nafaudit.core.text import as_number, visible
 from nafaudit.report.checklist.items import Answer, Item
 from nafaudit.report.checklist.ratios import Ratio
-from nafaudit.core.text import as_number
 
 _WIDTH = 79
 

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from nafaudit.core.trajectory import Arm
-from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.measures.audit import AuditResult
+from nafaudit.report.checklist.ratios import Ratio, ratios
 from nafaudit.views.figures import RunFigure
 from nafaudit.views.figures.style import (
     BLUE,
@@ -58,7 +58,7 @@ def flagged(report: AuditResult) -> Figure:
         spends = finite(
             [
                 one.spend
-                for one in report.by_arm.get(Arm(row.mechanism, row.k), [])
+                for one in report.rows.of_arm(Arm(row.mechanism, row.k))
                 if one.key.prompt == row.prompt
             ]
         )

@@ -76,7 +76,9 @@ SEARCH_FIGURES = (
 """Of runs that hold a search; others do not speak of them."""
 
 
-def draw_figures(report: AuditResult, directory: Path, more: Sequence[RunFigure] = ()) -> list[Drawn]:
+def draw_figures(
+    report: AuditResult, directory: Path, more: Sequence[RunFigure] = ()
+) -> list[Drawn]:
     """Writes every figure that the run can have as SVG and PDF; says of the others why not.
 
     Args:

@@ -8,17 +8,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nafaudit.stats import mean
-from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.text import percent
 from nafaudit.core.trajectory import Arm
-from nafaudit.measures.audit import mean_level
-from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.audit import AuditResult, mean_level
 from nafaudit.measures.measure import sample_key
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.report.searched import measure_of, progress_of
-from nafaudit.stats import Sample, bound
+from nafaudit.stats import Sample, bound, mean
 from nafaudit.views.figures.style import (
     BLACK,
     BLUE,
@@ -221,7 +219,9 @@ def lacks_prompts(report: AuditResult) -> str:
     )
 
 
-def prompt_means(report: AuditResult, arm: ArmVerdict, k: float | None = None) -> NDArray[np.float64]:
+def prompt_means(
+    report: AuditResult, arm: ArmVerdict, k: float | None = None
+) -> NDArray[np.float64]:
     """Mean spend of each prompt, in an order drawn by lot that is the same for every budget.
 
     One spend that is not known leaves none: the mean of the others is another mean.
@@ -230,7 +230,7 @@ def prompt_means(report: AuditResult, arm: ArmVerdict, k: float | None = None) -
     high = report.context.promised(budget)
     top = high if math.isfinite(high) and high > 0 else math.inf
     groups: dict[str, list[float]] = {}
-    for one in report.by_arm.get(Arm(arm.mechanism, budget), []):
+    for one in report.rows.of_arm(Arm(arm.mechanism, budget)):
         if not math.isfinite(one.spend):
             return np.empty(0)
         settled = report.context.clamp_spend(one.spend, top)

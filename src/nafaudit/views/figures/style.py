@@ -25,9 +25,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.core.text import cut, name
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.words import arm_name
 
