@@ -280,7 +280,7 @@ def test_the_certificate_is_vacuous_from_where_the_maths_says(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.worth.attack.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("attack", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()

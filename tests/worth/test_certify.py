@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from nafaudit.core.debt import DebtDefinition, DebtRule, most_debt, prefix_debt
-from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Worth
 from nafaudit.core.passage import ScoredPassage
@@ -22,11 +21,12 @@ from nafaudit.models.pair import load_anchor
 from nafaudit.store.artifacts import read_passages_file
 from nafaudit.views.worth import write_certificate
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.certify import Certificate, CertifySettings, budget_card, certify, passage_row
+from nafaudit.worth.certify import Certificate, budget_card, certify, passage_row
+from nafaudit.worth.settings import CertifySettings
 
 Paths = Callable[[str], tuple[Path, Path]]
 PASSAGES = [Passage(f"p{i}", text) for i, text in enumerate(SENTENCES)]
-SETTINGS = CertifySettings(k=(30.0, 0.5, 3.0), decoding=Decoding(20), window=4)
+SETTINGS = CertifySettings(k=(30.0, 0.5, 3.0), max_new_tokens=20, window=4)
 
 
 @pytest.fixture(scope="module")
@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_named_before_the_model_loads(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nafaudit.worth.certify.load_anchor", lambda *a, **b: pytest.fail("loaded"))
+    monkeypatch.setattr("nafaudit.models.pair.load_model", lambda *a, **b: pytest.fail("loaded"))
     with pytest.raises(InputError, match=message):
         certify(safe, passages, settings)
 
@@ -199,8 +199,7 @@ def test_no_risky_model_can_owe_more_than_the_most(definition: str) -> None:
 
 def test_a_raw_debt_does_not_depend_on_the_temperature(safe: str) -> None:
     def owed(temperature: float, definition: DebtDefinition) -> dict[str, float]:
-        decoding, debt = Decoding(20, temperature), DebtRule(5, definition)
-        settings = replace(SETTINGS, decoding=decoding, debt=debt)
+        settings = replace(SETTINGS, temperature=temperature, debt=definition)
         return {row.id: row.debt_at_most for row in certify(safe, PASSAGES, settings).passages}
 
     assert owed(0.7, "official-raw") == owed(1.0, "official") != owed(0.7, "official")

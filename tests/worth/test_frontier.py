@@ -27,8 +27,9 @@ from nafaudit.protocols import booked
 from nafaudit.workload.passages import Passage
 from nafaudit.worth import along
 from nafaudit.worth.along import follow
-from nafaudit.worth.frontier import Frontier, FrontierSettings, Side, frontier
+from nafaudit.worth.frontier import Frontier, Side, frontier
 from nafaudit.worth.matched import FrontierResult, frontier_result
+from nafaudit.worth.settings import FrontierSettings
 from tests.commands import call
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -36,7 +37,7 @@ SPECS = ("anchored", "renyi:2", "pathwise")
 BUDGETS = (0.5, 2.0, 30.0)
 ORDINARY = [Passage(f"o{i}", text) for i, text in enumerate(SENTENCES[:2])]
 PROTECTED = [Passage(f"p{i}", text) for i, text in enumerate(SENTENCES[2:])]
-SETTINGS = FrontierSettings(SPECS, BUDGETS, Decoding(20), given=6, window=10)
+SETTINGS = FrontierSettings(mechanisms=SPECS, k=BUDGETS, max_new_tokens=20, given=6, window=10)
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +231,7 @@ def test_text_that_the_risky_model_does_not_know_is_not_bracketed(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.worth.frontier.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("frontier", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "frontiers").exists()

@@ -110,6 +110,18 @@ def nats(value: float, unknown: str = "\u2013") -> str:
     return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:.0f}"
 
 
+def duration(seconds: float) -> str:
+    """Returns seconds in the units that matter."""
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 172_800:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d"
+
+
 def plain(value: Any) -> Any:
     """Returns a result as strict JSON has it; NaN and infinities are strings.
 

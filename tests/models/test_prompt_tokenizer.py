@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.models.pair import wording
+from nafaudit.models.pair import prompt_tokenizer
 from tests.commands import call
 
 Paths = Callable[..., tuple[Path, Path]]
@@ -34,8 +34,8 @@ def test_a_prompt_is_a_users_message_in_the_risky_models_template(
     chatting: tuple[Path, Path],
 ) -> None:
     safe, risky = map(str, chatting)
-    words = wording(safe, risky, chat=True)
-    plain = wording(safe, risky)
+    words = prompt_tokenizer(safe, risky, chat=True)
+    plain = prompt_tokenizer(safe, risky)
     assert plain.chat == "" and len(words.chat) == 16
     written = words.tokenizer.decode(words.ids("How are you?"))
     assert written.replace(" ", "").endswith("<user>Howareyou?<assistant>")
@@ -46,7 +46,7 @@ def test_a_prompt_is_a_users_message_in_the_risky_models_template(
 def test_a_pair_without_a_template_is_refused(tiny_pair_paths: Paths) -> None:
     safe, risky = map(str, tiny_pair_paths("llama"))
     with pytest.raises(InputError, match="has a chat template"):
-        wording(safe, risky, chat=True)
+        prompt_tokenizer(safe, risky, chat=True)
 
 
 def test_a_run_in_chat_form_records_it_and_is_verified(
@@ -65,6 +65,6 @@ def test_a_run_in_chat_form_records_it_and_is_verified(
         for name in ("plain", "chat")
     }
     assert "chat" not in identity["plain"]
-    assert identity["chat"]["chat"] == wording(safe, risky, chat=True).chat
+    assert identity["chat"]["chat"] == prompt_tokenizer(safe, risky, chat=True).chat
     assert identity["chat"]["workload"] != identity["plain"]["workload"]
     assert call("verify", "chat", "--quiet", cwd=tmp_path).returncode == 0
