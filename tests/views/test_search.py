@@ -249,7 +249,7 @@ def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
     run = plain_run(tmp_path / "r")
     (tmp_path / "r" / "search.json").write_text(content)
     with pytest.raises(StoreError, match=r"search\.json is not what nafaudit search wrote"):
-        AuditResult.of(run)
+        AuditResult.for_report(run)
 
 
 @pytest.mark.full

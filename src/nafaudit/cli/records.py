@@ -66,7 +66,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     if settings.record is not None:
         echo(json.dumps(record_json(source, settings.record), indent=1))
         return 0
-    made = AuditResult.of(source)
+    made = AuditResult.for_report(source)
     files, failed = [], None
     try:
         files = save_report(made, PAPER_EXTRA, redact=redact, figures=settings.figures)

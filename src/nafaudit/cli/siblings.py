@@ -420,8 +420,10 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     if settings.paper:
         items, name, prompts, gaps = lists.of_paper(), "the paper", [], None
     else:
-        report = AuditResult.of(Run(settings.run or latest_run()))
-        second = AuditResult.of(Run(settings.anchor)) if settings.anchor is not None else None
+        report = AuditResult.for_report(Run(settings.run or latest_run()))
+        second = (
+            AuditResult.for_report(Run(settings.anchor)) if settings.anchor is not None else None
+        )
         items, name, prompts = lists.of_run(report, second), str(report.run.path), ratios(report)
         gaps = report.gaps or (second.gaps if second is not None else None)
     if as_json:

@@ -70,6 +70,17 @@ class AuditResult:
         table = class_table(rows)
         return cls(run, rows, table, judge(rows, table))
 
+    @classmethod
+    def for_report(cls, run: Run) -> AuditResult:
+        """Judges a run and reads what a report shows beside its records.
+
+        Raises:
+            StoreError: RUN/verify.json or RUN/search.json is damaged; nothing is written yet.
+        """
+        result = cls.of(run)
+        vars(result).update(verification=read_verification(run), search=read_search(run))
+        return result
+
     @property
     def context(self) -> RunContext:
         """What is known of the run beyond its trajectories."""

@@ -61,7 +61,7 @@ def write_report(
         redact: Leave the text of prompts, outputs and references out.
         figures: Draw figures/*.svg and *.pdf too, which takes some seconds.
     """
-    report = AuditResult.of(run)
+    report = AuditResult.for_report(run)
     return report, save_report(report, extra, redact=redact, figures=figures)
 
 
