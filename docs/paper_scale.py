@@ -16,7 +16,7 @@ from nafaudit.core.ledger import is_baseline
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassRow
 from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.report.paper.source import load
+from nafaudit.paper.printed import load
 from nafaudit.store.run import Run
 from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES
 from nafaudit.views.figures.style import as_bytes, style

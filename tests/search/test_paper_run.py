@@ -20,7 +20,7 @@ from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.measures.audit import AuditResult
-from nafaudit.report.checklist.search import surrogate
+from nafaudit.paper.checklist_run import surrogate
 from nafaudit.report.searched import search_view
 from nafaudit.search.candidate import Measured
 from nafaudit.search.paper_draws import number_of

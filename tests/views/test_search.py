@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import StoreError
 from nafaudit.measures.audit import AuditResult
-from nafaudit.report.checklist import as_text, of_run
-from nafaudit.report.checklist.search import seeds, surrogate
+from nafaudit.paper.checklist import checklist_document
+from nafaudit.paper.checklist_run import of_run, seeds, surrogate
 from nafaudit.report.searched import progress_of, search_json, search_view
 from nafaudit.store.run import Run
 from nafaudit.views.page import write_report
@@ -212,7 +212,7 @@ def test_the_checklist_command_answers_from_the_search(tmp_path: Path) -> None:
     assert "2 search seeds" in done.stdout and "no surrogate steers this search" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert done.stdout.startswith(
-        as_text(of_run(AuditResult.of(Run(tmp_path / "r")))).splitlines()[0]
+        checklist_document(of_run(AuditResult.of(Run(tmp_path / "r")))).sections[0].lines[0]
     )
 
 

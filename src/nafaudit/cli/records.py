@@ -55,7 +55,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
-    from nafaudit.report.checklist.extra import PAPER_EXTRA
+    from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
@@ -294,7 +294,7 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.auditor.verify import VerifyOptions, decides
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
-    from nafaudit.runner.verify import verify_run
+    from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
