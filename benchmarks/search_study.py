@@ -38,8 +38,8 @@ from nafaudit.cli.numbers import percent
 from nafaudit.cli.show_search import plain_table, points
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
+from nafaudit.core.progress import OnProgress
 from nafaudit.report.result import as_number
-from nafaudit.runner.recording import OnProgress
 from nafaudit.search.allocation import UNREADY, Rule, survivor_path
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES

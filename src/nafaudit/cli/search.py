@@ -9,7 +9,7 @@ from nafaudit.cli.echo import echo
 from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
 
 if TYPE_CHECKING:
-    from nafaudit.runner.recording import OnProgress
+    from nafaudit.core.progress import OnProgress
     from nafaudit.search.paper_settings import PaperSettings
     from nafaudit.search.settings import SearchSettings
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 
 from nafaudit.core.design import Extent
 from nafaudit.core.draws import trajectory_seeds
+from nafaudit.core.progress import OnProgress
 from nafaudit.runner.execute import Prompts
-from nafaudit.runner.recording import OnProgress
 from nafaudit.search.candidate import Measured
 from nafaudit.search.measured import Draws, Request
 from nafaudit.search.recorder import Recorder

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from nafaudit.core.design import Extent
-from nafaudit.runner.recording import OnProgress, Progress
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
