@@ -103,7 +103,7 @@ def test_a_shown_law_is_looked_at() -> None:
     world = TableWorld()
     request = Request((0, 3), 0.4, 1, 6)
     output = AnchoredDecoder(world).decode([request])[0]
-    safe, _ = world.along([3, *output.tokens[:-1]])
+    safe, _ = world.prefix_laws([3, *output.tokens[:-1]])
 
     def names(laws: Any, **claims: Any) -> list[str]:
         raw = plain(Output(output.tokens, laws=laws, **claims))
