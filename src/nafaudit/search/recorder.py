@@ -17,6 +17,7 @@ from pathlib import Path
 from nafaudit.core.design import Design, Extent, Identity, ProtocolName
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
@@ -25,7 +26,6 @@ from nafaudit.models.pair import PromptTokenizer
 from nafaudit.runner.execute import OpenRun, Prompts, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, named_pair
-from nafaudit.runner.recording import OnProgress, Progress
 from nafaudit.runner.workbench import UnloadedPair, Workbench
 from nafaudit.search.candidate import Book, Candidate, Measured
 from nafaudit.search.settings import SearchBasics, SearchSettings
