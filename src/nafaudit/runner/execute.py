@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nafaudit.auditor.verify import VerifyOptions
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import Settings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.runner.blackbox import Session, command_of, launch_of
@@ -227,11 +226,12 @@ def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
     safe, risky = checkpoints
     found = verify_run(
         run,
-        VerifyOptions(
+        VerifySettings(
             safe=safe,
             risky=risky,
             device=settings.device,
-            trust=settings.trust,
+            remote_code=settings.remote_code,
+            allow_pickle_weights=settings.allow_pickle_weights,
             mechanism=settings.mechanism,
         ),
     )

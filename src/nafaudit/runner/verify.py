@@ -6,11 +6,12 @@ import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from nafaudit.auditor.verify import VerifyOptions, check_integrity, verify
+from nafaudit.auditor.verify import check_integrity, verify
 from nafaudit.checks.verification import Verification
 from nafaudit.core.design import differences
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
+from nafaudit.core.settings import VerifySettings
 from nafaudit.mechanisms.registry import anchored_on, recorded_mechanism
 from nafaudit.models.checkpoints import repository, weights_hash
 from nafaudit.models.pair import Pair, load_pair
@@ -22,7 +23,7 @@ from nafaudit.store.run import Run
 
 def verify_run(
     run: Run,
-    options: VerifyOptions,
+    options: VerifySettings,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Verification:
     """Loads the promise and the models of a run, and verifies it.
@@ -41,7 +42,7 @@ def verify_run(
     return verify(run, promise, pair, options, on_progress)
 
 
-def _promise_of(run: Run, options: VerifyOptions) -> Mechanism:
+def _promise_of(run: Run, options: VerifySettings) -> Mechanism:
     """Reads off the design what the replay is held to.
 
     An imported log is held to KL-anchored decoding, with what the user says of the rest.
@@ -64,10 +65,10 @@ def _promise_of(run: Run, options: VerifyOptions) -> Mechanism:
             f"{run.path} is an imported log, which does not say where its models are. Give "
             "--safe and --risky, or --pair."
         )
-    return anchored_on(ledger, options.debt)
+    return anchored_on(ledger, options.debt_rule)
 
 
-def _pair_of(run: Run, options: VerifyOptions) -> Pair:
+def _pair_of(run: Run, options: VerifySettings) -> Pair:
     """Loads the pair and makes sure that it is the run's."""
     recorded = run.design["identity"]["pair"]
     safe, risky = _locate(run, options)
@@ -91,7 +92,7 @@ def _pair_of(run: Run, options: VerifyOptions) -> Pair:
     return pair
 
 
-def _locate(run: Run, options: VerifyOptions) -> tuple[str, str]:
+def _locate(run: Run, options: VerifySettings) -> tuple[str, str]:
     """Where the checkpoints are: as told, as recorded, or a registered pair with their hashes."""
     if options.safe is not None and options.risky is not None:
         return options.safe, options.risky

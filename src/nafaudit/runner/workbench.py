@@ -15,8 +15,7 @@ import torch
 
 from nafaudit.core.design import Decoding, row_width
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import Settings
-from nafaudit.core.trust import Trust
+from nafaudit.core.settings import Settings, Trust
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.world import SequenceDecoder
