@@ -19,7 +19,7 @@ from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.report.checklist.search import surrogate
+from nafaudit.paper.checklist_run import surrogate
 from nafaudit.report.data import collect
 from nafaudit.report.searched import search_view
 from nafaudit.search.candidate import Measured

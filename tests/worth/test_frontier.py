@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+from nafaudit.auditor import follow
+from nafaudit.auditor.follow import follow_texts
 from nafaudit.auditor.laws import Reader, Text
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.core.debt import DebtRule
@@ -25,8 +27,6 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import booked
 from nafaudit.workload.passages import Passage
-from nafaudit.worth import along
-from nafaudit.worth.along import follow
 from nafaudit.worth.frontier import Frontier, Side, frontier
 from nafaudit.worth.matched import FrontierResult, frontier_result
 from nafaudit.worth.settings import FrontierSettings
@@ -68,9 +68,9 @@ def test_paths_are_those_of_a_walk(pair: Pair, held: int) -> None:
     ids = [tuple(pair.tokenizer(text)["input_ids"]) for text in SENTENCES[:2]]
     texts = [Text(row[:7], row[7:22]) for row in ids]
     mechanisms = [mechanism(spec, DebtRule(3)) for spec in SPECS]
-    with mock.patch.object(along, "_HELD", held):
-        rows = {i: (ends, paths) for i, ends, paths in follow(
-            Reader(pair, Decoding()), mechanisms, BUDGETS, texts)}  # fmt: skip
+    with mock.patch.object(follow, "_HELD", held):
+        rows = {i: (ends, paths) for i, ends, paths in follow_texts(
+            Reader(pair, Decoding()), mechanisms, BUDGETS, texts, kl)}  # fmt: skip
     assert sorted(rows) == [0, 1]
     for i, text in enumerate(texts):
         safe, risky = (laws_of(model, text.tokens) for model in (pair.safe, pair.risky))
@@ -119,7 +119,7 @@ def test_a_debt_is_counted_in_the_laws_that_its_rule_names(pair: Pair) -> None:
         made = mechanism("anchored", rule)
         both = [made, mechanism("anchored", rule.other)]
         text = Text(ids[:7], ids[7:8])
-        ((_, ends, _),) = follow(Reader(pair, decoding), both, (0.5,), [text])
+        ((_, ends, _),) = follow_texts(Reader(pair, decoding), both, (0.5,), [text], kl)
         paying.append(ends.paying_k)
         task = ReplayTask(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
         (second,) = replay_texts(Reader(pair, decoding), made, [task])

@@ -55,7 +55,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.checks.verdict import overall_of
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
-    from nafaudit.report.checklist.extra import PAPER_EXTRA
+    from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.report.data import collect
     from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
@@ -293,7 +293,7 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     import torch
 
     from nafaudit.auditor.verify import decides
-    from nafaudit.runner.verify import verify_run
+    from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json

@@ -42,7 +42,7 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
     """Writes the report; if the disk refuses, the verdict is shown all the same."""
     from nafaudit.core.errors import StoreError
-    from nafaudit.report.checklist.extra import PAPER_EXTRA
+    from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.views.page import write_report
 
     try:

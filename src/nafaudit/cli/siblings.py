@@ -348,10 +348,10 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
     if markdown and every:
         raise InputError("--markdown prints the page of docs/paper.md; leave out --all.")
 
-    from nafaudit.report.paper.counterfactual import counterfactuals
-    from nafaudit.report.paper.recompute import recompute
-    from nafaudit.report.paper.show import as_json as to_json
-    from nafaudit.report.paper.show import as_text
+    from nafaudit.paper.recompute import counterfactuals, recompute
+    from nafaudit.paper.view import as_json as to_json
+    from nafaudit.paper.view import page, paper_document
+    from nafaudit.views.terminal import terminal
 
     result, grids = recompute(), counterfactuals()
     figures = settings.out or (None if as_json or markdown else _FIGURES)
@@ -359,20 +359,18 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
     elif markdown:
-        from nafaudit.report.paper.page import page
-
         click.echo(page(result), nl=False)
     else:
         # Figures first: the list of disagreements is what the command ends with.
         if figures is not None:
             click.echo(f"figures: {figures}/*.svg and *.pdf")
-        click.echo(as_text(result, grids, every=every))
+        click.echo(terminal(paper_document(result, grids, every=every)))
 
 
 def _draw(out: Path) -> list[Path]:
     """Only this needs matplotlib, which takes a second to load."""
     from nafaudit.core.errors import InputError
-    from nafaudit.report.paper.figures import draw
+    from nafaudit.paper.figures import draw
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory for the figures.")
@@ -411,25 +409,31 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     Example: nafaudit checklist --paper
     """
     from nafaudit.cli.show import latest_run
-    from nafaudit.core.text import visible
-    from nafaudit.report import checklist as lists
-    from nafaudit.report.checklist.ratios import ratios
+    from nafaudit.paper.checklist import checklist_document, item_rows, prompt_rows, ratios
     from nafaudit.report.data import collect
     from nafaudit.store.run import Run
+    from nafaudit.views.terminal import terminal
 
     if settings.paper:
-        items, name, prompts, gaps = lists.of_paper(), "the paper", [], None
+        from nafaudit.paper.checklist_paper import of_paper
+
+        items, name, prompts, gaps = of_paper(), "the paper", [], None
     else:
+        from nafaudit.paper.checklist_run import of_run
+
         report = collect(Run(settings.run or latest_run()))
         second = collect(Run(settings.anchor)) if settings.anchor is not None else None
-        items, name, prompts = lists.of_run(report, second), str(report.run.path), ratios(report)
+        items, name, prompts = of_run(report, second), str(report.run.path), ratios(report)
         gaps = report.gaps or (second.gaps if second is not None else None)
     if as_json:
-        data = {"run": name} | lists.as_json(items, prompts)
-        data["missing"] = None if gaps is None else gaps.to_json()
+        data = {
+            "run": name,
+            "items": item_rows(items),
+            "prompts": prompt_rows(prompts),
+            "missing": None if gaps is None else gaps.to_json(),
+        }
         echo(json.dumps(data, indent=2))
     else:
-        lines = [lists.as_text(items), f"of {name}"]
-        lines += [] if gaps is None else [f"incomplete: {visible(gaps.text)}"]
-        echo("\n".join(lines))
+        about = [f"of {name}", *([] if gaps is None else [f"incomplete: {gaps.text}"])]
+        echo(terminal(checklist_document(items, about)))
     return 0 if gaps is None else 3

@@ -16,13 +16,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
 from nafaudit.auditor.laws import Reader, Text
 from nafaudit.engine.proof import numerics_of
+from nafaudit.mechanisms.laws import kl
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.runner.workbench import load_models, protected_passages, resources_of
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.passages import Passage, passages_hash
-from nafaudit.worth.along import Ends, Path, follow
 from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
 from nafaudit.worth.settings import FrontierSettings
 
@@ -40,8 +41,8 @@ class Side:
     """
 
     ids: tuple[str, ...]
-    ends: tuple[Ends, ...]
-    paths: tuple[tuple[tuple[Path, ...], ...], ...]
+    ends: tuple[TextEnds, ...]
+    paths: tuple[tuple[tuple[Followed, ...], ...], ...]
 
     def end(self, name: str) -> Array:
         """A number of each text."""
@@ -103,9 +104,9 @@ def frontier(
     resources = resources_of(tokenizer, protected_passages(listed))
     mechanisms = [one.bind(resources) for one in settings.built]
     reader = Reader(pair, settings.decoding)
-    found: dict[int, tuple[Ends, list[Path]]] = {}
+    found: dict[int, tuple[TextEnds, list[Followed]]] = {}
     texts = [Text(one.before, one.tokens) for one in every]
-    for number, ends, paths in follow(reader, mechanisms, settings.k, texts):
+    for number, ends, paths in follow_texts(reader, mechanisms, settings.k, texts, kl):
         found[number] = (ends, paths)
         report(len(found), len(texts))
     split = len(kinds[0])
@@ -142,7 +143,7 @@ def _spread(texts: Sequence[Passage], most: int) -> list[Passage]:
 
 def _side(
     texts: Sequence[GivenText],
-    found: Sequence[tuple[Ends, list[Path]]],
+    found: Sequence[tuple[TextEnds, list[Followed]]],
     settings: FrontierSettings,
 ) -> Side:
     n = len(settings.k)
