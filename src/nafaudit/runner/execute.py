@@ -20,6 +20,7 @@ from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
+from nafaudit.core.progress import OnProgress
 from nafaudit.core.settings import Settings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
@@ -29,7 +30,6 @@ from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor
 from nafaudit.runner.fleet import RayExecutor
 from nafaudit.runner.pairs import SOUND, AuditProtocol
 from nafaudit.runner.recording import (
-    OnProgress,
     Reporter,
     record_parts,
     record_passages,
