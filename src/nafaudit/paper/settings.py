@@ -1,4 +1,4 @@
-"""RunSettings of a search by the paper's protocol, and the prompts that it starts from."""
+"""Settings of a search by the paper's protocol, and the prompts that it starts from."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ from nafaudit.workload import Prompt, TokenizedPrompt, Workload, protected_promp
 
 
 class LoadSettings(Protocol):
-    """RunSettings that decide how checkpoints are loaded."""
+    """Settings that decide how checkpoints are loaded."""
 
     @property
     def dtype(self) -> str:

@@ -123,7 +123,7 @@ def examine(
         spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
-        promise: What is promised, in the names of `RunSettings`: any of `PROMISE`; None is not given.
+        promise: What is promised: any of `PROMISE`; None is not given.
 
     Raises:
         InputError: It cannot be built, or the promise is none that it can be held to.
