@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
-from nafaudit.auditor.laws import Reader, Text
+from nafaudit.auditor.laws import ForcedText, Reader
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import kl
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
@@ -105,7 +105,7 @@ def frontier(
     mechanisms = [one.bind(resources) for one in settings.built]
     reader = Reader(pair, settings.decoding)
     found: dict[int, tuple[TextEnds, list[Followed]]] = {}
-    texts = [Text(one.before, one.tokens) for one in every]
+    texts = [ForcedText(one.before, one.tokens) for one in every]
     for number, ends, paths in follow_texts(reader, mechanisms, settings.k, texts, kl):
         found[number] = (ends, paths)
         report(len(found), len(texts))
