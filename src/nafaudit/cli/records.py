@@ -285,41 +285,24 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.store.run import Run
 
-    source, told = Run(settings.run or latest_run()), settings.of_log
-    if told and source.design["identity"]["protocol"] != "imported":
-        flag = next(iter(told)).replace("_", "-")
+    source = Run(settings.run or latest_run())
+    if settings.of_log and source.design["identity"]["protocol"] != "imported":
+        flag = next(iter(settings.of_log)).replace("_", "-")
         raise InputError(f"--{flag} is for imported logs; this run's design says it already.")
 
     import torch
 
-    from nafaudit.auditor.verify import VerifyOptions, decides
-    from nafaudit.core.debt import DebtRule
-    from nafaudit.core.design import Decoding
+    from nafaudit.auditor.verify import decides
     from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
 
-    asked = VerifyOptions(
-        sample=settings.sample,
-        scored=settings.sampler,
-        pair=settings.pair,
-        safe=settings.safe,
-        risky=settings.risky,
-        device=settings.device,
-        trust=settings.trust,
-        debt=DebtRule(told.get("prefix_n", 5), told.get("debt", "positives")),
-        decoding=Decoding(
-            temperature=told.get("temperature", 1.0),
-            repetition_penalty=told.get("repetition_penalty", 1.0),
-        ),
-        plugin=settings.plugin,
-    )
     torch.set_num_threads(settings.threads)
-    found = verify_run(source, asked, _progress(quiet))
+    found = verify_run(source, settings, _progress(quiet))
     data = verification_json(found, str(source.path), source.design["hash"])
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
-    if decides(source, asked):
+    if decides(source, settings):
         try:
             if found.truth:
                 data["replayed_sha256"] = write_truth(source, found.truth)

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nafaudit.auditor.verify import VerifyOptions, check_integrity, verify
+from nafaudit.auditor.verify import check_integrity, verify
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
-from nafaudit.core.settings import Settings
+from nafaudit.core.progress import OnProgress
+from nafaudit.core.settings import Settings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.runner.blackbox import Session, command_of, launch_of
@@ -29,7 +30,6 @@ from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor
 from nafaudit.runner.fleet import RayExecutor
 from nafaudit.runner.pairs import SOUND, AuditProtocol
 from nafaudit.runner.recording import (
-    OnProgress,
     Reporter,
     record_parts,
     record_passages,
@@ -231,11 +231,12 @@ def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:
 def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
     """Recomputes everything that a black box claims: the verdicts rest on that."""
     safe, risky = checkpoints
-    options = VerifyOptions(
+    options = VerifySettings(
         safe=safe,
         risky=risky,
         device=settings.device,
-        trust=settings.trust,
+        remote_code=settings.remote_code,
+        allow_pickle_weights=settings.allow_pickle_weights,
         mechanism=settings.mechanism,
     )
     found = verify_run(run, options)
@@ -247,7 +248,7 @@ def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
 
 def verify_run(
     run: Run,
-    options: VerifyOptions,
+    options: VerifySettings,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Verification:
     """Loads the promise and the models of a run, and verifies it.

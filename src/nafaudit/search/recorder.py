@@ -18,13 +18,13 @@ from nafaudit.checks.check import Facts
 from nafaudit.core.design import Design, Extent, Identity, ProtocolName
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import verified_with
 from nafaudit.models.pair import PromptTokenizer
 from nafaudit.runner.execute import OpenRun, Prompts, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, named_pair
-from nafaudit.runner.recording import OnProgress, Progress
 from nafaudit.runner.workbench import UnloadedPair, Workbench
 from nafaudit.search.candidate import Book, Candidate, Measured, measure
 from nafaudit.search.settings import SearchBasics, SearchSettings
