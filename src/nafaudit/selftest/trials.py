@@ -344,7 +344,7 @@ def _replay(
         tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(trials.budgets))
         for key, parts in blocks.items():
             if key.k == k:
-                tests.see(key, records[key].steps.token, joined(parts))
+                tests.add(key, records[key].steps.token, joined(parts))
         for finding in tests.findings():
             if finding.verdict != Answer.FAILED:
                 continue
