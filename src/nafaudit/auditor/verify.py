@@ -25,7 +25,6 @@ from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
 from nafaudit.checks.check import Facts
 from nafaudit.checks.invariant import is_over
-from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
@@ -43,6 +42,7 @@ from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
+from nafaudit.store.artifacts import ArmFinding, Verification
 from nafaudit.store.gaps import missing_of, same_prompts
 from nafaudit.store.run import Run
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nafaudit.checks.check import Facts
-from nafaudit.checks.verification import COUNTS
 from nafaudit.core.finding import Answer, Finding, Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.store.artifacts import COUNTS
 
 
 class Refuted:

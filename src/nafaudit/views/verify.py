@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from nafaudit.checks.verification import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.core.text import plain
 from nafaudit.report.result import witness_json
+from nafaudit.store.artifacts import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.views.document import Column, Document, Section, Table
 from nafaudit.views.words import budget_name
 

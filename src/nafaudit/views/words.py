@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from nafaudit.checks.verdict import ArmResult
-from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import (
     ACTIVE_SHARE,
     ALARM_LEVEL,
@@ -24,6 +23,7 @@ from nafaudit.core.ledger import budget_word
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.report.data import Report
 from nafaudit.stats import zero_count_upper
+from nafaudit.store.artifacts import QUANTITIES
 
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),
