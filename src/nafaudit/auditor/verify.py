@@ -23,8 +23,6 @@ from nafaudit.auditor.claims import Comparison, Levels, deviations, levels
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
-from nafaudit.checks.check import Facts
-from nafaudit.checks.invariant import is_over
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
@@ -40,6 +38,8 @@ from nafaudit.core.ledger import (
 from nafaudit.core.ledger import replay as ledger_replay
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.artifacts import ArmFinding, Verification
@@ -203,8 +203,8 @@ class _Verifier:
         self._unread: dict[str, int] = {}
         self._truth: list[Trajectory] = []
         ledger = ledger_of(identity["ledger"], run.pieces)
-        self._facts = Facts(ledger, foreign=True, max_new_tokens=self.limit)
-        self._facts = replace(self._facts, currency=recorded_currency(identity))
+        self._context = RunContext(ledger, foreign=True, max_new_tokens=self.limit)
+        self._context = replace(self._context, currency=recorded_currency(identity))
 
     def _weaknesses(self) -> list[str]:
         """States what of the promise is not known, or not recomputed independently."""
@@ -300,9 +300,9 @@ class _Verifier:
         if second.other_debt is None:
             return
         verified = {"deviation": comparison.deviation}
-        facts = replace(self._facts, verified=verified).of_budget(claimed.key.k)
+        context = replace(self._context, verified=verified)
         over = [
-            is_over(true_record(claimed, second, self.promise, debt), facts)
+            measure(true_record(claimed, second, self.promise, debt), context).violated
             for debt in (second.trajectory.debt, second.other_debt)
         ]
         comparison.count(claimed, second, *over)
