@@ -19,11 +19,11 @@ from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
+from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
 from nafaudit.paper.search_files import paper_json, write_paper_result
 from nafaudit.paper.settings import PaperSettings
-from nafaudit.report.data import collect
 from nafaudit.report.searched import search_view
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
@@ -369,7 +369,7 @@ def test_what_ranks_prompts_is_called_rho(place: Path, whole: dict[str, Any]) ->
     assert table.heads[-1][0] == "best rho" and "utilisation" not in table.heads[-1][1]
     best = whole["paper"]["generation_log"][-1]["best_rho"]
     assert table.rows[-1][-1].text == f"{best:.3f}"
-    left, right = progress(collect(Run(place / "whole"))).axes
+    left, right = progress(AuditResult.of(Run(place / "whole"))).axes
     assert left.get_ylabel() == "best rho in the archive"
     assert np.asarray(left.lines[0].get_ydata())[-1] == pytest.approx(best)
     assert right.get_ylabel().startswith("utilisation")

@@ -13,8 +13,8 @@ from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
 from nafaudit.cli.run import protocol_of
 
 if TYPE_CHECKING:
+    from nafaudit.core.progress import OnProgress
     from nafaudit.paper.settings import PaperSettings
-    from nafaudit.runner.recording import OnProgress
     from nafaudit.search.settings import SearchSettings
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from nafaudit.core.design import Extent
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.finding import Finding
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.paper.defects import Flag, Flagged, findings_of, flagged_of
 from nafaudit.paper.loop import Caller, PaperLoop, Trail, local_caller
 from nafaudit.paper.proxy import Draws, Gap, Item, Request, Row, generalisation_gap
@@ -26,7 +27,6 @@ from nafaudit.paper.settings import PaperPools, PaperSettings, check_lengths, pa
 from nafaudit.paper.surrogate import Guesser
 from nafaudit.paper.workload import PAPER
 from nafaudit.runner.execute import Prompts
-from nafaudit.runner.recording import OnProgress, Progress
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of

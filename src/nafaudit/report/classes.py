@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nafaudit.checks.classes import ClassTable
+from nafaudit.measures.classes import ClassTable
 
 
 def classes_note(table: ClassTable) -> str:

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from nafaudit.core.text import name, nats, percent
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult, prompt_rows
 from nafaudit.report.searched import search_view
-from nafaudit.report.tables import prompt_rows
 from nafaudit.views.markdown import plain_text
 from nafaudit.views.records import typed_record
 from nafaudit.views.words import (
@@ -23,7 +22,7 @@ from nafaudit.views.words import (
 _WORST = 20
 
 
-def markdown(report: Report, plain: Mapping[str, Any]) -> str:
+def markdown(report: AuditResult, plain: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     replay = replay_section(report)
     lines = ["# nafaudit report", "", plain_text(plain["summary"]), ""]
@@ -37,7 +36,7 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
         for remark in replay["remarks"]
     ]
     for arm in report.arms:
-        if not arm.is_baseline:
+        if not arm.baseline:
             lines += [f"## {plain_text(arm_name(arm, report.arms))}", ""]
             lines += [
                 f"- **{said.question}** {said.word}: {plain_text(said.headline)}. "
@@ -103,13 +102,13 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
+def _numbers(report: AuditResult, plain: Mapping[str, Any]) -> list[str]:
     heads = ["budget", "kept", "tested", "worth", "n", "spend", "use", "worst", "active", "recall"]
     rows = []
     for arm, verdict in zip(report.arms, plain["verdicts"], strict=True):
-        words = ["\u2013"] * 3 if arm.is_baseline else [arm.kept, arm.tested, arm.worth]
+        words = ["\u2013"] * 3 if arm.baseline else [arm.kept, arm.tested, arm.worth]
         use = verdict["utilisation"]
-        shares = [use["mean"], use["max"]] if not arm.is_baseline else ["nan", "nan"]
+        shares = [use["mean"], use["max"]] if not arm.baseline else ["nan", "nan"]
         shares += [verdict["regime"]["active"], verdict["recall"]["mean"]]
         rows.append(
             [
@@ -123,7 +122,7 @@ def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
     return table(heads, rows)
 
 
-def _worst(report: Report) -> list[str]:
+def _worst(report: AuditResult) -> list[str]:
     heads = ["prompt", "class", "budget", "n", "over", "spend", "worst use", "recall", "record"]
     arms = {(arm.mechanism, arm.k): arm_name(arm, report.arms) for arm in report.arms}
     rows = [

@@ -7,13 +7,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.core.trajectory import Key
-from nafaudit.report.bounds import bound_rows
+from nafaudit.measures.audit import AuditResult, bound_rows
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.report.classes import classes_note
-from nafaudit.report.data import Report
 from nafaudit.report.searched import search_view
 from nafaudit.views.payload import POINTS, ROWS, colour
 from nafaudit.views.words import (
@@ -62,7 +61,7 @@ Shown = Mapping[Key, int]
 
 
 def sections(
-    report: Report, plain: Mapping[str, Any], shown: Shown, *, redact: bool
+    report: AuditResult, plain: Mapping[str, Any], shown: Shown, *, redact: bool
 ) -> dict[str, Any]:
     """What the template is filled with.
 
@@ -80,16 +79,14 @@ def sections(
         "summary": plain["summary"],
         "basis": basis(report.verification),
         "replay": replay_section(report),
-        "recorded": len(report.outlines),
+        "recorded": len(report.rows),
         "asked": report.run.asked,
         "gaps": None if report.gaps is None else visible(report.gaps.text),
         "mixed": visible(report.run.mixed),
-        "prompt_count": len({one.key.prompt for one in report.outlines}),
+        "prompt_count": len({one.key.prompt for one in report.rows}),
         "anchor": design["anchor"],
         "hash": design["hash"],
-        "cards": [
-            _card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.is_baseline
-        ],
+        "cards": [_card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.baseline],
         "number_heads": [{"name": head, "meaning": meaning} for head, meaning in _HEADS],
         "number_rows": [
             _numbers(report, i, plain, findings, shown) for i in range(len(report.arms))
@@ -99,7 +96,7 @@ def sections(
         "points_note": _points_note(report),
         "drawn": plain.get("figures", []),
         "bounds": _bounds(report),
-        "level": report.facts.level,
+        "level": report.context.delta,
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
         "classes_note": classes_note(report.classes),
         "prompts_note": _prompts_note(len(plain["prompts"])),
@@ -124,7 +121,7 @@ def sections(
     }
 
 
-def _title(report: Report) -> str:
+def _title(report: AuditResult) -> str:
     names = sorted({arm.mechanism.split(":")[0] for arm in report.arms})
     if not names:
         return "Audit of an empty run"
@@ -132,9 +129,9 @@ def _title(report: Report) -> str:
     return name(f"{'Audit of a log' if imported else 'Audit'}: {', '.join(names)}")
 
 
-def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
+def _card(report: AuditResult, index: int, shown: Shown) -> dict[str, Any]:
     arm = report.arms[index]
-    length = report.facts.max_new_tokens
+    length = report.context.max_new_tokens
     promise = f"the promise: at most {arm.k:g} nats a token"
     if length:
         promise += f", K = {arm.k * length:g} nats over {length} tokens"
@@ -164,7 +161,7 @@ def href(finding: Finding | None, shown: Shown) -> str:
     return f"#t{shown[finding.witness.key]}.{finding.witness.step}"
 
 
-def _indexed(report: Report) -> list[list[tuple[int, Finding]]]:
+def _indexed(report: AuditResult) -> list[list[tuple[int, Finding]]]:
     """The findings of each arm with their numbers in report.json."""
     found, start = [], 0
     for arm in report.arms:
@@ -175,7 +172,7 @@ def _indexed(report: Report) -> list[list[tuple[int, Finding]]]:
 
 
 def _numbers(
-    report: Report,
+    report: AuditResult,
     index: int,
     plain: Mapping[str, Any],
     findings: list[list[tuple[int, Finding]]],
@@ -196,13 +193,13 @@ def _numbers(
     cells = [
         cell(str(verdict["trajectories"]), f"{path}.trajectories"),
         cell(
-            "\u2013" if arm.is_baseline else str(verdict["violations"]),
+            "\u2013" if arm.baseline else str(verdict["violations"]),
             f"{path}.violations",
             href(named["invariant"][1], shown) or here,
         ),
         cell(nats(float(verdict["spend"]["mean"])), f"{path}.spend.mean"),
         *(
-            cell("\u2013" if arm.is_baseline else percent(float(use[key])),
+            cell("\u2013" if arm.baseline else percent(float(use[key])),
                  f"{path}.utilisation.{key}", worst if key == "max" else here)
             for key in ("mean", "p95", "max")
         ),
@@ -211,24 +208,24 @@ def _numbers(
         cell(percent(float(verdict["recall"]["mean"])), f"{path}.recall.mean",
              href(named["copying"][1], shown) or here),
         cell(nats(tails.value), f"findings[{number}].value", href(tails, shown) or here),
-        cell("\u2013" if math.isnan(over) or arm.is_baseline else f"{over:g}",
+        cell("\u2013" if math.isnan(over) or arm.baseline else f"{over:g}",
              f"findings[{number}].numbers.above_K"),
     ]  # fmt: skip
     return {
         "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
-        "baseline": arm.is_baseline,
+        "baseline": arm.baseline,
         "cells": cells,
     }
 
 
-def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dict[str, str]]:
+def _remarks(report: AuditResult, plain: Mapping[str, Any], shown: Shown) -> list[dict[str, str]]:
     """Suspect findings first, then what is unknown, each reason once."""
-    groups: dict[tuple[str, str, str], list[tuple[ArmResult, Finding]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:
             suspect = finding.verdict in (Answer.SUSPECT, Answer.FAILED)
-            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.is_baseline):
+            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.baseline):
                 key = (str(finding.verdict), finding.check, finding.text)
                 groups.setdefault(key, []).append((arm, finding))
     ordered = sorted(groups.items(), key=lambda item: item[0][0])
@@ -251,7 +248,7 @@ def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dic
     ]  # fmt: skip
 
 
-def _bounds(report: Report) -> list[dict[str, Any]]:
+def _bounds(report: AuditResult) -> list[dict[str, Any]]:
     shown = []
     for index, row in enumerate(bound_rows(report)):
         arm = report.arms[row.arm]
@@ -262,7 +259,7 @@ def _bounds(report: Report) -> list[dict[str, Any]]:
                 "arm": row.arm,
                 "name": name(arm_name(arm, report.arms)),
                 "colour": colour(arm, report),
-                "baseline": arm.is_baseline,
+                "baseline": arm.baseline,
                 "target": row.target,
                 "estimate": write(row.point) + unit,
                 "interval": f"below {write(row.upper)}{unit}",
@@ -277,7 +274,7 @@ def _bounds(report: Report) -> list[dict[str, Any]]:
 
 
 def _checks(
-    report: Report, index: int, findings: list[list[tuple[int, Finding]]], shown: Shown
+    report: AuditResult, index: int, findings: list[list[tuple[int, Finding]]], shown: Shown
 ) -> dict[str, Any]:
     arm = report.arms[index]
     rows = [
@@ -301,8 +298,8 @@ def _checks(
     }
 
 
-def _viewer_note(report: Report, shown: int) -> str:
-    recorded = len(report.outlines)
+def _viewer_note(report: AuditResult, shown: int) -> str:
+    recorded = len(report.rows)
     if shown == recorded:
         return f"All {recorded} executions are here, as recorded."
     return (
@@ -312,8 +309,8 @@ def _viewer_note(report: Report, shown: int) -> str:
     )
 
 
-def _points_note(report: Report) -> str:
-    most = max((len(report.of(arm)) for arm in report.arms), default=0)
+def _points_note(report: AuditResult) -> str:
+    most = max((len(report.of_arm(arm)) for arm in report.arms), default=0)
     if most <= POINTS:
         return "Every execution is drawn. Click a mark to read it."
     return (

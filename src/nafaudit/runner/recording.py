@@ -7,7 +7,6 @@ import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,15 @@ import torch
 import transformers
 
 from nafaudit import __version__
-from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.store.files import interrupts_deferred
@@ -35,43 +36,13 @@ _PART_SECONDS = (2.0, 30.0)
 _PART_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far long work is.
-
-    Attributes:
-        stage: What it is doing, in words; empty if there is one stage.
-        done: Pieces of this stage that are finished, those of earlier sessions included.
-        total: All pieces of this stage.
-        tokens: Written in this session, unfinished trajectories included.
-        seconds: Since this session began to decode.
-        worst: Largest spend over budget so far; -inf before the first.
-        unit: What `done` and `total` count.
-        resumed: Pieces of earlier sessions.
-        under_way: What is written of unfinished trajectories, in trajectories of full length.
-    """
-
-    stage: str
-    done: int
-    total: int
-    tokens: int = 0
-    seconds: float = 0.0
-    worst: float = -math.inf
-    unit: str = "trajectories"
-    resumed: int = 0
-    under_way: float = 0.0
-
-
-OnProgress = Callable[[Progress], None]
-
-
 class Reporter:
     """Counts what a run has written, and reports it as `Progress`."""
 
     def __init__(
         self,
         on_progress: OnProgress,
-        utilisation: Utilisation,
+        context: RunContext,
         resumed: int,
         total: int,
         longest: int,
@@ -83,7 +54,7 @@ class Reporter:
         self._done = resumed
         self._stepped = 0
         self._finished = 0
-        self._utilisation = utilisation
+        self._context, self._worst = context, -math.inf
         self._start = time.monotonic()
         self._report()
 
@@ -96,7 +67,8 @@ class Reporter:
         """Counts a trajectory that has ended."""
         self._done += 1
         self._finished += len(trajectory)
-        self._utilisation.see(trajectory)
+        use = measure(trajectory, self._context).utilisation
+        self._worst = use if use > self._worst else self._worst
         self._report()
 
     def _report(self) -> None:
@@ -107,7 +79,7 @@ class Reporter:
                 self._total,
                 max(self._stepped, self._finished),
                 time.monotonic() - self._start,
-                self._utilisation.worst.value,
+                self._worst,
                 resumed=self._resumed,
                 # A black box does not report its steps.
                 under_way=max(0, self._stepped - self._finished) / self._longest,

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nafaudit.report.result import as_number, key_json
+from nafaudit.core.text import as_number
+from nafaudit.measures.audit import key_json
 from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
 from nafaudit.search.found import Found

@@ -27,9 +27,9 @@ from typing import Any
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
-from nafaudit.report.result import as_number
+from nafaudit.core.progress import OnProgress, Progress
+from nafaudit.core.text import as_number
 from nafaudit.runner.pairs import SOUND, AuditProtocol
-from nafaudit.runner.recording import OnProgress, Progress
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (
