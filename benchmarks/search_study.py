@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nafaudit.cli.numbers import percent
-from nafaudit.cli.show_search import plain_table, points
+from nafaudit.cli.show_paper_search import plain_table
 from nafaudit.core.errors import InputError
 from nafaudit.report.result import as_number
 from nafaudit.search.allocation import UNREADY, Rule, survivor_path
@@ -47,13 +47,13 @@ from nafaudit.search.measured import Draws, Request
 from nafaudit.search.pools import start_of
 from nafaudit.search.protocols import search_settings
 from nafaudit.search.recorder import Ask, open_recorder
-from nafaudit.search.result import write_result
 from nafaudit.search.search import Prepared, Tell, prepare, search_with
 from nafaudit.search.settings import SearchSettings
 from nafaudit.stats.bound import check_level
 from nafaudit.stats.moments import ebb_value
 from nafaudit.stats.rates import clopper_pearson
 from nafaudit.store.files import write_whole
+from nafaudit.views.search import points, write_result
 
 Array = NDArray[np.float64]
 SIZES = {"searches": 10, "finalists": 1}

@@ -52,9 +52,9 @@ def report(
     from nafaudit.core.errors import StoreError
     from nafaudit.report.checklist.extra import PAPER_EXTRA
     from nafaudit.report.data import collect
-    from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
+    from nafaudit.views.audit import report_markdown
     from nafaudit.views.page import save_report
     from nafaudit.views.records import record_json
 
@@ -75,7 +75,7 @@ def report(
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, data))
+        echo("\n".join(names) if failed is None else report_markdown(made, data))
     if failed is not None:
         typer.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "

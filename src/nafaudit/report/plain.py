@@ -9,9 +9,9 @@ from typing import Any
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.data import Report
 from nafaudit.report.result import as_number, result_json
-from nafaudit.report.searched import search_json
 from nafaudit.report.tables import PromptRow, prompt_rows
 from nafaudit.views.records import record_name
+from nafaudit.views.search import reported_search
 from nafaudit.views.words import refuted, replay_json, replay_made, summary, verdict_texts
 
 
@@ -55,7 +55,7 @@ def plain(
         "verification": replay_json(report),
         "decided": {key: design[key] for key in design if key != "extents"},
         # A run without a search does not speak of one.
-        **({} if searched is None else {"search": search_json(searched, redact=redact)}),
+        **({} if searched is None else {"search": reported_search(searched, redact=redact)}),
         "made": {
             "extents": design["extents"],
             "sessions": report.run.sessions,

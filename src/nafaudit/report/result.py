@@ -24,7 +24,7 @@ def result_json(run: Run, arms: Sequence[ArmResult], name: str) -> dict[str, Any
         "design": run.design["hash"],
         "asked": run.asked,
         "missing": None if (gaps := gaps_of(run, arms)) is None else gaps.to_json(),
-        "verdicts": [_verdict(arm) for arm in arms],
+        "verdicts": [verdict_json(arm) for arm in arms],
         "classes": classes_json(classes_of(arms)),
         "findings": [
             {
@@ -116,7 +116,8 @@ def _import_findings(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _verdict(arm: ArmResult) -> dict[str, Any]:
+def verdict_json(arm: ArmResult) -> dict[str, Any]:
+    """Returns the verdicts and main numbers of one arm."""
     regime, use = arm.regime, arm.utilisation
     return {
         "mechanism": arm.mechanism,

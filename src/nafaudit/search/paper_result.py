@@ -10,8 +10,8 @@ from nafaudit.search.finals import Item
 from nafaudit.search.measured import Row
 from nafaudit.search.paper_files import final_report, generation_entry, write_files
 from nafaudit.search.paper_found import PaperFound, Recheck
-from nafaudit.search.result import search_json
 from nafaudit.store.files import write_whole
+from nafaudit.views.search import search_json
 
 
 def paper_json(found: PaperFound) -> dict[str, Any]:

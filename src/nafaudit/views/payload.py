@@ -21,9 +21,9 @@ from nafaudit.core.trajectory import Arm, Key
 from nafaudit.report.bounds import bound_rows
 from nafaudit.report.data import Report
 from nafaudit.report.outline import Outline, lot_of
-from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.report.tables import known_values, largest, prompt_rows
 from nafaudit.views.records import as_json, encode, read_chosen, typed_record
+from nafaudit.views.search import progress_of, ranking_of
 from nafaudit.views.words import arm_name
 
 ROWS = 3000
@@ -143,7 +143,7 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
     }
     if report.search is not None:
         # After every generation of a search what it had cost, and the best so far.
-        best = measure_of(report.search)
+        best = ranking_of(report.search)
         data["search"] = [
             {
                 "who": name(one.strategy),

@@ -8,7 +8,7 @@ from typing import Any
 
 from nafaudit.core.text import name, percent
 from nafaudit.report.checklist.items import MIN_AUC, MIN_SEEDS, Item, judged, not_applicable
-from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
+from nafaudit.views.search import by_paper, number, part, rows, text, texts
 
 
 def surrogate(found: Mapping[str, Any] | None) -> Item:

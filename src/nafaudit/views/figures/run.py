@@ -17,7 +17,6 @@ from nafaudit.core.trajectory import Arm
 from nafaudit.report.bounds import mean_level
 from nafaudit.report.data import Report
 from nafaudit.report.outline import lot_of
-from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.stats import Sample, bound
 from nafaudit.views.figures.style import (
     BLACK,
@@ -43,6 +42,7 @@ from nafaudit.views.figures.style import (
     plain,
 )
 from nafaudit.views.payload import BINS, POINTS, budget_shares, histogram, risky_spends, sample
+from nafaudit.views.search import progress_of, ranking_of
 
 _BOUNDS = (
     ("betting-prompts", "betting (holds)", BLUE, "o"),
@@ -258,7 +258,7 @@ def lacks_search(report: Report) -> str:
 
 def progress(report: Report) -> Figure:
     """The best against trajectories spent; beside it, its use on fresh draws with limits."""
-    best = measure_of(report.search or {})
+    best = ranking_of(report.search or {})
     scale = 100 if best.share else 1
     series = progress_of(report.search or {})
     shown = series[:MOST_LINES]
