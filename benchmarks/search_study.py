@@ -36,8 +36,10 @@ from rich.table import Table
 
 from nafaudit.cli.numbers import percent
 from nafaudit.cli.show_paper_search import plain_table
+from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.report.result import as_number
+from nafaudit.runner.recording import OnProgress
 from nafaudit.search.allocation import UNREADY, Rule, survivor_path
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES
@@ -46,8 +48,8 @@ from nafaudit.search.halving import halving_plan, ranked, successive_halving
 from nafaudit.search.measured import Draws, Request
 from nafaudit.search.pools import start_of
 from nafaudit.search.protocols import search_settings
-from nafaudit.search.recorder import Ask, open_recorder
-from nafaudit.search.search import Prepared, Tell, prepare, search_with
+from nafaudit.search.recorder import open_recorder
+from nafaudit.search.search import Prepared, prepare, search_with
 from nafaudit.search.settings import SearchSettings
 from nafaudit.stats.bound import check_level
 from nafaudit.stats.moments import ebb_value
@@ -465,33 +467,34 @@ class Study:
         return sum(one.trajectories for one in self.found.explored if one.strategy == strategy)
 
 
-def run_study(settings: SearchSettings, tell: Tell) -> Study:
+def run_study(settings: SearchSettings, on_progress: OnProgress) -> Study:
     """Runs, or resumes, the study of one budget.
 
     Args:
         settings: As for a search.
-        tell: Called as trajectories end.
+        on_progress: Called as trajectories end.
     """
     _ = settings.budget
     ready = prepare(settings)
-    found = search_with(ready, tell, baselines=False)
+    found = search_with(ready, on_progress, baselines=False)
     values = {who: found.maxima(who) for who in STRATEGIES}
     controls = {who: values[who] for who in STRATEGIES if who != SEARCH}
     return Study(
         found,
         tuple(paired(values[SEARCH], controls, settings.delta)),
-        _planted(ready, found, tell),
+        _planted(ready, found, on_progress),
     )
 
 
-def _planted(ready: Prepared, found: Found, tell: Tell) -> Hidden:
+def _planted(ready: Prepared, found: Found, on_progress: OnProgress) -> Hidden:
     """Hides the best confirmed finalist among prompts that searches started from."""
     settings = ready.settings
     best = max(found.finalists, key=lambda one: -1.0 if math.isnan(one.use.mean) else one.use.mean)
     pool = _pool(ready, best.candidate)
-    ask = Ask(pool, BANK, settings.k)
-    with open_recorder(ready.bench, ready.path / "planted", "planted", ask, {}) as recorder:
-        recorder.fill([ask], {}, "banking", tell)
+    prompts = ready.bench.prompts(pool, {})
+    extent, place = Extent(settings.k, BANK, tuple(prompts)), ready.path / "planted"
+    with open_recorder(ready.bench, place, "planted", extent, prompts) as recorder:
+        recorder.fill([extent], prompts, "banking", on_progress)
         bank = {one.id: recorder.book.rows(one.id, settings.budget, BANK) for one in pool}
     return find_planted(bank, settings.budget * settings.max_new_tokens, seed=settings.seed)
 

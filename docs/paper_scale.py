@@ -16,8 +16,8 @@ from nafaudit.checks import ArmResult
 from nafaudit.checks.classes import ClassRow
 from nafaudit.checks.verdict import classes_of
 from nafaudit.core.ledger import is_baseline
+from nafaudit.paper.printed import load
 from nafaudit.report.data import Report, collect
-from nafaudit.report.paper.source import load
 from nafaudit.store.run import Run
 from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES
 from nafaudit.views.figures.style import as_bytes, style

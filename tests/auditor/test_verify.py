@@ -136,7 +136,7 @@ def test_a_removed_trajectory_is_missed(run: Path, tmp_path: Path) -> None:
     missed = [note for note in found.notes if "1 of the 40 trajectories that were asked" in note]
     assert len(missed) == 1
     assert f"prompt {some_key(run).prompt!r}" in missed[0]
-    assert found.exit_status == 3
+    assert found.overall.exit_status == 3
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_help_tells_the_defaults(tmp_path: Path) -> None:
         option = name.replace("_", "-")
         default = getattr(Settings(), name)
         shown = f"{default:g}" if isinstance(default, float) else default
-        assert re.search(rf"--{option} <\w+> [^-]*Default: {shown}\.", text), name
+        assert re.search(rf"--{option} <\w+> (?:(?! --).)*Default: {shown}\.", text), name
     budgets = ",".join(f"{k:g}" for k in Settings().k)
     assert f"Default: {budgets}." in text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.settings import Settings
-from nafaudit.runner.execute import run_stage1
+from nafaudit.runner.execute import run
 from nafaudit.runner.plan import plan
 from tests.commands import WITHOUT_TORCH, call
 
@@ -43,7 +43,7 @@ def test_a_plan_counts_what_the_run_then_records(settings: Settings) -> None:
     assert (1 - made.prompt_rate) ** 3 == pytest.approx(0.05)
     assert made.needed == {0.01: 299, 0.001: 2995}
     assert not made.conclusive  # 15 of the 20 that a verdict needs
-    outcome = run_stage1(settings, lambda _: None)
+    outcome = run(settings)
     records = list(outcome.run.trajectories())
     assert len(records) == made.trajectories
     assert sum(map(len, records)) <= made.tokens

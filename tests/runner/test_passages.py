@@ -16,7 +16,7 @@ from nafaudit.core.finding import Worth
 from nafaudit.core.settings import Settings
 from nafaudit.models.checkpoints import load_tokenizer
 from nafaudit.models.pair import load_pair
-from nafaudit.runner.execute import run_stage1
+from nafaudit.runner.execute import run
 from nafaudit.runner.recording import reference_tokens
 from nafaudit.store.artifacts import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
@@ -44,7 +44,7 @@ def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
 
 
 def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: Settings) -> None:
-    outcome = run_stage1(replace(settings, limit=1), lambda _: None)
+    outcome = run(replace(settings, limit=1))
     path = outcome.run.path / PASSAGES
     first = read_passages_file(path)
     assert first is not None
@@ -55,13 +55,13 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: 
     assert words[0.5] == (Worth.INFORMATIVE, "1 of 1")
     assert words[30.0] == (Worth.VACUOUS, "1 of 1")
     # A larger extent adds to the file and leaves what was there; the same one leaves its bytes.
-    outcome = run_stage1(settings, lambda _: None)
+    outcome = run(settings)
     grown = read_passages_file(path)
     assert grown is not None
     assert [p.id for p in grown.passages] == ["p0", "p1"]
     assert grown.passages[0] == first.passages[0]
     before = path.stat().st_mtime_ns
-    run_stage1(settings, lambda _: None)
+    run(settings)
     assert path.stat().st_mtime_ns == before
     # check reads the same from the records, and notices an edit.
     assert [a.worth for a in judge_run(Run(outcome.run.path))] == [a.worth for a in outcome.arms]
@@ -71,7 +71,7 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: 
 
 
 def test_surprisals_are_those_of_the_prompts_continuation(settings: Settings) -> None:
-    outcome = run_stage1(replace(settings, limit=1), lambda _: None)
+    outcome = run(replace(settings, limit=1))
     scores = read_passages_file(outcome.run.path / PASSAGES)
     assert scores is not None
     assert settings.safe is not None and settings.risky is not None
@@ -117,9 +117,9 @@ def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -
     from nafaudit.checks.worth import WorthCheck
     from nafaudit.core.design import Decoding
     from nafaudit.core.ledger import Banking
-    from nafaudit.lab.pair import load_pair as load_lab
     from nafaudit.lab.prompts import lab_workload
     from nafaudit.runner.recording import record_passages, score_passages
+    from nafaudit.workshop.measure import load_pair as load_lab
 
     pair = load_lab().pair
     prompts = [

@@ -11,7 +11,6 @@ import pytest
 
 from nafaudit.core.errors import InputError
 from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.protocols import REMOVED
 from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
 from tests.commands import call
 
@@ -57,18 +56,20 @@ def test_a_search_from_before_the_surrogate_went_resumes_if_it_would_go_the_same
         check_claim(mine)
 
 
-@pytest.mark.parametrize("name", list(REMOVED))
+@pytest.mark.parametrize("name", ["archive", "surrogate", "training", "embedding", "study"])
 def test_an_option_that_was_taken_away_is_refused_with_the_reason(
     name: str, tmp_path: Path
 ) -> None:
     value = () if name == "study" else ("1",)
     done = call("search", f"--{name}", *value, cwd=tmp_path)
     assert done.returncode == 2
-    assert f"--{name} is refused: {REMOVED[name]}" in " ".join(done.stderr.split())
+    given = "1" if value else "True"
+    reason = f"{name} = {given} is refused: {SearchSettings.refused[name]}"
+    assert reason in " ".join(done.stderr.split())
     (tmp_path / "d.toml").write_text(f"{name} = 1\n")
     done = call("search", "d.toml", cwd=tmp_path)
     assert done.returncode == 2
-    assert f"d.toml: {name} is refused" in " ".join(done.stderr.split())
+    assert f"d.toml: {name} = 1 is refused" in " ".join(done.stderr.split())
 
 
 def test_every_size_of_the_papers_search_counts(tmp_path: Path) -> None:
@@ -106,6 +107,6 @@ def test_a_damaged_claim_is_no_fault_of_ours(content: str, tmp_path: Path) -> No
 
 def test_the_command_refuses_before_a_model_loads(tmp_path: Path) -> None:
     claim(tmp_path, SearchSettings(pool=10))
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 2 and "pool: 10 in the run, 12 now" in done.stderr

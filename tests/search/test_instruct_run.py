@@ -195,7 +195,7 @@ def test_a_model_that_writes_garbage_is_counted_and_filled(make: Make, instruct:
 def test_bad_proposers_are_refused_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -204,7 +204,7 @@ def test_bad_proposers_are_refused_before_a_model_loads(
 def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None:
     settings = make("y")
     with (
-        mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError),
+        mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError),
         pytest.raises(ValueError, match="no chat template"),
     ):
         searched(make("z", proposer=f"transformers:{settings.safe}"))

@@ -19,7 +19,7 @@ from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.report.checklist.search import surrogate
+from nafaudit.paper.checklist_run import surrogate
 from nafaudit.report.data import collect
 from nafaudit.search.candidate import Measured
 from nafaudit.search.paper_draws import number_of
@@ -413,7 +413,7 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", "--protocol", "paper", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr, done.stderr
     assert not (tmp_path / "runs").exists()

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from benchmarks.search_study import run_study, study_json, study_text, write_study
 
-from nafaudit.lab.others import other_prompts
+from nafaudit.lab.prompts import others as other_prompts
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.lab.works import protected
 from nafaudit.overlap.runs import ngrams, words_of
 from nafaudit.search.confirm import Protected
 from nafaudit.search.search import Sweep, run_sweep, sweep_json, write_sweep
@@ -23,6 +22,7 @@ from nafaudit.store.run import Run
 from nafaudit.views.search import sweep_document
 from nafaudit.views.terminal import terminal
 from nafaudit.workload.passages import Passage
+from nafaudit.workshop.works import protected
 from tests.kills import kill_at, moments_of
 
 Paths = Callable[[str], tuple[Path, Path]]

@@ -180,3 +180,4 @@ def test_prose_keeps_its_own_indentation_and_long_paths_stay_whole() -> None:
     path = "nafaudit check /a/" + "very-long-" * 12
     assert wrapped("a\n  " + "b " * 60).splitlines()[2].startswith("    b")
     assert path.split()[-1] in wrapped(path)
+    assert all("k = 3" in line for line in wrapped("k = 3 " * 20).splitlines())

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from nafaudit.core.trajectory import Key
+from nafaudit.paper.figures import HELDOUT_FIGURES, run_flagged, run_heldout
 from nafaudit.report.data import Report, collect
-from nafaudit.report.figures import heldout
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES, classes
@@ -26,7 +26,7 @@ from tests.records import trajectory
 from tests.report.runs import MECHANISM, make_run, plain_run
 
 BOTH = ("svg", "pdf")
-FIGURES = (*PAPER_FIGURES, *heldout.HELDOUT_FIGURES, *OWN_FIGURES)
+FIGURES = (*PAPER_FIGURES, *HELDOUT_FIGURES, *OWN_FIGURES)
 
 
 @pytest.fixture(scope="module")
@@ -153,7 +153,7 @@ def test_a_stage_2_log_has_the_held_out_figures(stage2: Report) -> None:
     assert set(found) == {"regime", "overlap", "tails"}
     assert all(found.values())
     with style(), pytest.warns(UserWarning, match="missing"):
-        figures = (heldout.heldout(stage2), heldout.flagged(stage2))
+        figures = (run_heldout(stage2), run_flagged(stage2))
         classy = classes.effective_range(stage2)
         for figure in (*figures, classy):
             assert ElementTree.fromstring(as_bytes(figure, "svg")) is not None

@@ -13,8 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import StoreError
-from nafaudit.report.checklist import as_text, of_run
-from nafaudit.report.checklist.search import seeds, surrogate
+from nafaudit.paper.checklist import checklist_document
+from nafaudit.paper.checklist_run import of_run, seeds, surrogate
 from nafaudit.report.data import collect
 from nafaudit.store.run import Run
 from nafaudit.views.page import write_report
@@ -212,7 +212,9 @@ def test_the_checklist_command_answers_from_the_search(tmp_path: Path) -> None:
     done = call("checklist", "r", cwd=tmp_path)
     assert "2 search seeds" in done.stdout and "no surrogate steers this search" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
-    assert done.stdout.startswith(as_text(of_run(collect(Run(tmp_path / "r")))).splitlines()[0])
+    assert done.stdout.startswith(
+        checklist_document(of_run(collect(Run(tmp_path / "r")))).sections[0].lines[0]
+    )
 
 
 ODD = st.recursive(

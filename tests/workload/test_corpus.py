@@ -81,7 +81,7 @@ def test_the_command_line_wins(design: Path) -> None:
         ('variant = "text"', r"needs --protocol paper"),
         ('protocol = "paper"\nvariant = "prose"', r"variant must be code or text"),
         ('protocol = "paper"\nseed = 3', r"seed = 3 has no effect in the paper's protocol"),
-        ("delta = 0", r"delta must be in \(0, 1\), got 0"),
+        ("delta = 0", r"delta must be above 0 and below 1, got 0"),
         ("limit = -1", r"limit must be at least 0"),
     ],
 )

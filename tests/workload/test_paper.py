@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.lab.prompts import paper_lab_workload
-from nafaudit.lab.workload import write_workload
 from nafaudit.workload import Workload, paper_workload, read_paper
-from nafaudit.workload.paper import CAPS, FILES, HEADER
-from nafaudit.workload.prompts import Record
+from nafaudit.workload.prompts import CAPS, FILES, HEADER, Record
+from nafaudit.workshop.workload import write_workload
 from tests.workload.files import Rows, small, write
 
 ONE = dict.fromkeys(CAPS, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from nafaudit.core.finding import Answer, Finding, Kept
+from nafaudit.core.finding import Answer, Finding, Kept, Overall
 from nafaudit.core.trajectory import Arm, Trajectory
 
 # The numbers of a record that a replay compares, and what each is.
@@ -66,8 +66,13 @@ class Verification:
         return any(found.finding.verdict in bad for found in self.findings)
 
     @property
-    def exit_status(self) -> int:
+    def overall(self) -> Overall:
         """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
         if self.failed:
-            return 1
-        return 0 if self.trajectories and not self.unfinished else 3
+            return Overall(Answer.FAILED, "the claims are refuted", 1)
+        if not self.trajectories:
+            return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
+        why = "the claims are true as far as replayed"
+        return (
+            Overall(Kept.INCONCLUSIVE, why, 3) if self.unfinished else Overall(Answer.FINE, why, 0)
+        )

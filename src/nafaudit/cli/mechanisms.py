@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import json
 import textwrap
-from typing import TYPE_CHECKING, Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from nafaudit.cli import options
+from nafaudit.cli.echo import echo
+from nafaudit.core.options import Group, option
 
 if TYPE_CHECKING:
     from nafaudit.mechanisms.cards import Card, Option
 
 
-def mechanisms(
-    name: Annotated[str | None, typer.Argument(help="Only this one.")] = None,
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class MechanismsSettings(Group):
+    """Everything that `nafaudit mechanisms` takes."""
+
+    name: str | None = option(None, "Only this one.", argument=True)
+
+
+def mechanisms(settings: MechanismsSettings, *, as_json: bool) -> None:
     """Lists what can be audited: what it serves and promises, and how that is counted.
 
     Options follow a name: --mechanism renyi:4, --mechanism anchored:cap=20,bank=5.
@@ -27,21 +31,21 @@ def mechanisms(
     from nafaudit.core.errors import InputError, nearest
     from nafaudit.mechanisms.cards import CARDS
 
-    names = [card.name for card in CARDS]
+    name, names = settings.name, [card.name for card in CARDS]
     if name is not None and name not in names:
         raise InputError(
             f"unknown mechanism {name!r}{nearest(name, names)} Known: {', '.join(names)}."
         )
     chosen = [card for card in CARDS if name in (None, card.name)]
     if as_json:
-        typer.echo(json.dumps({"mechanisms": [_plain(card) for card in chosen]}, indent=2))
+        echo(json.dumps({"mechanisms": [_plain(card) for card in chosen]}, indent=2))
         return
     for card in chosen:
         _print(card)
 
 
 def _print(card: Card) -> None:
-    typer.echo(card.name)
+    echo(card.name)
     tight = "reached by some pair of models" if card.promise.tight else "-"
     lines = [
         ("rule", card.formula),
@@ -53,9 +57,7 @@ def _print(card: Card) -> None:
     ]
     for label, text in lines:
         indent = " " * 13
-        typer.echo(
-            textwrap.fill(text, 79, initial_indent=f"  {label:11}", subsequent_indent=indent)
-        )
+        echo(textwrap.fill(text, 79, initial_indent=f"  {label:11}", subsequent_indent=indent))
 
 
 def _option(option: Option) -> str:
@@ -69,9 +71,9 @@ def _plain(card: Card) -> dict[str, Any]:
     from dataclasses import asdict
 
     plain = asdict(card) | {"guarantee": card.guarantee}
-    for option, own in zip(plain["options"], card.options, strict=True):
-        option["allowed"] = own.allowed
+    for shown, own in zip(plain["options"], card.options, strict=True):
+        shown["allowed"] = own.allowed
         for key in ("default", "least", "most"):
             # JSON has no infinity.
-            option[key] = "inf" if option[key] == float("inf") else option[key]
+            shown[key] = "inf" if shown[key] == float("inf") else shown[key]
     return plain

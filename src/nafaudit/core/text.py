@@ -110,21 +110,34 @@ def nats(value: float, unknown: str = "\u2013") -> str:
     return f"{value:.2f}" if size < 10 else f"{value:.1f}" if size < 100 else f"{value:.0f}"
 
 
+def duration(seconds: float) -> str:
+    """Returns seconds in the units that matter."""
+    whole = round(max(0.0, seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 172_800:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86_400} d"
+
+
 def plain(value: Any) -> Any:
     """Returns a result as strict JSON has it; NaN and infinities are strings.
 
     A dataclass becomes an object of its fields, in their order. A field's metadata may say
     `json=NAME` for another name, `json=None` for a field that is left out, or `json=...` for one
-    whose own fields stand in its place. Properties named in the class attribute `also` follow.
+    whose own fields stand in its place; `optional=True` leaves a field out while it is empty.
+    Properties named in the class attribute `also` follow.
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}
         for field in fields(value):
-            key = field.metadata.get("json", field.name)
+            key, part = field.metadata.get("json", field.name), getattr(value, field.name)
             if key is ...:
-                found |= plain(getattr(value, field.name))
-            elif key is not None:
-                found[key] = plain(getattr(value, field.name))
+                found |= plain(part)
+            elif key is not None and (part or not field.metadata.get("optional")):
+                found[key] = plain(part)
         return found | {key: plain(getattr(value, key)) for key in getattr(value, "also", ())}
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,8 @@ from typing import Any
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.settings import Settings
+from nafaudit.lab import prompts as lab
+from nafaudit.lab.pair import WEIGHTS, cache_directory, smollm2_pair
 from nafaudit.workload import (
     Prompt,
     Source,
@@ -21,9 +22,6 @@ from nafaudit.workload import (
     read_workload,
 )
 from nafaudit.workload.passages import Passage
-
-# Shorter documents of the lab are left out of its ordinary text.
-_ORDINARY_WORDS = 60
 
 PaperWorkload = Callable[[Collection[str], Mapping[str, int], str], Workload]
 
@@ -58,12 +56,6 @@ class NamedPair:
     start: tuple[str, ...] = ()
 
 
-def cache_directory() -> Path:
-    """Where what was built on the spot is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "nafaudit"
-
-
 def _tiny() -> tuple[str, str]:
     from nafaudit.lab.tiny import build_pair
 
@@ -84,16 +76,8 @@ def _tiny_passages() -> list[Passage]:
     return [Passage(f"tiny:{i}", text) for i, text in enumerate(SENTENCES)]
 
 
-def _lab() -> tuple[str, str]:
-    from nafaudit.lab.pair import WEIGHTS
-
-    return str(WEIGHTS / "safe"), str(WEIGHTS / "risky")
-
-
-def _lab_second_anchor() -> tuple[str, str]:
-    from nafaudit.lab.pair import WEIGHTS
-
-    return str(WEIGHTS / "safe2"), str(WEIGHTS / "risky")
+def _shipped(anchor: str) -> Callable[[], tuple[str, str]]:
+    return lambda: (str(WEIGHTS / anchor), str(WEIGHTS / "risky"))
 
 
 def _on_hub(risky: str) -> Callable[[], tuple[str, str]]:
@@ -101,83 +85,39 @@ def _on_hub(risky: str) -> Callable[[], tuple[str, str]]:
     return lambda: ("jacquelinehe/tinycomma-1.8b-llama3-tokenizer", risky)
 
 
-def _lab_workload() -> Workload:
-    from nafaudit.lab.prompts import lab_workload
-
-    return lab_workload()
-
-
-def _lab_paper(classes: Collection[str], cap: Mapping[str, int], variant: str) -> Workload:
-    from nafaudit.lab.prompts import paper_lab_workload
-
-    return paper_lab_workload(classes, cap, variant)
-
-
-def _lab_passages() -> list[Passage]:
-    from nafaudit.lab.works import protected
-
-    return [Passage(passage.id, passage.text) for passage in protected()]
-
-
-def _lab_others() -> list[Prompt]:
-    from nafaudit.lab.others import other_prompts
-
-    return other_prompts()
-
-
-def _lab_ordinary() -> list[Passage]:
-    from nafaudit.lab.measure import held_out_documents
-
-    long_enough = [text for text in held_out_documents() if len(text.split()) >= _ORDINARY_WORDS]
-    return [Passage(f"ordinary.{i:03d}", text) for i, text in enumerate(long_enough)]
-
-
 _LAB: dict[str, Any] = {
     "limit": 48,
-    "passages": _lab_passages,
-    "ordinary": _lab_ordinary,
-    "paper": _lab_paper,
+    "passages": lab.passages,
+    "ordinary": lab.ordinary,
+    "paper": lab.paper_lab_workload,
     "start": ("neutral", "factual", "creative"),
-    "others": _lab_others,
+    "others": lab.others,
 }
 
 
-def _smollm2() -> tuple[str, str]:
-    from nafaudit.runner.memorised import smollm2_pair
-
-    return smollm2_pair().checkpoints
-
-
-def _smollm2_workload() -> Workload:
-    from nafaudit.runner.memorised import smollm2_pair
-
-    return smollm2_pair().workload
-
-
-def _smollm2_passages() -> list[Passage]:
-    from nafaudit.runner.memorised import smollm2_pair
-
-    return smollm2_pair().passages
-
-
 PAIRS = {
-    "lab": NamedPair(_lab, _lab_workload, **_LAB),
+    "lab": NamedPair(_shipped("safe"), lab.lab_workload, **_LAB),
     "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
     # A real model, and the same after it memorised pages; nafaudit lab memorise makes it.
-    "smollm2": NamedPair(_smollm2, _smollm2_workload, limit=10, passages=_smollm2_passages),
+    "smollm2": NamedPair(
+        lambda: smollm2_pair().checkpoints,
+        lambda: smollm2_pair().workload,
+        limit=10,
+        passages=lambda: smollm2_pair().passages,
+    ),
     # The same risky model and prompts: what changes hangs on the choice of the anchor.
-    "lab-safe2": NamedPair(_lab_second_anchor, _lab_workload, **_LAB),
+    "lab-safe2": NamedPair(_shipped("safe2"), lab.lab_workload, **_LAB),
     # The paper's pair and that of the mechanism's authors. Neither's data may be shipped: prompts
     # are the lab's, in the paper's six classes, unless --data names the paper's own files.
     "paper": NamedPair(
         _on_hub("meta-llama/Llama-3.1-8B-Instruct"),
-        _lab_workload,
+        lab.lab_workload,
         shapes=("tinycomma-1.8b", "llama-3.1-8b"),
         **_LAB,
     ),
     "authors": NamedPair(
         _on_hub("meta-llama/Llama-3.1-70B"),
-        _lab_workload,
+        lab.lab_workload,
         shapes=("tinycomma-1.8b", "llama-3.1-70b"),
         **_LAB,
     ),

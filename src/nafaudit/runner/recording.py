@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -36,39 +37,46 @@ _PART_SHARE = 0.05
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run is.
+    """How far long work is.
 
     Attributes:
-        done: Trajectories that are finished, those of earlier sessions included.
-        total: All that are asked for.
-        resumed: Those of earlier sessions.
-        under_way: What is written of unfinished ones, in trajectories of full length.
+        stage: What it is doing, in words; empty if there is one stage.
+        done: Pieces of this stage that are finished, those of earlier sessions included.
+        total: All pieces of this stage.
         tokens: Written in this session, unfinished trajectories included.
         seconds: Since this session began to decode.
-        worst_utilisation: Largest spend over budget of this session; -inf before the first.
+        worst: Largest spend over budget so far; -inf before the first.
+        unit: What `done` and `total` count.
+        resumed: Pieces of earlier sessions.
+        under_way: What is written of unfinished trajectories, in trajectories of full length.
     """
 
+    stage: str
     done: int
     total: int
-    resumed: int
-    under_way: float
-    tokens: int
-    seconds: float
-    worst_utilisation: float
+    tokens: int = 0
+    seconds: float = 0.0
+    worst: float = -math.inf
+    unit: str = "trajectories"
+    resumed: int = 0
+    under_way: float = 0.0
+
+
+OnProgress = Callable[[Progress], None]
 
 
 class Reporter:
-    """Keeps the running numbers of a progress line."""
+    """Counts what a run has written, and reports it as `Progress`."""
 
     def __init__(
         self,
-        report: Callable[[Progress], None],
+        on_progress: OnProgress,
         utilisation: Utilisation,
         resumed: int,
         total: int,
         longest: int,
     ) -> None:
-        self._report = report
+        self._on_progress = on_progress
         self._longest = longest
         self._resumed = resumed
         self._total = total
@@ -77,37 +85,40 @@ class Reporter:
         self._finished = 0
         self._utilisation = utilisation
         self._start = time.monotonic()
-        self._tell()
+        self._report()
 
-    def step(self, rows: int) -> None:
-        """Every active row has written one token."""
+    def on_step(self, rows: int) -> None:
+        """Counts a token of every active row."""
         self._stepped += rows
-        self._tell()
+        self._report()
 
-    def see(self, trajectory: Trajectory) -> None:
-        """A trajectory has ended."""
+    def on_trajectory(self, trajectory: Trajectory) -> None:
+        """Counts a trajectory that has ended."""
         self._done += 1
         self._finished += len(trajectory)
         self._utilisation.see(trajectory)
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
-        self._report(
+    def _report(self) -> None:
+        self._on_progress(
             Progress(
+                "",
                 self._done,
                 self._total,
-                self._resumed,
-                # Somebody's decoder does not tell its steps.
-                max(0, self._stepped - self._finished) / self._longest,
                 max(self._stepped, self._finished),
                 time.monotonic() - self._start,
                 self._utilisation.worst.value,
+                resumed=self._resumed,
+                # A black box does not report its steps.
+                under_way=max(0, self._stepped - self._finished) / self._longest,
             )
         )
 
 
 def record_parts(
-    trajectories: Iterator[Trajectory], writer: RunWriter, see: Callable[[Trajectory], None]
+    trajectories: Iterator[Trajectory],
+    writer: RunWriter,
+    on_trajectory: Callable[[Trajectory], None],
 ) -> None:
     """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
     buffer: list[Trajectory] = []
@@ -128,7 +139,7 @@ def record_parts(
     try:
         for trajectory in trajectories:
             buffer.append(trajectory)
-            see(trajectory)
+            on_trajectory(trajectory)
             if len(buffer) >= _PART_ROWS or is_old():
                 close_part()
     except StoreError:

@@ -15,8 +15,8 @@ from nafaudit.mechanisms.registry import anchored_on, recorded_mechanism
 from nafaudit.models.checkpoints import repository, weights_hash
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import Mechanism
-from nafaudit.runner.material import material_of
 from nafaudit.runner.pairs import known_checkpoints, named_pair
+from nafaudit.runner.workbench import protected_passages, resources_of
 from nafaudit.store.run import Run
 
 
@@ -36,7 +36,8 @@ def verify_run(
     promise = _promise_of(run, options)  # before any model loads
     pair = _pair_of(run, options)
     own = next((s["pair"] for s in run.sessions if s.get("pair")), None)
-    promise = promise.bind(material_of(pair.tokenizer, run.prompts(), own))
+    passages = protected_passages(run.prompts(), own)
+    promise = promise.bind(resources_of(pair.tokenizer, passages))
     return verify(run, promise, pair, options, on_progress)
 
 

@@ -94,7 +94,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
         return None
     from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
     from nafaudit.models.checkpoints import load_tokenizer
-    from nafaudit.runner.material import material_of
+    from nafaudit.runner.workbench import protected_passages, resources_of
 
     made = mechanism(spec, debt)
     if isinstance(made, SequenceMechanism):
@@ -102,7 +102,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
             f"{spec} chooses among whole outputs and serves no law at a step, so there is nothing "
             "to replay."
         )
-    return made.bind(material_of(load_tokenizer(checkpoint), (), "lab"))
+    return made.bind(resources_of(load_tokenizer(checkpoint), protected_passages((), "lab")))
 
 
 class HelloWorld:

@@ -6,12 +6,15 @@ recorded once, under the trajectory number that has it; whoever names it twice g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
+from nafaudit.core.design import Extent
 from nafaudit.core.draws import trajectory_seeds
-from nafaudit.search.candidate import Candidate, Measured
+from nafaudit.runner.execute import Prompts
+from nafaudit.runner.recording import OnProgress
+from nafaudit.search.candidate import Measured
 from nafaudit.search.measured import Draws, Request
-from nafaudit.search.recorder import Ask, Recorder, Told
+from nafaudit.search.recorder import Recorder
 
 
 def number_of(prompt: str, seed: int) -> int:
@@ -34,25 +37,22 @@ class PaperDraws:
 
     Args:
         recorder: Where trajectories are, and are decoded into.
-        catalogue: Candidates by id; whoever is asked for must be there.
-        references: Text that outputs are compared with, by candidate id.
+        prompts: Returns every prompt that may be asked for, by id.
         budget: The budget that is searched.
-        tell: Called as trajectories end.
+        on_progress: Called as trajectories end.
     """
 
     def __init__(
         self,
         recorder: Recorder,
-        catalogue: Mapping[str, Candidate],
-        references: Callable[[], Mapping[str, str]],
+        prompts: Callable[[], Prompts],
         budget: float,
-        tell: Callable[[Told], None],
+        on_progress: OnProgress,
     ) -> None:
         self._recorder = recorder
-        self._catalogue = catalogue
-        self._references = references
+        self._prompts = prompts
         self._budget = budget
-        self._tell = tell
+        self._on_progress = on_progress
         self.stage = "first pool"
         self.asked: dict[str, set[int]] = {}
 
@@ -64,11 +64,11 @@ class PaperDraws:
             so_far = self.asked.setdefault(request.id, set())
             so_far |= set(numbers)
             groups.setdefault((numbers, len(so_far)), []).append(request.id)
-        asks = [
-            Ask(tuple(self._catalogue[one] for one in ids), count, (self._budget,), numbers)
+        extents = [
+            Extent((self._budget,), count, tuple(ids), numbers)
             for (numbers, count), ids in groups.items()
         ]
-        self._recorder.fill(asks, self._references(), self.stage, self._tell)
+        self._recorder.fill(extents, self._prompts(), self.stage, self._on_progress)
         return [self._draws(request) for request in requests]
 
     def _draws(self, request: Request) -> Draws:

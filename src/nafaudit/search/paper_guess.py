@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nafaudit.models.pair import PromptTokenizer
 from nafaudit.search.allocation import Prediction
 from nafaudit.search.archive import Tfidf
 from nafaudit.search.finals import Item
@@ -20,7 +21,6 @@ from nafaudit.search.paper_surrogate import (
     PaperSurrogate,
     fit_paper,
 )
-from nafaudit.search.recorder import Words
 
 Array = NDArray[np.float64]
 LEAST_TEXTS = 2
@@ -31,7 +31,7 @@ class Guesser:
     """What the surrogate says of texts, and where texts lie; forgets nothing that it embedded.
 
     Args:
-        words: Tokenizer.
+        tokenizer: Splits prompts.
         embedder: In the place of the paper's Sentence-T5.
         vocabulary: How many token ids there are.
         total: K, which the label "within budget" is about.
@@ -39,9 +39,14 @@ class Guesser:
     """
 
     def __init__(
-        self, words: Words, embedder: Tfidf, vocabulary: int, total: float, epochs: int
+        self,
+        tokenizer: PromptTokenizer,
+        embedder: Tfidf,
+        vocabulary: int,
+        total: float,
+        epochs: int,
     ) -> None:
-        self._words = words
+        self._tokenizer = tokenizer
         self._embedder = embedder
         self._options = Options(training=Training(epochs=epochs), vocabulary=vocabulary)
         self._total = total
@@ -85,7 +90,7 @@ class Guesser:
         return np.stack([self._points[text] for text in texts]) if texts else np.zeros((0, 1))
 
     def _inputs(self, texts: Sequence[str], debts: Array) -> Inputs:
-        tokens = [self._words.ids(text) for text in texts]
+        tokens = [self._tokenizer.ids(text) for text in texts]
         return Inputs(self.points(texts), tokens, self._features(texts), debts)
 
 

@@ -13,8 +13,7 @@ from nafaudit.runner.pairs import named_pair, workload_of
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.workload import Prompt, Sourced
-from nafaudit.workload.paper import CAPS, FILES
-from nafaudit.workload.prompts import read_records
+from nafaudit.workload.prompts import CAPS, FILES, read_records
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from nafaudit.runner.prepare import mechanism_of
+from nafaudit.core.design import Extent
+from nafaudit.runner.recording import OnProgress, Progress
+from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
@@ -32,35 +34,33 @@ from nafaudit.search.paper_propose import Caller, local_caller
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.pools import Pools
 from nafaudit.search.recorder import (
-    Ask,
-    Bench,
     Recorder,
-    Told,
-    Words,
-    load_bench,
+    SearchBench,
     open_recorder,
+    read_pair,
     violations_of,
     write_bundles,
 )
-from nafaudit.search.search import INF, Tell
+from nafaudit.search.search import INF
 from nafaudit.search.settings import check_claim, claim, directory_of
 from nafaudit.stats import Bonferroni
+from nafaudit.workload import TokenizedPrompt
 
 ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
 
 
-def run_paper_search(settings: PaperSettings, tell: Tell) -> PaperFound:
+def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperFound:
     """Runs, or resumes, the paper's search; what is wrong is said before a model loads."""
     mechanism_of(settings)
     check_claim(settings)
     sklearn("feature_extraction.text")
     pools = paper_pools(settings)
-    words = Words(settings)
-    check_lengths(pools, words.count, settings.longest)
+    pair, needed = read_pair(settings)
+    check_lengths(pools, pair.tokenizer.count, settings.longest)
     chat = chat_of(settings)
-    bench = load_bench(settings, words, pools.prompts)
-    return _PaperSearch(settings, bench, pools, chat, tell).run()
+    bench = SearchBench.load(pair, needed, pools.prompts)
+    return _PaperSearch(settings, bench, pools, chat, on_progress).run()
 
 
 class _PaperSearch:
@@ -69,35 +69,35 @@ class _PaperSearch:
     def __init__(
         self,
         settings: PaperSettings,
-        bench: Bench,
+        bench: SearchBench,
         pools: PaperPools,
         chat: Chat | None,
-        tell: Tell,
+        on_progress: OnProgress,
     ) -> None:
-        self.settings, self.bench, self.pools, self.tell = settings, bench, pools, tell
+        self.settings, self.bench, self.pools = settings, bench, pools
+        self.on_progress = on_progress
         self.catalogue = {one.id: one for one in (*pools.init, *pools.heldout)}
         self._by_text = {p.text: p.reference for p in pools.prompts if p.reference}
-        size = len(bench.pair.vocabulary)
+        size = len(bench.executor.pair.vocabulary)
         wide = settings.max_new_tokens * math.log(size)
         self.rule = settings.rule(wide if settings.variant == "text" else settings.total)
         texts = [one.text for one in pools.init]
         self.guess = Guesser(
-            bench.words, Tfidf.of(texts), size, settings.total, settings.sizes.surrogate_epochs
+            bench.tokenizer, Tfidf.of(texts), size, settings.total, settings.sizes.surrogate_epochs
         )
-        self.path = directory_of(settings, bench.identity.hash)
+        self.path = directory_of(settings, bench.identity().hash)
         self._chat = chat
 
     def run(self) -> PaperFound:
-        first = Ask(self.pools.init, self.settings.sizes.init_traj, self.settings.k)
+        names = tuple(one.id for one in self.pools.init)
+        first = Extent(self.settings.k, self.settings.sizes.init_traj, names)
         with ExitStack() as open_runs:
             recorder = open_runs.enter_context(
-                open_recorder(self.bench, self.path, "search", first, self._references())
+                open_recorder(self.bench, self.path, "search", first, self._prompts())
             )
             claim(self.path, self.settings)
             proposers = Proposers(self.settings, self._chat, self.path, self._asking)
-            draw = PaperDraws(
-                recorder, self.catalogue, self._references, self.settings.budget, self.tell
-            )
+            draw = PaperDraws(recorder, self._prompts, self.settings.budget, self.on_progress)
             trail = PaperLoop(
                 self.settings,
                 self.rule,
@@ -105,7 +105,7 @@ class _PaperSearch:
                 draw,
                 self.guess,
                 self._caller(proposers),
-                self.bench.words.count,
+                self.bench.tokenizer.count,
                 self.catalogue,
             ).run()
             flagged = flagged_of(trail)
@@ -123,29 +123,30 @@ class _PaperSearch:
 
     def _asking(self, call: int, attempt: int, attempts: int) -> None:
         stage = f"asking {self.settings.proposer}, call {call + 1} of its generation"
-        self.tell(Told(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
+        self.on_progress(Progress(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
 
-    def _references(self) -> dict[str, str]:
-        return references_of(self.catalogue, self._by_text)
+    def _prompts(self) -> dict[str, TokenizedPrompt]:
+        """Returns every candidate so far as a prompt of a run."""
+        references = references_of(self.catalogue, self._by_text)
+        return self.bench.prompts(self.catalogue.values(), references)
 
     def _fresh(
         self, open_runs: ExitStack, finals: Sequence[Item], flags: Sequence[Flag]
     ) -> Recorder | None:
         """Fresh draws of whoever was chosen or flagged; None if nobody was."""
         settings, n = self.settings, self.settings.sizes.recheck_traj
-        budgets = (0.0, settings.budget, INF)
-        asks = [
-            Ask(tuple(item.candidate for item in finals), n, budgets),
-            Ask(tuple(one.item.candidate for one in flags), n, (settings.budget, settings.second)),
-        ]
-        asks = [ask for ask in asks if ask.candidates]
-        if not asks:
-            return None
-        place = self.path / "confirm"
-        fresh = open_runs.enter_context(
-            open_recorder(self.bench, place, "confirm", asks[0], self._references(), "sound")
+        wanted = (
+            ((0.0, settings.budget, INF), tuple(item.candidate.id for item in finals)),
+            ((settings.budget, settings.second), tuple(one.item.candidate.id for one in flags)),
         )
-        fresh.fill(asks, self._references(), "fresh draws", self.tell)
+        extents = [Extent(budgets, n, names) for budgets, names in wanted if names]
+        if not extents:
+            return None
+        place, prompts = self.path / "confirm", self._prompts()
+        fresh = open_runs.enter_context(
+            open_recorder(self.bench, place, "confirm", extents[0], prompts, "sound")
+        )
+        fresh.fill(extents, prompts, "fresh draws", self.on_progress)
         return fresh
 
     def _found(
@@ -190,7 +191,7 @@ class _PaperSearch:
                 violating=len({one.worst.key.prompt for one in bad}),
                 outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
                 counterexamples=write_bundles(self.path, bad, self.catalogue),
-                batch_free=self.bench.batch_free,
+                batch_free=self.bench.executor.probe.batch_free,
                 remark=recorder.remark,
                 proposer={},
             ),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget, is_baseline
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings, protocol_option
 from nafaudit.search.allocation import Fixes, Rule
 from nafaudit.search.measured import DELTA
 from nafaudit.search.settings import SearchBasics
@@ -74,37 +74,45 @@ class Sizes:
         return cls(**given)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class PaperSettings(SearchBasics):
-    """Everything `nafaudit search --protocol paper` can be told.
+    """Everything that `nafaudit search --protocol paper` takes."""
 
-    Attributes:
-        init: How many prompts of which class the search starts from.
-        heldout_class: Class of the held-out pool.
-        size: Sizes other than the paper's, by name.
-        fix: The paper's own recommendations to switch on, names between commas.
-        topup_fraction: Share of a pool that the survivor path tops up.
-        second_k: Second budget for flagged prompts; 5/3 of the first if empty.
-    """
-
-    protocol: str = "paper"
-    k: tuple[float, ...] = (3.0,)
-    delta: float = DELTA
-    init: Mapping[str, int] = field(
-        default_factory=lambda: {ATTACK: 48, "factual": 24, "creative": 24}
+    protocol: str = protocol_option("paper", "The paper's search.", choices=("sound", "paper"))
+    delta: float = protocol_option(DELTA, "Level of all limits together.", above=0, below=1)
+    init: Mapping[str, int] = protocol_option(
+        {ATTACK: 48, "factual": 24, "creative": 24},
+        "Prompts that it starts from.",
+        metavar="CLASS=N,...",
+        form="CLASS=N, for example --init test=24",
+        unset="attack_train=48,factual=24,creative=24",
     )
-    heldout_class: str = HELDOUT
-    size: Mapping[str, int] = field(default_factory=dict)
-    fix: str = ""
-    topup_fraction: float = 0.5
-    second_k: float | None = None
+    heldout_class: str = protocol_option(HELDOUT, "Class of the held-out pool.")
+    size: Mapping[str, int] = protocol_option(
+        {},
+        "Other sizes than the paper's, by its names: generations=1,init_traj=4.",
+        metavar="NAME=N,...",
+        form="NAME=N, for example --size generations=1",
+    )
+    fix: str = protocol_option(
+        "",
+        "The paper's own recommendation: min-n, at least 20 draws where a first rho is above 0.9.",
+        metavar="NAME",
+        unset="none",
+    )
+    topup_fraction: float = protocol_option(
+        0.5, "Share of a pool that is topped up; its k = 5 table needs 0.75."
+    )
+    second_k: float | None = protocol_option(
+        None, "Second budget for flagged prompts.", unset="5/3 of k, as 5 is of 3"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.protocol != "paper":
             raise InputError(f"these are settings of the protocol paper, got {self.protocol!r}.")
         _ = self.sizes, self.rule(1)
-        if self.classes or self.cap or self.limit or self.trajectories != Settings.trajectories:
+        if self.classes or self.cap or self.limit or self.trajectories != RunSettings.trajectories:
             raise InputError(
                 "classes, cap, limit and trajectories are not for a search of the paper's "
                 "protocol: --init CLASS=N and --heldout-class choose its prompts, --size its "
@@ -119,7 +127,7 @@ class PaperSettings(SearchBasics):
             )
 
     @classmethod
-    def defaults_of(cls, protocol: str) -> dict[str, Any]:
+    def of_protocol(cls, protocol: str) -> dict[str, Any]:
         """None beside the fields' own: those of a run are for a fixed workload."""
         return {}
 

@@ -4,28 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import load_settings_of
+from nafaudit.core.options import declared, load
 from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.settings import SearchSettings
-
-_SURROGATE = (
-    "the sound search has no surrogate any more: its gate needs 100 held-out prompts of ten "
-    "trajectories and stayed shut at every size that was measured "
-    "(docs/decisions/006-no-surrogate.md). Leave it out; the search draws what it proposes"
-)
-REMOVED = {
-    "archive": "there is one archive, the greedy k-DPP set. Leave it out",
-    "surrogate": _SURROGATE,
-    "training": _SURROGATE,
-    "embedding": _SURROGATE,
-    "study": "studies are a program of the repository: python -m benchmarks.search_study --help",
-}
-"""Options that were taken away, with the reason; a design file has them too."""
 
 
 def search_settings(
@@ -40,23 +25,17 @@ def search_settings(
     Raises:
         InputError: A value is wrong, or belongs to the other protocol.
     """
-    written = _read(design)
-    for name, why in REMOVED.items():
-        if overrides.get(name):
-            raise InputError(f"--{name} is refused: {why}.")
-        if name in written:
-            raise InputError(f"{design}: {name} is refused: {why}.")
     kind: type[SearchSettings | PaperSettings] = SearchSettings
     other = "--protocol paper: add that, or leave it out"
-    if (overrides.get("protocol") or written.get("protocol")) == "paper":
+    if (overrides.get("protocol") or _read(design).get("protocol")) == "paper":
         kind = PaperSettings
         other = "the protocol sound; the paper's sizes are set by --size NAME=N"
-    known = {one.name for one in fields(kind)}
+    known = {one.name for one in declared(kind)} | set(kind.refused)
     for name, value in overrides.items():
-        if value is not None and name not in known and name not in REMOVED:
+        if value is not None and name not in known:
             raise InputError(f"--{name.replace('_', '-')} = {value} belongs to {other}.")
     given = {name: value for name, value in overrides.items() if name in known}
-    return load_settings_of(kind, design, given)
+    return load(kind, design, given)
 
 
 def _read(design: Path | None) -> dict[str, Any]:

@@ -19,15 +19,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.report.result import as_number
-from nafaudit.runner.prepare import mechanism_of
+from nafaudit.runner.recording import OnProgress, Progress
+from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (
     Book,
@@ -55,15 +57,12 @@ from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
 from nafaudit.search.pools import Pools, divide, start_of
 from nafaudit.search.recorder import (
-    Ask,
-    Bench,
     Recorder,
-    Told,
-    Words,
-    load_bench,
+    SearchBench,
     open_recorder,
     others_of,
     passages_of,
+    read_pair,
     seeds_of,
     violations_of,
     write_bundles,
@@ -72,6 +71,7 @@ from nafaudit.search.settings import SearchSettings, check_claim, claim, directo
 from nafaudit.stats import Bonferroni
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.search import search_json, write_result
+from nafaudit.workload import TokenizedPrompt
 from nafaudit.workload.passages import Passage
 
 
@@ -89,7 +89,7 @@ class Prepared:
     """
 
     settings: SearchSettings
-    bench: Bench
+    bench: SearchBench
     pools: Pools
     references: Mapping[str, str]
     passages: tuple[Passage, ...]
@@ -97,12 +97,12 @@ class Prepared:
 
     def at(self, settings: SearchSettings) -> Prepared:
         """The same for other settings with the same decoding, such as another budget."""
-        return replace(self, settings=settings, bench=replace(self.bench, settings=settings))
+        return replace(self, settings=settings, bench=self.bench.at(settings))
 
     @property
     def path(self) -> Path:
         """The run directory."""
-        return directory_of(self.settings, self.bench.identity.hash)
+        return directory_of(self.settings, self.bench.identity().hash)
 
 
 def prepare(settings: SearchSettings) -> Prepared:
@@ -111,10 +111,11 @@ def prepare(settings: SearchSettings) -> Prepared:
     check_claim(settings)
     sklearn("feature_extraction.text")
     prompts, passages = seeds_of(settings), passages_of(settings)
-    words = Words(settings)
-    others = [Candidate(p.id, p.text, p.label) for p in others_of(settings, words)]
+    pair, needed = read_pair(settings)
+    count = pair.tokenizer.count
+    others = [Candidate(p.id, p.text, p.label) for p in others_of(settings, count)]
     seeds = [Candidate(p.id, p.text, p.label) for p in prompts]
-    pools = divide(seeds, settings, words.count, others)
+    pools = divide(seeds, settings, count, others)
     if len(pools.usable) < 2 or not pools.heldout:
         raise InputError(
             f"a search needs at least 3 different prompts of {settings.shortest} to "
@@ -122,44 +123,43 @@ def prepare(settings: SearchSettings) -> Prepared:
             f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
         )
     chat = chat_of(settings)
-    bench = load_bench(settings, words, prompts)
+    bench = SearchBench.load(pair, needed, prompts)
     references = {p.text: p.reference for p in prompts if p.reference}
     return Prepared(settings, bench, pools, references, tuple(passages), chat)
 
 
-Tell = Callable[[Told], None]
 INF = float("inf")
 
 
-def run_search(settings: SearchSettings, tell: Tell) -> Found:
+def run_search(settings: SearchSettings, on_progress: OnProgress) -> Found:
     """Runs, or resumes, the search that the settings describe.
 
     Args:
         settings: What to search; checked before any model loads.
-        tell: Called as trajectories end.
+        on_progress: Called as trajectories end.
     """
-    return search_with(prepare(settings), tell)
+    return search_with(prepare(settings), on_progress)
 
 
-def search_with(ready: Prepared, tell: Tell, *, baselines: bool = True) -> Found:
+def search_with(ready: Prepared, on_progress: OnProgress, *, baselines: bool = True) -> Found:
     """The same with models that are loaded already.
 
     Args:
         ready: Models and prompts.
-        tell: Called as trajectories end.
+        on_progress: Called as trajectories end.
         baselines: False leaves out what each model alone does with a finalist.
     """
-    return _Search(ready, tell, baselines).run()
+    return _Search(ready, on_progress, baselines).run()
 
 
 class _Search:
     """What the stages of a search share."""
 
-    def __init__(self, ready: Prepared, tell: Tell, baselines: bool) -> None:
+    def __init__(self, ready: Prepared, on_progress: OnProgress, baselines: bool) -> None:
         self.bench, self.settings, self.pools = ready.bench, ready.settings, ready.pools
         self._by_text = ready.references
         self._passages = ready.passages
-        self._tell = tell
+        self._on_progress = on_progress
         self._baselines = baselines
         self._chat = ready.chat
         self._began = time.monotonic()
@@ -169,25 +169,26 @@ class _Search:
     def run(self) -> Found:
         """Explores, confirms, and says what was found."""
         with open_recorder(
-            self.bench, self.path, "search", self._first(), self._references()
+            self.bench, self.path, "search", self._first(), self._prompts()
         ) as recorder:
             claim(self.path, self.settings)
-            self._proposers = Proposers(self.settings, self._chat, self.path, self._tell_of_call)
+            self._proposers = Proposers(self.settings, self._chat, self.path, self._on_call)
             explored = self._explore(recorder)
-            asks, chosen = self._finals(explored)
-            place = self.path / "confirm"
-            with open_recorder(self.bench, place, "confirm", asks[0], self._references()) as fresh:
-                fresh.fill(asks, self._references(), "confirming", self._tell)
+            extents, chosen = self._finals(explored)
+            place, prompts = self.path / "confirm", self._prompts()
+            with open_recorder(self.bench, place, "confirm", extents[0], prompts) as fresh:
+                fresh.fill(extents, prompts, "confirming", self._on_progress)
                 return self._found(explored, chosen, recorder, fresh)
 
-    def _first(self) -> Ask:
-        """What every search asks for at its start."""
+    def _first(self) -> Extent:
+        """Returns what every search asks for at its start."""
         size = min(self.settings.pool, len(self.pools.usable))
         starts = [start_of(self.pools, seed, size)[0] for seed in self.settings.search_seeds]
         self.catalogue |= {one.id: one for start in starts for one in start}
         keep = min(self.settings.survivors, size)
         each = halving_plan(size, self.settings.draws, keep)[0].each
-        return Ask(tuple(one for start in starts for one in start), each, self.settings.k)
+        names = tuple(one.id for start in starts for one in start)
+        return Extent(self.settings.k, each, names)
 
     def _explore(self, recorder: Recorder) -> tuple[Explored, ...]:
         """Asks all searches in turn, records what they lack, until none lacks anything."""
@@ -206,7 +207,7 @@ class _Search:
             rounds += 1
             if wanted:
                 stage = f"exploring, round {rounds}"
-                recorder.fill(self._asks(wanted), self._references(), stage, self._tell)
+                recorder.fill(self._extents(wanted), self._prompts(), stage, self._on_progress)
         return tuple(done[one] for one in everyone)
 
     def _one(self, who: str, seed: int, book: Book) -> Explored:
@@ -215,33 +216,31 @@ class _Search:
             seed,
             self.pools,
             self.settings,
-            self.bench.words.count,
+            self.bench.tokenizer.count,
             book,
             self.catalogue,
             self._proposers.of(seed),
         )
 
-    def _tell_of_call(self, seed: int, call: int, calls: int) -> None:
+    def _on_call(self, seed: int, call: int, calls: int) -> None:
         stage = f"asking {self.settings.proposer}, search seed {seed}"
         seconds = time.monotonic() - self._began
-        self._tell(Told(stage, call, calls, 0, seconds, -INF, unit="calls"))
+        self._on_progress(Progress(stage, call, calls, 0, seconds, -INF, unit="calls"))
 
-    def _asks(self, wanted: Mapping[str, int]) -> list[Ask]:
-        """Prompts that need equally many trajectories, together."""
+    def _extents(self, wanted: Mapping[str, int]) -> list[Extent]:
+        """Returns one extent for all prompts that need equally many trajectories."""
         counts = sorted(set(wanted.values()))
         return [
-            Ask(
-                tuple(self.catalogue[one] for one, n in wanted.items() if n == count),
-                count,
-                self.settings.k,
-            )
+            Extent(self.settings.k, count, tuple(one for one, n in wanted.items() if n == count))
             for count in counts
         ]
 
-    def _references(self) -> dict[str, str]:
-        return references_of(self.catalogue, self._by_text)
+    def _prompts(self) -> dict[str, TokenizedPrompt]:
+        """Returns every candidate so far as a prompt of a run."""
+        references = references_of(self.catalogue, self._by_text)
+        return self.bench.prompts(self.catalogue.values(), references)
 
-    def _finals(self, explored: Sequence[Explored]) -> tuple[list[Ask], list[_Chosen]]:
+    def _finals(self, explored: Sequence[Explored]) -> tuple[list[Extent], list[_Chosen]]:
         """Who is confirmed, chosen before a fresh draw: what to run, and what was promised."""
         chosen = [
             _Chosen(one, rank, parent.candidate, parent.score)
@@ -252,11 +251,12 @@ class _Search:
         others = _unique(one.candidate for one in chosen if one.explored.strategy != SEARCH)
         others = tuple(one for one in others if one not in mine)
         k, fresh = self.settings.budget, self.settings.fresh
-        asks = [Ask(mine, fresh, (0.0, k, INF) if self._baselines else (k,))]
+        budgets = (0.0, k, INF) if self._baselines else (k,)
+        extents = [Extent(budgets, fresh, _ids(mine))]
         if others:
-            asks.append(Ask(others, fresh, (k,)))
-        asks.append(Ask(self.pools.unseen, self.settings.heldout_draws, (k,)))
-        return asks, chosen
+            extents.append(Extent((k,), fresh, _ids(others)))
+        extents.append(Extent((k,), self.settings.heldout_draws, _ids(self.pools.unseen)))
+        return extents, chosen
 
     def _places(self, strategy: str) -> int:
         return self.settings.finalists if strategy == SEARCH else 1
@@ -300,7 +300,7 @@ class _Search:
             violating=len({violation.worst.key.prompt for violation in bad}),
             outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
             counterexamples=write_bundles(self.path, bad, self.catalogue),
-            batch_free=self.bench.batch_free,
+            batch_free=self.bench.executor.probe.batch_free,
             remark=recorder.remark,
             proposer=self._proposers.to_json(),
         )
@@ -325,7 +325,7 @@ class _Search:
         """What was repeated of protected text, from the records of both runs."""
         if not self._passages:
             return None
-        protected = Protected(self._passages, self.bench.pair.vocabulary.pieces)
+        protected = Protected(self._passages, self.bench.executor.pair.vocabulary.pieces)
         explored, later = (
             protected.most(one.at_budget(self.settings.budget)) for one in (recorder, fresh)
         )
@@ -369,6 +369,10 @@ def _unique(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
     return tuple(dict.fromkeys(candidates))
 
 
+def _ids(candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    return tuple(one.id for one in candidates)
+
+
 @dataclass(frozen=True)
 class Sweep:
     """Finished searches, one per budget."""
@@ -384,12 +388,12 @@ class Sweep:
         return next(one for one in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if one in said)
 
 
-def run_sweep(settings: SearchSettings, tell: Tell) -> Sweep:
+def run_sweep(settings: SearchSettings, on_progress: OnProgress) -> Sweep:
     """Runs, or resumes, a search under each budget of the settings.
 
     Args:
         settings: What to search; checked before any model loads.
-        tell: Called as trajectories end.
+        on_progress: Called as trajectories end.
     """
     ready = prepare(settings)
     path, budgets = ready.path, settings.k
@@ -400,14 +404,14 @@ def run_sweep(settings: SearchSettings, tell: Tell) -> Sweep:
         one = replace(
             settings, k=(k,), out=str(path / f"k-{k:.12g}"), delta=settings.delta / len(budgets)
         )
-        done = search_with(ready.at(one), _naming(tell, f"k = {k:g}, "))
+        done = search_with(ready.at(one), _naming(on_progress, f"k = {k:g}, "))
         write_result(done)
         found.append(done)
     return Sweep(path, settings.delta, tuple(found))
 
 
-def _naming(tell: Tell, name: str) -> Tell:
-    return lambda told: tell(replace(told, stage=name + told.stage))
+def _naming(on_progress: OnProgress, name: str) -> OnProgress:
+    return lambda progress: on_progress(replace(progress, stage=name + progress.stage))
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:

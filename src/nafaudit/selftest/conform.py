@@ -17,8 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import reject_unknown
-from nafaudit.core.errors import InputError
+from nafaudit.core.errors import InputError, reject_unknown
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism

@@ -37,7 +37,7 @@ from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
 from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of
-from nafaudit.runner.prepare import mechanism_of
+from nafaudit.runner.workbench import mechanism_of
 from nafaudit.runner.worker import answer, registered
 
 # Budgets that bind, unless told.

@@ -27,7 +27,7 @@ from nafaudit.store.files import whole_directory
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.paper_rows import PaperRows
 from nafaudit.store.run import Run
-from nafaudit.workload.paper import CAPS
+from nafaudit.workload.prompts import CAPS
 from nafaudit.workload.schedule import BATCH, BUCKET_WIDTH, batch_sizes
 
 Spends = dict[tuple[float, str], list[float]]

@@ -16,6 +16,7 @@ from nafaudit.views.document import Document, Section, Table
 _PROSE = 79
 # A name that is cut further than this says nothing.
 _NARROWEST = 8
+_EQUALS = "\0=\0"
 
 
 def terminal(document: Document) -> str:
@@ -60,16 +61,16 @@ def wrapped(text: str, first: str = "") -> str:
     lines = []
     for line in visible(text).split("\n"):
         inner = " " * (len(first) or len(line) - len(line.lstrip()) + 2)
-        # A path or a command is copied whole, however long it is.
+        # A path is copied whole, however long it is, and "k = 3" is not torn apart.
         lines += textwrap.wrap(
-            line,
+            line.replace(" = ", _EQUALS),
             _PROSE,
             initial_indent=first,
             subsequent_indent=inner,
             break_long_words=False,
             break_on_hyphens=False,
         ) or [""]
-    return "\n".join(lines)
+    return "\n".join(lines).replace(_EQUALS, " = ")
 
 
 def _draw_section(console: Console, section: Section) -> None:

@@ -18,6 +18,9 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.workload.prompts import (
+    CAPS,
+    FILES,
+    HEADER,
     Prompt,
     Record,
     Source,
@@ -30,28 +33,6 @@ from nafaudit.workload.prompts import (
     lookup,
     read_records,
 )
-
-CAPS = {
-    "neutral": 200,
-    "val": 150,
-    "test": 150,
-    "attack_train": 100,
-    "factual": 150,
-    "creative": 150,
-}
-"""Prompts per class, in the order of the classes."""
-
-FILES = {
-    "attack_train": "copybench_attack_train.jsonl",
-    "test": "copybench_test.jsonl",
-    "val": "copybench_val.jsonl",
-    "neutral": "neutral.jsonl",
-    "creative": "creative.jsonl",
-    "factual": "factscore.jsonl",
-}
-
-HEADER = "Complete the prefix:\n"
-"""The line before every prompt but the factual ones."""
 
 LEAST_SCORE = 10
 """Creative prompts with a lower score are left out."""

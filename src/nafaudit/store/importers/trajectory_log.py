@@ -126,7 +126,9 @@ def _entry(record: Record, context: Context) -> Entry:
     k, mechanism, is_bank = _arm(meta, ours, limit, where, context)
     debt = _debt(prefix, where, context)
     steps, granted, cumulative = _steps(data, where, context)
-    stops = context.options.stops | _token_ids(ours.get("stops"), "nafaudit.stops", where)
+    stops = frozenset(context.options.stops) | _token_ids(
+        ours.get("stops"), "nafaudit.stops", where
+    )
 
     end = _end(steps, granted, k, debt, stops, where, context) if "stopped" not in ours else None
     stopped = end is not None and end < len(steps)

@@ -1,0 +1,354 @@
+"""The one loader: settings in; prompts, pair, mechanism, arithmetic and decoder out.
+
+In two steps. `UnloadedPair` and `read_inputs` read settings, prompts and tokenizer, and raise
+whatever is wrong with them before a model loads. `Workbench.load` loads the models of a
+`WorkbenchSpec`, which is plain data, so that another process can load the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import torch
+
+from nafaudit.core.design import Decoding, row_width
+from nafaudit.core.errors import InputError
+from nafaudit.core.settings import Settings
+from nafaudit.core.trust import Trust
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.probe import Settled, settle
+from nafaudit.engine.world import SequenceDecoder
+from nafaudit.mechanisms.registry import SequenceMechanism
+from nafaudit.mechanisms.registry import mechanism as named_mechanism
+from nafaudit.models.checkpoints import check_device, check_dtype, context_of
+from nafaudit.models.pair import (
+    Pair,
+    PromptTokenizer,
+    load_pair,
+    prompt_tokenizer,
+    read_vocabulary,
+)
+from nafaudit.protocols import Mechanism, Resources
+from nafaudit.runner.pairs import PAIRS, checkpoints_of, limit_of, workload_of
+from nafaudit.workload import Prompt, TokenizedPrompt, Workload, protected_prompts
+
+
+class LoadSettings(Protocol):
+    """Settings that decide how checkpoints are loaded."""
+
+    @property
+    def dtype(self) -> str:
+        """Precision of the forward passes."""
+
+    @property
+    def device(self) -> str:
+        """Torch device."""
+
+    @property
+    def threads(self) -> int:
+        """Torch threads."""
+
+    @property
+    def trust(self) -> Trust:
+        """What the checkpoints are permitted."""
+
+
+def load_models(
+    settings: LoadSettings,
+    checkpoints: tuple[str, str],
+    *,
+    safe_device: str | None = None,
+    stops: Iterable[int] | None = None,
+) -> Pair:
+    """Loads a pair with the threads, device and precision of the settings."""
+    torch.set_num_threads(settings.threads)
+    return load_pair(
+        *checkpoints,
+        dtype=settings.dtype,
+        device=settings.device,
+        safe_device=safe_device,
+        stop_ids=stops,
+        trust=settings.trust,
+    )
+
+
+def mechanism_of(settings: Settings) -> Mechanism:
+    """Returns the mechanism that the settings name, before it is bound to a run's resources."""
+    mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
+    if not isinstance(mechanism, SequenceMechanism):
+        return mechanism
+    if settings.decoder is not None:
+        raise InputError(
+            f"a decoder is held to the law of every step, which {settings.mechanism} does not "
+            "have; leave out --mechanism, or name a step-level one."
+        )
+    return mechanism.of_length(settings.max_new_tokens)
+
+
+def protected_passages(
+    prompts: Iterable[TokenizedPrompt], pair: str | None = None
+) -> tuple[str, ...]:
+    """Returns protected text: of a registered pair, and the references of protected prompts."""
+    own = PAIRS[pair].passages() if pair in PAIRS else []
+    texts = [passage.text for passage in own]
+    texts += [item.prompt.reference for item in protected_prompts(prompts)]
+    return tuple(dict.fromkeys(texts))
+
+
+def resources_of(tokenizer: Any, passages: Sequence[str]) -> Resources:
+    """Returns what a mechanism may be bound to; needs no model."""
+
+    def split(text: str) -> tuple[int, ...]:
+        return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    return Resources(read_vocabulary(tokenizer, (), ()).pieces, split, passages)
+
+
+@dataclass(frozen=True)
+class WorkbenchSpec:
+    """What a workbench is loaded from: plain data, which a process elsewhere can load too.
+
+    Attributes:
+        settings: What was asked for.
+        checkpoints: The safe and the risky one.
+        width: Positions per row.
+        chat: What a design records of the chat template.
+        stops: Ids that end a row; None for what the models declare.
+        passages: Protected text, if the mechanism requires it.
+    """
+
+    settings: Settings
+    checkpoints: tuple[str, str]
+    width: int
+    chat: str = ""
+    stops: tuple[int, ...] | None = None
+    passages: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> dict[str, Any]:
+        """How the engine works; none of it changes a record."""
+        settings = self.settings
+        return {
+            "width": self.width,
+            "batch": settings.batch,
+            "speculate": settings.speculate,
+            "together": settings.together,
+        }
+
+    def mechanism(self) -> Mechanism:
+        """Builds the mechanism, ready to serve, where prompts and tokenizer are not at hand."""
+        mechanism = mechanism_of(self.settings)
+        if mechanism.requires is None:
+            return mechanism
+        tokenizer = _tokenizer_of(self.settings, self.checkpoints).tokenizer
+        return mechanism.bind(resources_of(tokenizer, self.passages))
+
+
+@dataclass(frozen=True)
+class UnloadedPair:
+    """A pair before its weights load.
+
+    Attributes:
+        settings: What was asked for.
+        checkpoints: The safe and the risky one.
+        mechanism: What is audited, not yet bound to resources.
+        tokenizer: Splits prompts.
+        context: Positions that both models have.
+    """
+
+    settings: Settings
+    checkpoints: tuple[str, str]
+    mechanism: Mechanism
+    tokenizer: PromptTokenizer
+    context: int
+
+    @classmethod
+    def read(cls, settings: Settings) -> UnloadedPair:
+        """Reads a pair's tokenizer and size.
+
+        Raises:
+            InputError: Mechanism, precision, device or checkpoints cannot be what is asked for.
+        """
+        mechanism = mechanism_of(settings)
+        check_dtype(settings.dtype)
+        if settings.ray is None:  # the driver of a cluster need not have what its workers have
+            check_device(settings.device)
+            check_device(settings.safe_device or settings.device)
+        checkpoints = checkpoints_of(settings)
+        tokenizer = _tokenizer_of(settings, checkpoints)
+        context = context_of(*checkpoints, trust=settings.trust)
+        return cls(settings, checkpoints, mechanism, tokenizer, context)
+
+    def tokenized(self, prompts: Iterable[Prompt]) -> list[TokenizedPrompt]:
+        """Returns prompts with their token ids."""
+        return [TokenizedPrompt(prompt, self.tokenizer.ids(prompt.text)) for prompt in prompts]
+
+    def spec(self, needed: int, prompts: Sequence[TokenizedPrompt]) -> WorkbenchSpec:
+        """Returns what to load.
+
+        Args:
+            needed: Positions that the longest prompt and its output take.
+            prompts: The whole workload: a mechanism may require its protected references.
+        """
+        settings, stops = self.settings, None
+        end = self.tokenizer.tokenizer.eos_token_id
+        if settings.protocol == "paper" and end is not None:
+            # The paper's decoder ends a row at the tokenizer's own end of text and nowhere else.
+            stops = (int(end),)
+        passages: tuple[str, ...] = ()
+        if self.mechanism.requires is not None:
+            pair = settings.pair if settings.safe is None else None
+            passages = protected_passages(prompts, pair)
+        width, chat = row_width(needed, self.context), self.tokenizer.chat
+        return WorkbenchSpec(settings, self.checkpoints, width, chat, stops, passages)
+
+    def bound(self, passages: Sequence[str]) -> Mechanism:
+        """Returns the mechanism, ready to serve."""
+        if self.mechanism.requires is None:
+            return self.mechanism
+        return self.mechanism.bind(resources_of(self.tokenizer.tokenizer, passages))
+
+
+def _tokenizer_of(settings: Settings, checkpoints: tuple[str, str]) -> PromptTokenizer:
+    return prompt_tokenizer(
+        *checkpoints,
+        chat=settings.chat_template,
+        # The paper says that prompts are split by the risky model's tokenizer; its code does not.
+        by_risky=settings.variant == "text",
+        trust=settings.trust,
+    )
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run is to decode, and what to load for it; no model is loaded yet.
+
+    Attributes:
+        workload: All prompts that the run could have.
+        tokenized: The same in token ids.
+        chosen: Those that a limit leaves.
+        mechanism: What is audited, ready to serve.
+        spec: What to load.
+    """
+
+    workload: Workload
+    tokenized: list[TokenizedPrompt]
+    chosen: list[TokenizedPrompt]
+    mechanism: Mechanism
+    spec: WorkbenchSpec
+
+
+def read_inputs(settings: Settings) -> RunInputs:
+    """Reads the prompts of a run.
+
+    Raises:
+        InputError: Something is wrong with prompts or settings.
+    """
+    workload = workload_of(settings)
+    pair = UnloadedPair.read(settings)
+    tokenized = pair.tokenized(workload.prompts)
+    where = {name: source.where for name, source in workload.sources.items()}
+    if empty := [p.prompt.id for p in tokenized if not p.tokens]:
+        raise InputError(f"{where[empty[0]]}: prompt {empty[0]!r} has no tokens; leave it out.")
+    longest = max(tokenized, key=lambda p: len(p.tokens))
+    needed = len(longest.tokens) + settings.max_new_tokens
+    if needed > pair.context:
+        raise InputError(
+            f"{where[longest.prompt.id]}: prompt {longest.prompt.id!r} has "
+            f"{len(longest.tokens)} tokens; with {settings.max_new_tokens} new ones "
+            f"it does not fit the pair's context of {pair.context}. Lower --max-new-tokens or "
+            "leave the prompt out."
+        )
+    spec, limit = pair.spec(needed, tokenized), limit_of(settings)
+    chosen = tokenized[:limit] if limit else tokenized
+    return RunInputs(workload, tokenized, chosen, pair.bound(spec.passages), spec)
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """What a machine was seen to do before a run.
+
+    Attributes:
+        batch_free: True if records do not depend on their batch.
+        facts: For the session's line.
+    """
+
+    batch_free: bool
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Workbench:
+    """A pair and a mechanism, loaded, with the arithmetic that this machine was found to need.
+
+    Attributes:
+        spec: What it was loaded from.
+        pair: The models.
+        mechanism: What is audited.
+        decoding: Warps and length limit.
+        settled: By which arithmetic it decodes, and what was seen of that.
+    """
+
+    spec: WorkbenchSpec
+    pair: Pair
+    mechanism: Mechanism
+    decoding: Decoding
+    settled: Settled
+
+    @classmethod
+    def load(
+        cls,
+        spec: WorkbenchSpec,
+        mechanism: Mechanism | None = None,
+        decoding: Decoding | None = None,
+        *,
+        depends: str = "",
+        pair: Pair | None = None,
+    ) -> Workbench:
+        """Loads the models and probes the machine.
+
+        Args:
+            spec: What to load.
+            mechanism: What is audited, ready to serve; that of the spec if None.
+            decoding: Warps and length limit; those of the settings if None.
+            depends: Why rows must be constant, if another machine found that they must.
+            pair: The models, if they are loaded already.
+        """
+        settings = spec.settings
+        mechanism, decoding = mechanism or spec.mechanism(), decoding or settings.decoding
+        if pair is None:
+            pair = load_models(
+                settings, spec.checkpoints, safe_device=settings.safe_device, stops=spec.stops
+            )
+        settled = settle(pair, mechanism, decoding, depends=depends, **spec.shape)
+        return cls(spec, pair, mechanism, decoding, settled)
+
+    @property
+    def probe(self) -> ProbeResult:
+        """What was seen of the machine, for a session's line."""
+        probe, numerics = self.settled.probe, self.settled.numerics
+        facts = {"probe": asdict(probe), "arithmetic": numerics.facts()}
+        return ProbeResult(probe.batch_free, facts)
+
+    @property
+    def vocabulary(self) -> dict[str, Any]:
+        """What token ids stand for, as a run keeps it."""
+        vocabulary = self.pair.vocabulary
+        return {
+            # Bytes, written as Latin-1: a token may be half a character.
+            "pieces": [p if p is None else p.decode("latin-1") for p in vocabulary.pieces],
+            "special": sorted(vocabulary.special),
+            "stops": sorted(vocabulary.stops),
+        }
+
+    def decoder(self) -> Decoder | SequenceDecoder:
+        """Builds our own decoder, of steps or of whole outputs as the mechanism asks."""
+        numerics, shape = self.settled.numerics, self.spec.shape
+        if isinstance(self.mechanism, SequenceMechanism):
+            size: Any = {"width": shape["width"], "batch": shape["batch"]}
+            return SequenceDecoder(
+                self.pair, self.mechanism, self.decoding, **size, numerics=numerics
+            )
+        return Decoder(self.pair, self.mechanism, self.decoding, **shape, numerics=numerics)
