@@ -281,8 +281,8 @@ class World(Protocol):
         """
         ...
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ...: two arrays [len(tokens), size].
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+        """Log-laws after tokens[:1], tokens[:2], ...: two arrays [len(tokens), size].
 
         With `raw`, those of the models as they are, before temperature and penalty.
         """
@@ -372,7 +372,7 @@ def debt_of(world: World, prompt: Sequence[int]) -> float:
     if len(prompt) < 2:
         return 0.0
     # The whole prompt, as the engine reads it: a product of fewer rows may differ in a bit.
-    safe, risky = world.along(prompt, raw=True) if world.debt.raw else world.along(prompt)
+    safe, risky = world.prefix_laws(prompt, raw=world.debt.raw)
     rows, following = np.arange(len(prompt) - 1), np.asarray(prompt[1:])
     with np.errstate(invalid="ignore"):
         ratios = risky[rows, following] - safe[rows, following]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nafaudit.auditor.claims import Comparison, deviations, levels
-from nafaudit.auditor.replay import replay_in
+from nafaudit.auditor.replay import ReplayTask, replay_in
 from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
@@ -34,10 +34,10 @@ def _comparison(*said: tuple[float, Output]) -> Comparison:
         key = Key("p", "theirs", k, number)
         reading = read_output(plain(output), key, Request(PROMPT, k, 1, 6), WORLD.size, WORLD.stops)
         assert reading.trajectory is not None and not reading.faults
-        theta = reading.trajectory.steps.theta
-        promise = mechanism("anchored", WORLD.debt)
-        second, _ = replay_in(WORLD, promise, key, PROMPT, output.tokens, theta.tolist())
-        found.see(reading.trajectory, second)
+        steps = reading.trajectory.steps
+        task = ReplayTask(key, PROMPT, steps.token, theta=steps.theta)
+        again = replay_in(WORLD, mechanism("anchored", WORLD.debt), task)
+        found.see(reading.trajectory, again.replayed)
     return found
 
 

@@ -130,10 +130,9 @@ def test_a_sound_black_box_is_replayed_to_its_own_claims(k: float) -> None:
         assert output.theta is not None
         assert output.charge is not None
         key = Key("p", "box", k, request.seed)
-        replayed, laws = replay_in(
-            world, ANCHORED, key, request.prompt, output.tokens, output.theta
-        )
-        steps = replayed.trajectory.steps
+        tokens, theta = np.array(output.tokens, np.int32), np.array(output.theta)
+        again = replay_in(world, ANCHORED, ReplayTask(key, request.prompt, tokens, theta=theta))
+        replayed, steps = again.replayed, again.replayed.trajectory.steps
         assert replayed.trajectory.debt == pytest.approx(output.debt, abs=1e-12)
         assert replayed.trajectory.stopped == (output.tokens[-1] in world.stops)
         for name in ("allowance", "charge", "theta", "served", "safe", "risky"):
@@ -141,7 +140,7 @@ def test_a_sound_black_box_is_replayed_to_its_own_claims(k: float) -> None:
             assert np.allclose(getattr(steps, name), claimed, rtol=1e-5, atol=1e-6), name
         assert np.allclose(replayed.implied, output.charge, atol=1e-9)
         rows = np.arange(len(steps))
-        assert np.allclose(laws.numpy()[rows, output.tokens], steps.served, atol=1e-6)
+        assert np.allclose(again.law.numpy()[rows, output.tokens], steps.served, atol=1e-6)
 
 
 def test_too_many_and_too_few_laws_are_refused() -> None:

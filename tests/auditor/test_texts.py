@@ -132,7 +132,7 @@ def test_a_debt_is_counted_in_the_laws_that_its_rule_names(
         assert debt_of(world, prompt) == pytest.approx(record.debt, abs=1e-4)
         one = ReplayTask(record.key, prompt, record.steps.token)
         (second,) = replay_texts(Reader(pair, decoding), promise, [one])
-        (alone, _) = replay_in(world, promise, record.key, prompt, one.tokens.tolist())
+        alone = replay_in(world, promise, one).replayed
         for again in (second, alone):
             assert again.trajectory.debt == pytest.approx(record.debt, abs=1e-4)
         if second.other_debt is not None:

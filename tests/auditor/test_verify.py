@@ -15,7 +15,7 @@ import pytest
 from nafaudit.auditor.verify import VerifyOptions
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.runner.verify import verify_run
+from nafaudit.runner.execute import verify_run
 from nafaudit.store.artifacts import read_verification
 from nafaudit.store.run import Run
 from tests.commands import call

@@ -60,7 +60,7 @@ def outputs(world: ToyWorld, spec: str, k: float, length: int) -> tuple[Outputs,
     safe = {leaf.tokens: math.exp(leaf.safe) for leaf in found.leaves}
     risky = {}
     for y in served:
-        law = world.along((*PROMPT, *y[:-1]))[1][len(PROMPT) - 1 :]
+        law = world.prefix_laws((*PROMPT, *y[:-1]))[1][len(PROMPT) - 1 :]
         risky[y] = math.exp(float(law[np.arange(len(y)), y].sum()))
     return served, safe, risky
 
@@ -144,7 +144,7 @@ def test_blocks_are_charged_one_by_one() -> None:
 
 
 def _logp(world: ToyWorld, tokens: tuple[int, ...]) -> float:
-    law = world.along((*PROMPT, *tokens[:-1]))[0][len(PROMPT) - 1 :]
+    law = world.prefix_laws((*PROMPT, *tokens[:-1]))[0][len(PROMPT) - 1 :]
     return float(law[np.arange(len(tokens)), tokens].sum())
 
 
@@ -161,7 +161,7 @@ def _block_law(world: ToyWorld, n: int, length: int, block: int) -> Outputs:
             at = len(prefix) - 1
             pairs = {}
             for y in texts:
-                laws = world.along((*prefix, *y[:-1]))
+                laws = world.prefix_laws((*prefix, *y[:-1]))
                 pairs[y] = [float(one[at:][np.arange(len(y)), y].sum()) for one in laws]
             score = {y: other for y, (_, other) in pairs.items()}
             best = best_of(n, {y: math.exp(s) for y, (s, _) in pairs.items()}, score)

@@ -67,13 +67,12 @@ def test_replaying_many_is_replaying_each(k: float) -> None:
         for one, output in zip(asked, outputs, strict=True)
     ]
     for task, many in zip(tasks, replay_many(world, promise, tasks), strict=True):
-        theta = None if task.theta is None else task.theta.tolist()
-        alone, law = replay_in(world, promise, task.key, task.prompt, task.tokens.tolist(), theta)
-        again = many.replayed
+        single = replay_in(world, promise, task)
+        again, alone = many.replayed, single.replayed
         assert again.trajectory.debt == alone.trajectory.debt
         assert again.trajectory.stopped == alone.trajectory.stopped
         assert np.allclose(again.granted, alone.granted, rtol=0, atol=1e-12)
-        assert np.allclose(many.law, law, rtol=0, atol=1e-9)
+        assert np.allclose(many.law, single.law, rtol=0, atol=1e-9)
         for name in Steps.columns:
             one, other = (getattr(x.trajectory.steps, name) for x in (again, alone))
             assert np.allclose(one, other, rtol=1e-6, atol=1e-9), name

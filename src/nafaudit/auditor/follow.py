@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.auditor.laws import Piece, Reader, Text, prompt_logp
-from nafaudit.auditor.replay import ReplayTask, debt_along, debt_of_laws
+from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws, debt_along, debt_of_laws
 from nafaudit.auditor.shadow import Mixing, ShadowAnchored, divergence, shadow_account
 from nafaudit.core.ledger import REALISED, Account, Banking, Payment, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Replayed, Steps, Trajectory
@@ -117,16 +117,6 @@ def follow(
         yield FollowedStep(alive, at, anchor, other, allowance, served, logp, charge)
 
 
-@dataclass(frozen=True, eq=False)
-class ReplayWithLaws:
-    """A second record, with the laws that it rests on [steps, vocabulary]."""
-
-    replayed: Replayed
-    law: Tensor
-    safe: Tensor
-    risky: Tensor
-
-
 def replay_many(
     world: World, mechanism: Mechanism, tasks: Sequence[ReplayTask]
 ) -> list[ReplayWithLaws]:
@@ -144,8 +134,8 @@ def replay_many(
     total = 0
     for task in tasks:
         tokens = task.tokens.tolist()
-        along = world.along((*task.prompt, *tokens[:-1]))
-        one, other = (torch.from_numpy(np.array(law, np.float64)) for law in along)
+        both = world.prefix_laws((*task.prompt, *tokens[:-1]))
+        one, other = (torch.from_numpy(np.array(law, np.float64)) for law in both)
         if task.prompt not in debts:
             debts[task.prompt] = debt_along(world, mechanism, task.prompt, one, other)
         at = len(task.prompt) - 1

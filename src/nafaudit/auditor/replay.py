@@ -80,6 +80,23 @@ class ReplayTask:
     other_debt: float | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class ReplayWithLaws:
+    """A second record, with the laws that it rests on [steps, vocabulary].
+
+    Attributes:
+        replayed: The record.
+        law: What a sound decoder serves at every step.
+        safe: The safe model's law.
+        risky: The risky model's law.
+    """
+
+    replayed: Replayed
+    law: Tensor
+    safe: Tensor
+    risky: Tensor
+
+
 @dataclass
 class _Columns:
     """The numbers of the steps replayed so far."""
@@ -344,7 +361,7 @@ def debt_along(
         risky: The same of the risky model.
     """
     if mechanism.debt.raw and len(prompt) > 1:
-        own = world.along(prompt[:-1], raw=True)
+        own = world.prefix_laws(prompt[:-1], raw=True)
         safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in own)
     following = torch.tensor(prompt[1:], dtype=torch.long).unsqueeze(-1)
     laws = (law[: len(prompt) - 1] for law in (safe, risky))
@@ -352,38 +369,23 @@ def debt_along(
     return debt_of_laws(mechanism, prompt, world.special, *logp)
 
 
-def replay_in(
-    world: World,
-    mechanism: Mechanism,
-    key: Key,
-    prompt: Sequence[int],
-    tokens: Sequence[int],
-    theta: Sequence[float] | None = None,
-) -> tuple[Replayed, Tensor]:
-    """Replays what a black box wrote in a world that has no checkpoints.
+def replay_in(world: World, mechanism: Mechanism, task: ReplayTask) -> ReplayWithLaws:
+    """Replays what was written in a world that has no checkpoints.
 
     Args:
-        world: The two models.
+        world: The two models; they decide the debt, and whether the last token stops.
         mechanism: The promise.
-        key: Which trajectory.
-        prompt: Token ids of the prompt.
-        tokens: Token ids that were written; at least one.
-        theta: Claimed weights, if there are any.
-
-    Returns:
-        The second record, and the law that a sound decoder serves at every step.
+        task: What was written.
     """
-    along = world.along((*prompt, *tokens[:-1]))
-    safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in along)
+    prompt, tokens = task.prompt, task.tokens.tolist()
+    laws = world.prefix_laws((*prompt, *tokens[:-1]))
+    safe, risky = (torch.from_numpy(np.array(law, np.float64)) for law in laws)
     at = len(prompt) - 1
     debt = debt_along(world, mechanism, prompt, safe, risky)
-    claimed = None if theta is None else np.asarray(theta, np.float64)
-    written = np.asarray(tokens, np.int32)
-    stopped = int(written[-1]) in world.stops
-    task = ReplayTask(key, tuple(prompt), written, stopped, theta=claimed, debt=debt)
-    replayer = Replayer(mechanism, task)
+    replayer = Replayer(mechanism, replace(task, stopped=tokens[-1] in world.stops, debt=debt))
     served = replayer.feed(safe[at:], risky[at:])
-    return replayer.result(), torch.cat([block.law for block in served])
+    law = torch.cat([block.law for block in served])
+    return ReplayWithLaws(replayer.result(), law, safe[at:], risky[at:])
 
 
 class _Debts(NamedTuple):

@@ -295,7 +295,7 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.auditor.verify import VerifyOptions, decides
     from nafaudit.core.debt import DebtRule
     from nafaudit.core.design import Decoding
-    from nafaudit.runner.verify import verify_run
+    from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json

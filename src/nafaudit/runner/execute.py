@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nafaudit.auditor.verify import VerifyOptions
+from nafaudit.auditor.verify import VerifyOptions, check_integrity, verify
 from nafaudit.checks import ArmResult, Facts, judge_run
 from nafaudit.checks.utilisation import Utilisation
+from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.settings import Settings
@@ -33,8 +34,7 @@ from nafaudit.runner.recording import (
     record_passages,
     session_facts,
 )
-from nafaudit.runner.verify import verify_run
-from nafaudit.runner.workbench import RunInputs, Workbench, read_inputs
+from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_inputs
 from nafaudit.store.artifacts import write_truth, write_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
 from nafaudit.views.verify import verification_json
@@ -225,17 +225,31 @@ def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:
 def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
     """Recomputes everything that a black box claims: the verdicts rest on that."""
     safe, risky = checkpoints
-    found = verify_run(
-        run,
-        VerifyOptions(
-            safe=safe,
-            risky=risky,
-            device=settings.device,
-            trust=settings.trust,
-            mechanism=settings.mechanism,
-        ),
+    options = VerifyOptions(
+        safe=safe,
+        risky=risky,
+        device=settings.device,
+        trust=settings.trust,
+        mechanism=settings.mechanism,
     )
+    found = verify_run(run, options)
     data = verification_json(found, str(run.path), run.design["hash"])
     if found.truth:
         data["replayed_sha256"] = write_truth(run, found.truth)
     write_verification(run, data)
+
+
+def verify_run(
+    run: Run,
+    options: VerifyOptions,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Verification:
+    """Loads the promise and the models of a run, and verifies it.
+
+    Args:
+        run: Whose records to check.
+        options: How much, and where the models are.
+        on_progress: Called with the trajectories done and to do.
+    """
+    check_integrity(run)
+    return verify(run, *load_recorded(run, options), options, on_progress)

@@ -1,28 +1,39 @@
-"""The one loader: settings in; prompts, pair, mechanism, arithmetic and decoder out.
+"""The one loader: settings or a run in; prompts, pair, mechanism, arithmetic and decoder out.
 
 In two steps. `UnloadedPair` and `read_inputs` read settings, prompts and tokenizer, and raise
 whatever is wrong with them before a model loads. `Workbench.load` loads the models of a
-`WorkbenchSpec`, which is plain data, so that another process can load the same.
+`WorkbenchSpec`, which is plain data, so that another process can load the same. `load_recorded`
+loads what a run was made with.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 
-from nafaudit.core.design import Decoding, row_width
+from nafaudit.auditor.verify import VerifyOptions
+from nafaudit.core.design import Decoding, differences, row_width
 from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import ledger_of
 from nafaudit.core.settings import Settings
 from nafaudit.core.trust import Trust
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.world import SequenceDecoder
-from nafaudit.mechanisms.registry import SequenceMechanism
+from nafaudit.mechanisms.registry import SequenceMechanism, anchored_on, recorded_mechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
-from nafaudit.models.checkpoints import check_device, check_dtype, context_of
+from nafaudit.models.checkpoints import (
+    check_device,
+    check_dtype,
+    context_of,
+    repository,
+    weights_hash,
+)
 from nafaudit.models.pair import (
     Pair,
     PromptTokenizer,
@@ -31,7 +42,15 @@ from nafaudit.models.pair import (
     read_vocabulary,
 )
 from nafaudit.protocols import Mechanism, Resources
-from nafaudit.runner.pairs import PAIRS, checkpoints_of, limit_of, workload_of
+from nafaudit.runner.pairs import (
+    PAIRS,
+    checkpoints_of,
+    known_checkpoints,
+    limit_of,
+    named_pair,
+    workload_of,
+)
+from nafaudit.store.run import Run
 from nafaudit.workload import Prompt, TokenizedPrompt, Workload, protected_prompts
 
 
@@ -352,3 +371,82 @@ class Workbench:
                 self.pair, self.mechanism, self.decoding, **size, numerics=numerics
             )
         return Decoder(self.pair, self.mechanism, self.decoding, **shape, numerics=numerics)
+
+
+def load_recorded(run: Run, options: VerifyOptions) -> tuple[Mechanism, Pair]:
+    """Loads what a run's records are replayed with: the mechanism it promises, and its models.
+
+    Args:
+        run: Whose design names both. An imported log is held to KL-anchored decoding, with what
+            the user says of the rest.
+        options: Where the models are, and which code may run.
+
+    Raises:
+        InputError: The promise is not known, or the models are not there or are others.
+    """
+    identity = run.design["identity"]
+    imported = identity["protocol"] == "imported"
+    if not imported:
+        name = identity.get("promise") or identity["mechanism"]
+        mechanism = recorded_mechanism(name, plugin=options.plugin, typed=options.mechanism)
+    elif options.plugin is not None:
+        raise InputError(f"{run.path} is an imported log, which no plug-in made; leave out plugin.")
+    elif (ledger := ledger_of(identity["ledger"])) is None:
+        raise InputError(
+            f"{run.path} is an imported log whose budget rule is not known "
+            f"({identity['ledger']!r}), so no allowance can be recomputed. Import it again with "
+            "--ledger banking if that is its rule; nafaudit check judges it as logged."
+        )
+    elif options.pair is None and options.safe is None:
+        raise InputError(
+            f"{run.path} is an imported log, which does not say where its models are. Give "
+            "--safe and --risky, or --pair."
+        )
+    else:
+        mechanism = anchored_on(ledger, options.debt)
+    safe, risky = _recorded_checkpoints(run, options)
+    recorded = identity["pair"]
+    how: dict[str, Any] = {"stop_ids": run.stops or None}
+    if not imported:
+        how = {"stop_ids": recorded["stop_ids"], "dtype": recorded["dtype"]}
+    pair = load_pair(safe, risky, device=options.device, trust=options.trust, **how)
+    if not imported and (found := differences(dict(pair.fingerprint), recorded)):
+        raise InputError(
+            f"the models at {safe} and {risky} are not those of {run.path}; they differ in\n  "
+            + "\n  ".join(found)
+            + "\nGive the run's own checkpoints with --safe and --risky."
+        )
+    own = next((s["pair"] for s in run.sessions if s.get("pair")), None)
+    passages = protected_passages(run.prompts(), own)
+    return mechanism.bind(resources_of(pair.tokenizer, passages)), pair
+
+
+def _recorded_checkpoints(run: Run, options: VerifyOptions) -> tuple[str, str]:
+    """Finds the checkpoints: as given, as recorded, or a registered pair with their hashes."""
+    if options.safe is not None and options.risky is not None:
+        return options.safe, options.risky
+    if options.pair is not None:
+        return named_pair(options.pair).locate()
+    recorded = run.design["identity"]["pair"]
+
+    def pinned(path: str, role: str) -> str | None:
+        """Returns a checkpoint that has the recorded hash; a hub id at the recorded commit."""
+        want = str(recorded[role])
+        if want.startswith("hub:"):  # whatever its branches did since; no hub is asked
+            same = want.startswith(f"hub:{repository(path)}@")
+            return want.removeprefix("hub:") if same else None
+        try:
+            return path if Path(path).is_dir() and weights_hash(path) == want else None
+        except (OSError, InputError):  # not there, or not whole
+            return None
+
+    sessions = [tuple(s["checkpoints"]) for s in run.sessions if s.get("checkpoints")]
+    for safe, risky in itertools.chain(reversed(sessions), known_checkpoints()):
+        places = pinned(safe, "safe"), pinned(risky, "risky")
+        if places[0] is not None and places[1] is not None:
+            return places[0], places[1]
+    last = f" (last at {' and '.join(sessions[-1])})" if sessions else ""
+    raise InputError(
+        f"the models of {run.path}{last} are not there, or their weights changed: no checkpoint "
+        f"with the recorded hashes was found. Give them with --safe and --risky."
+    )

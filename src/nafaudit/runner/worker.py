@@ -119,9 +119,11 @@ class HelloWorld:
         """Next-token log-laws, safe and risky, after each prefix."""
         return self._loaded.laws(prefixes)
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         """The log-laws after tokens[:1], tokens[:2], ..."""
-        return self._loaded.along(tokens, raw=raw)
+        return self._loaded.prefix_laws(tokens, raw=raw)
+
+    along = prefix_laws  # its old name, which recorded decoders call
 
     @cached_property
     def _loaded(self) -> World:

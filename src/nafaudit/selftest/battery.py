@@ -15,8 +15,8 @@ import torch
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
 from nafaudit.auditor.claims import Comparison, levels
-from nafaudit.auditor.follow import ReplayWithLaws, replay_many
-from nafaudit.auditor.replay import ReplayTask
+from nafaudit.auditor.follow import replay_many
+from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
 from nafaudit.checks import Facts, judge
 from nafaudit.core.draws import sound_stream, uniforms, words

@@ -530,19 +530,10 @@ class WorldBench:
         """Feeds the world's laws to the replay, one output at a time."""
         promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))
         for one in written:
-            tokens = one.tokens.tolist()
-            second, law = replay_in(
-                self.world, promised, one.key, one.prompt, tokens, _listed(one.theta)
-            )
-            along = self.world.along((*one.prompt, *tokens[:-1]))
-            safe, risky = (torch.from_numpy(x[len(one.prompt) - 1 :].copy()) for x in along)
-            steps = second.trajectory.steps
+            again = replay_in(self.world, promised, one)
+            steps = again.replayed.trajectory.steps
             charge, theta = (
                 torch.tensor(x, dtype=torch.float64) for x in (steps.charge, steps.theta)
             )
-            look(one.key, 0, Served(law, charge, theta), safe, risky)
-            yield second
-
-
-def _listed(theta: NDArray[np.floating] | None) -> list[float] | None:
-    return None if theta is None else [float(value) for value in theta]
+            look(one.key, 0, Served(again.law, charge, theta), again.safe, again.risky)
+            yield again.replayed
