@@ -36,7 +36,7 @@ VERBS: dict[str, Verb | click.Group] = {
     "export": Verb("cli.records:export", ("cli.records:ExportSettings",)),
     "conform": Verb("cli.selftest:conform", ("core.settings:ConformSettings",)),
     "selftest": Verb("cli.selftest:selftest", ("cli.selftest:SelftestSettings",)),
-    "mechanisms": Verb("cli.mechanisms:mechanisms", ("cli.mechanisms:MechanismsSettings",)),
+    "mechanisms": Verb("cli.selftest:mechanisms", ("cli.selftest:MechanismsSettings",)),
     "paper": Verb("cli.siblings:paper", ("cli.siblings:PaperPageSettings",)),
     "checklist": Verb("cli.siblings:checklist", ("cli.siblings:ChecklistSettings",)),
     "lab": Verbs(

@@ -1,4 +1,4 @@
-"""`nafaudit selftest` and `nafaudit conform`."""
+"""`nafaudit selftest`, `nafaudit conform` and `nafaudit mechanisms`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from nafaudit.core.options import Group, option
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import ConformSettings
-    from nafaudit.selftest.conform import Item
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,17 +56,21 @@ def selftest(settings: SelftestSettings, *, quiet: bool, as_json: bool) -> int:
     Example: nafaudit selftest
     """
     from nafaudit import __version__
-    from nafaudit.selftest import run, table
+    from nafaudit.core.text import plain
+    from nafaudit.selftest import run
+    from nafaudit.views.selftest import selftest_document, selftest_page
+    from nafaudit.views.terminal import terminal
 
     out = settings.out
     found = run.selftest(
         full=settings.full, seed=settings.seed, jobs=settings.jobs, note=_progress(quiet)
     )
-    told = json.dumps(table.as_json(found), indent=2)
+    data = json.dumps(plain(found), indent=2)
     if out is not None:
-        _save(out, told + "\n" if out.suffix == ".json" else table.as_markdown(found, __version__))
-    echo(told if as_json else table.as_text(found) + (f"\nsaved: {out}" if out else ""))
-    return 0 if found.passed else 1
+        _save(out, data + "\n" if out.suffix == ".json" else selftest_page(found, __version__))
+    files = (f"saved: {out}",) if out else ()
+    echo(data if as_json else terminal(selftest_document(found, files)))
+    return found.overall.exit_status
 
 
 def _save(out: Path, text: str) -> None:
@@ -99,49 +102,48 @@ def conform(settings: ConformSettings, *, as_json: bool) -> int:
 
     Example: nafaudit conform mymodule:Decoder --no-prefix-debt
     """
+    from nafaudit.core.text import plain
     from nafaudit.selftest import conform as suite
+    from nafaudit.views.selftest import conform_document
+    from nafaudit.views.terminal import terminal
 
-    decoder = settings.decoder
     found = suite.examine(
-        decoder,
+        settings.decoder,
         python=settings.decoder_python,
         timeout=settings.timeout,
         promise={name: getattr(settings, name) for name in suite.PROMISE},
     )
-    items = found.items
-    broken = any(item.answer is suite.Conforms.NO for item in items)
-    if as_json:
-        rows = [{"name": i.name, "answer": str(i.answer), "text": i.text} for i in items]
-        echo(
-            json.dumps(
-                {
-                    "promise": found.promise,
-                    "decoder": decoder,
-                    "conforms": not broken,
-                    "items": rows,
-                },
-                indent=2,
-            )
+    echo(json.dumps(plain(found), indent=2) if as_json else terminal(conform_document(found)))
+    return found.overall.exit_status
+
+
+@dataclass(frozen=True, kw_only=True)
+class MechanismsSettings(Group):
+    """Everything that `nafaudit mechanisms` takes."""
+
+    name: str | None = option(None, "Only this one.", argument=True)
+
+
+def mechanisms(settings: MechanismsSettings, *, as_json: bool) -> None:
+    """Lists what can be audited: what it serves and promises, and how that is counted.
+
+    Options follow a name: --mechanism renyi:4, --mechanism anchored:cap=20,bank=5.
+
+    Example: nafaudit mechanisms renyi
+    """
+    from nafaudit.core.errors import InputError, nearest
+    from nafaudit.core.text import plain
+    from nafaudit.mechanisms.cards import CARDS
+    from nafaudit.views.selftest import mechanisms_document
+    from nafaudit.views.terminal import terminal
+
+    name, names = settings.name, [card.name for card in CARDS]
+    if name is not None and name not in names:
+        raise InputError(
+            f"unknown mechanism {name!r}{nearest(name, names)} Known: {', '.join(names)}."
         )
+    chosen = [card for card in CARDS if name in (None, card.name)]
+    if as_json:
+        echo(json.dumps({"mechanisms": plain(chosen)}, indent=2))
     else:
-        _print(found.promise, decoder, items, broken)
-    return int(broken)
-
-
-def _print(promise: str, decoder: str, items: list[Item], broken: bool) -> None:
-    from textwrap import wrap
-
-    from nafaudit.selftest.conform import Conforms
-
-    for line in wrap(f"promise: {promise}", 79, subsequent_indent="  "):
-        echo(line)
-    for item in items:
-        head, *more = wrap(item.text, 55) or [""]
-        echo(f"{item.name:<13}{item.answer:<9}{head}")
-        for line in more:
-            echo(" " * 22 + line)
-    unknown = sum(item.answer is Conforms.UNKNOWN for item in items)
-    verdict = "breaks the contract" if broken else "breaks no item"
-    rest = f"; {unknown} of {len(items)} items cannot be told" if unknown else ""
-    for line in wrap(f"{decoder} {verdict}{rest}", 79):
-        echo(line)
+        echo(terminal(mechanisms_document(chosen)))

@@ -154,7 +154,10 @@ def value_at(result: Any, path: str) -> Any:
     The empty path is the whole result.
     """
     for key in path.split(".") if path else ():
-        result = result[key] if isinstance(result, Mapping) else _member(result, key)
+        if isinstance(result, Mapping):
+            result = next(part for own, part in result.items() if str(own) == key)
+        else:
+            result = _member(result, key)
     return result
 
 

@@ -18,6 +18,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -328,9 +329,10 @@ class Overspend:
         ratio: Mean of the true spend over mean of the budget.
     """
 
-    executions: int
-    exceeding: int
+    executions: int = field(metadata={"json": None})
+    exceeding: int = field(metadata={"json": None})
     ratio: float
+    also: ClassVar = ("share",)
 
     @property
     def share(self) -> float:

@@ -8,12 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.selftest.catalogue import CATALOGUE
-from nafaudit.selftest.power import SIZES, Alarms, Arena, Power, Sound, bound_misses, is_sound
-from nafaudit.selftest.run import FULL, QUICK, quick_cases
-from nafaudit.selftest.table import Row, Selftest, as_json, as_markdown, as_text
+from nafaudit.core.text import plain
+from nafaudit.selftest.catalogue import CATALOGUE, Case
+from nafaudit.selftest.power import SIZES, Alarms, Power, Sound, bound_misses, is_sound
+from nafaudit.selftest.run import (
+    FULL,
+    QUICK,
+    FaultRow,
+    SelftestResult,
+    quick_cases,
+    selftest_result,
+)
 from nafaudit.selftest.worlds import Overspend
 from nafaudit.stats.coverage import Miss
+from nafaudit.views.selftest import selftest_document, selftest_page
+from nafaudit.views.terminal import terminal
 from tests.commands import call
 
 
@@ -22,28 +31,30 @@ def _power(audits: int, caught: int, *by: str, warned: int = 0) -> Power:
     return Power(audits, counts, dict.fromkeys(SIZES, caught + warned), dict.fromkeys(by, caught))
 
 
-def _found(alarms: int = 0, audits: int = 1000) -> Selftest:
-    rows = [
-        Row(
-            case,
-            _power(24, 0, warned=24) if case.harmless else _power(24, 24, case.expected[0]),
-            Overspend(24, 12, 1.25),
-            ("replay: charge",),
-        )
+def _row(case: Case, power: Power) -> FaultRow:
+    return replace(FaultRow.of(case, power, Overspend(24, 12, 1.25)), lab=("replay: charge",))
+
+
+def _rows() -> list[FaultRow]:
+    return [
+        _row(case, _power(24, 0, warned=24) if case.harmless else _power(24, 24, case.expected[0]))
         for case in CATALOGUE
     ]
-    sound = [Sound("KL anchored", _power(audits, alarms, *(["accounting"] if alarms else [])))]
+
+
+def _found(rows: list[FaultRow] | None = None, alarms: int = 0) -> SelftestResult:
+    sound = [Sound("KL anchored", _power(1000, alarms, *(["accounting"] if alarms else [])))]
     bounds = [Miss("betting", "uniform", 20, 0.05, 10_000, 94)]
-    return Selftest(rows, sound, bounds, 0, True, Arena(), FULL.short)
+    return selftest_result(rows or _rows(), sound, bounds, FULL, seed=0, full=True)
 
 
 def test_a_good_result_passes_and_says_so() -> None:
     found = _found()
     assert found.passed and not found.missed
-    text = as_text(found)
+    text = terminal(selftest_document(found))
     assert max(map(len, text.splitlines())) <= 80
     assert "PASSED" in text and "true rate below 0.30%" in text
-    told = json.loads(json.dumps(as_json(found)))
+    told = json.loads(json.dumps(plain(found)))
     assert told["sound"] == told["sound"] | {"audits": 1000, "alarms": 0}
     assert {"name", "description", "expected_check", "caught_by", "power"} <= set(told["faults"][0])
     assert set(told["faults"][0]["power"]) == {"4", "20", "60"}
@@ -52,26 +63,25 @@ def test_a_good_result_passes_and_says_so() -> None:
 
 @pytest.mark.parametrize(("caught", "fine"), [(23, True), (22, False)])
 def test_a_fault_must_be_caught_nineteen_times_of_twenty(caught: int, fine: bool) -> None:
-    found = _found()
-    row = found.rows[0]
-    short = replace(row, power=_power(24, caught, row.case.expected[0]))
-    assert replace(found, rows=[short, *found.rows[1:]]).passed == fine
+    short = _row(CATALOGUE[0], _power(24, caught, CATALOGUE[0].expected[0]))
+    found = _found([short, *_rows()[1:]])
+    assert found.passed == fine
+    assert found.overall.exit_status == (0 if fine else 1)
 
 
 def test_an_unexpected_check_is_not_what_was_promised() -> None:
-    found = _found()
-    other = replace(found.rows[0], power=_power(24, 24, "hygiene"))
-    again = replace(found, rows=[other])
-    assert not again.passed and "not caught: sample-risky" in as_text(again)
+    found = _found([_row(CATALOGUE[0], _power(24, 24, "hygiene"))])
+    assert not found.passed
+    assert "not caught: sample-risky" in terminal(selftest_document(found))
 
 
 def test_a_warning_counts_only_where_a_fault_is_harmless() -> None:
-    found = _found()
-    harmless = next(row for row in found.rows if row.case.harmless)
-    serious = next(row for row in found.rows if row.case.must_catch)
-    assert harmless.as_expected
-    assert not replace(serious, power=harmless.power).as_expected
-    assert not replace(harmless, power=_power(24, 0)).as_expected
+    harmless = next(case for case in CATALOGUE if case.harmless)
+    serious = next(case for case in CATALOGUE if case.must_catch)
+    warned = _power(24, 0, warned=24)
+    assert _row(harmless, warned).as_expected
+    assert not _row(serious, warned).as_expected
+    assert not _row(harmless, _power(24, 0)).as_expected
 
 
 def test_false_alarms_are_accepted_inside_and_refused_just_outside() -> None:
@@ -83,7 +93,7 @@ def test_false_alarms_are_accepted_inside_and_refused_just_outside() -> None:
 
 
 def test_the_page_has_every_fault_and_every_exception() -> None:
-    page = as_markdown(_found(), "9.9")
+    page = selftest_page(_found(), "9.9")
     for case in CATALOGUE:
         assert f"| {case.name}" in page
         assert (case.escapes or case.harmless or case.about.replace("|", "\\|")) in page
