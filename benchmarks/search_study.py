@@ -38,16 +38,16 @@ from nafaudit.cli.numbers import percent
 from nafaudit.cli.show_paper_search import plain_table
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
+from nafaudit.core.options import load
+from nafaudit.core.progress import OnProgress
+from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
+from nafaudit.paper.proxy import Draws, Request
 from nafaudit.report.result import as_number
-from nafaudit.runner.recording import OnProgress
-from nafaudit.search.allocation import UNREADY, Rule, survivor_path
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES
 from nafaudit.search.found import Found
 from nafaudit.search.halving import halving_plan, ranked, successive_halving
-from nafaudit.search.measured import Draws, Request
 from nafaudit.search.pools import start_of
-from nafaudit.search.protocols import search_settings
 from nafaudit.search.recorder import open_recorder
 from nafaudit.search.search import Prepared, prepare, search_with
 from nafaudit.search.settings import SearchSettings
@@ -662,9 +662,7 @@ def main(words: Sequence[str]) -> int:
         sys.stdout.write(json.dumps(simulated(), indent=2) + "\n")
         return 0
     design, given = given_options([word for word in words if word != "--json"])
-    settings = search_settings(design, given if design else SIZES | given)
-    if not isinstance(settings, SearchSettings):
-        raise InputError("a study is of the protocol sound; leave out --protocol paper.")
+    settings = load(SearchSettings, design, given if design else SIZES | given)
     study = run_study(settings, lambda told: None)
     write_result(study.found)
     write_study(study)

@@ -27,10 +27,10 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
-from nafaudit.search.allocation import Prediction, Rule, survivor_path
+from nafaudit.paper.evaluator import Prediction, Rule, survivor_path
+from nafaudit.paper.proxy import Draws, Request
 from nafaudit.search.candidate import Measured
 from nafaudit.search.halving import halving_plan, successive_halving
-from nafaudit.search.measured import Draws, Request
 
 
 def test_the_options_are_those_of_a_search() -> None:

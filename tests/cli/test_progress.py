@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from nafaudit.cli.progress import ProgressLine, describe
+from nafaudit.core.progress import Progress
 from nafaudit.core.text import duration
-from nafaudit.runner.recording import Progress
 
 HALF_WAY = Progress(
     "", done=10, total=20, resumed=4, under_way=2.0, tokens=900, seconds=8.0, worst=0.983

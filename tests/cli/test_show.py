@@ -7,7 +7,7 @@ import pytest
 
 from nafaudit.checks import judge_run
 from nafaudit.cli.show import show
-from nafaudit.core.design import AuditProtocol, Decoding, Design, Extent, Identity
+from nafaudit.core.design import Decoding, Design, Extent, Identity, ProtocolName
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
@@ -33,7 +33,7 @@ def test_a_hostile_name_is_no_markup_and_no_control(
     assert f"[/y]{place[:4]}" in text.replace("\n", "")
 
 
-def run_of(path: Path, records: list[Trajectory], protocol: AuditProtocol = "sound") -> Run:
+def run_of(path: Path, records: list[Trajectory], protocol: ProtocolName = "sound") -> Run:
     prompts = [TokenizedPrompt(Prompt("[red]p", "text"), (0, 5))]
     identity = Identity(
         {"safe": "a"},

@@ -11,7 +11,7 @@ import pytest
 
 from nafaudit.lab import prompts as lab
 from nafaudit.lab.pair import WEIGHTS
-from nafaudit.workload.paper import paper_workload
+from nafaudit.paper.workload import paper_workload
 from nafaudit.workload.prompts import CAPS
 from nafaudit.workshop.workload import lab_data, write_lab
 

@@ -102,16 +102,16 @@ DISAGREE = {
         "growth of U_EBB with 18 hypotheses",
     },
     "contradicted": {
-        "the larger budget in the fall of the ratio",
+        "fall of the ratio by larger allocation alone",
         "change of the mean spend",
         "prompts topped up",
-        "what B_j is",
-        "what the search raised at k = 3",
-        "what raised the k = 5 maximum",
-        "what the stress pool adds",
+        "definition of B_j",
+        "rise over the seeds at k = 3",
+        "origin of the k = 5 maximum",
+        "repeated rows of the stress pool",
         "transfer gap without the invalid row",
-        "trajectories behind N = 20",
-        "what ends regime A",
+        "different trajectories behind N = 20",
+        "budget exhausted in regime A",
         "checklist 2 passed",
         "checklist 5 passed",
     },
@@ -122,7 +122,7 @@ def test_the_points_that_disagree_are_these_and_each_is_explained(result: Recomp
     found: dict[str, set[str]] = {}
     for point in result.points.values():
         found.setdefault(point.group, set()).add(point.name)
-        assert len(point.sentence) > 20 and len(point.mended) > 40
+        assert len(point.sentence) > 20 and len(point.change) > 40
     assert found == DISAGREE
     # Nothing is explained that does not disagree.
     assert {row["point"] for row in load().rows("points")} == set(result.points)
@@ -137,7 +137,7 @@ def test_numbers_behind_the_points(result: Recomputation) -> None:
     assert by_where["checklist 2 passed", "Checklist, M at least"] == 1000
     gap = "transfer gap without the invalid row"
     assert by_where[gap, "Discussion, k = 3"] == pytest.approx(-0.107, abs=1e-3)
-    kept = "the larger budget in the fall of the ratio"
+    kept = "fall of the ratio by larger allocation alone"
     assert by_where[kept, "Abstract, upper end, B_eff kept"] == pytest.approx(0.581, abs=1e-3)
     assert by_where["prompts topped up", "Reproducibility, k = 5"] == 6
 

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
+from nafaudit.paper.archive import KDpp, log_symmetric, paper_archive
 from nafaudit.search.archive import (
-    KDpp,
     Tfidf,
     dpp_archive,
     greedy_map,
     kernel,
-    log_symmetric,
-    paper_archive,
     quality_weights,
 )
 

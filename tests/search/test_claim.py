@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.paper.settings import PaperSettings
 from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
 from tests.commands import call
 

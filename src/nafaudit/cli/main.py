@@ -16,8 +16,8 @@ VERBS: dict[str, Verb | click.Group] = {
     "run": Verb("cli.run:run", ("core.settings:RunSettings",), design=_DESIGN),
     "search": Verb(
         "cli.search:search",
-        ("search.settings:SearchSettings", "search.paper_settings:PaperSettings"),
-        load="search.protocols:search_settings",
+        ("search.settings:SearchSettings", "paper.settings:PaperSettings"),
+        load="cli.search:search_settings",
         design=_DESIGN,
     ),
     "check": Verb("cli.records:check", ("store.importers.entry:CheckSettings",)),

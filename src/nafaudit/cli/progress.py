@@ -1,10 +1,9 @@
-"""The one line that long work shows: without it nobody knows whether to wait."""
+"""The one line that long work shows, so that a user knows whether to wait."""
 
 from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
@@ -14,7 +13,7 @@ import click
 from nafaudit.core.text import duration
 
 if TYPE_CHECKING:
-    from nafaudit.runner.recording import Progress
+    from nafaudit.core.progress import Progress
 
 _WIDTH = 79
 
@@ -68,32 +67,6 @@ def resumable(progress: ProgressLine) -> Iterator[None]:
         )
         raise click.exceptions.Exit(130) from None
     progress.close()
-
-
-class CountedLine:
-    """Pieces of work done, of how many; time left after the first.
-
-    Args:
-        quiet: Show nothing.
-        what: What is counted, in the plural.
-    """
-
-    def __init__(self, quiet: bool, what: str) -> None:
-        self._line, self._what = ProgressLine(quiet), what
-        self._start: float | None = None
-
-    def update(self, done: int, total: int) -> None:
-        """So many are done."""
-        if self._start is None:
-            # Loading models is no sign of what a piece takes.
-            self._start = time.monotonic()
-        seconds = time.monotonic() - self._start
-        left = f", {duration((total - done) * seconds / (done - 1))} left" if done > 1 else ""
-        self._line.line(f"{done}/{total} {self._what}{left}", seconds, finished=done == total)
-
-    def close(self) -> None:
-        """Leaves the line behind."""
-        self._line.close()
 
 
 def describe(progress: Progress) -> str:

@@ -243,9 +243,9 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
 
     from nafaudit.cli.show import latest_run
     from nafaudit.core.text import visible
+    from nafaudit.paper.files import write_paper_files
     from nafaudit.store.export import export_run
     from nafaudit.store.gaps import missing_of
-    from nafaudit.store.paper_files import write_paper_files
     from nafaudit.store.run import Run
 
     source = settings.run or latest_run()

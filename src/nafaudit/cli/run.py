@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from nafaudit.checks import ArmResult
     from nafaudit.core.settings import PlanSettings, RunSettings
+    from nafaudit.runner.pairs import AuditProtocol
     from nafaudit.store.run import Run
 
 
@@ -28,7 +29,7 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = execute.run(settings, progress.update)
+        outcome = execute.run(settings, progress.update, protocol_of(settings))
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
@@ -37,6 +38,17 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
     if paper is not None and not as_json:
         click.echo(f"the paper's files: {paper}")
     return status
+
+
+def protocol_of(settings: RunSettings) -> AuditProtocol:
+    """Returns what reads the workload; the paper's room only where the settings ask for it."""
+    if settings.protocol == "paper" or settings.data is not None:
+        from nafaudit.paper.workload import PAPER
+
+        return PAPER
+    from nafaudit.runner.pairs import SOUND
+
+    return SOUND
 
 
 def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
@@ -58,7 +70,7 @@ def _paper_files(run: Run, quiet: bool) -> Path | None:
     if not quiet:
         click.echo("writing the paper's files", err=True)
     from nafaudit.core.errors import StoreError
-    from nafaudit.store.paper_files import write_paper_files
+    from nafaudit.paper.files import write_paper_files
 
     try:
         return write_paper_files(run, run.path / "paper", replace=True)[0].parent
@@ -85,7 +97,9 @@ def plan(settings: PlanSettings, *, as_json: bool) -> int:
     hardware = None
     if settings.gpu:
         hardware = Hardware(settings.gpu, settings.gpus, settings.shapes)
-    made = make_plan(settings, seconds=settings.seconds, hardware=hardware)
+    made = make_plan(
+        settings, seconds=settings.seconds, hardware=hardware, protocol=protocol_of(settings)
+    )
     if as_json:
         import json
 

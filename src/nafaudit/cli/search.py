@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nafaudit.cli.echo import echo
 from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
+from nafaudit.cli.run import protocol_of
 
 if TYPE_CHECKING:
-    from nafaudit.runner.recording import OnProgress
-    from nafaudit.search.paper_settings import PaperSettings
+    from nafaudit.core.progress import OnProgress
+    from nafaudit.paper.settings import PaperSettings
     from nafaudit.search.settings import SearchSettings
 
 
@@ -34,6 +38,46 @@ def search(settings: SearchSettings | PaperSettings, *, quiet: bool, as_json: bo
     return status
 
 
+def search_settings(
+    design: Path | None, overrides: Mapping[str, Any]
+) -> SearchSettings | PaperSettings:
+    """Merges defaults, a design file and the command line, in this order.
+
+    Args:
+        design: A TOML file with the names of the options, or None.
+        overrides: Values from the command line; None means not given.
+
+    Raises:
+        InputError: A value is wrong, or belongs to the other protocol.
+    """
+    from nafaudit.core.errors import InputError
+    from nafaudit.core.options import declared, load
+    from nafaudit.paper.settings import PaperSettings
+    from nafaudit.search.settings import SearchSettings
+
+    kind: type[SearchSettings | PaperSettings] = SearchSettings
+    other = "--protocol paper: add that, or leave it out"
+    if (overrides.get("protocol") or _read(design).get("protocol")) == "paper":
+        kind = PaperSettings
+        other = "the protocol sound; the paper's sizes are set by --size NAME=N"
+    known = {one.name for one in declared(kind)} | set(kind.refused)
+    for name, value in overrides.items():
+        if value is not None and name not in known:
+            raise InputError(f"--{name.replace('_', '-')} = {value} belongs to {other}.")
+    given = {name: value for name, value in overrides.items() if name in known}
+    return load(kind, design, given)
+
+
+def _read(design: Path | None) -> dict[str, Any]:
+    """A design file's values; what is wrong with the file is said where all of it is read."""
+    if design is None:
+        return {}
+    try:
+        return tomllib.loads(design.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return {}
+
+
 def _answer_search(
     settings: SearchSettings, on_progress: OnProgress, as_json: bool
 ) -> tuple[str, int]:
@@ -45,7 +89,7 @@ def _answer_search(
 
     if len(settings.k) > 1:
         return _sweep(settings, on_progress, as_json)
-    found = run_search(settings, on_progress)
+    found = run_search(settings, on_progress, protocol_of(settings))
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
     if as_json:
@@ -59,7 +103,7 @@ def _sweep(settings: SearchSettings, on_progress: OnProgress, as_json: bool) -> 
     from nafaudit.views.search import EXIT, sweep_document
     from nafaudit.views.terminal import terminal
 
-    sweep = run_sweep(settings, on_progress)
+    sweep = run_sweep(settings, on_progress, protocol_of(settings))
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
     text = json.dumps(sweep_json(sweep), indent=2) if as_json else terminal(sweep_document(sweep))
@@ -71,8 +115,8 @@ def _answer_paper(
 ) -> tuple[str, int]:
     """The paper's search."""
     from nafaudit.cli.show_paper_search import paper_text
-    from nafaudit.search.paper_result import paper_json, write_paper_result
-    from nafaudit.search.paper_run import run_paper_search
+    from nafaudit.paper.search import run_paper_search
+    from nafaudit.paper.search_files import paper_json, write_paper_result
     from nafaudit.views.search import EXIT
 
     done = run_paper_search(settings, on_progress)

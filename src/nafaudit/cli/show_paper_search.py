@@ -12,9 +12,9 @@ from rich.table import Table
 from nafaudit.cli.numbers import nats
 from nafaudit.core.finding import Answer
 from nafaudit.mechanisms.cards import verified_with
-from nafaudit.search.finals import Item
-from nafaudit.search.paper_found import PaperFound
-from nafaudit.search.paper_loop import Trail
+from nafaudit.paper.loop import Trail
+from nafaudit.paper.proxy import Item
+from nafaudit.paper.search import PaperFound
 from nafaudit.views.search import verdict_lines
 
 _ID, _SHOWN = 30, 8

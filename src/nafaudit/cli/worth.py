@@ -51,7 +51,7 @@ def certify(settings: CertifySettings, *, quiet: bool, as_json: bool) -> int:
 
     import json
 
-    from nafaudit.cli.progress import CountedLine
+    from nafaudit.cli.progress import ProgressLine
     from nafaudit.core.text import plain
     from nafaudit.runner.pairs import named_pair
     from nafaudit.views.terminal import terminal
@@ -59,7 +59,7 @@ def certify(settings: CertifySettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.worth.certify import certify as score
 
     checkpoint = safe or named_pair(pair).locate()[0]
-    progress = CountedLine(quiet, "passages")
+    progress = ProgressLine(quiet)
     found = score(checkpoint, protected, settings, progress.update)
     progress.close()
     directory = settings.out or Path("certificates") / found.hash[:10]
@@ -116,7 +116,7 @@ def frontier(settings: FrontierSettings, *, quiet: bool, as_json: bool) -> int:
 
     import json
 
-    from nafaudit.cli.progress import CountedLine
+    from nafaudit.cli.progress import ProgressLine
     from nafaudit.core.text import plain
     from nafaudit.runner.pairs import named_pair
     from nafaudit.views.terminal import terminal
@@ -125,7 +125,7 @@ def frontier(settings: FrontierSettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.worth.matched import frontier_result
 
     checkpoints = (safe, risky) if safe and risky else named_pair(pair).locate()
-    progress = CountedLine(quiet, "texts")
+    progress = ProgressLine(quiet)
     followed = follow(checkpoints, protected, everyday, settings, progress.update)
     progress.close()
     found = frontier_result(followed)

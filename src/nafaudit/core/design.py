@@ -20,7 +20,7 @@ from nafaudit.core.numerics import ConstantRows
 
 RECORD_VERSION = 1
 
-AuditProtocol = Literal["sound", "paper", "imported"]
+ProtocolName = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
 ROWS_LAYOUT = 3
 RULES_VERSION = 3
@@ -119,7 +119,7 @@ class Identity:
     width: int
     seed: int
     purpose: str = "audit"
-    protocol: AuditProtocol = "sound"
+    protocol: ProtocolName = "sound"
     promise: str = ""
     currency: str = KL
     chat: str = ""

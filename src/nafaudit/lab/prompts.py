@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,15 +75,6 @@ def _sourced(record: Record, label: str) -> Sourced:
 def prompts() -> list[Prompt]:
     """Returns the capped classes in turn, so that the first n prompts are a fair sample."""
     return lab_workload().prompts
-
-
-def paper_lab_workload(
-    classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
-) -> Workload:
-    """The paper's protocol on the lab: its sampling order, caps and ids."""
-    from nafaudit.workload.paper import paper_workload
-
-    return paper_workload(records(), classes, cap, variant)
 
 
 def others() -> list[Prompt]:

@@ -36,14 +36,14 @@ class Point:
         claims: What disagrees.
         group: `misprint`, or `contradicted` for a claim that the tables do not bear out.
         sentence: What the paper says, in context.
-        mended: What changes once it is put right.
+        change: What changes once it is put right.
     """
 
     name: str
     claims: tuple[Claim, ...]
     group: str = "contradicted"
     sentence: str = ""
-    mended: str = ""
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Recomputation:
         found: dict[str, Point] = {}
         for name in [*(n for n in self.words if n in claims), *claims]:
             row = self.words.get(name)
-            words = (row["group"], row["sentence"], row["mended"]) if row is not None else ()
+            words = (row["group"], row["sentence"], row["change"]) if row is not None else ()
             found.setdefault(name, Point(name, tuple(claims[name]), *words))
         return found
 

@@ -15,7 +15,10 @@ from nafaudit.views.markdown import plain_text, section_lines, table_lines
 
 # A point with more cells than this is shown by its first ones.
 _SHOWN = 3
-_GROUPS = {"misprint": "Misprints", "contradicted": "Claims that the tables contradict"}
+_GROUPS = {
+    "misprint": "Misprints",
+    "contradicted": "Claims that tables or released files contradict",
+}
 _HEAD = """# The paper, recomputed
 
 "The paper" is *An Empirical Audit of k-NAF Budget Accounting for Anchored Decoding*. What it
@@ -98,7 +101,7 @@ def paper_document(
                 lines.append(f"   and {len(found) - most} more cells (--all shows them)")
             if every and point.sentence:
                 lines.append(f"   {point.sentence}")
-            lines += [f"   If mended: {point.mended}"] if point.mended else []
+            lines += [f"   What changes: {point.change}"] if point.change else []
         title = f"disagreements found: {_GROUPS[group].lower()}"
         sections.append(Section(title, lines=tuple(lines)))
     return Document("nafaudit paper", tuple(sections), lines=(summary(result),))
@@ -133,7 +136,7 @@ def page(result: Recomputation | None = None) -> str:
         for number, point in points:
             lines += [*_point_lines(number, point), ""]
     lines += ["## Counts", "", f"{summary(found)}.", "", *section_lines(_areas(found, title=""))]
-    lines += ["## Had it been done otherwise", ""]
+    lines += ["## Counterfactuals", ""]
     for grid in counterfactuals():
         lines += [*section_lines(_grid(grid), level=3), ""]
     items = of_paper()
@@ -168,8 +171,8 @@ def _point_lines(number: int, point: Point) -> Iterator[str]:
         rows = [*rows[:_SHOWN], (f"and {len(rows) - _SHOWN} more cells", "", "")]
     columns = tuple(Column(head, words=True) for head in ("where", "printed", "computed"))
     yield from table_lines(Table(columns, tuple(rows)))
-    if point.mended:
-        yield from ("", f"If mended: {plain_text(point.mended)}")
+    if point.change:
+        yield from ("", f"What changes: {plain_text(point.change)}")
 
 
 def _grouped(result: Recomputation) -> dict[str, list[tuple[int, Point]]]:
@@ -238,5 +241,5 @@ def _claim(claim: Claim, point: Point | None = None) -> dict[str, Any]:
         "text": claim.text,
     }
     if point is not None:
-        found |= {"group": point.group, "sentence": point.sentence, "if_mended": point.mended}
+        found |= {"group": point.group, "sentence": point.sentence, "what_changes": point.change}
     return found

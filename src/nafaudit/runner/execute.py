@@ -20,6 +20,7 @@ from nafaudit.checks.utilisation import Utilisation
 from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
+from nafaudit.core.progress import OnProgress
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
@@ -27,8 +28,8 @@ from nafaudit.runner.blackbox import Session, command_of, launch_of
 from nafaudit.runner.cluster import connected
 from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor, identity_of
 from nafaudit.runner.fleet import RayExecutor
+from nafaudit.runner.pairs import SOUND, AuditProtocol
 from nafaudit.runner.recording import (
-    OnProgress,
     Reporter,
     record_parts,
     record_passages,
@@ -174,16 +175,21 @@ class RunResult:
         return judge_run(self.run)
 
 
-def run(settings: Settings, on_progress: OnProgress = lambda progress: None) -> RunResult:
+def run(
+    settings: Settings,
+    on_progress: OnProgress = lambda progress: None,
+    protocol: AuditProtocol = SOUND,
+) -> RunResult:
     """Runs, or resumes, the audit that the settings describe.
 
     Args:
         settings: What to run; checked before any model loads.
         on_progress: Called as trajectories are recorded.
+        protocol: What the settings' protocol has of its own.
     """
     if settings.decoder is not None:
         command_of(settings)  # a wrong name is said before a model loads
-    inputs = read_inputs(settings)
+    inputs = read_inputs(settings, protocol)
     with ExitStack() as stack:
         executor = _executor(inputs, stack)
         batch_free = executor.probe.batch_free

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.settings import Settings
@@ -18,12 +18,9 @@ from nafaudit.workload import (
     Sourced,
     Workload,
     read_corpus,
-    read_paper,
     read_workload,
 )
 from nafaudit.workload.passages import Passage
-
-PaperWorkload = Callable[[Collection[str], Mapping[str, int], str], Workload]
 
 
 @dataclass(frozen=True)
@@ -38,8 +35,6 @@ class NamedPair:
         shapes: Names in shapes.csv, safe and risky: how large it is before it is here. If empty,
             its configurations are read.
         ordinary: Returns text that neither model memorised, of the kind that both were made for.
-        paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
-            no such prompts and the paper's protocol takes what there is.
         others: Returns prompts of other kinds than the workload's, for further held-out pools.
         start: Classes that a search starts from unless told; all if empty. Whoever holds the
             openings of protected passages need not search for them.
@@ -51,7 +46,6 @@ class NamedPair:
     passages: Callable[[], list[Passage]] = list
     shapes: tuple[str, str] | None = None
     ordinary: Callable[[], list[Passage]] = list
-    paper: PaperWorkload | None = None
     others: Callable[[], list[Prompt]] = list
     start: tuple[str, ...] = ()
 
@@ -89,7 +83,6 @@ _LAB: dict[str, Any] = {
     "limit": 48,
     "passages": lab.passages,
     "ordinary": lab.ordinary,
-    "paper": lab.paper_lab_workload,
     "start": ("neutral", "factual", "creative"),
     "others": lab.others,
 }
@@ -141,25 +134,45 @@ def known_checkpoints() -> Iterator[tuple[str, str]]:
             yield pair.locate()
 
 
-def workload_of(settings: Settings) -> Workload:
-    """The prompts of a run with their sources, before any limit; reads no model."""
-    classes, cap = settings.classes, settings.cap
-    if settings.data is not None:
-        return read_paper(Path(settings.data), classes, cap, settings.variant)
-    if settings.corpus:
-        return read_corpus(settings.corpus, classes, cap)
-    if settings.prompts is not None:
-        return read_workload(Path(settings.prompts)).select(classes, cap)
-    if settings.safe is not None:
-        raise InputError(
-            "your own pair has no prompts yet: give --prompts FILE (JSON Lines with 'id' and "
-            "'text'), --data DIR (the paper's six files), or [classes.NAME] tables in a design "
-            "file."
-        )
-    pair = named_pair(settings.pair)
-    if settings.protocol == "paper" and pair.paper is not None:
-        return pair.paper(classes, cap, settings.variant)
-    return pair.workload().select(classes, cap)
+class AuditProtocol(Protocol):
+    """What a protocol has of its own; the command line hands in another one than `SOUND`."""
+
+    def workload(self, settings: Settings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+
+    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+        """Returns the ids that end a row; None for what the models declare.
+
+        Args:
+            settings: What was asked for.
+            end: The tokenizer's own end of text, if it has one.
+        """
+
+
+class SoundProtocol:
+    """Prompts of a file, of several, or of a named pair; rows end where the models say."""
+
+    def workload(self, settings: Settings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+        classes, cap = settings.classes, settings.cap
+        if settings.corpus:
+            return read_corpus(settings.corpus, classes, cap)
+        if settings.prompts is not None:
+            return read_workload(Path(settings.prompts)).select(classes, cap)
+        if settings.safe is not None:
+            raise InputError(
+                "your own pair has no prompts yet: give --prompts FILE (JSON Lines with 'id' and "
+                "'text'), --data DIR (the paper's six files), or [classes.NAME] tables in a design "
+                "file."
+            )
+        return named_pair(settings.pair).workload().select(classes, cap)
+
+    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+        """Returns None: a row ends where the models declare it."""
+        return None
+
+
+SOUND: AuditProtocol = SoundProtocol()
 
 
 def limit_of(settings: Settings) -> int:

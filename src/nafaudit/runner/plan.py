@@ -19,7 +19,7 @@ from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import STEP_TYPES
 from nafaudit.runner.gpu import BYTES, Arithmetic, Work, gpu_of, shape_of
-from nafaudit.runner.pairs import checkpoints_of, limit_of, named_pair, workload_of
+from nafaudit.runner.pairs import SOUND, AuditProtocol, checkpoints_of, limit_of, named_pair
 from nafaudit.stats.rates import detectable_rate, trajectories_for_rate
 from nafaudit.workload import TokenizedPrompt, protected_prompts
 
@@ -180,25 +180,32 @@ class Hardware:
             )
 
 
-def plan(settings: Settings, *, seconds: float = 3.0, hardware: Hardware | None = None) -> Plan:
+def plan(
+    settings: Settings,
+    *,
+    seconds: float = 3.0,
+    hardware: Hardware | None = None,
+    protocol: AuditProtocol = SOUND,
+) -> Plan:
     """Counts what the settings ask for, and times a little of it.
 
     Args:
         settings: What would be run; wrong prompts are an error here as there.
         seconds: How long to time decoding; 0 for not at all.
         hardware: GPUs to count memory and time for.
+        protocol: What the settings' protocol has of its own.
 
     Raises:
         InputError: What would be run cannot be; a model or device that is not here is no error.
     """
     if not 0 <= seconds < math.inf:
         raise InputError(f"seconds must be at least 0 (0: no timing), got {seconds}.")
-    prompts = workload_of(settings).prompts
+    prompts = protocol.workload(settings).prompts
     limit = limit_of(settings)
     chosen = prompts[:limit] if limit else prompts
     # Before anything loads: a name may be mistyped.
     arithmetic = _arithmetic(settings, [p.text for p in chosen], hardware) if hardware else None
-    timing, untimed = _time(settings, seconds)
+    timing, untimed = _time(settings, seconds, protocol)
     return Plan(
         classes=dict(Counter(prompt.label for prompt in chosen)),
         budgets=settings.budgets,
@@ -233,14 +240,14 @@ def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) ->
     return Arithmetic(safe, risky, settings.dtype, gpu, hardware.gpus, work)
 
 
-def _time(settings: Settings, seconds: float) -> tuple[Timing | None, str]:
+def _time(settings: Settings, seconds: float, protocol: AuditProtocol) -> tuple[Timing | None, str]:
     """Times decoding if that is possible; says why where it is not."""
     if seconds <= 0:
         return None, "not asked for"
     if settings.decoder is not None:
         return None, "somebody's decoder takes as long as it takes; run it on a few prompts"
     try:
-        timing = time_decoding(settings, seconds)
+        timing = time_decoding(settings, seconds, protocol)
         return timing, "" if timing else "it draws whole outputs; run it on a few prompts"
     except ImportError as error:
         if error.name not in _MODEL_PACKAGES:
@@ -254,7 +261,9 @@ class _EnoughError(Exception):
     """Ends the timing in the middle of a row."""
 
 
-def time_decoding(settings: Settings, seconds: float) -> Timing | None:
+def time_decoding(
+    settings: Settings, seconds: float, protocol: AuditProtocol = SOUND
+) -> Timing | None:
     """Loads the pair and decodes the run's first rows for some seconds; records nothing.
 
     None for a mechanism that draws whole outputs: a step of one row says nothing about it.
@@ -265,7 +274,7 @@ def time_decoding(settings: Settings, seconds: float) -> Timing | None:
     from nafaudit.runner.workbench import Workbench, load_models, read_inputs
 
     start = time.monotonic()
-    inputs = read_inputs(settings)
+    inputs = read_inputs(settings, protocol)
     spec = inputs.spec
     pair = load_models(
         settings, spec.checkpoints, safe_device=settings.safe_device, stops=spec.stops

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
@@ -33,36 +32,6 @@ from nafaudit.workload import TokenizedPrompt
 _PART_ROWS = 256
 _PART_SECONDS = (2.0, 30.0)
 _PART_SHARE = 0.05
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far long work is.
-
-    Attributes:
-        stage: What it is doing, in words; empty if there is one stage.
-        done: Pieces of this stage that are finished, those of earlier sessions included.
-        total: All pieces of this stage.
-        tokens: Written in this session, unfinished trajectories included.
-        seconds: Since this session began to decode.
-        worst: Largest spend over budget so far; -inf before the first.
-        unit: What `done` and `total` count.
-        resumed: Pieces of earlier sessions.
-        under_way: What is written of unfinished trajectories, in trajectories of full length.
-    """
-
-    stage: str
-    done: int
-    total: int
-    tokens: int = 0
-    seconds: float = 0.0
-    worst: float = -math.inf
-    unit: str = "trajectories"
-    resumed: int = 0
-    under_way: float = 0.0
-
-
-OnProgress = Callable[[Progress], None]
 
 
 class Reporter:

@@ -44,11 +44,12 @@ from nafaudit.models.pair import (
 from nafaudit.protocols import Mechanism, Resources
 from nafaudit.runner.pairs import (
     PAIRS,
+    SOUND,
+    AuditProtocol,
     checkpoints_of,
     known_checkpoints,
     limit_of,
     named_pair,
-    workload_of,
 )
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt, TokenizedPrompt, Workload, protected_prompts
@@ -175,6 +176,7 @@ class UnloadedPair:
         mechanism: What is audited, not yet bound to resources.
         tokenizer: Splits prompts.
         context: Positions that both models have.
+        protocol: What decides where a row ends.
     """
 
     settings: Settings
@@ -182,9 +184,10 @@ class UnloadedPair:
     mechanism: Mechanism
     tokenizer: PromptTokenizer
     context: int
+    protocol: AuditProtocol = SOUND
 
     @classmethod
-    def read(cls, settings: Settings) -> UnloadedPair:
+    def read(cls, settings: Settings, protocol: AuditProtocol = SOUND) -> UnloadedPair:
         """Reads a pair's tokenizer and size.
 
         Raises:
@@ -198,7 +201,7 @@ class UnloadedPair:
         checkpoints = checkpoints_of(settings)
         tokenizer = _tokenizer_of(settings, checkpoints)
         context = context_of(*checkpoints, trust=settings.trust)
-        return cls(settings, checkpoints, mechanism, tokenizer, context)
+        return cls(settings, checkpoints, mechanism, tokenizer, context, protocol)
 
     def tokenized(self, prompts: Iterable[Prompt]) -> list[TokenizedPrompt]:
         """Returns prompts with their token ids."""
@@ -211,11 +214,8 @@ class UnloadedPair:
             needed: Positions that the longest prompt and its output take.
             prompts: The whole workload: a mechanism may require its protected references.
         """
-        settings, stops = self.settings, None
-        end = self.tokenizer.tokenizer.eos_token_id
-        if settings.protocol == "paper" and end is not None:
-            # The paper's decoder ends a row at the tokenizer's own end of text and nowhere else.
-            stops = (int(end),)
+        settings, end = self.settings, self.tokenizer.tokenizer.eos_token_id
+        stops = self.protocol.stops(settings, None if end is None else int(end))
         passages: tuple[str, ...] = ()
         if self.mechanism.requires is not None:
             pair = settings.pair if settings.safe is None else None
@@ -259,14 +259,14 @@ class RunInputs:
     spec: WorkbenchSpec
 
 
-def read_inputs(settings: Settings) -> RunInputs:
+def read_inputs(settings: Settings, protocol: AuditProtocol = SOUND) -> RunInputs:
     """Reads the prompts of a run.
 
     Raises:
         InputError: Something is wrong with prompts or settings.
     """
-    workload = workload_of(settings)
-    pair = UnloadedPair.read(settings)
+    workload = protocol.workload(settings)
+    pair = UnloadedPair.read(settings, protocol)
     tokenized = pair.tokenized(workload.prompts)
     where = {name: source.where for name, source in workload.sources.items()}
     if empty := [p.prompt.id for p in tokenized if not p.tokens]:

@@ -10,9 +10,8 @@ from typing import Any
 from nafaudit.core.finding import Kept
 from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Named
 from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Steered
-from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.pools import Pools
-from nafaudit.search.settings import SearchSettings
+from nafaudit.search.settings import SearchBasics
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ class Found:
     """
 
     path: Path
-    settings: SearchSettings | PaperSettings
+    settings: SearchBasics
     pools: Pools
     explored: tuple[Explored, ...]
     finalists: tuple[Finalist, ...]

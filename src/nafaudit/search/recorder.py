@@ -15,16 +15,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from nafaudit.checks.check import Facts
-from nafaudit.core.design import AuditProtocol, Design, Extent, Identity
+from nafaudit.core.design import Design, Extent, Identity, ProtocolName
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import verified_with
 from nafaudit.models.pair import PromptTokenizer
 from nafaudit.runner.execute import OpenRun, Prompts, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
-from nafaudit.runner.pairs import named_pair, workload_of
-from nafaudit.runner.recording import OnProgress, Progress
+from nafaudit.runner.pairs import SOUND, AuditProtocol, named_pair
 from nafaudit.runner.workbench import UnloadedPair, Workbench
 from nafaudit.search.candidate import Book, Candidate, Measured, measure
 from nafaudit.search.settings import SearchBasics, SearchSettings
@@ -34,9 +34,9 @@ from nafaudit.workload import Prompt, TokenizedPrompt, read_workload, workload_h
 from nafaudit.workload.passages import Passage, read_passages
 
 
-def seeds_of(settings: SearchBasics) -> list[Prompt]:
+def seeds_of(settings: SearchBasics, protocol: AuditProtocol = SOUND) -> list[Prompt]:
     """The workload that a search starts from; reads no model."""
-    prompts = workload_of(replace(settings, classes=_start(settings))).prompts
+    prompts = protocol.workload(replace(settings, classes=_start(settings))).prompts
     return prompts[: settings.limit] if settings.limit else prompts
 
 
@@ -70,13 +70,13 @@ def passages_of(settings: SearchSettings) -> list[Passage]:
     return [] if settings.safe is not None else named_pair(settings.pair).passages()
 
 
-def read_pair(settings: SearchBasics) -> tuple[UnloadedPair, int]:
+def read_pair(settings: SearchBasics, protocol: AuditProtocol = SOUND) -> tuple[UnloadedPair, int]:
     """Reads the pair's tokenizer; returns it with the positions that a row needs at most.
 
     Raises:
         InputError: Prompts of the longest allowed length do not fit.
     """
-    pair = UnloadedPair.read(settings)
+    pair = UnloadedPair.read(settings, protocol)
     needed = settings.longest + settings.max_new_tokens
     if needed > pair.context:
         raise InputError(
@@ -215,7 +215,7 @@ def open_recorder(
     purpose: str,
     first: Extent,
     prompts: Prompts,
-    protocol: AuditProtocol | None = None,
+    protocol: ProtocolName | None = None,
 ) -> Iterator[Recorder]:
     """Creates or resumes a run directory of a search.
 

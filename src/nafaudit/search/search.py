@@ -27,8 +27,9 @@ from typing import Any
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.report.result import as_number
-from nafaudit.runner.recording import OnProgress, Progress
+from nafaudit.runner.pairs import SOUND, AuditProtocol
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (
@@ -105,12 +106,12 @@ class Prepared:
         return directory_of(self.settings, self.bench.identity().hash)
 
 
-def prepare(settings: SearchSettings) -> Prepared:
+def prepare(settings: SearchSettings, protocol: AuditProtocol = SOUND) -> Prepared:
     """Reads prompts and loads models; whatever is wrong is said before a model loads."""
     mechanism_of(settings)
     check_claim(settings)
     sklearn("feature_extraction.text")
-    prompts, passages = seeds_of(settings), passages_of(settings)
+    prompts, passages = seeds_of(settings, protocol), passages_of(settings)
     pair, needed = read_pair(settings)
     count = pair.tokenizer.count
     others = [Candidate(p.id, p.text, p.label) for p in others_of(settings, count)]
@@ -131,14 +132,17 @@ def prepare(settings: SearchSettings) -> Prepared:
 INF = float("inf")
 
 
-def run_search(settings: SearchSettings, on_progress: OnProgress) -> Found:
+def run_search(
+    settings: SearchSettings, on_progress: OnProgress, protocol: AuditProtocol = SOUND
+) -> Found:
     """Runs, or resumes, the search that the settings describe.
 
     Args:
         settings: What to search; checked before any model loads.
         on_progress: Called as trajectories end.
+        protocol: What reads the workload.
     """
-    return search_with(prepare(settings), on_progress)
+    return search_with(prepare(settings, protocol), on_progress)
 
 
 def search_with(ready: Prepared, on_progress: OnProgress, *, baselines: bool = True) -> Found:
@@ -388,14 +392,17 @@ class Sweep:
         return next(one for one in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if one in said)
 
 
-def run_sweep(settings: SearchSettings, on_progress: OnProgress) -> Sweep:
+def run_sweep(
+    settings: SearchSettings, on_progress: OnProgress, protocol: AuditProtocol = SOUND
+) -> Sweep:
     """Runs, or resumes, a search under each budget of the settings.
 
     Args:
         settings: What to search; checked before any model loads.
         on_progress: Called as trajectories end.
+        protocol: What reads the workload.
     """
-    ready = prepare(settings)
+    ready = prepare(settings, protocol)
     path, budgets = ready.path, settings.k
     make_directory(path)
     claim(path, settings)

@@ -216,6 +216,21 @@ class SearchBasics(RunSettings):
         return self.k[0]
 
     @property
+    def archive(self) -> str:
+        """Which prompts are built upon: a greedy k-DPP set."""
+        return "dpp"
+
+    @property
+    def surrogate(self) -> str:
+        """Whose guesses steer: none."""
+        return "off"
+
+    @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """One per search."""
+        return (self.seed,)
+
+    @property
     def window(self) -> LengthWindow:
         """Allowed lengths of a prompt."""
         return LengthWindow(self.shortest, self.longest)
@@ -270,16 +285,6 @@ class SearchSettings(SearchBasics):
                 f"a search looks at budgets above 0, each once, got k = "
                 f"{', '.join(map(str, self.k))}; give one, or several as in --k 1,3,5."
             )
-
-    @property
-    def archive(self) -> str:
-        """Which prompts are built upon: a greedy k-DPP set."""
-        return "dpp"
-
-    @property
-    def surrogate(self) -> str:
-        """Whose guesses steer: none."""
-        return "off"
 
     @property
     def search_seeds(self) -> tuple[int, ...]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Overall, Worth, judge_worth
 from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.lanes import Scorer
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import Anchor, load_anchor
@@ -275,7 +277,7 @@ def certify(
     safe: str,
     passages: Sequence[Passage],
     settings: CertifySettings,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Certificate:
     """Scores every passage once and says what each budget allows.
 
@@ -283,7 +285,7 @@ def certify(
         safe: Directory or hub id of the safe model.
         passages: The protected text.
         settings: Budgets and conventions; checked before the model loads.
-        report: Called with how many passages are scored, and how many there are.
+        on_progress: Called as passages are scored.
     """
     check_dtype(settings.dtype)
     check_device(settings.device)
@@ -293,11 +295,12 @@ def certify(
     check_lengths(texts, context_of(safe, trust=settings.trust), "the safe model")
     torch.set_num_threads(settings.threads)
     anchor = load_anchor(safe, dtype=settings.dtype, device=settings.device, trust=settings.trust)
-    scored, debts = [], {}
+    scored, debts, start = [], {}, time.monotonic()
     for done, text in enumerate(texts, start=1):
         passage, debts[text.passage.id] = _score(anchor, text, opening, settings)
         scored.append(passage)
-        report(done, len(texts))
+        seconds = time.monotonic() - start
+        on_progress(Progress("", done, len(texts), seconds=seconds, unit="passages"))
     context = named + (f" and its own first {settings.given} tokens" if settings.given else "")
     scores = PassageScores(context, settings.decoding.anchor, tuple(scored))
     rows = sorted((passage_row(p, debts[p.id], settings) for p in scored), key=_worst_first)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 
 from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
 from nafaudit.auditor.laws import Reader, Text
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import kl
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
-from nafaudit.runner.workbench import load_models, protected_passages, resources_of
-from nafaudit.workload import Prompt, TokenizedPrompt
+from nafaudit.runner.workbench import load_models, resources_of
 from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
 from nafaudit.worth.settings import FrontierSettings
@@ -74,7 +75,7 @@ def frontier(
     protected: Sequence[Passage],
     ordinary: Sequence[Passage],
     settings: FrontierSettings,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Frontier:
     """Follows both kinds of text once.
 
@@ -83,7 +84,7 @@ def frontier(
         protected: Text that the risky model may have memorised.
         ordinary: Text on which fidelity is measured.
         settings: Checked before the models load.
-        report: Called with how many texts are followed, and how many there are.
+        on_progress: Called as texts are followed.
     """
     check_dtype(settings.dtype)
     check_device(settings.device)
@@ -97,18 +98,17 @@ def frontier(
     check_lengths(every, context_of(*checkpoints, trust=settings.trust), "the pair")
     pair = load_models(settings, checkpoints)
     numerics_of((pair.safe, pair.risky))  # as many threads as change no bit
-    listed = [
-        TokenizedPrompt(Prompt(one.id, one.passage.text, "protected", one.passage.text), one.before)
-        for one in kinds[1]
-    ]
-    resources = resources_of(tokenizer, protected_passages(listed))
+    passages = tuple(dict.fromkeys(one.passage.text for one in kinds[1]))
+    resources = resources_of(tokenizer, passages)
     mechanisms = [one.bind(resources) for one in settings.built]
     reader = Reader(pair, settings.decoding)
     found: dict[int, tuple[TextEnds, list[Followed]]] = {}
     texts = [Text(one.before, one.tokens) for one in every]
+    start = time.monotonic()
     for number, ends, paths in follow_texts(reader, mechanisms, settings.k, texts, kl):
         found[number] = (ends, paths)
-        report(len(found), len(texts))
+        seconds = time.monotonic() - start
+        on_progress(Progress("", len(found), len(texts), seconds=seconds, unit="texts"))
     split = len(kinds[0])
     return Frontier(
         {

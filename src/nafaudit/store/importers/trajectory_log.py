@@ -41,7 +41,6 @@ from nafaudit.store.importers.fields import (
     wrong,
 )
 from nafaudit.store.importers.source import Record
-from nafaudit.workload.paper import REFERENCES
 
 # Beyond the paper's fields, our export adds what a probability cannot carry exactly.
 LOG_PROBABILITIES = {
@@ -98,6 +97,9 @@ _STEP = frozenset(
         "sampled_token_id",
     ]
 ) | {name for names in LOG_PROBABILITIES.values() for name in names}
+
+REFERENCES = ("reference", "reference_text", "expected_answer", "wikipedia_text")
+"""Fields of a record of the paper's that may hold its reference."""
 
 
 def matches(data: Mapping[str, Any]) -> bool:

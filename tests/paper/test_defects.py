@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.finding import Answer
-from nafaudit.search import defects
-from nafaudit.search.allocation import Prediction, Rule
-from nafaudit.search.candidate import Candidate
-from nafaudit.search.finals import (
+from nafaudit.paper import defects
+from nafaudit.paper.evaluator import Prediction, Rule, exploit, prescreen, quotas
+from nafaudit.paper.proxy import (
+    Draws,
     Item,
+    Row,
     final_pool,
     nearest_distances,
     paper_lineage,
@@ -24,8 +25,7 @@ from nafaudit.search.finals import (
     stress_pool,
     validate,
 )
-from nafaudit.search.measured import Draws, Row
-from nafaudit.search.prescreen import exploit, prescreen, quotas
+from nafaudit.search.candidate import Candidate
 from tests.conftest import golden
 
 RULE = Rule(high=600.0)

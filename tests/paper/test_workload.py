@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
-from nafaudit.lab.prompts import paper_lab_workload
-from nafaudit.workload import Workload, paper_workload, read_paper
+from nafaudit.paper.workload import paper_lab_workload, paper_workload, read_paper
+from nafaudit.workload import Workload
 from nafaudit.workload.prompts import CAPS, FILES, HEADER, Record
 from nafaudit.workshop.workload import write_workload
 from tests.workload.files import Rows, small, write

@@ -4,19 +4,27 @@ There is no chance in it: a class is its first records by id, up to its cap, wit
 exceptions that `_SAMPLERS` names. A cascade takes its first field that is not empty. What the
 text says differently from the code is the variant `text`: no prefix line before neutral and
 creative prompts.
+
+The paper's runner groups executions by their exact seed, buckets each group by prompt length and
+cuts buckets into micro-batches of eight (`batch_sizes`). A seed holds a hash of the prompt's id, so
+nearly every batch has one row. Our rows are decoded as if each were alone, whatever the batch.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
+from nafaudit.core.settings import Settings
+from nafaudit.lab.prompts import lab_workload, records
+from nafaudit.runner.pairs import SOUND, named_pair
 from nafaudit.workload.prompts import (
     CAPS,
     FILES,
@@ -77,11 +85,6 @@ _FACTUAL = _Form(
     reference=("expected_answer", "wikipedia_text"),
 )
 _FORMS = {"neutral": _NEUTRAL, "creative": _CREATIVE, "factual": _FACTUAL}
-
-REFERENCES = tuple(
-    dict.fromkeys(name for form in (_EXCERPT, _FACTUAL, _CREATIVE) for name in form.reference)
-)
-"""Fields of a record that may hold its reference, for readers of the paper's logs."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +150,42 @@ def paper_workload(
             pools[candidate.item.prompt.label].append(candidate)
     chosen = [label for label in CAPS if not classes or label in classes]
     return in_turn([_sample(label, pools[label], cap.get(label, CAPS[label])) for label in chosen])
+
+
+def paper_lab_workload(
+    classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
+) -> Workload:
+    """The paper's protocol on the lab: its sampling order, caps and ids."""
+    return paper_workload(records(), classes, cap, variant)
+
+
+class PaperProtocol:
+    """The paper's prompts, and where its decoder ends a row.
+
+    It also reads the paper's six files (`--data`) for a run of the sound protocol.
+    """
+
+    def workload(self, settings: Settings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+        classes, cap, variant = settings.classes, settings.cap, settings.variant
+        if settings.data is not None:
+            return read_paper(Path(settings.data), classes, cap, variant)
+        if settings.protocol == "paper" and takes_lab(settings):
+            return paper_lab_workload(classes, cap, variant)
+        return SOUND.workload(settings)
+
+    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+        """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
+        return (end,) if settings.protocol == "paper" and end is not None else None
+
+
+PAPER = PaperProtocol()
+
+
+def takes_lab(settings: Settings) -> bool:
+    """True if the prompts are the lab's, which has the paper's six classes."""
+    own = settings.prompts is not None or bool(settings.corpus) or settings.safe is not None
+    return not own and named_pair(settings.pair).workload is lab_workload
 
 
 def _candidate(record: Record, label: str, variant: str) -> _Candidate:
@@ -272,3 +311,25 @@ _SAMPLERS: dict[str, Callable[[Sequence[_Candidate], int], list[_Candidate]]] = 
     "attack_train": _by_debt,
     "factual": _by_source,
 }
+
+
+BATCH = 8
+BUCKET_WIDTH = 32
+
+
+def batch_sizes(lengths: Mapping[str, int], trajectories: int) -> Counter[int]:
+    """How many batches of each size a class makes at one budget.
+
+    Args:
+        lengths: Prompt tokens by prompt id.
+        trajectories: Executions per prompt.
+    """
+    rows: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for prompt, length in lengths.items():
+        for seed in trajectory_seeds(prompt, trajectories):
+            rows[seed, length // BUCKET_WIDTH] += 1
+    sizes: Counter[int] = Counter()
+    for count in rows.values():
+        whole, rest = divmod(count, BATCH)
+        sizes.update({BATCH: whole, rest: 1} if rest else {BATCH: whole})
+    return +sizes

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.overlap import paper_scores
+from nafaudit.paper.files import paper_scores
 from tests.overlap import twins
 
 TEXT = st.lists(st.sampled_from(["a", "B", "b,", "c", "d"]), max_size=30).map(" ".join)

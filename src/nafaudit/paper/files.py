@@ -1,11 +1,12 @@
-"""A run out as the paper's own files, so that its readers' scripts work on it.
+"""Writes a run as the paper's own files, so that its readers' scripts work on it.
 
     trajectories_k{k:g}_{class}.jsonl   every execution at a budget, baselines left out
     h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
     schedule.json                       batches as the paper's runner would have cut them
 
 All of it is a function of the records, written whole or not at all, in one order whatever the
-order in which the records were made.
+order in which the records were made. Beyond the paper's fields a line has what `store/export.py`
+adds to lose nothing, so that our own importer gives back the record.
 """
 
 from __future__ import annotations
@@ -15,20 +16,146 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import budget_word, is_baseline
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.overlap.metrics import ngram_jaccard, rouge_l
+from nafaudit.overlap.runs import NGRAM, prepare, words_of
+from nafaudit.paper.workload import BATCH, BUCKET_WIDTH, batch_sizes
 from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
-from nafaudit.store.export import file_word
+from nafaudit.store.export import as_row, file_word
 from nafaudit.store.files import whole_directory
 from nafaudit.store.gaps import missing_of
-from nafaudit.store.paper_rows import PaperRows
 from nafaudit.store.run import Run
+from nafaudit.workload import Source, TokenizedPrompt
 from nafaudit.workload.prompts import CAPS
-from nafaudit.workload.schedule import BATCH, BUCKET_WIDTH, batch_sizes
+
+
+class PaperScores(NamedTuple):
+    """Fields of the paper's trajectory files, by its names.
+
+    Attributes:
+        rouge_l: F1 of the longest common subsequence of words.
+        minhash_5gram: Exact Jaccard of 5-gram sets; nothing is hashed, whatever its name says.
+    """
+
+    rouge_l: float
+    minhash_5gram: float
+
+
+def paper_scores(generation: str, reference: str | None) -> PaperScores:
+    """Scores the whole generation against the whole reference; neither is cut.
+
+    Words are lower-cased and split at white space. A missing reference, and a side that is too
+    short, score 0 in the paper's files; everywhere else use `measure`, which calls that unscored.
+    """
+    words, wanted = words_of(generation), prepare(reference or "")
+    if not words or not wanted.words:
+        return PaperScores(0.0, 0.0)
+    _, precision, recall = rouge_l(generation, wanted)
+    shared = precision + recall
+    # Its order of operations, so that the last digits are its own as well.
+    f1 = 2 * precision * recall / shared if shared else 0.0
+    long_enough = min(len(words), len(wanted.words)) >= NGRAM
+    return PaperScores(f1, ngram_jaccard(generation, reference or "") if long_enough else 0.0)
+
+
+@dataclass(frozen=True)
+class PaperRows:
+    """What is the same for every line of a run.
+
+    Attributes:
+        run: The run.
+        variant: `text` writes the budget that is left as final budget, as the paper's text has
+            it; `code` the budget that was granted.
+    """
+
+    run: Run
+    variant: str = "code"
+
+    def line(self, trajectory: Trajectory) -> dict[str, Any]:
+        """One trajectory in the paper's schema."""
+        key = trajectory.key
+        prompt = self._prompts.get(key.prompt)
+        row = as_row(trajectory, prompt, self._identity, self._vocabulary)
+        source = self._sources.get(key.prompt, Source(""))
+        session = self._session
+        row["metadata"] |= {
+            "domain": source.domain,
+            "split": source.split or row["metadata"]["split"],
+            "novel_source": source.novel_source,
+            "model_pair": session.get("pair"),
+            # A registered pair is known by the hashes of its weights.
+            "target_model": session.get("risky") or row["metadata"]["target_model"],
+            "anchor_model": session.get("safe") or row["metadata"]["anchor_model"],
+            "n": session.get("prefix_n"),
+            "seed": self._seed(key.prompt, key.trajectory),
+            "timestamp": session.get("started"),
+        }
+        if source.record:
+            row["source_record"] = dict(source.record)
+        self._complete(row, prompt)
+        return row
+
+    def _complete(self, row: dict[str, Any], prompt: TokenizedPrompt | None) -> None:
+        """Scores and totals, with 0 where the paper's files have 0."""
+        total = row["aggregate"]
+        spend, granted = total["total_spend"], total["final_budget"]
+        reference = prompt.prompt.reference if prompt else ""
+        scores = paper_scores(total["generation"] or "", reference)
+        total |= {"rouge_l": scores.rouge_l, "minhash_5gram": scores.minhash_5gram}
+        total["budget_utilization"] = _utilisation(spend, granted)
+        if self.variant == "text" and None not in (spend, granted):
+            total["final_budget"] = granted - spend
+            row["nafaudit"]["final_budget"] = granted
+
+    def _seed(self, prompt: str, trajectory: int) -> int | None:
+        if self._identity["protocol"] != "paper":
+            return None
+        return trajectory_seeds(prompt, trajectory + 1)[-1]
+
+    @cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        identity: Mapping[str, Any] = self.run.design["identity"]
+        return identity
+
+    @cached_property
+    def _prompts(self) -> dict[str, TokenizedPrompt]:
+        return {prompt.prompt.id: prompt for prompt in self.run.prompts()}
+
+    @cached_property
+    def _sources(self) -> dict[str, Source]:
+        return self.run.sources()
+
+    @cached_property
+    def _session(self) -> Mapping[str, Any]:
+        """The session that began the run."""
+        return next(iter(self.run.sessions), {})
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, Any]:
+        pieces = self.run.pieces
+        return {
+            "tokens": [None if p is None else p.decode(errors="replace") for p in pieces],
+            "pieces": pieces,
+            "stops": sorted(self.run.stops),
+        }
+
+
+def _utilisation(spend: float | None, budget: float | None) -> float | None:
+    """Spend over budget: 0 where the paper's files have 0, null where nothing is known."""
+    if spend is None or budget is None:
+        return None
+    if abs(budget) <= 1e-12 or not math.isfinite(budget):
+        return 0.0
+    return spend / budget
+
 
 Spends = dict[tuple[float, str], list[float]]
 

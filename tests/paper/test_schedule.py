@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.draws import fnv1a, trajectory_seeds
-from nafaudit.lab.prompts import paper_lab_workload
-from nafaudit.workload.schedule import BATCH, BUCKET_WIDTH, batch_sizes
+from nafaudit.paper.workload import BATCH, BUCKET_WIDTH, batch_sizes, paper_lab_workload
 
 
 def slow(lengths: dict[str, int], n: int) -> Counter[int]:

@@ -1,37 +1,40 @@
 """The paper's search on a pair, in order: pools, loop, and what it defers on fresh draws.
 
-The search itself draws by the paper's seeds. What is flagged or chosen by it is looked at again in
-RUN/confirm, on draws that chose nothing: a flagged prompt at the same budget and at a second one,
-with N = 20 and no rule that stops early; a final prompt beside both models alone.
+The search itself draws by the paper's seeds. The paper adds offsets to seed *values*, so that two
+of its requests may name one seed. A seed is recorded once, under the trajectory number that has it;
+a request that names it twice gets it twice.
+
+What is flagged or chosen is looked at again in RUN/confirm, on draws that chose nothing: a flagged
+prompt at the same budget and at a second one, with N = 20 and no rule that stops early; a final
+prompt beside both models alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from nafaudit.core.design import Extent
-from nafaudit.runner.recording import OnProgress, Progress
+from nafaudit.core.draws import trajectory_seeds
+from nafaudit.core.finding import Finding
+from nafaudit.core.progress import OnProgress, Progress
+from nafaudit.paper.defects import Flag, Flagged, findings_of, flagged_of
+from nafaudit.paper.loop import Caller, PaperLoop, Trail, local_caller
+from nafaudit.paper.proxy import Draws, Gap, Item, Request, Row, generalisation_gap
+from nafaudit.paper.settings import PaperPools, PaperSettings, check_lengths, paper_pools
+from nafaudit.paper.surrogate import Guesser
+from nafaudit.paper.workload import PAPER
+from nafaudit.runner.execute import Prompts
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
 from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
 from nafaudit.search.explore import SEARCH, Explored, Generation
-from nafaudit.search.finals import Item
 from nafaudit.search.found import Found
 from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
-from nafaudit.search.measured import Draws, Row, generalisation_gap
-from nafaudit.search.paper_draws import PaperDraws
-from nafaudit.search.paper_findings import Flag, Flagged, findings_of, flagged_of
-from nafaudit.search.paper_found import PaperFound, Recheck
-from nafaudit.search.paper_guess import Guesser
-from nafaudit.search.paper_loop import PaperLoop, Trail
-from nafaudit.search.paper_pools import PaperPools, check_lengths, paper_pools
-from nafaudit.search.paper_propose import Caller, local_caller
-from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.pools import Pools
 from nafaudit.search.recorder import (
     Recorder,
@@ -46,6 +49,135 @@ from nafaudit.search.settings import check_claim, claim, directory_of
 from nafaudit.stats import Bonferroni
 from nafaudit.workload import TokenizedPrompt
 
+
+def number_of(prompt: str, seed: int) -> int:
+    """The trajectory of a prompt that starts from this seed.
+
+    Seed number i lies i + (i mod 3) above the first, which meets every whole number but 1 once.
+
+    Raises:
+        ValueError: No trajectory has it.
+    """
+    above = seed - trajectory_seeds(prompt, 1)[0]
+    number = above - (0, 2, 1)[above % 3]
+    if number < 0:
+        raise ValueError(f"no trajectory of {prompt!r} has the seed {seed}.")
+    return number
+
+
+class PaperDraws:
+    """Answers requests of the allocation paths; an instance is a `measured.Draw`.
+
+    Args:
+        recorder: Where trajectories are, and are decoded into.
+        prompts: Returns every prompt that may be asked for, by id.
+        budget: The budget that is searched.
+        on_progress: Called as trajectories end.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        prompts: Callable[[], Prompts],
+        budget: float,
+        on_progress: OnProgress,
+    ) -> None:
+        self._recorder = recorder
+        self._prompts = prompts
+        self._budget = budget
+        self._on_progress = on_progress
+        self.stage = "first pool"
+        self.asked: dict[str, set[int]] = {}
+
+    def __call__(self, requests: Sequence[Request]) -> list[Draws]:
+        """One answer per request, in order."""
+        groups: dict[tuple[tuple[int, ...], int], list[str]] = {}
+        for request in requests:
+            numbers = tuple(number_of(request.id, seed) for seed in request.seeds)
+            so_far = self.asked.setdefault(request.id, set())
+            so_far |= set(numbers)
+            groups.setdefault((numbers, len(so_far)), []).append(request.id)
+        extents = [
+            Extent((self._budget,), count, tuple(ids), numbers)
+            for (numbers, count), ids in groups.items()
+        ]
+        self._recorder.fill(extents, self._prompts(), self.stage, self._on_progress)
+        return [self._draws(request) for request in requests]
+
+    def _draws(self, request: Request) -> Draws:
+        rows = [self._row(request.id, seed) for seed in request.seeds]
+        spends, granted = tuple(row.spend for row in rows), tuple(row.granted for row in rows)
+        return Draws(request.id, spends, granted, request.seeds)
+
+    def _row(self, prompt: str, seed: int) -> Measured:
+        return self._recorder.book.get(prompt, self._budget, number_of(prompt, seed))
+
+    def rows(self, prompt: str) -> list[Measured]:
+        """Every trajectory that was asked of a prompt, each once."""
+        book = self._recorder.book
+        return [book.get(prompt, self._budget, n) for n in sorted(self.asked.get(prompt, ()))]
+
+    def debt(self, prompt: str) -> float:
+        """Its prefix debt, which all of its trajectories share."""
+        return self.rows(prompt)[0].debt
+
+    @property
+    def count(self) -> int:
+        """Different trajectories so far."""
+        return sum(map(len, self.asked.values()))
+
+
+@dataclass(frozen=True)
+class Recheck:
+    """A flagged prompt on fresh draws, without a rule that stops early.
+
+    Attributes:
+        flag: What flagged it.
+        same: Its row at the same budget.
+        other: Its row at the second budget.
+    """
+
+    flag: Flag
+    same: Row
+    other: Row
+
+
+@dataclass(frozen=True)
+class PaperFound:
+    """A finished search of the paper's.
+
+    Attributes:
+        found: What every search has.
+        trail: What happened.
+        findings: Its defects, by name.
+        flagged: What its proxy flags.
+        rechecks: Of the first of these.
+        gap: Ratio of the final pool minus that of the held-out pool, both ways.
+        debts: Prefix debt of every prompt.
+        embedding: What stands for the paper's Sentence-T5.
+        high: R of the proxy.
+        started: When the run was begun.
+    """
+
+    found: Found
+    trail: Trail
+    findings: tuple[Finding, ...]
+    flagged: Flagged
+    rechecks: tuple[Recheck, ...]
+    gap: Gap
+    debts: Mapping[str, float]
+    embedding: str
+    high: float
+    started: str
+
+    @property
+    def settings(self) -> PaperSettings:
+        """What was asked for."""
+        settings = self.found.settings
+        assert isinstance(settings, PaperSettings)
+        return settings
+
+
 ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
 
@@ -56,7 +188,7 @@ def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperF
     check_claim(settings)
     sklearn("feature_extraction.text")
     pools = paper_pools(settings)
-    pair, needed = read_pair(settings)
+    pair, needed = read_pair(settings, PAPER)
     check_lengths(pools, pair.tokenizer.count, settings.longest)
     chat = chat_of(settings)
     bench = SearchBench.load(pair, needed, pools.prompts)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer
-from nafaudit.search import defects
-from nafaudit.search.allocation import (
+from nafaudit.paper import defects
+from nafaudit.paper.evaluator import (
     UNREADY,
     Fixes,
     Prediction,
@@ -23,7 +23,7 @@ from nafaudit.search.allocation import (
     promotion,
     survivor_path,
 )
-from nafaudit.search.measured import DELTA, Draw, Draws, Request, Row, generalisation_gap
+from nafaudit.paper.proxy import DELTA, Draw, Draws, Request, Row, generalisation_gap
 from tests.conftest import golden
 
 LOG = math.log(2 / DELTA)

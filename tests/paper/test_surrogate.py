@@ -6,11 +6,11 @@ import torch
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer
-from nafaudit.search import defects
-from nafaudit.search.allocation import UNREADY, hard_size
-from nafaudit.search.measured import Draws, Row
-from nafaudit.search.paper_heads import Training
-from nafaudit.search.paper_surrogate import (
+from nafaudit.paper import defects
+from nafaudit.paper.evaluator import UNREADY, hard_size
+from nafaudit.paper.heads import Training
+from nafaudit.paper.proxy import Draws, Row
+from nafaudit.paper.surrogate import (
     Inputs,
     Labels,
     Options,

@@ -20,12 +20,11 @@ from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.paper.checklist_run import surrogate
+from nafaudit.paper.search import number_of, run_paper_search
+from nafaudit.paper.search_files import paper_json, write_paper_result
+from nafaudit.paper.settings import PaperSettings
 from nafaudit.report.data import collect
 from nafaudit.search.candidate import Measured
-from nafaudit.search.paper_draws import number_of
-from nafaudit.search.paper_result import paper_json, write_paper_result
-from nafaudit.search.paper_run import run_paper_search
-from nafaudit.search.paper_settings import PaperSettings
 from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
