@@ -40,9 +40,9 @@ from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
 from nafaudit.core.progress import OnProgress
+from nafaudit.core.text import as_number
 from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
 from nafaudit.paper.proxy import Draws, Request
-from nafaudit.report.result import as_number
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES
 from nafaudit.search.found import Found

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nafaudit.checks import judge_run
+from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run
 from nafaudit.views.audit import audit_document
 from nafaudit.views.terminal import draw
@@ -22,7 +22,7 @@ def main() -> None:
     """Renders a run's table at 80 columns."""
     run = Run(Path(sys.argv[1]))
     console = Console(width=80, record=True, highlight=False, file=io.StringIO())
-    draw(audit_document(run, judge_run(run), str(run.path)), console)
+    draw(audit_document(AuditResult.of(run), str(run.path)), console)
     drawn = console.export_svg(title="nafaudit run")
     # No font from elsewhere: a picture in a README must not call anybody.
     drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.auditor.verify import VerifyOptions
 from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.runner.execute import verify_run
 from nafaudit.store.artifacts import read_verification
@@ -132,7 +132,7 @@ def test_serving_too_much_is_a_violation(run: Path, tmp_path: Path) -> None:
 
 def test_a_removed_trajectory_is_missed(run: Path, tmp_path: Path) -> None:
     less = forge(run, tmp_path / "less", some_key(run), lambda _: None)
-    found = verify_run(Run(less), VerifyOptions(scored=0, sample=1))
+    found = verify_run(Run(less), VerifySettings(scored=0, sample=1))
     missed = [note for note in found.notes if "1 of the 40 trajectories that were asked" in note]
     assert len(missed) == 1
     assert f"prompt {some_key(run).prompt!r}" in missed[0]
@@ -151,7 +151,7 @@ def test_an_edited_design_or_prompt_is_refused(
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
     with pytest.raises(StoreError, match=f"{name} is not what was written"):
-        verify_run(Run(tmp_path / "edited"), VerifyOptions())
+        verify_run(Run(tmp_path / "edited"), VerifySettings())
 
 
 def test_a_cut_output_is_found(run: Path, tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ def test_the_result_is_kept_and_guarded(run: Path, tmp_path: Path) -> None:
 def test_other_weights_are_refused(run: Path, tmp_path: Path, tiny_pair_paths: Paths) -> None:
     safe, _ = tiny_pair_paths("llama")
     with pytest.raises(InputError, match="are not those of"):
-        verify_run(Run(run), VerifyOptions(safe=str(safe), risky=str(safe)))
+        verify_run(Run(run), VerifySettings(safe=str(safe), risky=str(safe)))
     # Where the session says, and nobody has the recorded hashes any more.
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
@@ -208,7 +208,7 @@ def test_other_weights_are_refused(run: Path, tmp_path: Path, tiny_pair_paths: P
     design["hash"] = hashlib.sha256(text.encode()).hexdigest()
     (copy / "design.json").write_text(json.dumps(design))
     with pytest.raises(InputError, match="weights changed"):
-        verify_run(Run(copy), VerifyOptions())
+        verify_run(Run(copy), VerifySettings())
 
 
 def test_bad_options_are_named(run: Path) -> None:

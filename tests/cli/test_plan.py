@@ -47,7 +47,7 @@ def test_a_plan_counts_what_the_run_then_records(settings: Settings) -> None:
     records = list(outcome.run.trajectories())
     assert len(records) == made.trajectories
     assert sum(map(len, records)) <= made.tokens
-    assert {arm.k for arm in outcome.arms} == set(made.budgets)
+    assert {arm.k for arm in outcome.result.arms} == set(made.budgets)
 
 
 def test_the_timing_is_of_decoding(settings: Settings) -> None:

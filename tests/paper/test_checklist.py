@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from nafaudit.checks import ClassRow, classes_of
 from nafaudit.cli.main import app
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
 from nafaudit.paper import checklist as criteria
 from nafaudit.paper.checklist import (
     ChecklistItem,
@@ -29,7 +30,6 @@ from nafaudit.paper.checklist import (
 from nafaudit.paper.checklist_paper import of_paper
 from nafaudit.paper.checklist_run import executions, fingerprint, of_run
 from nafaudit.paper.printed import load
-from nafaudit.report.data import collect
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.stats import ebb
 from nafaudit.store.importers import ImportOptions, import_logs
@@ -102,13 +102,13 @@ def test_the_criteria_are_the_papers() -> None:
 
 def _class_rows(run: Run, count: int) -> list[ClassRow]:
     """The class rows of a small run, counted as if it were larger."""
-    rows = classes_of(collect(run).arms).rows
+    rows = AuditResult.of(run).classes.rows
     return [replace(row, trajectories=count) for row in rows]
 
 
 def test_executions_per_class_fail_below_1500_and_pass_at_it(tmp_path: Path) -> None:
     run = _run(tmp_path / "few", {f"p{i}": [1.0] * 20 for i in range(3)})
-    item = _by_number(of_run(collect(run)))[2]
+    item = _by_number(of_run(AuditResult.of(run)))[2]
     assert (item.answer, item.value) == (ItemAnswer.FAIL, 60)
     assert "--trajectories 500" in item.todo
     assert executions(_class_rows(run, 1499)).answer == ItemAnswer.FAIL
@@ -124,7 +124,7 @@ def test_a_class_above_K_fails_whatever_its_size(tmp_path: Path) -> None:
 
 def test_ratios_are_the_papers_with_a_width(tmp_path: Path) -> None:
     spends = [1.0, 2.0, 3.5, 1.5]
-    report = collect(_run(tmp_path / "r", {"p": spends, "q": [1.0]}))
+    report = AuditResult.of(_run(tmp_path / "r", {"p": spends, "q": [1.0]}))
     first, second = ratios(report)
     expected = ebb(spends, 5.0, 0.0033, effective=True)
     assert first.upper == pytest.approx(expected.value)
@@ -136,13 +136,13 @@ def test_ratios_are_the_papers_with_a_width(tmp_path: Path) -> None:
 
 def test_floor_and_widths_fire_and_rest(tmp_path: Path) -> None:
     # Few and scattered: rho is far above 0.9. Many and alike: it is far below.
-    bad = _by_number(of_run(collect(_run(tmp_path / "bad", {"p": [0.0, 4.0], "q": [1.0]}))))
+    bad = _by_number(of_run(AuditResult.of(_run(tmp_path / "bad", {"p": [0.0, 4.0], "q": [1.0]}))))
     assert (bad[4].answer, bad[5].answer) == (ItemAnswer.FAIL, ItemAnswer.FAIL)
     assert bad[4].value >= 1
-    good = _by_number(of_run(collect(_run(tmp_path / "good", {"p": [1.0, 1.1] * 20}))))
+    good = _by_number(of_run(AuditResult.of(_run(tmp_path / "good", {"p": [1.0, 1.1] * 20}))))
     assert (good[4].answer, good[5].answer) == (ItemAnswer.PASS, ItemAnswer.PASS)
     # High and well sampled passes as well: the item asks for N, not for a low ratio.
-    high = _by_number(of_run(collect(_run(tmp_path / "high", {"p": [4.9, 4.8] * 10}))))
+    high = _by_number(of_run(AuditResult.of(_run(tmp_path / "high", {"p": [4.9, 4.8] * 10}))))
     assert high[4].answer == ItemAnswer.PASS
     assert "0 of 1 prompts" in high[4].text
 
@@ -178,13 +178,15 @@ def _with_anchor(run: Run, path: Path, **pair: str) -> Run:
 
 def test_two_anchors_are_compared_on_benign_prompts(tmp_path: Path) -> None:
     near = _run(tmp_path / "near", {"p": [1.0] * 3, "q": [2.0] * 3})
-    report = collect(near)
+    report = AuditResult.of(near)
     assert _by_number(of_run(report))[1].answer == ItemAnswer.NOT_APPLICABLE
-    same = collect(_with_anchor(near, tmp_path / "same", safe="z"))
+    same = AuditResult.of(_with_anchor(near, tmp_path / "same", safe="z"))
     item = _by_number(of_run(report, same))[1]
     assert (item.answer, item.value) == (ItemAnswer.PASS, 0.0)
     far = _run(tmp_path / "far", {"p": [1.5] * 3, "q": [2.2] * 3})
-    item = _by_number(of_run(report, collect(_with_anchor(far, tmp_path / "f2", safe="z"))))[1]
+    item = _by_number(of_run(report, AuditResult.of(_with_anchor(far, tmp_path / "f2", safe="z"))))[
+        1
+    ]
     assert item.answer == ItemAnswer.FAIL
     assert item.value == pytest.approx(3.7 / 3.0 - 1)
 
@@ -192,10 +194,10 @@ def test_two_anchors_are_compared_on_benign_prompts(tmp_path: Path) -> None:
 def test_a_second_anchor_must_be_one(tmp_path: Path) -> None:
     run = _run(tmp_path / "r", {"p": [1.0]})
     with pytest.raises(InputError, match="the same safe model"):
-        of_run(collect(run), collect(run))
+        of_run(AuditResult.of(run), AuditResult.of(run))
     other = _with_anchor(run, tmp_path / "o", safe="z", risky="y")
     with pytest.raises(InputError, match="another pair"):
-        of_run(collect(run), collect(other))
+        of_run(AuditResult.of(run), AuditResult.of(other))
 
 
 def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
@@ -209,14 +211,14 @@ def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
     pair = {"safe": weights_hash(safe), "risky": weights_hash(risky)}
     assert pair == {role: fingerprint(hashes, role) for role in pair}
     run = _with_anchor(_run(tmp_path / "r", {"p": [1.0]}), tmp_path / "lab", **pair)
-    item = _by_number(of_run(collect(run)))[1]
+    item = _by_number(of_run(AuditResult.of(run)))[1]
     assert item.answer == ItemAnswer.PASS
     assert item.value < 0.05
 
 
 def test_shown_in_80_columns_as_json_and_in_the_report(tmp_path: Path) -> None:
     run = plain_run(tmp_path / "a-directory-with-a-name")
-    items = of_run(collect(run))
+    items = of_run(AuditResult.of(run))
     assert max(map(len, terminal(checklist_document(items)).split("\n"))) <= 80
     assert max(map(len, terminal(checklist_document(of_paper())).split("\n"))) <= 80
     shown = CliRunner().invoke(app, ["checklist", str(run.path), "--json"])
@@ -251,8 +253,8 @@ def test_a_log_with_totals_only_is_answered_as_far_as_it_goes(tmp_path: Path) ->
     log.write_text("\n".join(lines))
     imported = import_logs([log], tmp_path / "run", ImportOptions(max_new_tokens=50))
     with pytest.raises(InputError, match="does not say its models"):
-        of_run(collect(imported), collect(imported))
-    items = _by_number(of_run(collect(imported)))
+        of_run(AuditResult.of(imported), AuditResult.of(imported))
+    items = _by_number(of_run(AuditResult.of(imported)))
     assert items[1].answer == items[3].answer == ItemAnswer.NOT_APPLICABLE
     assert items[2].answer == ItemAnswer.FAIL
     assert items[5].answer == ItemAnswer.PASS
@@ -260,7 +262,7 @@ def test_a_log_with_totals_only_is_answered_as_far_as_it_goes(tmp_path: Path) ->
 
 def test_a_run_of_baselines_alone_has_nothing_to_answer(tmp_path: Path) -> None:
     run = _run(tmp_path / "r", {"p": [0.0, 0.0]}, k=0.0)
-    assert {item.answer for item in of_run(collect(run))} == {ItemAnswer.NOT_APPLICABLE}
+    assert {item.answer for item in of_run(AuditResult.of(run))} == {ItemAnswer.NOT_APPLICABLE}
 
 
 def test_paper_and_checklist_run_without_torch(tmp_path: Path) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.paper.files import write_paper_files
 from nafaudit.store.export import export_run, file_word
 from nafaudit.store.importers import import_logs
 from nafaudit.store.importers.entry import no_steps
 from nafaudit.store.run import Run, open_for_writing
-from nafaudit.views.words import budget_name
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import many, trajectory
 

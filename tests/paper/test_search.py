@@ -19,11 +19,11 @@ from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
+from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
 from nafaudit.paper.search_files import paper_json, write_paper_result
 from nafaudit.paper.settings import PaperSettings
-from nafaudit.report.data import collect
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
@@ -370,7 +370,7 @@ def test_what_ranks_prompts_is_called_rho(place: Path, whole: dict[str, Any]) ->
     assert table.columns[-1].head == "best rho" and "utilisation" not in table.columns[-1].meaning
     best = whole["paper"]["generation_log"][-1]["best_rho"]
     assert table.cells()[-1][-1] == f"{best:.3f}"
-    left, right = progress(collect(Run(place / "whole"))).axes
+    left, right = progress(AuditResult.of(Run(place / "whole"))).axes
     assert left.get_ylabel() == "best rho in the archive"
     assert np.asarray(left.lines[0].get_ydata())[-1] == pytest.approx(best)
     assert right.get_ylabel().startswith("utilisation")

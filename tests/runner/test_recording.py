@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from nafaudit.checks import judge_run
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Worth
 from nafaudit.core.settings import Settings
@@ -21,6 +20,7 @@ from nafaudit.runner.recording import reference_tokens
 from nafaudit.store.artifacts import PASSAGES, read_passages_file
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt, TokenizedPrompt, protected_prompts
+from tests.records import judge_run
 
 Paths = Callable[[str], tuple[Path, Path]]
 REFERENCE = "would be ready before the bell rang."
@@ -51,7 +51,7 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: 
     assert [p.id for p in first.passages] == ["p0"]
     # Six tokens of a longer reference: no output can hold more.
     assert len(first.passages[0].surprisals) == 6 < first.passages[0].length
-    words = {arm.k: (arm.worth, arm.worth_check.share) for arm in outcome.arms}
+    words = {arm.k: (arm.worth, arm.passages.share) for arm in outcome.result.arms}
     assert words[0.5] == (Worth.INFORMATIVE, "1 of 1")
     assert words[30.0] == (Worth.VACUOUS, "1 of 1")
     # A larger extent adds to the file and leaves what was there; the same one leaves its bytes.
@@ -64,7 +64,8 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: 
     run(settings)
     assert path.stat().st_mtime_ns == before
     # check reads the same from the records, and notices an edit.
-    assert [a.worth for a in judge_run(Run(outcome.run.path))] == [a.worth for a in outcome.arms]
+    again = judge_run(Run(outcome.run.path))
+    assert [a.worth for a in again] == [a.worth for a in outcome.result.arms]
     path.write_bytes(path.read_bytes().replace(b'"id": "p0"', b'"id": "p9"'))
     with pytest.raises(StoreError, match="not what was written"):
         judge_run(Run(outcome.run.path))
@@ -113,11 +114,12 @@ def test_references_of_ordinary_classes_are_not_protected() -> None:
 @pytest.mark.full
 def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -> None:
     """24 protected references, 200 tokens: K = 50 and 200 say something, K = 2000 does not."""
-    from nafaudit.checks import Facts
-    from nafaudit.checks.worth import WorthCheck
+
     from nafaudit.core.design import Decoding
     from nafaudit.core.ledger import Banking
     from nafaudit.lab.prompts import lab_workload
+    from nafaudit.measures.context import RunContext
+    from nafaudit.measures.verdicts import Reach, worth
     from nafaudit.runner.recording import record_passages, score_passages
     from nafaudit.workshop.measure import load_pair as load_lab
 
@@ -128,13 +130,15 @@ def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -
     ]
     score = partial(score_passages, pair, Decoding())
     record_passages(tmp_path, score, Decoding(), protected_prompts(prompts))
-    facts = Facts(Banking(), max_new_tokens=200, passages=read_passages_file(tmp_path / PASSAGES))
-    words = {k: WorthCheck(facts, k) for k in (0.25, 1.0, 10.0)}
-    assert [(check.verdict, check.share) for check in words.values()] == [
+    facts = RunContext(
+        Banking(), max_new_tokens=200, passages=read_passages_file(tmp_path / PASSAGES)
+    )
+    words = {k: Reach.of(facts, k) for k in (0.25, 1.0, 10.0)}
+    assert [(reach.verdict, reach.share) for reach in words.values()] == [
         (Worth.INFORMATIVE, "24 of 24"),
         (Worth.INFORMATIVE, "24 of 24"),
         (Worth.VACUOUS, "24 of 24"),
     ]
-    numbers = words[1.0].finding().numbers
+    numbers = worth(words[1.0], facts).numbers
     assert numbers["surprisal_median"] == pytest.approx(628.6, abs=0.5)
     assert 2.7 < numbers["critical_k_min"] < numbers["critical_k_median"] < 3.6

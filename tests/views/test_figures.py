@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from nafaudit.core.trajectory import Key
+from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.figures import HELDOUT_FIGURES, run_flagged, run_heldout
-from nafaudit.report.data import Report, collect
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES, classes
@@ -35,12 +35,12 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def report(run: Run) -> Report:
-    return collect(run)
+def report(run: Run) -> AuditResult:
+    return AuditResult.of(run)
 
 
 @pytest.fixture(scope="module")
-def stage2(tmp_path_factory: pytest.TempPathFactory) -> Report:
+def stage2(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     """An imported Stage 2 log; ids and splits are hostile to whoever takes them for formulas."""
     path = tmp_path_factory.mktemp("stage2")
     rows = [
@@ -51,10 +51,10 @@ def stage2(tmp_path_factory: pytest.TempPathFactory) -> Report:
     ]  # fmt: skip
     log = path / "log.jsonl"
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return collect(import_logs([log], path / "run", ImportOptions(max_new_tokens=168)))
+    return AuditResult.of(import_logs([log], path / "run", ImportOptions(max_new_tokens=168)))
 
 
-def lacking(report: Report) -> dict[str, str]:
+def lacking(report: AuditResult) -> dict[str, str]:
     return {figure.name: why for figure in FIGURES if (why := figure.lacks(report))}
 
 
@@ -86,27 +86,25 @@ def test_the_command_writes_and_names_every_figure(run: Run, tmp_path: Path) -> 
     assert "figures/" not in (directory / "index.html").read_text()
 
 
-def test_the_same_records_give_the_same_bytes(run: Run, report: Report) -> None:
-    def drawn(source: Report) -> bytes:
+def test_the_same_records_give_the_same_bytes(run: Run, report: AuditResult) -> None:
+    def drawn(source: AuditResult) -> bytes:
         with style():
             return as_bytes(drawing.bound_against_n(source), "svg")
 
-    assert drawn(report) == drawn(collect(run))
+    assert drawn(report) == drawn(AuditResult.of(run))
 
 
-def test_regime_bars_are_the_shares(report: Report) -> None:
+def test_regime_bars_are_the_shares(report: AuditResult) -> None:
     with style():
         axes = drawing.regime(report).axes[0]
     bars = [bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]
     shares = [
-        arm.regime.share(getattr(arm.regime, kind))
-        for kind in ("forced", "active", "free")
-        for arm in report.arms
+        getattr(arm.regime, kind) for kind in ("forced", "active", "free") for arm in report.arms
     ]
     assert bars == pytest.approx(shares)
 
 
-def test_tails_and_overlap_have_both_baselines_and_every_output(report: Report) -> None:
+def test_tails_and_overlap_have_both_baselines_and_every_output(report: AuditResult) -> None:
     with style():
         tails, overlap = drawing.tails(report).axes[0], drawing.overlap(report).axes[0]
     names = ["safe only", "k = 0.5", "k = 3", "risky only"]
@@ -114,12 +112,12 @@ def test_tails_and_overlap_have_both_baselines_and_every_output(report: Report) 
     assert overlap.get_legend_handles_labels()[1] == names
     assert [len(np.asarray(line.get_xdata())) for line in overlap.lines] == [12] * 4
     curve = next(line for line in tails.lines if line.get_label() == "risky only")
-    ratios = sorted(o.ratio for o in report.outlines if o.key.k == math.inf)
+    ratios = sorted(o.log_ratio for o in report.rows if o.key.k == math.inf)
     assert np.asarray(curve.get_xdata()).tolist() == pytest.approx(ratios)
     assert np.asarray(curve.get_ydata())[-1] == pytest.approx(1 / len(ratios))
 
 
-def test_class_figures_show_the_class_table(report: Report) -> None:
+def test_class_figures_show_the_class_table(report: AuditResult) -> None:
     with style():
         panels = classes.effective_range(report).axes
         term = classes.deterministic_term(report).axes[0]
@@ -136,8 +134,8 @@ def test_class_figures_show_the_class_table(report: Report) -> None:
     assert values == pytest.approx(3 * reach * math.log(2 / report.classes.delta) / sizes)
 
 
-def test_bounds_shrink_to_the_last_one_of_the_report(report: Report) -> None:
-    from nafaudit.report.bounds import bound_rows
+def test_bounds_shrink_to_the_last_one_of_the_report(report: AuditResult) -> None:
+    from nafaudit.measures.audit import bound_rows
 
     with style():
         axes = drawing.bound_against_n(report).axes[1]
@@ -148,7 +146,7 @@ def test_bounds_shrink_to_the_last_one_of_the_report(report: Report) -> None:
     assert drawn["Student (approximate)"][-1] == pytest.approx(final["cluster-t"])
 
 
-def test_a_stage_2_log_has_the_held_out_figures(stage2: Report) -> None:
+def test_a_stage_2_log_has_the_held_out_figures(stage2: AuditResult) -> None:
     found = lacking(stage2)
     assert set(found) == {"regime", "overlap", "tails"}
     assert all(found.values())
@@ -164,19 +162,19 @@ def test_a_stage_2_log_has_the_held_out_figures(stage2: Report) -> None:
     assert sorted(counts) == [1, 1, 1, 1, 4, 4, 20, 20]
 
 
-def run_of(path: Path, budgets: Sequence[float], charge: float = 0.25) -> Report:
+def run_of(path: Path, budgets: Sequence[float], charge: float = 0.25) -> AuditResult:
     prompts = [Prompt(f"p{i}", f"text {i}", "one") for i in range(3)]
     records = [
         trajectory(Key(p.id, MECHANISM, k, 0), [charge * min(k, 1.0)] * 4)
         for p in prompts
         for k in budgets
     ]
-    return collect(make_run(path, prompts, records, length=4))
+    return AuditResult.of(make_run(path, prompts, records, length=4))
 
 
 def test_many_budgets_are_thinned_and_the_title_says_so(tmp_path: Path) -> None:
     report = run_of(tmp_path / "r", [0.0, *np.arange(1, 10) / 2])
-    shown = [look.arm.k for look in looks(report) if not look.arm.is_baseline]
+    shown = [look.arm.k for look in looks(report) if not look.arm.baseline]
     assert len(shown) == MOST
     assert (shown[0], shown[-1]) == (0.5, 4.5)
     with style():
@@ -202,7 +200,7 @@ def test_a_run_that_spends_nothing_is_drawn(tmp_path: Path) -> None:
 def test_an_unknown_spend_is_a_reason_not_a_crash(tmp_path: Path) -> None:
     prompts = [Prompt("p", "text", "one")]
     records = [replace(trajectory(Key("p", MECHANISM, 1.0, 0), [math.nan] * 3), debt=0.0)]
-    report = collect(make_run(tmp_path / "r", prompts, records, length=3))
+    report = AuditResult.of(make_run(tmp_path / "r", prompts, records, length=3))
     for figure in FIGURES:
         if not figure.lacks(report):
             with style():

@@ -18,10 +18,9 @@ from markdown_it import MarkdownIt
 from nafaudit.core.errors import InputError
 from nafaudit.core.text import detokenize, script_json, visible
 from nafaudit.core.trajectory import Key
-from nafaudit.report import compare
-from nafaudit.report.data import collect
+from nafaudit.measures.audit import AuditResult, prompt_rows
+from nafaudit.measures.compare import compare
 from nafaudit.report.plain import plain
-from nafaudit.report.tables import prompt_rows
 from nafaudit.store.artifacts import write_verification
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
@@ -69,7 +68,7 @@ def test_the_report_is_a_pure_function_of_the_run(run: Run, tmp_path: Path) -> N
 
 
 def test_every_number_of_the_page_is_where_it_says(run: Run) -> None:
-    report = collect(run)
+    report = AuditResult.of(run)
     data = json.loads(json.dumps(plain(report)))
     page = render(report, data)
     paths = set(re.findall(r'data-path="([^"]+)"', page))
@@ -81,7 +80,7 @@ def test_every_number_of_the_page_is_where_it_says(run: Run) -> None:
 
 
 def test_prompt_numbers_in_the_script_are_those_of_the_json(run: Run) -> None:
-    report = collect(run)
+    report = AuditResult.of(run)
     data = plain(report)
     rows = data_of(render(report, data))["rows"]
     assert isinstance(rows, list)
@@ -93,7 +92,7 @@ def test_prompt_numbers_in_the_script_are_those_of_the_json(run: Run) -> None:
 
 
 def test_the_policy_names_exactly_the_inline_script_and_style(run: Run) -> None:
-    page = render(report := collect(run), plain(report))
+    page = render(report := AuditResult.of(run), plain(report))
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     assert "unsafe" not in policy[1]
@@ -107,7 +106,7 @@ def test_the_policy_names_exactly_the_inline_script_and_style(run: Run) -> None:
 
 
 def test_redacted_files_hold_no_text(run: Run) -> None:
-    report = collect(run)
+    report = AuditResult.of(run)
     shown, hidden = (render(report, plain(report), redact=redact) for redact in (False, True))
     for text in ("Once upon a time", "the stopped once", "caf\u00e9"):
         assert text in shown
@@ -142,8 +141,8 @@ def test_a_violation_is_on_top_of_everything(tmp_path: Path) -> None:
 
 
 def test_where_there_is_no_room_the_worst_and_a_sample_are_chosen(run: Run) -> None:
-    report = collect(run)
-    assert len(choose(report, 10**9)) == len(report.outlines) == 96
+    report = AuditResult.of(run)
+    assert len(choose(report, 10**9)) == len(report.rows) == 96
     chosen = choose(report, 30_000)
     assert 4 <= len(chosen) < 60
     # A choice brings its siblings under every other budget along.
@@ -159,7 +158,7 @@ def test_a_page_that_would_be_too_large_shows_less(
 ) -> None:
     run = plain_run(tmp_path / "r")
     monkeypatch.setattr("nafaudit.views.page.LARGEST", 120_000)
-    report = collect(run)
+    report = AuditResult.of(run)
     page = render(report, plain(report))
     assert len(page.encode()) < 120_000
     shown = data_of(page)["view"]
@@ -179,8 +178,8 @@ def test_a_record_is_printed_as_it_is_on_disk(run: Run) -> None:
 
 
 def test_every_record_has_a_name_that_finds_it(run: Run) -> None:
-    report = collect(run)
-    for one in report.outlines[::7]:
+    report = AuditResult.of(run)
+    for one in report.rows[::7]:
         record = record_json(run, record_name(report, one))
         told = record["prompt"], record["mechanism"], float(record["k"]), record["trajectory"]
         assert told == one.key
@@ -207,8 +206,8 @@ def test_odd_ids_and_several_mechanisms_have_names_too(tmp_path: Path) -> None:
         for k in (0.5, 1e-7, math.inf)
     ]
     run = make_run(tmp_path / "r", [Prompt(name, "x") for name in ids], records)
-    report = collect(run)
-    for one in report.outlines:
+    report = AuditResult.of(run)
+    for one in report.rows:
         found = record_json(run, record_name(report, one))
         assert (found["prompt"], found["mechanism"]) == (one.key.prompt, one.key.mechanism)
         (typed,) = shlex.split(typed_record(report, one))
@@ -238,7 +237,7 @@ def test_only_made_tells_how_records_were_written(tmp_path: Path) -> None:
     draw, told = random.Random(7), []
     for number, part in enumerate((256, 7, 1)):
         run = make_run(tmp_path / str(number), prompts, records, part=part)
-        data = plain(collect(run))
+        data = plain(AuditResult.of(run))
         made = data.pop("made")
         assert len(made["parts"]) == math.ceil(len(records) / part)
         told.append(json.dumps(data, sort_keys=True))
@@ -350,7 +349,7 @@ def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:
         place = tmp_path / f"run{len(kept)}"
         runs.append(import_logs([log], place, ImportOptions(max_new_tokens=50)))
     _, files = write_report(runs[0])
-    found = markdown(compare_document(compare.compare(*runs)))
+    found = markdown(compare_document(compare(*runs)))
     for page in (files[1].read_text(), found):
         tokens = [child for token in MARKDOWN.parse(page) for child in token.children or ()]
         assert not {"image", "link_open", "html_inline", "em_open"} & {one.type for one in tokens}
@@ -361,7 +360,7 @@ def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:
 
 
 def test_class_numbers_are_where_they_say(run: Run) -> None:
-    report = collect(run)
+    report = AuditResult.of(run)
     data = json.loads(json.dumps(plain(report)))
     page = data_of(render(report, data))
     rows, paths = page["classes"], page["classPaths"]

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import StoreError
+from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist import checklist_document
 from nafaudit.paper.checklist_run import of_run, seeds, surrogate
-from nafaudit.report.data import collect
 from nafaudit.store.run import Run
 from nafaudit.views.page import write_report
 from nafaudit.views.search import progress_of, reported_search, search_view
@@ -213,7 +213,7 @@ def test_the_checklist_command_answers_from_the_search(tmp_path: Path) -> None:
     assert "2 search seeds" in done.stdout and "no surrogate steers this search" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert done.stdout.startswith(
-        checklist_document(of_run(collect(Run(tmp_path / "r")))).sections[0].lines[0]
+        checklist_document(of_run(AuditResult.of(Run(tmp_path / "r")))).sections[0].lines[0]
     )
 
 
@@ -251,7 +251,7 @@ def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
     run = plain_run(tmp_path / "r")
     (tmp_path / "r" / "search.json").write_text(content)
     with pytest.raises(StoreError, match=r"search\.json is not what nafaudit search wrote"):
-        collect(run)
+        AuditResult.for_report(run)
 
 
 @pytest.mark.full
@@ -259,11 +259,11 @@ def test_the_figure_is_drawn_and_never_changes(tmp_path: Path) -> None:
     from nafaudit.views.figures import run as drawing
     from nafaudit.views.figures.style import as_bytes, style
 
-    report = collect(with_search(tmp_path / "r", found()))
+    report = AuditResult.of(with_search(tmp_path / "r", found()))
     with style():
         first, second = (as_bytes(drawing.progress(report), "svg") for _ in range(2))
     assert first == second and not drawing.lacks_search(report)
-    bare = collect(with_search(tmp_path / "b", {"outcome": "WITHIN"}))
+    bare = AuditResult.of(with_search(tmp_path / "b", {"outcome": "WITHIN"}))
     assert drawing.lacks_search(bare) == "no generation of a search is recorded"
 
 

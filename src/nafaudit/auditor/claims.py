@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.checks.check import Worst
 from nafaudit.checks.verification import COUNTS, QUANTITIES
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import Answer, Finding, Kept, Witness
@@ -37,6 +36,21 @@ _DUST = 8 * _LEAST_NOISE
 _MOST_BLUR = 0.1
 # A token whose perturbed score is this close to the best may have been the best.
 TOKEN_SLACK = 1e-4
+
+
+@dataclass
+class Worst:
+    """The largest value seen and where; ties go to the first key, whatever the order."""
+
+    value: float = -math.inf
+    witness: Witness | None = None
+
+    def offer(self, value: float, key: Key, step: int) -> None:
+        """Takes a value that may be the largest."""
+        if value > self.value or (
+            self.witness is not None and value == self.value and key < self.witness.key
+        ):
+            self.value, self.witness = value, Witness(key, step)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,14 +23,10 @@ from nafaudit.auditor.claims import Comparison, Levels, deviations, levels
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
-from nafaudit.checks.check import Facts
-from nafaudit.checks.invariant import is_over
 from nafaudit.checks.verification import ArmFinding, Verification
-from nafaudit.core import trust as trusts
-from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
-from nafaudit.core.errors import InputError, StoreError
+from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Answer, Finding, Kept
 from nafaudit.core.ledger import (
     Banking,
@@ -42,8 +37,10 @@ from nafaudit.core.ledger import (
     recorded_currency,
 )
 from nafaudit.core.ledger import replay as ledger_replay
+from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
-from nafaudit.core.trust import Trust
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.gaps import missing_of, same_prompts
@@ -58,46 +55,7 @@ _CALIBRATION_CHUNK = 8
 SCORED_OWN, SCORED_FOREIGN = 20, 60
 
 
-@dataclass(frozen=True)
-class VerifyOptions:
-    """What `nafaudit verify` can be told.
-
-    Attributes:
-        sample: How many trajectories are replayed; 0 for all.
-        scored: Trajectories of each budget that the sampler tests look at; 0 for none. Unless
-            told, few where draws are our own, as every token is recomputed there anyway.
-        pair: A registered pair, if the run's own place is not to be used.
-        safe: Safe checkpoint, with `risky`.
-        risky: Risky checkpoint.
-        device: Torch device.
-        trust: What the checkpoints are permitted.
-        debt: The debt that an imported log's decoder promised.
-        decoding: Warps of an imported log's decoder.
-        plugin: File with the source of the plug-in that a run was made by; without it no code
-            that the run names is run.
-        mechanism: Specification that the user gave for the run just now, whose code may run.
-    """
-
-    sample: int = 0
-    scored: int | None = None
-    pair: str | None = None
-    safe: str | None = None
-    risky: str | None = None
-    device: str = "cpu"
-    trust: Trust = trusts.NONE
-    debt: DebtRule = field(default_factory=DebtRule)
-    decoding: Decoding = field(default_factory=Decoding)
-    plugin: Path | None = None
-    mechanism: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.sample < 0 or (self.scored is not None and self.scored < 0):
-            raise InputError("sample and sampler must be at least 0 (sample 0: all).")
-        if (self.safe is None) != (self.risky is None):
-            raise InputError("safe and risky belong together: give both, or neither.")
-
-
-def decides(run: Run, options: VerifyOptions) -> bool:
+def decides(run: Run, options: VerifySettings) -> bool:
     """True if the result may be kept: verdicts on a black box rest on a whole verification.
 
     One that looks at less, or does not test the tokens, must not take the place of one that did.
@@ -131,7 +89,7 @@ def verify(
     run: Run,
     promise: Mechanism,
     pair: Pair,
-    options: VerifyOptions,
+    options: VerifySettings,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Verification:
     """Replays a run and compares.
@@ -199,7 +157,7 @@ class _Verifier:
     """
 
     def __init__(
-        self, run: Run, pair: Pair, promise: Mechanism, keys: set[Key], options: VerifyOptions
+        self, run: Run, pair: Pair, promise: Mechanism, keys: set[Key], options: VerifySettings
     ) -> None:
         self.pair = pair
         self.promise = promise
@@ -245,8 +203,8 @@ class _Verifier:
         self._unread: dict[str, int] = {}
         self._truth: list[Trajectory] = []
         ledger = ledger_of(identity["ledger"], run.pieces)
-        self._facts = Facts(ledger, foreign=True, max_new_tokens=self.limit)
-        self._facts = replace(self._facts, currency=recorded_currency(identity))
+        self._context = RunContext(ledger, foreign=True, max_new_tokens=self.limit)
+        self._context = replace(self._context, currency=recorded_currency(identity))
 
     def _weaknesses(self) -> list[str]:
         """States what of the promise is not known, or not recomputed independently."""
@@ -342,9 +300,9 @@ class _Verifier:
         if second.other_debt is None:
             return
         verified = {"deviation": comparison.deviation}
-        facts = replace(self._facts, verified=verified).of_budget(claimed.key.k)
+        context = replace(self._context, verified=verified)
         over = [
-            is_over(true_record(claimed, second, self.promise, debt), facts)
+            measure(true_record(claimed, second, self.promise, debt), context).violated
             for debt in (second.trajectory.debt, second.other_debt)
         ]
         comparison.count(claimed, second, *over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass
@@ -62,6 +63,15 @@ class Verbs(click.Group):
         """A command with all of its options."""
         found = self._verbs.get(cmd_name)
         return Command(cmd_name, found) if isinstance(found, Verb) else found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is asked for; of an unknown one, the nearest is named."""
+        close = difflib.get_close_matches(args[0], self._verbs, n=1)
+        if args[0] not in self._verbs and close:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes every command with the first paragraph of its help; half of it helps no choice."""

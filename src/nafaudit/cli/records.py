@@ -52,11 +52,10 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     """
     import json
 
-    from nafaudit.checks.verdict import overall_of
     from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.report.data import collect
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
     from nafaudit.views.audit import report_markdown
@@ -67,7 +66,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     if settings.record is not None:
         echo(json.dumps(record_json(source, settings.record), indent=1))
         return 0
-    made = collect(source)
+    made = AuditResult.for_report(source)
     files, failed = [], None
     try:
         files = save_report(made, PAPER_EXTRA, redact=redact, figures=settings.figures)
@@ -90,7 +89,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     if failed is not None and not as_json:
         # A script that asked for files must not go on without them.
         return failed.exit_status
-    return overall_of(made.arms).exit_status
+    return made.overall.exit_status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +120,7 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
     import json
 
     from nafaudit.cli.show import latest_runs
-    from nafaudit.report import compare as comparing
+    from nafaudit.measures.compare import compare as compare_runs
     from nafaudit.store.files import make_directory, write_whole
     from nafaudit.store.run import Run
     from nafaudit.views.compare import compare_document, comparison_json
@@ -131,7 +130,7 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
     before, after, out = settings.a, settings.b, settings.out
     if before is None:
         before, after = latest_runs(2)
-    found = comparing.compare(Run(before), Run(after or latest_runs(1)[0]))
+    found = compare_runs(Run(before), Run(after or latest_runs(1)[0]))
     data = json.dumps(comparison_json(found), indent=2)
     files = [] if out is None else [out / "compare.md", out / "compare.json"]
     document = compare_document(found, tuple(map(str, files)))
@@ -140,7 +139,7 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
         write_whole(files[0], markdown(document).encode())
         write_whole(files[1], data.encode() + b"\n")
     echo(data if as_json else terminal(document))
-    return found.exit_status
+    return found.overall.exit_status
 
 
 def import_(settings: ImportSettings, *, as_json: bool) -> None:
@@ -197,9 +196,9 @@ def check(settings: CheckSettings, *, as_json: bool) -> int:
 
 def _judge(run: Run, source: str, *, as_json: bool) -> int:
     """Prints what an import noticed, and files that are no records, to standard error first."""
-    from nafaudit.checks import judge_run
     from nafaudit.cli.show import show
     from nafaudit.core.text import visible
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.store.importers import describe, import_report
 
     if (report := import_report(run)) is not None:
@@ -209,7 +208,7 @@ def _judge(run: Run, source: str, *, as_json: bool) -> int:
         click.echo(f"hygiene: {visible(run.mixed)}", err=True)
     for name in run.strays():
         click.echo(f"hygiene: parts/{visible(name)} is no part of this run; not read", err=True)
-    return show(run, judge_run(run), as_json=as_json, source=source)
+    return show(AuditResult.of(run), as_json=as_json, source=source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,41 +284,24 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.store.run import Run
 
-    source, told = Run(settings.run or latest_run()), settings.of_log
-    if told and source.design["identity"]["protocol"] != "imported":
-        flag = next(iter(told)).replace("_", "-")
+    source = Run(settings.run or latest_run())
+    if settings.of_log and source.design["identity"]["protocol"] != "imported":
+        flag = next(iter(settings.of_log)).replace("_", "-")
         raise InputError(f"--{flag} is for imported logs; this run's design says it already.")
 
     import torch
 
-    from nafaudit.auditor.verify import VerifyOptions, decides
-    from nafaudit.core.debt import DebtRule
-    from nafaudit.core.design import Decoding
+    from nafaudit.auditor.verify import decides
     from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
 
-    asked = VerifyOptions(
-        sample=settings.sample,
-        scored=settings.sampler,
-        pair=settings.pair,
-        safe=settings.safe,
-        risky=settings.risky,
-        device=settings.device,
-        trust=settings.trust,
-        debt=DebtRule(told.get("prefix_n", 5), told.get("debt", "positives")),
-        decoding=Decoding(
-            temperature=told.get("temperature", 1.0),
-            repetition_penalty=told.get("repetition_penalty", 1.0),
-        ),
-        plugin=settings.plugin,
-    )
     torch.set_num_threads(settings.threads)
-    found = verify_run(source, asked, _progress(quiet))
+    found = verify_run(source, settings, _progress(quiet))
     data = verification_json(found, str(source.path), source.design["hash"])
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
-    if decides(source, asked):
+    if decides(source, settings):
         try:
             if found.truth:
                 data["replayed_sha256"] = write_truth(source, found.truth)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from nafaudit.checks import ArmResult
     from nafaudit.core.settings import PlanSettings, RunSettings
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.runner.pairs import AuditProtocol
     from nafaudit.store.run import Run
 
@@ -33,8 +31,8 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
-    arms, page = written or (outcome.arms, None)
-    status = show(outcome.run, arms, as_json=as_json, page=page)
+    result, page = written or (outcome.result, None)
+    status = show(result, as_json=as_json, page=page)
     if paper is not None and not as_json:
         click.echo(f"the paper's files: {paper}")
     return status
@@ -51,7 +49,7 @@ def protocol_of(settings: RunSettings) -> AuditProtocol:
     return SOUND
 
 
-def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
+def _report(run: Run) -> tuple[AuditResult, Path] | None:
     """Writes the report; if the disk refuses, the verdict is shown all the same."""
     from nafaudit.core.errors import StoreError
     from nafaudit.paper.checklist_run import PAPER_EXTRA
@@ -59,7 +57,7 @@ def _report(run: Run) -> tuple[Sequence[ArmResult], Path] | None:
 
     try:
         report, files = write_report(run, PAPER_EXTRA)
-        return report.arms, files[0]
+        return report, files[0]
     except StoreError as error:
         click.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
         return None

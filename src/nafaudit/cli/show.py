@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
-from nafaudit.checks.verdict import ArmResult, overall_of
 from nafaudit.cli.echo import echo
 from nafaudit.core.errors import InputError
-from nafaudit.report.result import result_json
-from nafaudit.store.run import Run
+from nafaudit.measures.audit import AuditResult, result_json
 from nafaudit.views.audit import audit_document
 from nafaudit.views.terminal import terminal
 
@@ -32,26 +29,20 @@ def latest_runs(count: int, directory: Path = Path("runs")) -> list[Path]:
 
 
 def show(
-    run: Run,
-    arms: Sequence[ArmResult],
-    *,
-    as_json: bool,
-    source: str | None = None,
-    page: Path | None = None,
+    result: AuditResult, *, as_json: bool, source: str | None = None, page: Path | None = None
 ) -> int:
     """Prints the result of a run; returns the exit status.
 
     Args:
-        run: What was judged.
-        arms: What came out.
+        result: What came out.
         as_json: Print for machines.
         source: What the user named, if that is not the run directory.
         page: The report, if one was written.
     """
-    name = source or str(run.path)
+    name = source or str(result.run.path)
     if as_json:
         more = {"report": str(page)} if page else {}
-        echo(json.dumps(result_json(run, arms, name) | more, indent=2))
+        echo(json.dumps(result_json(result, name) | more, indent=2))
     else:
-        echo(terminal(audit_document(run, arms, name, page)))
-    return overall_of(arms).exit_status
+        echo(terminal(audit_document(result, name, page)))
+    return result.overall.exit_status

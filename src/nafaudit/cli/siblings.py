@@ -409,8 +409,8 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     Example: nafaudit checklist --paper
     """
     from nafaudit.cli.show import latest_run
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist import checklist_document, item_rows, prompt_rows, ratios
-    from nafaudit.report.data import collect
     from nafaudit.store.run import Run
     from nafaudit.views.terminal import terminal
 
@@ -421,8 +421,9 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     else:
         from nafaudit.paper.checklist_run import of_run
 
-        report = collect(Run(settings.run or latest_run()))
-        second = collect(Run(settings.anchor)) if settings.anchor is not None else None
+        report = AuditResult.for_report(Run(settings.run or latest_run()))
+        other = settings.anchor
+        second = None if other is None else AuditResult.for_report(Run(other))
         items, name, prompts = of_run(report, second), str(report.run.path), ratios(report)
         gaps = report.gaps or (second.gaps if second is not None else None)
     if as_json:

@@ -18,7 +18,6 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.options import Group, load, option
-from nafaudit.core.trust import Trust
 
 # The sections that several commands have.
 audited_option = partial(option, section="What is audited")
@@ -28,6 +27,7 @@ decoding_option = partial(option, section="Decoding")
 machine_option = partial(option, section="Machine and output")
 
 BUDGETS_FORM = "numbers, for example --k 1,3,5 (inf or -1: risky model only)"
+_PINNED = re.compile(r"[^\s@]+/[^\s@]+@[0-9a-f]{40}")
 _ADDRESS = re.compile(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 DELTA = 0.05
@@ -52,6 +52,37 @@ class PairSettings(Group):
         super().__post_init__()
         if (self.safe is None) != (self.risky is None):
             raise InputError("safe and risky belong together: give both, or neither and a --pair.")
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What the user answers for.
+
+    Attributes:
+        remote_code: Hub repositories whose own modelling code may run, each at one commit:
+            `owner/name@` and its 40 hexadecimal digits.
+        pickle: True if weights may be read from pickle files where there are no safetensors.
+    """
+
+    remote_code: tuple[str, ...] = ()
+    pickle: bool = False
+
+    def __post_init__(self) -> None:
+        for entry in self.remote_code:
+            if not _PINNED.fullmatch(entry):
+                raise InputError(
+                    f"remote-code must be owner/name@commit with the commit's 40 hexadecimal "
+                    f"digits, got {entry!r}. A branch or a tag can change after you read the code."
+                )
+
+    def commit_of(self, repository: str) -> str | None:
+        """The commit at which a repository's code may run; None if it may not."""
+        pinned = dict(entry.rsplit("@", 1) for entry in self.remote_code)
+        return pinned.get(repository)
+
+
+NO_TRUST = Trust()
+"""Safetensors and the library's own code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -399,9 +430,9 @@ class VerifySettings(TrustSettings):
         metavar="FILE",
     )  # fmt: skip
     sample: int = audited_option(0, "Number of trajectories to replay; 0: all.", common=True)
-    sampler: int | None = audited_option(
+    scored: int | None = audited_option(
         None, "Trajectories per budget for the sampler tests; 0: none.",
-        unset="20, or 60 where draws are not our own",
+        name="sampler", unset="20, or 60 where draws are not our own",
     )  # fmt: skip
     debt: str | None = _log_option(None, "positives or official, each also with -raw.")
     prefix_n: int | None = _log_option(None, "Prompt tokens in the debt; 0: none.")
@@ -409,19 +440,33 @@ class VerifySettings(TrustSettings):
     repetition_penalty: float | None = _log_option(None, "On both models.")
     device: str = machine_option("cpu", "Torch device.", common=True)
     threads: int = machine_option(1, "Torch threads.", least=1)
+    # No option: what the user gave for the run just now, whose code may run.
+    mechanism: str | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sample < 0 or (self.sampler is not None and self.sampler < 0):
+        if self.sample < 0 or (self.scored is not None and self.scored < 0):
             raise InputError("sample and sampler must be at least 0 (sample 0: all).")
         if (self.safe is None) != (self.risky is None):
             raise InputError("safe and risky belong together: give both, or neither.")
+        _ = self.debt_rule, self.decoding
 
     @property
     def of_log(self) -> dict[str, Any]:
         """What was said of an imported log's decoder."""
         names = ("debt", "prefix_n", "temperature", "repetition_penalty")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def debt_rule(self) -> DebtRule:
+        """The debt that an imported log's decoder promised."""
+        return DebtRule(self.of_log.get("prefix_n", 5), self.of_log.get("debt", "positives"))
+
+    @property
+    def decoding(self) -> Decoding:
+        """Warps of an imported log's decoder."""
+        warps = ("temperature", "repetition_penalty")
+        return Decoding(**{name: self.of_log[name] for name in warps if name in self.of_log})
 
 
 @dataclass(frozen=True, kw_only=True)

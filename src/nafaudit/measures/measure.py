@@ -29,6 +29,8 @@ Array = NDArray[np.float64]
 WINDOW = 20
 """Consecutive steps whose charges are added up to find a burst."""
 
+NOWHERE = Place("", 0)
+
 # As for the solver: less than this counts as nothing to spend.
 _NOTHING = 1e-10
 _SURE = math.log(0.999)
@@ -85,7 +87,7 @@ class Measure:
         recorded: Step columns that the record has, of those that it must have.
         absent: Step columns that it lacks altogether.
         overlap: What the output shares with the prompt's reference.
-        place: Where the record is, if it was read from a run.
+        place: Where the record is; `NOWHERE` if it was not read from a run.
     """
 
     key: Key
@@ -126,7 +128,7 @@ class Measure:
     recorded: tuple[str, ...]
     absent: tuple[str, ...]
     overlap: Overlap
-    place: Place | None = None
+    place: Place
 
     @property
     def has_budget(self) -> bool:
@@ -174,7 +176,7 @@ def sample_key(prompt: str, trajectory: int) -> bytes:
     return hashlib.blake2b(text, digest_size=8).digest()
 
 
-def measure(trajectory: Trajectory, run: RunContext, place: Place | None = None) -> Measure:
+def measure(trajectory: Trajectory, run: RunContext, place: Place = NOWHERE) -> Measure:
     """Measures one trajectory.
 
     Args:

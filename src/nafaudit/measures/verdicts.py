@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from nafaudit.core.finding import (
     MIN_TRAJECTORIES,
@@ -25,7 +24,6 @@ from nafaudit.core.finding import (
 from nafaudit.core.ledger import budget_word, is_baseline
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.checks import (
-    Scores,
     burst,
     copying,
     duplicates,
@@ -36,69 +34,18 @@ from nafaudit.measures.checks import (
     utilisation,
 )
 from nafaudit.measures.classes import ClassTable, class_table, classes
+from nafaudit.measures.context import RunContext
 from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, refuted
 from nafaudit.measures.table import Measures, worst
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
 from nafaudit.store.gaps import Missing
 
+_HIDDEN = {"json": None}
+
 
 @dataclass(frozen=True)
-class ArmVerdict:
-    """Everything that is said of one mechanism at one budget.
-
-    Attributes:
-        mechanism: What is audited.
-        k: The budget.
-        kept: The first verdict.
-        tested: The second verdict.
-        worth: The third verdict; unknown without passages.
-        trajectories: How many were judged.
-        violations: How many of them overspent.
-        prompts: How many prompts they are of.
-        excess: By how many nats the worst of them overspent; -inf if none did.
-        refuted: What a replay refutes of a black box, so that its spend is not known.
-        spend: Mean spend, in nats.
-        use: How much of their own budgets trajectories spent.
-        regime: How often the constraint acted.
-        reach: Which passages K reaches.
-        copying: How much of the references came back.
-        findings: What every check says, the deciding ones first.
-    """
-
-    mechanism: str
-    k: float
-    kept: Kept
-    tested: Tested
-    worth: Worth
-    trajectories: int
-    violations: int
-    prompts: int
-    excess: float
-    refuted: str
-    spend: float
-    use: Use
-    regime: Regime
-    reach: Reach
-    copying: Scores
-    findings: tuple[Finding, ...]
-
-    @property
-    def is_baseline(self) -> bool:
-        """True for the safe model alone and the risky model alone."""
-        return is_baseline(self.k)
-
-    @property
-    def arm(self) -> Arm:
-        """The key of its trajectories."""
-        return Arm(self.mechanism, self.k)
-
-    def finding(self, check: str) -> Finding:
-        """What one check says."""
-        return next(finding for finding in self.findings if finding.check == check)
-
-
-class Use(NamedTuple):
+class Use:
     """Spend over budget at each trajectory's own end; NaN without a budget."""
 
     mean: float
@@ -107,60 +54,69 @@ class Use(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Spend:
+    """Charges of trajectories, in nats."""
+
+    mean: float
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Near-verbatim recall of references, and how many outputs have one."""
+
+    mean: float
+    scored: int
+
+
+@dataclass(frozen=True)
 class Regime:
-    """Steps of an arm by what was served, pooled over its trajectories.
+    """Steps of an arm by what was served, pooled over its trajectories; NaN without weights.
 
     Attributes:
-        forced: Steps that served the safe law.
-        active: Steps that served a mixture.
-        free: Steps that served the risky law.
-        unweighted: Steps that record no weight.
-        opening: Forced steps that the debt left without allowance.
+        forced: Share of steps that served the safe law.
+        active: Share of steps that served a mixture.
+        free: Share of steps that served the risky law.
+        steps: Steps with a weight.
+        unweighted: Steps that record none.
         trajectories: How many have a step with a weight.
         acted: How many of them have an active step.
+        verdict: The second verdict.
     """
 
-    forced: int
-    active: int
-    free: int
-    unweighted: int
-    opening: int
-    trajectories: int
-    acted: int
+    forced: float
+    active: float
+    free: float
+    steps: int = field(metadata=_HIDDEN)
+    unweighted: int = field(metadata=_HIDDEN)
+    trajectories: int = field(metadata=_HIDDEN)
+    acted: int = field(metadata=_HIDDEN)
+    verdict: Tested = field(metadata=_HIDDEN)
 
     @classmethod
     def of(cls, arm: Measures) -> Regime:
         """Adds up the rows."""
+        forced, active, free, unweighted, opening = (
+            sum(getattr(row, name) for row in arm)
+            for name in ("forced", "active", "free", "unweighted", "opening")
+        )
+        steps = forced + active + free
+        # A step without a weight may have been active, but is no sign of it.
+        every = steps + unweighted if steps else 0
         return cls(
-            sum(row.forced for row in arm),
-            sum(row.active for row in arm),
-            sum(row.free for row in arm),
-            sum(row.unweighted for row in arm),
-            sum(row.opening for row in arm),
-            sum(row.unweighted < row.length for row in arm),
-            sum(row.active > 0 for row in arm),
+            forced=forced / steps if steps else math.nan,
+            active=active / steps if steps else math.nan,
+            free=free / steps if steps else math.nan,
+            steps=steps,
+            unweighted=unweighted,
+            trajectories=sum(row.unweighted < row.length for row in arm),
+            acted=sum(row.active > 0 for row in arm),
+            verdict=judge_tested(active, every - opening, unweighted),
         )
 
     @property
-    def steps(self) -> int:
-        """Steps with a weight."""
-        return self.forced + self.active + self.free
-
-    def share(self, count: int) -> float:
-        """A count as a share of all steps; NaN if there are none."""
-        return count / self.steps if self.steps else math.nan
-
-    @property
-    def acted_share(self) -> float:
+    def share(self) -> float:
         """Share of trajectories with an active step; NaN if there are none."""
         return self.acted / self.trajectories if self.trajectories else math.nan
-
-    @property
-    def verdict(self) -> Tested:
-        """The second verdict."""
-        # A step without a weight may have been active, but is no sign of it.
-        steps = self.steps + self.unweighted if self.steps else 0
-        return judge_tested(self.active, steps - self.opening, self.unweighted)
 
 
 @dataclass(frozen=True)
@@ -171,30 +127,88 @@ class Reach:
     tokens of a passage. Passages and budget decide, whatever was decoded.
 
     Attributes:
-        surprisals: S of every passage, smallest first.
+        total: Passages with a known S.
+        vacuous: Those that K reaches.
         promised: K in nats; NaN if not known.
+        surprisals: S of every passage, smallest first.
+        verdict: The third verdict.
     """
 
-    surprisals: tuple[float, ...]
-    promised: float
+    total: int
+    vacuous: int
+    promised: float = field(metadata={"json": "K"})
+    surprisals: tuple[float, ...] = field(metadata=_HIDDEN)
+    verdict: Worth = field(metadata=_HIDDEN)
 
-    @property
-    def vacuous(self) -> int:
-        """Passages that K reaches."""
-        return int(vacuous(self.surprisals, self.promised).sum())
-
-    @property
-    def verdict(self) -> Worth:
-        """The third verdict."""
-        return judge_worth(self.vacuous, 0 if math.isnan(self.promised) else len(self.surprisals))
+    @classmethod
+    def of(cls, run: RunContext, k: float) -> Reach:
+        """The passages of a run that a budget reaches."""
+        surprisals, promised = run.surprisals, run.promised(k)
+        reached = int(vacuous(surprisals, promised).sum())
+        verdict = judge_worth(reached, 0 if math.isnan(promised) else len(surprisals))
+        return cls(len(surprisals), reached, promised, surprisals, verdict)
 
     @property
     def share(self) -> str:
         """How many passages the verdict is true of: "24 of 24"; empty if it is unknown."""
-        n, reached, word = len(self.surprisals), self.vacuous, self.verdict
-        if word == Worth.UNKNOWN:
+        if self.verdict == Worth.UNKNOWN:
             return ""
-        return f"{reached if word == Worth.VACUOUS else n - reached} of {n}"
+        true = self.vacuous if self.verdict == Worth.VACUOUS else self.total - self.vacuous
+        return f"{true} of {self.total}"
+
+
+@dataclass(frozen=True)
+class ArmVerdict:
+    """Everything that is said of one mechanism at one budget.
+
+    Attributes:
+        mechanism: What is audited.
+        k: The budget.
+        baseline: True for the safe model alone and the risky model alone.
+        kept: The first verdict.
+        tested: The second verdict.
+        worth: The third verdict; unknown without passages.
+        passages: Which passages K reaches.
+        trajectories: How many were judged.
+        violations: How many of them overspent.
+        spend: What they were charged.
+        utilisation: How much of their own budgets they spent.
+        recall: How much of the references came back.
+        regime: How often the constraint acted.
+        trajectories_active: Share of trajectories with an active step; NaN if there are none.
+        prompts: How many prompts they are of.
+        excess: By how many nats the worst of them overspent; -inf if none did.
+        refuted: What a replay refutes of a black box, so that its spend is not known.
+        findings: What every check says, the deciding ones first.
+    """
+
+    mechanism: str
+    k: float
+    baseline: bool
+    kept: Kept
+    tested: Tested
+    worth: Worth
+    passages: Reach
+    trajectories: int
+    violations: int
+    spend: Spend
+    utilisation: Use
+    recall: Recall
+    regime: Regime
+    trajectories_active: float
+    prompts: int = field(metadata=_HIDDEN)
+    excess: float = field(metadata=_HIDDEN)
+    refuted: str = field(metadata=_HIDDEN)
+    findings: tuple[Finding, ...] = field(metadata=_HIDDEN)
+
+    @property
+    def arm(self) -> Arm:
+        """The key of its trajectories."""
+        return Arm(self.mechanism, self.k)
+
+    def finding(self, check: str) -> Finding:
+        """What one check says."""
+        return next(finding for finding in self.findings if finding.check == check)
 
 
 def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, ...]:
@@ -212,45 +226,51 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         false = list(refuted(run, key))
         denied = ", ".join(finding.check for finding in false)
         lost = sum(one.arm == key for one in rows.lost)
-        regime, reach = Regime.of(arm), Reach(arm.run.surprisals, arm.run.promised(key.k))
         kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
-        use = utilisation(arm)
-        uses = [row.utilisation for row in arm if row.has_budget]
+        acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
         broken = [row for row in arm if row.violated]
+        uses = [row.utilisation for row in arm if row.has_budget]
+        recalls = [row.recall for row in arm if not math.isnan(row.recall)]
+        findings = (
+            kept,
+            regime(acted),
+            worth(reach, arm.run),
+            utilisation(arm),
+            copying(arm),
+            accounting(arm),
+            opening(arm),
+            tails(arm),
+            martingale(arm),
+            burst(arm),
+            duplicates(arm),
+            hygiene(arm),
+            *identity(rows, key),
+            classes(table, key),
+            *faults(run, key),
+            *false,
+        )
         found.append(
             ArmVerdict(
-                *key,
-                Kept(kept.verdict),
-                regime.verdict,
-                reach.verdict,
-                len(arm),
-                len(broken),
-                len({row.key.prompt for row in arm}),
-                worst(broken, "excess", "excess_step")[0],
-                denied,
-                mean(arm.column("spend")),
-                Use(mean(uses), quantile(uses, 0.95), use.value),
-                regime,
-                reach,
-                Scores.of(arm),
-                (
-                    kept,
-                    tested(regime),
-                    worth(reach, arm),
-                    use,
-                    copying(arm),
-                    accounting(arm),
-                    opening(arm),
-                    tails(arm),
-                    martingale(arm),
-                    burst(arm),
-                    duplicates(arm),
-                    hygiene(arm),
-                    *identity(rows, key),
-                    classes(table, key),
-                    *faults(run, key),
-                    *false,
-                ),
+                mechanism=key.mechanism,
+                k=key.k,
+                baseline=is_baseline(key.k),
+                kept=Kept(kept.verdict),
+                tested=acted.verdict,
+                worth=reach.verdict,
+                passages=reach,
+                trajectories=len(arm),
+                violations=len(broken),
+                spend=Spend(mean(arm.column("spend"))),
+                utilisation=Use(mean(uses), quantile(uses, 0.95), findings[3].value),
+                recall=Recall(mean(recalls), len(recalls)),
+                regime=acted,
+                trajectories_active=acted.acted / acted.trajectories
+                if acted.trajectories
+                else math.nan,
+                prompts=len({row.key.prompt for row in arm}),
+                excess=worst(broken, "excess", "excess_step")[0],
+                refuted=denied,
+                findings=findings,
             )
         )
     return tuple(found)
@@ -264,7 +284,7 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
     """
 
     def budgets(word: Kept) -> str:
-        found = [arm.k for arm in arms if not arm.is_baseline and arm.kept == word]
+        found = [arm.k for arm in arms if not arm.baseline and arm.kept == word]
         return ", ".join(dict.fromkeys(f"k = {budget_word(k)}" for k in found))
 
     if broken := budgets(Kept.VIOLATED):
@@ -368,30 +388,34 @@ def invariant(
     return Finding("invariant", verdict, 0, text, None, numbers)
 
 
-def tested(found: Regime) -> Finding:
+def regime(found: Regime) -> Finding:
     """Tested? How often the constraint acted: ACTIVE or IDLE with the share of active steps.
 
     Shares are of all steps pooled, not means of trajectories.
     """
     if not found.steps:
         return Finding("regime", found.verdict, math.nan, "no step records a weight theta")
-    shares = {name: found.share(getattr(found, name)) for name in ("forced", "active", "free")}
     text = (
-        f"{shares['active']:.2%} of {found.steps} steps active, {shares['forced']:.2%} forced to "
-        f"the safe model, {shares['free']:.2%} the risky model unchanged; {found.acted} of "
+        f"{found.active:.2%} of {found.steps} steps active, {found.forced:.2%} forced to the safe "
+        f"model, {found.free:.2%} the risky model unchanged; {found.acted} of "
         f"{found.trajectories} trajectories have an active step"
     )
     if found.unweighted:
         text += f"; {found.unweighted} steps record no weight"
     elif found.verdict == Tested.UNKNOWN:
         text += "; every step is of an opening that the debt forces"
-    numbers = shares | {"trajectories_active": found.acted_share}
-    return Finding("regime", found.verdict, shares["active"], text, None, numbers)
+    numbers = {
+        "forced": found.forced,
+        "active": found.active,
+        "free": found.free,
+        "trajectories_active": found.share,
+    }
+    return Finding("regime", found.verdict, found.active, text, None, numbers)
 
 
-def worth(reach: Reach, arm: Measures) -> Finding:
+def worth(reach: Reach, run: RunContext) -> Finding:
     """Worth? The share of passages whose surprisal under the safe model K reaches."""
-    run, n, reached = arm.run, len(reach.surprisals), reach.vacuous
+    n, reached = reach.total, reach.vacuous
     lacking = ""
     if not n:
         lacking = "no protected passages are recorded"

@@ -10,10 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core import trust as trusts
 from nafaudit.core.errors import InputError
+from nafaudit.core.settings import NO_TRUST, Trust
 from nafaudit.core.text import token_bytes
-from nafaudit.core.trust import Trust
 from nafaudit.models.checkpoints import (
     check_device,
     check_dtype,
@@ -90,7 +89,7 @@ def load_pair(
     device: str = "cpu",
     safe_device: str | None = None,
     stop_ids: Iterable[int] | None = None,
-    trust: Trust = trusts.NONE,
+    trust: Trust = NO_TRUST,
 ) -> Pair:
     """Loads two checkpoints and checks that they can be audited together.
 
@@ -231,7 +230,7 @@ def load_anchor(
     *,
     dtype: str = "float32",
     device: str = "cpu",
-    trust: Trust = trusts.NONE,
+    trust: Trust = NO_TRUST,
 ) -> Anchor:
     """Loads one checkpoint.
 
@@ -305,7 +304,7 @@ def prompt_tokenizer(
     *,
     chat: bool = False,
     by_risky: bool = False,
-    trust: Trust = trusts.NONE,
+    trust: Trust = NO_TRUST,
 ) -> PromptTokenizer:
     """Reads the tokenizer of a pair; loads no weights.
 

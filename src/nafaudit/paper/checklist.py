@@ -13,8 +13,8 @@ from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.text import as_number
-from nafaudit.report.data import Report
-from nafaudit.report.outline import Outline
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.measure import Measure
 from nafaudit.stats import Moments, ebb
 from nafaudit.views.document import Document, Section
 
@@ -155,14 +155,14 @@ class PromptRatio:
     rho: float
 
 
-def ratios(report: Report) -> list[PromptRatio]:
+def ratios(report: AuditResult) -> list[PromptRatio]:
     """Returns every prompt under every audited budget, those without recorded spends left out."""
     found = []
     for arm in report.arms:
-        groups: dict[str, list[Outline]] = {}
-        for one in report.of(arm) if not arm.is_baseline else ():
+        groups: dict[str, list[Measure]] = {}
+        for one in report.of_arm(arm) if not arm.baseline else ():
             groups.setdefault(one.key.prompt, []).append(one)
-        promised = report.facts.promised(arm.k)
+        promised = report.context.promised(arm.k)
         for prompt, group in groups.items():
             try:
                 moments = Moments.of(one.spend for one in group)

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from nafaudit.checks.classes import ClassRow
-from nafaudit.checks.verdict import classes_of
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.text import name, percent
 from nafaudit.core.trajectory import total
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
 from nafaudit.paper.checklist import (
     ANCHOR_DIFFERENCE,
     HIGH_RATIO,
@@ -31,7 +31,6 @@ from nafaudit.paper.checklist import (
     out_of_step,
     ratios,
 )
-from nafaudit.report.data import Report
 from nafaudit.views import search as parts
 from nafaudit.views.page import Extra
 from nafaudit.workload import protected_prompts
@@ -48,7 +47,7 @@ _RAISE = "more prompts with more trajectories each for the surrogate to learn fr
 _WITHOUT = "nafaudit search without --protocol paper: it relies on no surrogate"
 
 
-def of_run(report: Report, second: Report | None = None) -> list[ChecklistItem]:
+def of_run(report: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
     """Answers all seven items.
 
     Args:
@@ -56,7 +55,7 @@ def of_run(report: Report, second: Report | None = None) -> list[ChecklistItem]:
         second: A run with another anchor, for the first item.
     """
     prompts = ratios(report)
-    classes = [row for row in classes_of(report.arms).rows if not is_baseline(row.k)]
+    classes = [row for row in report.classes.rows if not is_baseline(row.k)]
     items = [
         anchors(report, second),
         executions(classes),
@@ -82,7 +81,7 @@ def of_run(report: Report, second: Report | None = None) -> list[ChecklistItem]:
     ]
 
 
-def anchors(report: Report, second: Report | None) -> ChecklistItem:
+def anchors(report: AuditResult, second: AuditResult | None) -> ChecklistItem:
     """Answers item 1: does mean spend on benign prompts depend on which of two anchors is used?
 
     It compares two runs, or quotes what was measured of the lab's two anchors.
@@ -136,12 +135,12 @@ def _difference(spends: tuple[float, float]) -> float:
     return high / low - 1 if low > 0 else math.inf
 
 
-def _benign(report: Report) -> dict[tuple[str, float], list[float]]:
+def _benign(report: AuditResult) -> dict[tuple[str, float], list[float]]:
     """Returns spends on prompts that ask for no protected text, by prompt and budget."""
     protected = {item.prompt.id for item in protected_prompts(report.run.prompts())}
     found: dict[tuple[str, float], list[float]] = {}
     for arm in report.arms:
-        for one in report.of(arm) if not arm.is_baseline else ():
+        for one in report.of_arm(arm) if not arm.baseline else ():
             if one.key.prompt not in protected and one.spend == one.spend:
                 found.setdefault((one.key.prompt, arm.k), []).append(one.spend)
     return found

@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from nafaudit.core.trajectory import Arm
+from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist import PromptRatio, ratios
 from nafaudit.paper.claims import deterministic, largest_spend, possible_range
 from nafaudit.paper.printed import Paper, PrintedRow, exact, load
 from nafaudit.paper.quantities import flagged, range_of, valid
-from nafaudit.report.data import Report
 from nafaudit.views.figures import RunFigure
 from nafaudit.views.figures.style import (
     BLUE,
@@ -166,7 +166,7 @@ def _bars(axes: Axes, rows: list[PrintedRow]) -> None:
     axes.set_xticks(places, [row["class"] for row in rows], rotation=40, ha="right")
 
 
-def run_heldout(report: Report) -> Figure:
+def run_heldout(report: AuditResult) -> Figure:
     """Draws the ratio rho = U_EBB / B of every held-out prompt against its N."""
     figure, axes = canvas()
     rows = _valid(report)
@@ -187,7 +187,7 @@ def run_heldout(report: Report) -> Figure:
     return figure
 
 
-def run_flagged(report: Report) -> Figure:
+def run_flagged(report: AuditResult) -> Figure:
     """Draws spends of held-out prompts with rho above 1, and of the others, prompt by prompt."""
     rows = sorted(_valid(report), key=lambda row: -row.rho)[:_MOST_ROWS]
     figure, axes = canvas(PAGE, 0.22 * len(rows) + 1.2)
@@ -197,7 +197,7 @@ def run_flagged(report: Report) -> Figure:
         spends = finite(
             [
                 one.spend
-                for one in report.by_arm.get(Arm(row.mechanism, row.k), [])
+                for one in report.rows.of_arm(Arm(row.mechanism, row.k))
                 if one.key.prompt == row.prompt
             ]
         )
@@ -212,7 +212,7 @@ def run_flagged(report: Report) -> Figure:
     return figure
 
 
-def lacks_heldout(report: Report) -> str:
+def lacks_heldout(report: AuditResult) -> str:
     """Says why held-out figures cannot be drawn."""
     if not _heldout(report):
         return "no held-out prompts; a search, or an imported Stage 2 log, has them"
@@ -227,14 +227,14 @@ HELDOUT_FIGURES = (
 )
 
 
-def _heldout(report: Report) -> list[PromptRatio]:
+def _heldout(report: AuditResult) -> list[PromptRatio]:
     return [
         row
         for row in ratios(report)
         if row.prompt.lower().startswith(_NAMES)
-        or report.facts.label(row.prompt).lower().startswith(_NAMES)
+        or report.context.label(row.prompt).lower().startswith(_NAMES)
     ]
 
 
-def _valid(report: Report) -> list[PromptRatio]:
+def _valid(report: AuditResult) -> list[PromptRatio]:
     return [row for row in _heldout(report) if finite([row.rho])]

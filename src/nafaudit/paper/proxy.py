@@ -18,13 +18,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.checks.check import mean
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import own_tolerance
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.filters import grams_of, jaccard
-from nafaudit.stats import Moments, ebb
+from nafaudit.stats import Moments, ebb, mean
 from nafaudit.stats.moments import ebb_value, effective_range
 
 DELTA = 0.0033

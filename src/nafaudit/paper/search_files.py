@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
 from nafaudit.paper.proxy import Item, Row
 from nafaudit.paper.search import PaperFound, Recheck
-from nafaudit.report.result import as_number
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.search import search_json
 

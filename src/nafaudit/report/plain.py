@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from typing import Any
 
-from nafaudit.report.bounds import bound_rows
-from nafaudit.report.data import Report
-from nafaudit.report.result import as_number, result_json
-from nafaudit.report.tables import PromptRow, prompt_rows
+from nafaudit.core.text import as_number
+from nafaudit.core.text import plain as as_json
+from nafaudit.measures.audit import AuditResult, PromptRow, bound_rows, prompt_rows, result_json
 from nafaudit.views.records import record_name
 from nafaudit.views.search import reported_search
 from nafaudit.views.words import refuted, replay_json, replay_made, summary, verdict_texts
 
 
-def run_name(report: Report) -> str:
+def run_name(report: AuditResult) -> str:
     """A name for the run that does not depend on where its directory is."""
     return f"run-{report.run.design['hash'][:10]}"
 
 
 def plain(
-    report: Report, checklist: Sequence[Mapping[str, Any]] = (), *, redact: bool = False
+    report: AuditResult, checklist: Sequence[Mapping[str, Any]] = (), *, redact: bool = False
 ) -> dict[str, Any]:
     """Every verdict, finding and table of a run; strict JSON.
 
@@ -33,7 +32,7 @@ def plain(
         redact: Leave out the text of prompts, which only a search has here.
     """
     searched, design = report.search, report.run.design
-    result = result_json(report.run, report.arms, run_name(report))
+    result = result_json(report, run_name(report))
     return result | {
         "summary": summary(report.arms, refuted=refuted(report.verification)),
         "words": [
@@ -43,7 +42,7 @@ def plain(
                 for said in verdict_texts(arm, refuted=refuted(report.verification))
             }
             for arm in report.arms
-            if not arm.is_baseline
+            if not arm.baseline
         ],
         "bounds": [
             {"mechanism": report.arms[row.arm].mechanism, "k": as_number(report.arms[row.arm].k)}
@@ -66,14 +65,14 @@ def plain(
     }
 
 
-def _row(report: Report, row: PromptRow) -> dict[str, Any]:
-    fields = {
-        name: as_number(value) if isinstance(value, float) else value
-        for name, value in asdict(row).items()
-        if name not in ("arm", "worst")
+def _row(report: AuditResult, row: PromptRow) -> dict[str, Any]:
+    numbers = {
+        field.name: as_json(getattr(row, field.name))
+        for field in fields(row)
+        if field.name not in ("arm", "worst")
     }
     worst = row.worst
-    return fields | {
+    return numbers | {
         "mechanism": row.arm.mechanism,
         "k": as_number(row.arm.k),
         "worst": {

@@ -14,16 +14,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nafaudit.auditor.verify import VerifyOptions, check_integrity, verify
-from nafaudit.checks import ArmResult, Facts, judge_run
-from nafaudit.checks.utilisation import Utilisation
+from nafaudit.auditor.verify import check_integrity, verify
 from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.progress import OnProgress
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import Settings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.context import RunContext
 from nafaudit.runner.blackbox import Session, command_of, launch_of
 from nafaudit.runner.cluster import connected
 from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor, identity_of
@@ -170,9 +170,9 @@ class RunResult:
     remarks: tuple[str, ...] = ()
 
     @cached_property
-    def arms(self) -> list[ArmResult]:
-        """Every check of every arm, from the records."""
-        return judge_run(self.run)
+    def result(self) -> AuditResult:
+        """Every verdict and finding, from the records."""
+        return AuditResult.of(self.run)
 
 
 def run(
@@ -204,8 +204,8 @@ def run(
             record_passages(path, executor.score, settings.decoding, protected)
             requests = opened.missing([extent], prompts)
             resumed = extent.size - sum(len(request.rows) for request in requests)
-            worst = Utilisation(Facts(inputs.mechanism.ledger))
-            reporter = Reporter(on_progress, worst, resumed, extent.size, settings.max_new_tokens)
+            context = RunContext(inputs.mechanism.ledger)
+            reporter = Reporter(on_progress, context, resumed, extent.size, settings.max_new_tokens)
             opened.decode(requests, reporter.on_trajectory, reporter.on_step)
         if settings.decoder is not None:
             _verify(opened.run, settings, inputs.spec.checkpoints)
@@ -231,11 +231,12 @@ def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:
 def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
     """Recomputes everything that a black box claims: the verdicts rest on that."""
     safe, risky = checkpoints
-    options = VerifyOptions(
+    options = VerifySettings(
         safe=safe,
         risky=risky,
         device=settings.device,
-        trust=settings.trust,
+        remote_code=settings.remote_code,
+        allow_pickle_weights=settings.allow_pickle_weights,
         mechanism=settings.mechanism,
     )
     found = verify_run(run, options)
@@ -247,7 +248,7 @@ def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
 
 def verify_run(
     run: Run,
-    options: VerifyOptions,
+    options: VerifySettings,
     on_progress: Callable[[int, int], None] = lambda done, of: None,
 ) -> Verification:
     """Loads the promise and the models of a run, and verifies it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
@@ -13,7 +14,6 @@ import torch
 import transformers
 
 from nafaudit import __version__
-from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
@@ -21,6 +21,8 @@ from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.store.files import interrupts_deferred
@@ -40,7 +42,7 @@ class Reporter:
     def __init__(
         self,
         on_progress: OnProgress,
-        utilisation: Utilisation,
+        context: RunContext,
         resumed: int,
         total: int,
         longest: int,
@@ -52,7 +54,7 @@ class Reporter:
         self._done = resumed
         self._stepped = 0
         self._finished = 0
-        self._utilisation = utilisation
+        self._context, self._worst = context, -math.inf
         self._start = time.monotonic()
         self._report()
 
@@ -65,7 +67,8 @@ class Reporter:
         """Counts a trajectory that has ended."""
         self._done += 1
         self._finished += len(trajectory)
-        self._utilisation.see(trajectory)
+        use = measure(trajectory, self._context).utilisation
+        self._worst = use if use > self._worst else self._worst
         self._report()
 
     def _report(self) -> None:
@@ -76,7 +79,7 @@ class Reporter:
                 self._total,
                 max(self._stepped, self._finished),
                 time.monotonic() - self._start,
-                self._utilisation.worst.value,
+                self._worst,
                 resumed=self._resumed,
                 # A black box does not report its steps.
                 under_way=max(0, self._stepped - self._finished) / self._longest,

@@ -16,12 +16,10 @@ from typing import Any, Protocol
 
 import torch
 
-from nafaudit.auditor.verify import VerifyOptions
 from nafaudit.core.design import Decoding, differences, row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
-from nafaudit.core.settings import Settings
-from nafaudit.core.trust import Trust
+from nafaudit.core.settings import Settings, Trust, VerifySettings
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.world import SequenceDecoder
@@ -373,7 +371,7 @@ class Workbench:
         return Decoder(self.pair, self.mechanism, self.decoding, **shape, numerics=numerics)
 
 
-def load_recorded(run: Run, options: VerifyOptions) -> tuple[Mechanism, Pair]:
+def load_recorded(run: Run, options: VerifySettings) -> tuple[Mechanism, Pair]:
     """Loads what a run's records are replayed with: the mechanism it promises, and its models.
 
     Args:
@@ -403,7 +401,7 @@ def load_recorded(run: Run, options: VerifyOptions) -> tuple[Mechanism, Pair]:
             "--safe and --risky, or --pair."
         )
     else:
-        mechanism = anchored_on(ledger, options.debt)
+        mechanism = anchored_on(ledger, options.debt_rule)
     safe, risky = _recorded_checkpoints(run, options)
     recorded = identity["pair"]
     how: dict[str, Any] = {"stop_ids": run.stops or None}
@@ -421,7 +419,7 @@ def load_recorded(run: Run, options: VerifyOptions) -> tuple[Mechanism, Pair]:
     return mechanism.bind(resources_of(pair.tokenizer, passages)), pair
 
 
-def _recorded_checkpoints(run: Run, options: VerifyOptions) -> tuple[str, str]:
+def _recorded_checkpoints(run: Run, options: VerifySettings) -> tuple[str, str]:
     """Finds the checkpoints: as given, as recorded, or a registered pair with their hashes."""
     if options.safe is not None and options.risky is not None:
         return options.safe, options.risky

@@ -27,7 +27,7 @@ import numpy as np
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.trust import Trust
+from nafaudit.core.settings import Trust
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
 from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 

@@ -14,19 +14,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from nafaudit.checks.check import Facts
 from nafaudit.core.design import Design, Extent, Identity, ProtocolName
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.mechanisms.cards import verified_with
 from nafaudit.models.pair import PromptTokenizer
 from nafaudit.runner.execute import OpenRun, Prompts, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, named_pair
 from nafaudit.runner.workbench import UnloadedPair, Workbench
-from nafaudit.search.candidate import Book, Candidate, Measured, measure
+from nafaudit.search.candidate import Book, Candidate, Measured
 from nafaudit.search.settings import SearchBasics, SearchSettings
 from nafaudit.store.files import make_directory, whole_directory, write_whole
 from nafaudit.store.run import Run, open_for_writing
@@ -148,7 +149,7 @@ class Recorder:
         self._bench = bench
         self._opened = opened
         ledger = bench.executor.mechanism.ledger
-        self._facts = Facts(ledger, max_new_tokens=bench.settings.max_new_tokens)
+        self._context = RunContext(ledger, max_new_tokens=bench.settings.max_new_tokens)
         self.identity = opened.identity
         self.book = Book()
         self.worst = float("-inf")
@@ -202,7 +203,7 @@ class Recorder:
         return (one for one in self._opened.run.trajectories() if one.key.k == k)
 
     def _measure(self, trajectory: Trajectory) -> None:
-        row = measure(trajectory, self._facts.of_budget(trajectory.key.k))
+        row = Measured.of(measure(trajectory, self._context))
         self.book.add(row)
         if trajectory.key.k == self._bench.settings.budget and row.utilisation > self.worst:
             self.worst = row.utilisation

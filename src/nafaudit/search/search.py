@@ -28,7 +28,7 @@ from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.core.progress import OnProgress, Progress
-from nafaudit.report.result import as_number
+from nafaudit.core.text import as_number
 from nafaudit.runner.pairs import SOUND, AuditProtocol
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import sklearn

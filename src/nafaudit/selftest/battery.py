@@ -18,10 +18,12 @@ from nafaudit.auditor.claims import Comparison, levels
 from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
-from nafaudit.checks import Facts, judge
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.finding import Answer, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import judge
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.protocols import Output, Request, World
 from nafaudit.runner.outputs import read_output
@@ -129,7 +131,7 @@ def findings(
         alpha: Level of the sampler tests together.
     """
     promise = mechanism("anchored", world.debt)
-    facts = Facts(
+    context = RunContext(
         promise.ledger,
         foreign=True,
         max_new_tokens=limit,
@@ -137,7 +139,8 @@ def findings(
         faults=[fault for one in exhibits for fault in one.faults],
         claimed=True,
     )
-    arms = judge((one.claimed for one in exhibits if one.claimed is not None), facts)
+    claimed = (one.claimed for one in exhibits if one.claimed is not None)
+    arms = judge(Measures.of(claimed, context))
     comparison = Comparison(levels({}, foreign=True), world.stops, limit, own=False)
     tests = SamplerTests(list(ALTERNATIVES), alpha)
     for one in exhibits:

@@ -12,19 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nafaudit.checks.classes import ClassRow, ClassTable
-from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of
 from nafaudit.core import text
 from nafaudit.core.finding import Answer, Finding
-from nafaudit.core.ledger import is_baseline
+from nafaudit.core.ledger import budget_name, is_baseline
 from nafaudit.core.text import cut, name, visible
 from nafaudit.core.trajectory import Arm, Key
-from nafaudit.report.bounds import BoundRow, bound_rows
-from nafaudit.report.data import Report
-from nafaudit.report.result import verdict_json
-from nafaudit.report.tables import prompt_rows
+from nafaudit.measures.audit import AuditResult, BoundRow, bound_rows, prompt_rows
+from nafaudit.measures.classes import ClassRow, ClassTable
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import MIN_EVIDENCE, Bound, enough
-from nafaudit.store.run import Run
 from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
 from nafaudit.views.markdown import markdown, plain_text
 from nafaudit.views.payload import POINTS, ROWS, colour
@@ -35,7 +31,6 @@ from nafaudit.views.words import (
     GLOSSARY,
     arm_name,
     basis,
-    budget_name,
     refuted,
     replay_section,
     settings_table,
@@ -73,17 +68,15 @@ _PARTS_LISTED = 400
 _CHECKLIST_TONES = {"pass": "good", "fail": "bad", "not applicable": "open"}
 
 
-def audit_document(
-    run: Run, arms: Sequence[ArmResult], source: str, page: Path | None = None
-) -> Document:
+def audit_document(result: AuditResult, source: str, page: Path | None = None) -> Document:
     """Returns what a terminal shows of an audit: the three answers, numbers, what is not fine.
 
     Args:
-        run: What was judged.
-        arms: What came out.
+        result: What came out.
         source: What the user named: the run directory, or a log.
         page: The report, if one was written.
     """
+    run, arms = result.run, result.arms
     several = len({arm.mechanism for arm in arms}) > 1
     names = [
         f"{cut(name(arm.mechanism), _MECHANISM)} {budget_name(arm.k)}"
@@ -91,11 +84,11 @@ def audit_document(
         else budget_name(arm.k)
         for arm in arms
     ]
-    rows = _number_rows(arms, [verdict_json(arm) for arm in arms], names)
+    rows = _number_rows(arms, names)
     for row, arm in zip(rows, arms, strict=True):
-        share = arm.worth_check.share
+        share = arm.passages.share
         worth = Verdict(arm.worth, f"({share})" if share else "")
-        row |= {"worth": None if arm.is_baseline else worth}
+        row |= {"worth": None if arm.baseline else worth}
     answers = (
         _BUDGET,
         Column("kept?", "kept", write=Verdict, words=True),
@@ -104,13 +97,13 @@ def audit_document(
     )
     heads = ("n", "spend", "use", "worst", "forced", "active", "free", "recall")
     lines = []
-    if (gaps := gaps_of(run, arms)) is not None:
-        lines.append(f"incomplete: {gaps.text}")
-    elif (recorded := sum(arm.invariant.trajectories for arm in arms)) < run.asked:
+    if result.gaps is not None:
+        lines.append(f"incomplete: {result.gaps.text}")
+    elif (recorded := len(result.rows)) < run.asked:
         lines.append(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
     for arm, shown in zip(arms, names, strict=True):
-        if not arm.is_baseline:
-            finding = arm.invariant.finding()
+        if not arm.baseline:
+            finding = arm.finding("invariant")
             lines.append(f"{shown}: {finding.text}{_where(finding)}")
     lines += _remark_lines(arms)
     lines.append(f"charges are against {run.design['anchor']}")
@@ -132,33 +125,23 @@ def audit_document(
                 "a mixture, the risky model; recall: share of the reference that came back nearly "
                 "word for word",
             ),
-            *class_sections(classes_of(arms)),
+            *class_sections(result.classes),
             Section(lines=tuple(lines)),
         ),
     )
 
 
-def _number_rows(
-    arms: Sequence[ArmResult], verdicts: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> list[dict[str, Any]]:
-    """Verdicts as JSON has them, with names; a baseline promises nothing that could be kept."""
-
-    def read(value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return {key: read(one) for key, one in value.items()}
-        return float(value) if value in ("nan", "inf", "-inf") else value
-
-    rows = []
-    for arm, verdict, shown in zip(arms, verdicts, names, strict=True):
-        row = read(verdict) | {"name": shown}
-        if arm.is_baseline:
+def _number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Verdicts with names; a baseline promises nothing that could be kept."""
+    rows = [vars(arm) | {"name": shown} for arm, shown in zip(arms, names, strict=True)]
+    for row in rows:
+        if row["baseline"]:
             row |= dict.fromkeys(("kept", "tested", "worth", "violations"))
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
-        rows.append(row)
     return rows
 
 
-def _remark_lines(arms: Sequence[ArmResult]) -> list[str]:
+def _remark_lines(arms: Sequence[ArmVerdict]) -> list[str]:
     """A line for every finding that is not fine; what is unknown for one reason is said once."""
     suspect: list[str] = []
     unknown: dict[tuple[str, str], list[str]] = {}
@@ -168,7 +151,7 @@ def _remark_lines(arms: Sequence[ArmResult]) -> list[str]:
             if finding.verdict in (Answer.SUSPECT, Answer.FAILED):
                 said = f"{budget}: {finding.check} {finding.verdict}: {finding.text}"
                 suspect.append(said + _where(finding))
-            elif finding.verdict == Answer.UNKNOWN and not arm.is_baseline:
+            elif finding.verdict == Answer.UNKNOWN and not arm.baseline:
                 unknown.setdefault((finding.check, finding.text), []).append(budget)
     if len(unknown) > _MOST_REASONS:
         checks = ", ".join(dict.fromkeys(check for check, _ in unknown))
@@ -257,7 +240,7 @@ def _share(value: float) -> str:
     return NONE if math.isnan(value) else f"{value:.3f}"
 
 
-def report_markdown(report: Report, data: Mapping[str, Any]) -> str:
+def report_markdown(report: AuditResult, data: Mapping[str, Any]) -> str:
     """Returns report.md, for a pull request: verdicts, numbers, the worst prompts, findings.
 
     Args:
@@ -273,7 +256,7 @@ def report_markdown(report: Report, data: Mapping[str, Any]) -> str:
     return written
 
 
-def _report_document(report: Report, data: Mapping[str, Any]) -> Document:
+def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
     replay, contradicted = replay_section(report), refuted(report.verification)
     lines = [f"{replay['word']}: {replay['text']}"]
     lines += [f"{remark['word']}: {remark['text']}" for remark in replay["remarks"]]
@@ -304,11 +287,11 @@ def _report_document(report: Report, data: Mapping[str, Any]) -> Document:
             ),
         )
         for arm in report.arms
-        if not arm.is_baseline
+        if not arm.baseline
     ]
     if "search" in data:
         sections += search_sections(data["search"])
-    rows = _number_rows(report.arms, data["verdicts"], list(names.values()))
+    rows = _number_rows(report.arms, list(names.values()))
     sections += [
         Section("Numbers", Table.of((_BUDGET, *answers, *(_NUMBERS[h] for h in heads)), rows)),
         Section("Worst prompts", Table.of(worst, prompt_rows(report)[:_WORST_PROMPTS])),
@@ -335,7 +318,7 @@ def _report_document(report: Report, data: Mapping[str, Any]) -> Document:
 
 
 def page_sections(
-    report: Report, data: Mapping[str, Any], shown: Mapping[Key, int], *, redact: bool
+    report: AuditResult, data: Mapping[str, Any], shown: Mapping[Key, int], *, redact: bool
 ) -> dict[str, Any]:
     """Returns what the template is filled with: words, rows and links, no markup.
 
@@ -362,10 +345,10 @@ def page_sections(
         findings.append(list(enumerate(arm.findings, start)))
         start += len(arm.findings)
     looks = [
-        {"index": i, "name": names[i], "colour": colour(arm, report), "baseline": arm.is_baseline}
+        {"index": i, "name": names[i], "colour": colour(arm, report), "baseline": arm.baseline}
         for i, arm in enumerate(arms)
     ]
-    recorded = len(report.outlines)
+    recorded = len(report.rows)
     mechanisms = sorted({arm.mechanism.split(":")[0] for arm in arms})
     kind = "Audit of a log" if design["identity"]["protocol"] == "imported" else "Audit"
     return {
@@ -377,15 +360,15 @@ def page_sections(
         "asked": report.run.asked,
         "gaps": None if report.gaps is None else visible(report.gaps.text),
         "mixed": visible(report.run.mixed),
-        "prompt_count": len({one.key.prompt for one in report.outlines}),
+        "prompt_count": len({one.key.prompt for one in report.rows}),
         "anchor": design["anchor"],
         "hash": design["hash"],
         "cards": [
             look | _card(report, arm, href)
             for look, arm in zip(looks, arms, strict=True)
-            if not arm.is_baseline
+            if not arm.baseline
         ],
-        "numbers": _numbers(report, data, looks, findings, href),
+        "numbers": _numbers(report, looks, findings, href),
         "remarks": _remarks(report, data, href),
         "viewer_note": f"All {recorded} executions are here, as recorded."
         if len(shown) == recorded
@@ -393,7 +376,7 @@ def page_sections(
         "at, the worst of every budget, and a sample drawn by prompt and number; each with the "
         "same draws under every other budget. The others are in the run's parts.",
         "points_note": "Every execution is drawn. Click a mark to read it."
-        if max((len(report.of(arm)) for arm in arms), default=0) <= POINTS
+        if max((len(report.of_arm(arm)) for arm in arms), default=0) <= POINTS
         else f"Marks: at most {POINTS} executions a budget, the worst quarter of them and a sample "
         "of the rest. Histograms, shares and tails are of all executions. Click a mark to read it.",
         "drawn": data.get("figures", []),
@@ -401,7 +384,7 @@ def page_sections(
             looks[row.arm] | _bound(row, f"bounds[{index}].point")
             for index, row in enumerate(bound_rows(report))
         ],
-        "level": report.facts.level,
+        "level": report.context.delta,
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
         "classes_note": f"Every bound misses with chance at most {report.classes.delta:.2g}: one "
         f"level shared by {report.classes.looks} cells, classes times budgets. Under 20 prompts a "
@@ -453,9 +436,9 @@ def page_cells(table: Table) -> list[list[dict[str, Any]]]:
     ]
 
 
-def _card(report: Report, arm: ArmResult, href: Callable[[Finding], str]) -> dict[str, Any]:
+def _card(report: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) -> dict[str, Any]:
     promise = f"the promise: at most {arm.k:g} nats a token"
-    if length := report.facts.max_new_tokens:
+    if length := report.context.max_new_tokens:
         promise += f", K = {arm.k * length:g} nats over {length} tokens"
     return {
         "promise": promise,
@@ -474,17 +457,16 @@ def _card(report: Report, arm: ArmResult, href: Callable[[Finding], str]) -> dic
 
 
 def _numbers(
-    report: Report,
-    data: Mapping[str, Any],
+    report: AuditResult,
     looks: Sequence[Mapping[str, Any]],
     findings: Sequence[Sequence[tuple[int, Finding]]],
     href: Callable[[Finding], str],
 ) -> dict[str, Any]:
     """The table of numbers; each is a link to the execution that it rests on, or to its arm."""
-    rows = _number_rows(report.arms, data["verdicts"], [look["name"] for look in looks])
+    rows = _number_rows(report.arms, [look["name"] for look in looks])
     for arm, row, numbered in zip(report.arms, rows, findings, strict=True):
         tails = next(finding for _, finding in numbered if finding.check == "tails")
-        above = None if arm.is_baseline else tails.numbers.get("above_K")
+        above = None if arm.baseline else tails.numbers.get("above_K")
         row["tails"] = {"value": tails.value, "above": above}
     columns = (
         _BUDGET,
@@ -513,14 +495,14 @@ def _numbers(
 
 
 def _remarks(
-    report: Report, data: Mapping[str, Any], href: Callable[[Finding], str]
+    report: AuditResult, data: Mapping[str, Any], href: Callable[[Finding], str]
 ) -> list[dict[str, str]]:
     """Suspect findings first, then what is unknown, each reason once; then those of an import."""
-    groups: dict[tuple[str, str, str], list[tuple[ArmResult, Finding]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:
             suspect = finding.verdict in (Answer.SUSPECT, Answer.FAILED)
-            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.is_baseline):
+            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.baseline):
                 key = (str(finding.verdict), finding.check, finding.text)
                 groups.setdefault(key, []).append((arm, finding))
     remarks = [

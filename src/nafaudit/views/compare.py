@@ -7,14 +7,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from nafaudit.core.text import cut, name, visible
-from nafaudit.report.compare.changes import LEVEL, METHOD, Change
-from nafaudit.report.compare.comparison import Comparison, PromptChange
-from nafaudit.report.compare.diverge import Partings
-from nafaudit.report.compare.pairing import ArmPair, Draws
-from nafaudit.report.result import as_number
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.text import as_number, cut, name, plain, visible
+from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison, PromptChange, Side
+from nafaudit.measures.pairing import ArmPair, Differences, SharedDraws
 from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
-from nafaudit.views.words import budget_name
 
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
 _FINGERPRINT = re.compile("[0-9a-f]{32,}")
@@ -36,7 +33,7 @@ def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document
         found: What was compared.
         files: What was written.
     """
-    several = len({pair.a.mechanism for pair in found.laid.pairs}) > 1
+    several = len({pair.a.mechanism for pair in found.pairing.pairs}) > 1
 
     def arm(row: Any) -> str:
         pair: ArmPair = getattr(row, "pair", row)
@@ -53,21 +50,10 @@ def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document
 
 def conclusion(found: Comparison) -> str:
     """The comparison in a sentence or two."""
-    worse, unsure = found.newly_violated, found.newly_open
-    parts = []
-    if worse:
-        names = ", ".join(budget_name(arm.k) for arm in worse)
-        parts.append(f"B violates {names}, which A does not.")
-    if unsure:
-        names = ", ".join(budget_name(arm.k) for arm in unsure)
-        parts.append(f"A keeps {names}; B's records do not decide it.")
-    for letter, gaps in found.unfinished:
-        parts.append(f"{letter} is unfinished: {visible(gaps.brief)}.")
-    if not parts:
-        parts.append("Nothing got worse: B violates no budget that A does not.")
-    moved = [c for c in found.overall if c.moved in ("up", "down")]
-    pairs = sum(len(one.of) for one in found.partings)
-    if pairs and pairs == sum(one.identical for one in found.partings):
+    parts = [visible(found.overall.why)]
+    moved = [c for c in found.changes if c.moved in ("up", "down")]
+    pairs = sum(len(one.of) for one in found.differences)
+    if pairs and pairs == sum(one.identical for one in found.differences):
         parts.append(f"All {pairs} pairs of executions are equal to the last bit.")
     elif moved:
         cells = ", ".join(
@@ -81,13 +67,16 @@ def conclusion(found: Comparison) -> str:
 
 def _header(found: Comparison) -> tuple[str, ...]:
     """Which runs are compared, what differs in their designs, and what is paired."""
-    laid = found.laid
+    laid = found.pairing
     lines = [
-        f"{letter}: {name(str(side.run.path))} (design {side.run.design['hash'][:10]}, "
-        f"{len(side.outlines)} executions)"
+        f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.executions} executions)"
         for letter, side in (("A", found.a), ("B", found.b))
     ]
-    lines += [f"incomplete: {letter}: {visible(gaps.text)}" for letter, gaps in found.unfinished]
+    lines += [
+        f"incomplete: {letter}: {visible(side.missing.text)}"
+        for letter, side in (("A", found.a), ("B", found.b))
+        if side.missing is not None
+    ]
     keys = [f"{key}: {_short(a)} | {_short(b)}" for key, a, b in found.design]
     lines += [f"differs: {visible(line)}" for line in keys[:_MOST_KEYS]]
     if len(keys) > _MOST_KEYS:
@@ -122,18 +111,18 @@ def _verdicts(found: Comparison, budget: Column, arm: Callable[[Any], str]) -> S
         Column("worth?", write=both(lambda side: str(side.worth)), words=True),
         Column(
             "over budget",
-            write=both(lambda s: f"{s.invariant.violations}/{s.invariant.trajectories}"),
+            write=both(lambda s: f"{s.violations}/{s.trajectories}"),
         ),
     )
-    table = Table.of(columns, [pair for pair in found.laid.pairs if not pair.a.is_baseline])
+    table = Table.of(columns, [pair for pair in found.pairing.pairs if not pair.a.baseline])
     notes = [f"{arm(one)}: {one.check} {one.a} -> {one.b}: {one.text}" for one in found.findings]
     note = "\n".join(notes) if table.rows else "Only baselines are in both."
     return Section("Verdicts, A -> B", table, note)
 
 
 def _quantities(found: Comparison, budget: Column) -> Section:
-    total = len(found.overall)
-    table = Table.of((budget, *_CHANGE), [c for c in found.overall if c.moved != "same"])
+    total = len(found.changes)
+    table = Table.of((budget, *_CHANGE), [c for c in found.changes if c.moved != "same"])
     same = total - len(table.rows)
     notes = [f"{same} of {total} quantities are the same."] if same else []
     if table.rows:
@@ -143,7 +132,7 @@ def _quantities(found: Comparison, budget: Column) -> Section:
             f"({LEVEL / max(1, total):.1g} each). Changes of shares are in points; L is the "
             "log-likelihood ratio, in nats."
         )
-        if any(not c.evidence for c in found.overall):
+        if any(not c.evidence for c in found.changes):
             notes[-1] += " (?): under 20 prompts, no evidence."
     return Section("What moved", table, "\n".join(notes))
 
@@ -170,17 +159,17 @@ def _partings(found: Comparison, budget: Column) -> Section:
         Column("median", "median_step", write="{:g}".format),
         Column("charge gap", "charge_gap", write="{:.2g}".format),
     )
-    table = Table.of(columns, found.partings)
+    table = Table.of(columns, found.differences)
     note = "Not compared: no pair of executions has steps in both."
     if table.rows:
         note = (
             "Pairs of one prompt and number. first, median: step (from 0) of the first other "
             "token, among pairs that part; charge gap: largest difference of a charge up to there."
         )
-        if found.laid.draws != Draws.SHARED:
-            note += f" {found.laid.draws}: that they part says little."
-    elif found.laid.draws == Draws.OTHER:
-        note = f"Not compared: {found.laid.draws}, so executions part by chance."
+        if found.pairing.draws != SharedDraws.SHARED:
+            note += f" {found.pairing.draws}: that they part says little."
+    elif found.pairing.draws == SharedDraws.OTHER:
+        note = f"Not compared: {found.pairing.draws}, so executions part by chance."
     return Section("Where executions part", table, note)
 
 
@@ -191,7 +180,7 @@ def _prompts(found: Comparison, budget: Column) -> Section:
         columns.append(Column("B", f"values.{quantity}.b", write=write))
     columns.append(Column("parts at", "token_step"))
     ids = {row.prompt for row in found.prompts}
-    note = f"{len(ids)} of {len(found.laid.prompts)} prompts moved, under any budget"
+    note = f"{len(ids)} of {len(found.pairing.prompts)} prompts moved, under any budget"
     if len(found.prompts) > _MOST_PROMPTS:
         note += "; those that moved most, new violations first. --json has all"
     return Section("Which prompts", Table.of(columns, found.prompts[:_MOST_PROMPTS]), note + ".")
@@ -240,12 +229,12 @@ def _short(text: str) -> str:
 
 def comparison_json(found: Comparison) -> dict[str, Any]:
     """Returns everything that a comparison says, as strict JSON."""
-    laid = found.laid
+    laid = found.pairing
     return {
-        "a": _side(found, "a"),
-        "b": _side(found, "b"),
+        "a": _side(found.a),
+        "b": _side(found.b),
         "conclusion": conclusion(found),
-        "exit_status": found.exit_status,
+        "exit_status": found.overall.exit_status,
         "draws": str(laid.draws),
         "why": laid.why,
         "paired": "number" if laid.paired and laid.by_number else "prompt" if laid.paired else "no",
@@ -259,19 +248,16 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
             _pair(f.pair) | {"check": f.check, "a": f.a, "b": f.b, "text": f.text}
             for f in found.findings
         ],
-        "changes": [_change(c) for c in found.overall],
+        "changes": [_change(c) for c in found.changes],
         "classes": [_change(c) | {"class": c.label} for c in found.classes],
-        "partings": [_parting(one) for one in found.partings],
+        "partings": [_parting(one) for one in found.differences],
         "prompts": [_prompt(row) for row in found.prompts],
     }
 
 
-def _side(found: Comparison, which: str) -> dict[str, Any]:
-    side = getattr(found, which)
-    return {"run": str(side.run.path), "design": side.run.design["hash"]} | {
-        "executions": len(side.outlines),
-        "missing": None if side.gaps is None else side.gaps.to_json(),
-    }
+def _side(side: Side) -> dict[str, Any]:
+    found: dict[str, Any] = plain(side)
+    return found | {"missing": None if side.missing is None else side.missing.to_json()}
 
 
 def _arm(mechanism: str, k: float) -> dict[str, Any]:
@@ -288,8 +274,8 @@ def _verdict(pair: ArmPair, side: str) -> dict[str, Any]:
         "kept": str(arm.kept),
         "tested": str(arm.tested),
         "worth": str(arm.worth),
-        "trajectories": arm.invariant.trajectories,
-        "violations": arm.invariant.violations,
+        "trajectories": arm.trajectories,
+        "violations": arm.violations,
     }
 
 
@@ -312,7 +298,7 @@ def _change(change: Change) -> dict[str, Any]:
     }
 
 
-def _parting(one: Partings) -> dict[str, Any]:
+def _parting(one: Differences) -> dict[str, Any]:
     parted = [p for p in one.of.values() if p.token_step is not None or p.charge_step is not None]
     return _pair(one.pair) | {
         "pairs": len(one.of),

@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined
 
 from nafaudit import __version__
 from nafaudit.core.text import script_json
-from nafaudit.report.data import Report, collect
+from nafaudit.measures.audit import AuditResult
 from nafaudit.report.plain import plain
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
@@ -45,13 +45,13 @@ class Extra:
         figures: Returns more figures; called only when figures are drawn.
     """
 
-    checklist: Callable[[Report], list[dict[str, Any]]] = lambda report: []
+    checklist: Callable[[AuditResult], list[dict[str, Any]]] = lambda report: []
     figures: Callable[[], Sequence[RunFigure]] = lambda: ()
 
 
 def write_report(
     run: Run, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
-) -> tuple[Report, list[Path]]:
+) -> tuple[AuditResult, list[Path]]:
     """Writes RUN/report/index.html, report.md and report.json; returns what they show.
 
     Args:
@@ -60,12 +60,12 @@ def write_report(
         redact: Leave the text of prompts, outputs and references out.
         figures: Draw figures/*.svg and *.pdf too, which takes some seconds.
     """
-    report = collect(run)
+    report = AuditResult.for_report(run)
     return report, save_report(report, extra, redact=redact, figures=figures)
 
 
 def save_report(
-    report: Report, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
+    report: AuditResult, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
 ) -> list[Path]:
     """Writes the files of a report that was collected; options as for `write_report`."""
     extra = extra or Extra()
@@ -90,7 +90,7 @@ def save_report(
     return [*(directory / name for name in contents), *drawn]
 
 
-def render(report: Report, plain: dict[str, Any], *, redact: bool = False) -> str:
+def render(report: AuditResult, plain: dict[str, Any], *, redact: bool = False) -> str:
     """Writes the page of a run, with fewer executions in full if it would be too large.
 
     Args:

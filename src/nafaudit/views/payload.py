@@ -12,16 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
-from nafaudit.checks.check import quantile
-from nafaudit.checks.classes import ClassRow
-from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
 from nafaudit.core.trajectory import Arm, Key
-from nafaudit.report.bounds import bound_rows
-from nafaudit.report.data import Report
-from nafaudit.report.outline import Outline, lot_of
-from nafaudit.report.tables import known_values, largest, prompt_rows
+from nafaudit.measures.audit import AuditResult, bound_rows, known_values, largest, prompt_rows
+from nafaudit.measures.classes import ClassRow
+from nafaudit.measures.measure import Measure, sample_key
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.stats import quantile
 from nafaudit.views.records import as_json, encode, read_chosen, typed_record
 from nafaudit.views.search import progress_of, ranking_of
 from nafaudit.views.words import arm_name
@@ -72,7 +70,7 @@ _ROW_NUMBERS = (
 )  # fmt: skip
 
 
-def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[str, Any]:
+def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> dict[str, Any]:
     """Collects everything that the script draws.
 
     Args:
@@ -82,7 +80,7 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
     """
     shown = {one.key: index for index, one in enumerate(chosen)}
     rows = prompt_rows(report)[:ROWS]
-    drawn = [one for arm in report.arms for one in sample(report.of(arm), POINTS)]
+    drawn = [one for arm in report.arms for one in sample(report.of_arm(arm), POINTS)]
     every = [o.key.prompt for o in chosen] + [r.prompt for r in rows]
     every += [o.key.prompt for o in drawn]
     ids = {prompt: index for index, prompt in enumerate(dict.fromkeys(every))}
@@ -102,7 +100,7 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
     # The viewer opens with an excess, else where most came back under a budget.
     first = max(
         [o for o in chosen if not is_baseline(o.key.k)] or chosen,
-        key=lambda o: (o.violated, largest([o.recall, 0.0]), o.badness),
+        key=lambda o: (o.violated, largest([o.recall, 0.0]), o.sort_key),
         default=None,
     )
     # The darkest shade is the charge below which 99.5 % of charges above 0 lie.
@@ -158,17 +156,17 @@ def payload(report: Report, chosen: Sequence[Outline], *, redact: bool) -> dict[
     return data
 
 
-def colour(arm: ArmResult, report: Report) -> str:
+def colour(arm: ArmVerdict, report: AuditResult) -> str:
     """Names a class of the style sheet: baselines have their own, budgets take turns."""
     if arm.k == 0:
         return "c-safe"
     if arm.k == RISKY_ONLY:
         return "c-risky"
-    judged = [other for other in report.arms if not other.is_baseline]
+    judged = [other for other in report.arms if not other.baseline]
     return f"c{judged.index(arm) % 6}"
 
 
-def _prompt(report: Report, prompt: str, in_full: bool) -> dict[str, Any]:
+def _prompt(report: AuditResult, prompt: str, in_full: bool) -> dict[str, Any]:
     known = report.prompts.get(prompt)
     shown: dict[str, Any] = {"id": name(prompt), "label": name(known.label) if known else ""}
     if known is None:
@@ -209,25 +207,23 @@ def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int])
 
 
 def _arm_chart(
-    arm: ArmResult, report: Report, ids: Mapping[str, int], shown: Mapping[Key, int]
+    arm: ArmVerdict, report: AuditResult, ids: Mapping[str, int], shown: Mapping[Key, int]
 ) -> dict[str, Any]:
     """Everything the charts draw of one arm."""
-    outlines, regime, length = report.of(arm), arm.regime, report.facts.max_new_tokens
+    outlines, regime, length = report.of_arm(arm), arm.regime, report.context.max_new_tokens
     alone = risky_spends(report, arm)
     # Values at evenly spaced ranks, the smallest and the largest among them.
-    ratios = sorted(known_values([one.ratio for one in outlines]))
+    ratios = sorted(known_values([one.log_ratio for one in outlines]))
     if (last := len(ratios) - 1) >= _TAIL_POINTS:
         ratios = [ratios[round(i * last / (_TAIL_POINTS - 1))] for i in range(_TAIL_POINTS)]
     return {
         "name": arm_name(arm, report.arms),
         "mechanism": arm.mechanism,
         "colour": colour(arm, report),
-        "baseline": arm.is_baseline,
+        "baseline": arm.baseline,
         "k": as_json(arm.k),
         "K": as_json(arm.k * length if length else math.nan),
-        "regime": [
-            as_json(regime.share(n), 6) for n in (regime.forced, regime.active, regime.free)
-        ],
+        "regime": [as_json(share, 6) for share in (regime.forced, regime.active, regime.free)],
         "hist": histogram([one.utilisation for one in outlines]),
         "ghost": histogram(budget_shares(outlines, alone)),
         "tail": [as_json(value, 2) for value in ratios],
@@ -246,13 +242,15 @@ def _arm_chart(
     }
 
 
-def risky_spends(report: Report, arm: ArmResult) -> dict[Key, float]:
+def risky_spends(report: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
     """What the risky model alone spent on the prompt and draws of each execution of an arm."""
-    risky = {_unit(one): one.spend for one in report.by_arm.get(Arm(arm.mechanism, RISKY_ONLY), [])}
-    return {one.key: risky[_unit(one)] for one in report.of(arm) if _unit(one) in risky}
+    risky = {
+        _unit(one): one.spend for one in report.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
+    }
+    return {one.key: risky[_unit(one)] for one in report.of_arm(arm) if _unit(one) in risky}
 
 
-def budget_shares(outlines: Sequence[Outline], spends: Mapping[Key, float]) -> list[float]:
+def budget_shares(outlines: Sequence[Measure], spends: Mapping[Key, float]) -> list[float]:
     """Divides other spends by the own budgets of executions, where both are known and limited."""
     return [
         spends[one.key] / one.budget
@@ -271,20 +269,20 @@ def histogram(values: Sequence[float]) -> list[int]:
     return counts
 
 
-def sample(outlines: Iterable[Outline], most: int) -> list[Outline]:
+def sample(outlines: Iterable[Measure], most: int) -> list[Measure]:
     """Takes the worst quarter of `most` and a sample of the rest, in the order of their keys."""
-    ordered = sorted(outlines, key=lambda one: (one.badness, one.lot), reverse=True)
+    ordered = sorted(outlines, key=lambda one: (one.sort_key, one.sample_key), reverse=True)
     if len(ordered) <= most:
         return sorted(ordered, key=lambda one: one.key)
     worst, rest = ordered[: most // 4], ordered[most // 4 :]
-    drawn = sorted(rest, key=lambda one: one.lot)[: most - len(worst)]
+    drawn = sorted(rest, key=lambda one: one.sample_key)[: most - len(worst)]
     return sorted([*worst, *drawn], key=lambda one: one.key)
 
 
-def choose(report: Report, room: int) -> list[Outline]:
+def choose(report: AuditResult, room: int) -> list[Measure]:
     """Chooses trajectories to show in full, in the order of their keys, in about `room` bytes."""
-    units: dict[tuple[str, int], list[Outline]] = {}
-    for one in report.outlines:
+    units: dict[tuple[str, int], list[Measure]] = {}
+    for one in report.rows:
         if one.length:
             units.setdefault(_unit(one), []).append(one)
     pointed_at = (
@@ -293,8 +291,8 @@ def choose(report: Report, room: int) -> list[Outline]:
         for finding in arm.findings
         if finding.witness is not None
     )
-    by_lot = sorted(units, key=lambda unit: lot_of(*unit))
-    chosen: dict[tuple[str, int], list[Outline]] = {}
+    by_lot = sorted(units, key=lambda unit: sample_key(*unit))
+    chosen: dict[tuple[str, int], list[Measure]] = {}
     for unit in chain(pointed_at, _worst(report), by_lot):
         if unit in chosen or unit not in units:
             continue
@@ -305,16 +303,16 @@ def choose(report: Report, room: int) -> list[Outline]:
     return sorted((one for group in chosen.values() for one in group), key=lambda one: one.key)
 
 
-def _worst(report: Report) -> Iterator[tuple[str, int]]:
+def _worst(report: AuditResult) -> Iterator[tuple[str, int]]:
     """The worst few of each arm, in turn."""
     ranked = [
-        sorted(report.of(arm), key=lambda one: one.badness, reverse=True)[:20]
+        sorted(report.of_arm(arm), key=lambda one: one.sort_key, reverse=True)[:20]
         for arm in report.arms
-        if not arm.is_baseline
+        if not arm.baseline
     ]
     for turn in zip_longest(*ranked):
         yield from (_unit(one) for one in turn if one is not None)
 
 
-def _unit(one: Outline) -> tuple[str, int]:
+def _unit(one: Measure) -> tuple[str, int]:
     return one.key.prompt, one.key.trajectory

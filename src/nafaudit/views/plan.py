@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import duration, plain
 from nafaudit.views.document import Document, Section
-from nafaudit.views.words import budget_name
 
 if TYPE_CHECKING:
     from nafaudit.runner.gpu import Arithmetic

@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import replay
-from nafaudit.core.text import cut, name, visible
+from nafaudit.core.text import as_number, cut, name, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
+from nafaudit.measures.audit import AuditResult, key_json
+from nafaudit.measures.measure import Measure
 from nafaudit.overlap import Reference, spans
-from nafaudit.report.data import Report
-from nafaudit.report.outline import Outline
-from nafaudit.report.result import as_number, key_json
 from nafaudit.store.run import Place, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.
@@ -38,12 +37,12 @@ _CHARGE, _LOGARITHM, _THETA = 1e6, -1e3, 1e4
 _LONGEST_PIECE = 60
 
 
-def record_name(report: Report, one: Outline) -> str:
+def record_name(report: AuditResult, one: Measure) -> str:
     """Names a record: with the mechanism if the run has several."""
     return one.key.name(in_full=len({arm.mechanism for arm in report.arms}) > 1)
 
 
-def typed_record(report: Report, one: Outline) -> str:
+def typed_record(report: AuditResult, one: Measure) -> str:
     """Names a record as a shell takes it; by part and row if its name cannot be shown as it is."""
     given = record_name(report, one)
     if name(given) != given:
@@ -116,7 +115,9 @@ def _place_at(run: Run, where: str) -> Place:
     return Place(part, int(row))
 
 
-def read_chosen(report: Report, chosen: Sequence[Outline]) -> Iterator[tuple[Outline, Trajectory]]:
+def read_chosen(
+    report: AuditResult, chosen: Sequence[Measure]
+) -> Iterator[tuple[Measure, Trajectory]]:
     """Reads the records of some outlines, in the order of their keys; only their parts are read."""
     places = {one.place: one for one in chosen}
     located = report.run.located({place.part for place in places})
@@ -127,7 +128,7 @@ def read_chosen(report: Report, chosen: Sequence[Outline]) -> Iterator[tuple[Out
 # Infinite and absurd numbers in a log are findings, not warnings.
 @np.errstate(over="ignore", invalid="ignore")
 def encode(
-    report: Report, one: Outline, trajectory: Trajectory, pieces: dict[str, int] | None
+    report: AuditResult, one: Measure, trajectory: Trajectory, pieces: dict[str, int] | None
 ) -> dict[str, Any]:
     """Writes one record for the viewer: rounded numbers, shown text, nothing else.
 
@@ -137,7 +138,7 @@ def encode(
         trajectory: The record itself.
         pieces: Texts of tokens with their numbers, new ones are added; None leaves text out.
     """
-    steps, edge = trajectory.steps, report.facts.edge
+    steps, edge = trajectory.steps, report.context.theta_tolerance
     # Rounded such that exactly 0 and 1 keep their meaning and nothing else gets it.
     inner = np.clip(np.round(steps.theta.astype(np.float64) * _THETA), 1, _THETA - 1)
     weights = np.where(steps.theta <= edge, 0.0, np.where(steps.theta >= 1 - edge, _THETA, inner))
@@ -152,9 +153,9 @@ def encode(
         "sf": _scaled(steps.safe, _LOGARITHM),
         "rk": _scaled(steps.risky, _LOGARITHM),
     } | _ledger(report, trajectory)
-    shown = list(token_texts(steps.token.tolist(), report.facts.pieces))
+    shown = list(token_texts(steps.token.tolist(), report.context.pieces))
     texts = ["" if special else text for text, special in shown]
-    if copied := _copied_tokens(texts, report.facts.prepared.get(one.key.prompt)):
+    if copied := _copied_tokens(texts, report.context.prepared.get(one.key.prompt)):
         record["cp"] = copied
     if pieces is not None:
         # Half a character is a dot.
@@ -198,14 +199,14 @@ def _copied_tokens(texts: Sequence[str], reference: Reference | None) -> list[tu
     return found
 
 
-def _ledger(report: Report, trajectory: Trajectory) -> dict[str, Any]:
+def _ledger(report: AuditResult, trajectory: Trajectory) -> dict[str, Any]:
     """Grants and allowances, left out where the page can compute them from k, debt and charge."""
 
     def close(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
         return one.shape == other.shape and bool(np.allclose(one, other, rtol=0, atol=1e-7))
 
     key, steps = trajectory.key, trajectory.steps
-    facts = report.facts.of_budget(key.k)
+    facts = report.context.of_budget(key.k)
     if math.isinf(key.k):
         return {"al": "inf"}
     granted = facts.granted(trajectory)

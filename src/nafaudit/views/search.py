@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.core import text as writing
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.text import cut, name, plain, visible
-from nafaudit.report.result import key_json
+from nafaudit.measures.audit import key_json
 from nafaudit.store.files import write_whole
 from nafaudit.views.document import NONE, Column, Document, Section, Table
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from nafaudit.checks.verification import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import plain
-from nafaudit.report.result import witness_json
+from nafaudit.measures.audit import witness_json
 from nafaudit.views.document import Column, Document, Section, Table
-from nafaudit.views.words import budget_name
 
 _FINE = (Answer.FINE, Answer.INFO, Answer.UNKNOWN, Kept.WITHIN)
 

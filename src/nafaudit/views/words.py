@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nafaudit.checks.verdict import ArmResult
 from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import (
     ACTIVE_SHARE,
@@ -20,9 +18,10 @@ from nafaudit.core.finding import (
     Tested,
     Worth,
 )
-from nafaudit.core.ledger import budget_word
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import name, nats, percent, visible
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import zero_count_upper
 
 COMMANDS = (
@@ -67,18 +66,13 @@ class VerdictText:
     finding: Finding
 
 
-def budget_name(k: float) -> str:
-    """Names a budget in words that a table has room for."""
-    return {0.0: "safe only", math.inf: "risky only"}.get(k, f"k = {budget_word(k)}")
-
-
-def arm_name(arm: ArmResult, among: Sequence[ArmResult]) -> str:
+def arm_name(arm: ArmVerdict, among: Sequence[ArmVerdict]) -> str:
     """Names an arm by its budget, with the mechanism if there are several among these arms."""
     several = len({other.mechanism for other in among}) > 1
     return f"{arm.mechanism} {budget_name(arm.k)}" if several else budget_name(arm.k)
 
 
-def summary(arms: Sequence[ArmResult], *, refuted: bool = False) -> str:
+def summary(arms: Sequence[ArmVerdict], *, refuted: bool = False) -> str:
     """Says the whole audit in a few sentences.
 
     Args:
@@ -86,11 +80,11 @@ def summary(arms: Sequence[ArmResult], *, refuted: bool = False) -> str:
         refuted: True if a replay from the models contradicts the log.
     """
 
-    def names(some: Sequence[ArmResult]) -> str:
+    def names(some: Sequence[ArmVerdict]) -> str:
         *most, last = (arm_name(arm, some) for arm in some)
         return f"{', '.join(most)} and {last}" if most else last
 
-    judged = [arm for arm in arms if not arm.is_baseline]
+    judged = [arm for arm in arms if not arm.baseline]
     if not judged:
         return "Only baselines were run, so there is no budget to judge."
     parts = []
@@ -101,7 +95,7 @@ def summary(arms: Sequence[ArmResult], *, refuted: bool = False) -> str:
     if unsure := [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]:
         parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
     if not broken and not unsure:
-        executions = sum(arm.invariant.trajectories for arm in judged)
+        executions = sum(arm.trajectories for arm in judged)
         logged = ", by the log" if refuted else ""
         parts.append(
             f"None of {executions} executions at {names(judged)} went over budget{logged}."
@@ -117,7 +111,7 @@ def summary(arms: Sequence[ArmResult], *, refuted: bool = False) -> str:
 
 
 def verdict_texts(
-    arm: ArmResult, *, refuted: bool = False
+    arm: ArmVerdict, *, refuted: bool = False
 ) -> tuple[VerdictText, VerdictText, VerdictText]:
     """Says the three verdicts of one arm.
 
@@ -133,32 +127,30 @@ def verdict_texts(
     return kept, _tested(arm, findings["regime"]), _worth(arm, findings["worth"])
 
 
-def _kept(arm: ArmResult, finding: Finding) -> VerdictText:
-    invariant, n = arm.invariant, arm.invariant.trajectories
+def _kept(arm: ArmVerdict, finding: Finding) -> VerdictText:
+    n = arm.trajectories
     if arm.kept == Kept.VIOLATED:
         tone, headline = "bad", "No, it was broken"
         text = (
-            f"{invariant.violations} of {n} executions spent more than they were allowed, the "
-            f"worst by {nats(invariant.worst.value)} nats. One is enough to break the promise."
+            f"{arm.violations} of {n} executions spent more than they were allowed, the "
+            f"worst by {nats(arm.excess)} nats. One is enough to break the promise."
         )
     elif arm.kept == Kept.INCONCLUSIVE:
         tone, headline, text = "open", "Not decided", _sentence(finding)
     else:
         tone, headline = "good", "Yes, in every execution"
         text = (
-            f"None of {n} executions on {len(invariant.prompts)} prompts went over its budget. If "
+            f"None of {n} executions on {arm.prompts} prompts went over its budget. If "
             f"executions like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
             f"(with 95% confidence; of prompts, fewer than "
-            f"{percent(zero_count_upper(len(invariant.prompts)))})."
+            f"{percent(zero_count_upper(arm.prompts))})."
         )
     return VerdictText("Was the promise kept?", arm.kept, tone, headline, text, finding)
 
 
-def _tested(arm: ArmResult, finding: Finding) -> VerdictText:
+def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
     regime = arm.regime
-    forced, active, free = (
-        percent(regime.share(steps)) for steps in (regime.forced, regime.active, regime.free)
-    )
+    forced, active, free = (percent(share) for share in (regime.forced, regime.active, regime.free))
     if arm.tested == Tested.UNKNOWN:
         tone, headline = "open", "Not known"
         text = f"The records do not say how often the limit acted: {finding.text}."
@@ -177,7 +169,7 @@ def _tested(arm: ArmResult, finding: Finding) -> VerdictText:
     return VerdictText("Was it put to the test?", arm.tested, tone, headline, text, finding)
 
 
-def _worth(arm: ArmResult, finding: Finding) -> VerdictText:
+def _worth(arm: ArmVerdict, finding: Finding) -> VerdictText:
     numbers = finding.numbers
     if arm.worth == Worth.UNKNOWN:
         tone, headline, text = "open", "Not known", _sentence(finding)
@@ -231,19 +223,19 @@ def basis(found: Mapping[str, Any] | None) -> str:
     return f"{extent}: the log is true" if found["replayed"] else "nothing could be replayed"
 
 
-def replay_json(report: Report) -> dict[str, Any] | None:
+def replay_json(report: AuditResult) -> dict[str, Any] | None:
     """How much was replayed and whether it contradicts the log, on whatever machine."""
     found = report.verification
     return found and {key: found[key] for key in _EXTENT} | {"refuted": refuted(found)}
 
 
-def replay_made(report: Report) -> dict[str, Any] | None:
+def replay_made(report: AuditResult) -> dict[str, Any] | None:
     """What the machine that replayed saw, in full, without where and how fast it was made."""
     found = report.verification
     return found and {key: found[key] for key in found if key not in (*_EXTENT, "run", "seconds")}
 
 
-def replay_section(report: Report) -> dict[str, Any]:
+def replay_section(report: AuditResult) -> dict[str, Any]:
     """What the template shows of a replay."""
     found = report.verification
     if found is None:
@@ -302,7 +294,7 @@ def replay_section(report: Report) -> dict[str, Any]:
     }
 
 
-def settings_table(report: Report, *, redact: bool) -> list[tuple[str, str]]:
+def settings_table(report: AuditResult, *, redact: bool) -> list[tuple[str, str]]:
     """Term and value of everything that the numbers depend on."""
     design = report.run.design
     identity: Mapping[str, Any] = design["identity"]
@@ -336,7 +328,7 @@ def settings_table(report: Report, *, redact: bool) -> list[tuple[str, str]]:
         ("asked for", extents),
         ("verdict needs", f"at least {MIN_TRAJECTORIES} executions, none unjudged"),
         ("tests of chance", f"alarm level {ALARM_LEVEL:g} each; limits on rates at 95% each"),
-        ("means", f"all limits on mean spend together at level {report.facts.level:g}"),
+        ("means", f"all limits on mean spend together at level {report.context.delta:g}"),
         ("units", "executions of one prompt are not independent; limits are for prompts as well"),
         ("versions", "; ".join(dict.fromkeys(sessions)) or "not recorded"),
     ]

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit import __version__
-from nafaudit.checks.check import mean
 from nafaudit.core.finding import Kept, Overall, judge_kept
 from nafaudit.core.ledger import SAFE_ONLY, is_baseline
+from nafaudit.stats import mean
 from nafaudit.stats.certificate import critical_k
 from nafaudit.stats.rates import Crossing, crossing
 from nafaudit.worth.attack import Attacked
@@ -187,7 +187,7 @@ def attack_result(attacked: Attacked) -> AttackResult:
     outcome = judge_kept(min(row.trajectories for row in rows), violations)
     if not violations and not attacked.admitted:
         outcome = Kept.INCONCLUSIVE
-    surprisals = sorted(logs[0].arms[0].worth_check.surprisals)
+    surprisals = logs[0].arms[0].passages.surprisals
     middle = surprisals[(len(surprisals) + 1) // 2 - 1]
     judged = logs if attacked.admitted else ()
     return AttackResult(
@@ -219,7 +219,7 @@ def attack_result(attacked: Attacked) -> AttackResult:
 
 def _row(attacked: Attacked, log: Log, k: float) -> BudgetRecall:
     arm, got = log.arm(k), _users(attacked, log, k)
-    worth = arm.worth_check.finding()
+    worth = arm.finding("worth")
     return BudgetRecall(
         method=log.method,
         k=k,
@@ -228,10 +228,10 @@ def _row(attacked: Attacked, log: Log, k: float) -> BudgetRecall:
         span_words=max(one.span for one in got),
         queries=mean([one.queries for one in got]),
         spend=mean([one.spend for one in got]),
-        trajectories=arm.invariant.trajectories,
-        violations=arm.invariant.violations,
-        kept=str(arm.invariant.verdict),
-        tested=str(arm.regime.verdict),
+        trajectories=arm.trajectories,
+        violations=arm.violations,
+        kept=str(arm.kept),
+        tested=str(arm.tested),
         worth=str(worth.verdict),
         certificate=worth.numbers,
         got=got,

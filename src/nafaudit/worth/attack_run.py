@@ -22,13 +22,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nafaudit.checks import ArmResult, judge_run
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.ledger import SAFE_ONLY, budget_word
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.overlap import MIN_SPAN, Reference, measure, prepare
 from nafaudit.protocols import Mechanism
 from nafaudit.runner.execute import OpenRun, open_run
@@ -320,9 +321,9 @@ class Log:
     method: Method
     path: Path
     asked: Mapping[float, Mapping[str, tuple[Asked, ...]]]
-    arms: tuple[ArmResult, ...]
+    arms: tuple[ArmVerdict, ...]
 
-    def arm(self, k: float) -> ArmResult:
+    def arm(self, k: float) -> ArmVerdict:
         """The verdicts on one budget."""
         return next(arm for arm in self.arms if arm.k == k)
 
@@ -360,7 +361,7 @@ class AttackRun:
         """Everything that was asked, and the verdicts."""
         asked = {k: {text.id: self.asked(text, k) for text in self._bench.texts} for k in budgets}
         run = self._opened.run
-        return Log(self._method, run.path, asked, tuple(judge_run(run)))
+        return Log(self._method, run.path, asked, tuple(AuditResult.of(run).arms))
 
     def asked(self, text: GivenText, k: float) -> tuple[Asked, ...]:
         """The log of one user: queries about one passage under one budget, with answers."""

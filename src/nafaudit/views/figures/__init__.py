@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
 from nafaudit.views.figures import classes, run
 from nafaudit.views.figures.style import save, style
 
@@ -30,8 +30,8 @@ class RunFigure:
 
     name: str
     caption: str
-    draw: Callable[[Report], Figure]
-    lacks: Callable[[Report], str]
+    draw: Callable[[AuditResult], Figure]
+    lacks: Callable[[AuditResult], str]
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ SEARCH_FIGURES = (
 """Of runs that hold a search; others do not speak of them."""
 
 
-def draw_figures(report: Report, directory: Path, more: Sequence[RunFigure] = ()) -> list[Drawn]:
+def draw_figures(
+    report: AuditResult, directory: Path, more: Sequence[RunFigure] = ()
+) -> list[Drawn]:
     """Writes every figure that the run can have as SVG and PDF; says of the others why not.
 
     Args:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.trajectory import Arm
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
 from nafaudit.stats import Bound
 from nafaudit.stats.moments import ebb_value
 from nafaudit.views.figures.style import (
@@ -34,9 +34,9 @@ from nafaudit.views.figures.style import (
 MOST_CLASSES = 8
 
 
-def effective_range(report: Report) -> Figure:
+def effective_range(report: AuditResult) -> Figure:
     """U_EBB of each class under R and R_eff, with the bound that holds and the means."""
-    shown = [look for look in looks(report) if not look.arm.is_baseline]
+    shown = [look for look in looks(report) if not look.arm.baseline]
     figure, places = panels(len(shown), 2.9)
     for axes, look in zip(places, shown, strict=True):
         # The classes that spend most, by name.
@@ -82,7 +82,7 @@ def effective_range(report: Report) -> Figure:
     return figure
 
 
-def deterministic_term(report: Report) -> Figure:
+def deterministic_term(report: AuditResult) -> Figure:
     """3 R_eff ln(2/delta) / N against N, for the widest class; marks: what each class has."""
     figure, axes = canvas()
     delta = report.classes.delta
@@ -94,7 +94,7 @@ def deterministic_term(report: Report) -> Figure:
             for r in report.classes.of(Arm(look.arm.mechanism, look.arm.k))
             if math.isfinite(r.reach_seen)
         ]
-        if look.arm.is_baseline or not rows:
+        if look.arm.baseline or not rows:
             continue
         widest = max(rows, key=lambda row: row.reach_seen)
         label = f"{look.label}, R_eff = {widest.reach_seen:.3g}"
@@ -116,7 +116,7 @@ def deterministic_term(report: Report) -> Figure:
     return figure
 
 
-def lacks_classes(report: Report) -> str:
+def lacks_classes(report: AuditResult) -> str:
     """Why U_EBB cannot be drawn."""
     if not budgets(report):
         return "only baselines are recorded"

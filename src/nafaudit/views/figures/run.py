@@ -8,16 +8,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from nafaudit.checks.check import mean
-from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.text import percent
 from nafaudit.core.trajectory import Arm
-from nafaudit.report.bounds import mean_level
-from nafaudit.report.data import Report
-from nafaudit.report.outline import lot_of
-from nafaudit.stats import Sample, bound
+from nafaudit.measures.audit import AuditResult, mean_level
+from nafaudit.measures.measure import sample_key
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.stats import Sample, bound, mean
 from nafaudit.views.figures.style import (
     BLACK,
     BLUE,
@@ -55,13 +53,13 @@ MOST_LINES = 30
 """Lines of a search at most; a title says if there are more."""
 
 
-def utilisation(report: Report) -> Figure:
+def utilisation(report: AuditResult) -> Figure:
     """How much of its own budget each execution spent; outlined, the risky model alone."""
-    shown = [look for look in looks(report) if not look.arm.is_baseline]
+    shown = [look for look in looks(report) if not look.arm.baseline]
     figure, places = panels(len(shown))
     edges = np.arange(BINS + 2) / BINS
     for axes, look in zip(places, shown, strict=True):
-        outlines = report.of(look.arm)
+        outlines = report.of_arm(look.arm)
         alone = budget_shares(outlines, risky_spends(report, look.arm))
         counts = histogram([one.utilisation for one in outlines])
         axes.bar(edges[:-1], counts, 1 / BINS, align="edge", color=look.colour, label="decoder")
@@ -80,7 +78,7 @@ def utilisation(report: Report) -> Figure:
     return figure
 
 
-def regime(report: Report) -> Figure:
+def regime(report: AuditResult) -> Figure:
     """Shares of steps that served the safe law, a mixture, the risky law, by budget."""
     shown = [look for look in looks(report) if look.arm.regime.steps]
     figure, axes = canvas()
@@ -88,7 +86,7 @@ def regime(report: Report) -> Figure:
     bottom = np.zeros(len(shown))
     kinds = (("forced", BLUE), ("active", ORANGE), ("free", VERMILION))
     for (kind, colour), hatch in zip(kinds, HATCHES, strict=False):
-        shares = np.array([look.arm.regime.share(getattr(look.arm.regime, kind)) for look in shown])
+        shares = np.array([getattr(look.arm.regime, kind) for look in shown])
         axes.bar(places, shares, 0.7, bottom, color=colour, hatch=hatch, edgecolor="white",
                  label=kind)  # fmt: skip
         for place, share, low in zip(places, shares, bottom, strict=True):
@@ -103,20 +101,20 @@ def regime(report: Report) -> Figure:
     return figure
 
 
-def tails(report: Report) -> Figure:
+def tails(report: AuditResult) -> Figure:
     """Share of outputs whose log-likelihood ratio L exceeds x; dotted, K of each budget."""
     figure, axes = canvas()
     smallest = 1.0
     for look in looks(report):
-        ratios = np.sort(finite([one.ratio for one in report.of(look.arm)]))
+        ratios = np.sort(finite([one.log_ratio for one in report.of_arm(look.arm)]))
         if not ratios.size:
             continue
         above = 1.0 - np.arange(ratios.size) / ratios.size
         smallest = min(smallest, 1.0 / ratios.size)
         axes.step(ratios, above, where="pre", color=look.colour, linestyle=look.line,
                   marker="", label=look.label)  # fmt: skip
-        promised = report.facts.promised(look.arm.k)
-        if not look.arm.is_baseline and math.isfinite(promised):
+        promised = report.context.promised(look.arm.k)
+        if not look.arm.baseline and math.isfinite(promised):
             axes.axvline(promised, color=look.colour, linestyle=":", linewidth=1.2, marker="")
     axes.set(yscale="log", ylim=(smallest / 1.5, 1.3))
     axes.set(xlabel="x, nats", ylabel="share of outputs with L ≥ x")
@@ -125,13 +123,13 @@ def tails(report: Report) -> Figure:
     return figure
 
 
-def overlap(report: Report) -> Figure:
+def overlap(report: AuditResult) -> Figure:
     """Near-verbatim recall of the reference against spend, one mark per execution."""
     figure, axes = canvas()
     for look in looks(report):
         marks = [
             one
-            for one in sample(report.of(look.arm), POINTS)
+            for one in sample(report.of_arm(look.arm), POINTS)
             if math.isfinite(one.spend) and math.isfinite(one.recall)
         ]
         axes.plot([one.spend for one in marks], [one.recall for one in marks], linestyle="",
@@ -143,40 +141,40 @@ def overlap(report: Report) -> Figure:
     return figure
 
 
-def lacks_budget(report: Report) -> str:
+def lacks_budget(report: AuditResult) -> str:
     """Why utilisation cannot be drawn."""
     if not budgets(report):
         return "only baselines are recorded"
-    known = any(finite([one.utilisation for one in report.of(arm)]) for arm in budgets(report))
+    known = any(finite([one.utilisation for one in report.of_arm(arm)]) for arm in budgets(report))
     return "" if known else "no execution has both a spend and a budget"
 
 
-def lacks_regime(report: Report) -> str:
+def lacks_regime(report: AuditResult) -> str:
     """Why regimes cannot be drawn."""
     shown = any(look.arm.regime.steps for look in looks(report))
     return "" if shown else "no step records its weight theta"
 
 
-def lacks_ratios(report: Report) -> str:
+def lacks_ratios(report: AuditResult) -> str:
     """Why tails cannot be drawn."""
-    known = any(math.isfinite(one.ratio) for one in report.outlines)
+    known = any(math.isfinite(one.log_ratio) for one in report.rows)
     return "" if known else "no step records its log-probabilities"
 
 
-def lacks_overlap(report: Report) -> str:
+def lacks_overlap(report: AuditResult) -> str:
     """Why overlap cannot be drawn."""
-    known = any(math.isfinite(one.recall) for one in report.outlines)
+    known = any(math.isfinite(one.recall) for one in report.rows)
     return "" if known else "no output has both a text and a reference to compare it with"
 
 
-def bound_against_n(report: Report) -> Figure:
+def bound_against_n(report: AuditResult) -> Figure:
     """Upper limits of the mean spend of a prompt, from the first few prompts to all of them."""
-    shown = [look for look in looks(report) if not look.arm.is_baseline]
+    shown = [look for look in looks(report) if not look.arm.baseline]
     figure, places = panels(len(shown))
     level = mean_level(report)
     for axes, look in zip(places, shown, strict=True):
         means = prompt_means(report, look.arm)
-        high = report.facts.promised(look.arm.k)
+        high = report.context.promised(look.arm.k)
         # From 2 to all, evenly on a logarithmic axis.
         sizes = sorted({round(float(n)) for n in np.geomspace(2, len(means), _SIZES)})
         ends = []
@@ -209,7 +207,7 @@ def bound_against_n(report: Report) -> Figure:
     return figure
 
 
-def lacks_prompts(report: Report) -> str:
+def lacks_prompts(report: AuditResult) -> str:
     """Why bounds cannot be drawn."""
     if not budgets(report):
         return "only baselines are recorded"
@@ -221,21 +219,23 @@ def lacks_prompts(report: Report) -> str:
     )
 
 
-def prompt_means(report: Report, arm: ArmResult, k: float | None = None) -> NDArray[np.float64]:
+def prompt_means(
+    report: AuditResult, arm: ArmVerdict, k: float | None = None
+) -> NDArray[np.float64]:
     """Mean spend of each prompt, in an order drawn by lot that is the same for every budget.
 
     One spend that is not known leaves none: the mean of the others is another mean.
     """
     budget = arm.k if k is None else k
-    high = report.facts.promised(budget)
+    high = report.context.promised(budget)
     top = high if math.isfinite(high) and high > 0 else math.inf
     groups: dict[str, list[float]] = {}
-    for one in report.by_arm.get(Arm(arm.mechanism, budget), []):
+    for one in report.rows.of_arm(Arm(arm.mechanism, budget)):
         if not math.isfinite(one.spend):
             return np.empty(0)
-        settled = report.facts.settled(one.spend, top)
+        settled = report.context.clamp_spend(one.spend, top)
         groups.setdefault(one.key.prompt, []).append(settled)
-    order = sorted(groups, key=lambda prompt: lot_of(prompt, 0))
+    order = sorted(groups, key=lambda prompt: sample_key(prompt, 0))
     return np.array([mean(groups[prompt]) for prompt in order])
 
 
@@ -251,12 +251,12 @@ def _limit(name: str, means: NDArray[np.float64], high: float, level: float) -> 
         return math.nan
 
 
-def lacks_search(report: Report) -> str:
+def lacks_search(report: AuditResult) -> str:
     """What a run lacks for this figure."""
     return "" if progress_of(report.search or {}) else "no generation of a search is recorded"
 
 
-def progress(report: Report) -> Figure:
+def progress(report: AuditResult) -> Figure:
     """The best against trajectories spent; beside it, its use on fresh draws with limits."""
     best = ranking_of(report.search or {})
     scale = 100 if best.share else 1

@@ -25,9 +25,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 
-from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.text import cut, name
-from nafaudit.report.data import Report
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.words import arm_name
 
@@ -147,26 +147,26 @@ class Look:
         line: Style of a line.
     """
 
-    arm: ArmResult
+    arm: ArmVerdict
     label: str
     colour: str
     marker: str
     line: str
 
 
-def budgets(report: Report) -> list[ArmResult]:
+def budgets(report: AuditResult) -> list[ArmVerdict]:
     """Audited arms with outputs, at most `MOST`, the smallest and the largest among them."""
-    judged = [arm for arm in report.arms if not arm.is_baseline and report.of(arm)]
+    judged = [arm for arm in report.arms if not arm.baseline and report.of_arm(arm)]
     if len(judged) <= MOST:
         return judged
     step = (len(judged) - 1) / (MOST - 1)
     return [judged[round(i * step)] for i in range(MOST)]
 
 
-def looks(report: Report) -> list[Look]:
+def looks(report: AuditResult) -> list[Look]:
     """Chooses black and grey for baselines, colours for budgets, a shape of its own for each."""
     found = []
-    alone = [arm for arm in report.arms if arm.is_baseline and report.of(arm)]
+    alone = [arm for arm in report.arms if arm.baseline and report.of_arm(arm)]
     for arm in alone[:2]:
         colour, line = (GREY, ":") if arm.k == 0 else (BLACK, "--")
         found.append(Look(arm, plain(arm_name(arm, report.arms)), colour, "x", line))
@@ -176,9 +176,9 @@ def looks(report: Report) -> list[Look]:
     return sorted(found, key=lambda look: (look.arm.k, look.arm.mechanism))
 
 
-def left_out(report: Report) -> str:
+def left_out(report: AuditResult) -> str:
     """Says what a title adds if not all budgets are drawn."""
-    judged = sum(not arm.is_baseline for arm in report.arms)
+    judged = sum(not arm.baseline for arm in report.arms)
     drawn = len(budgets(report))
     return f" ({drawn} of {judged} budgets)" if judged > drawn else ""
 

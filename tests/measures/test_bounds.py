@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.trajectory import Key
-from nafaudit.report.bounds import MEANS, BoundRow, bound_rows
-from nafaudit.report.data import collect
+from nafaudit.measures.audit import MEANS, AuditResult, BoundRow, bound_rows
 from nafaudit.stats import Sample, bound
 from nafaudit.workload import Prompt
 from tests.records import trajectory
@@ -23,7 +22,9 @@ def means(path: Path, charge: float, k: float = 1.0) -> list[BoundRow]:
         for budget in (k, 3.0)
         for i, prompt in enumerate(PROMPTS)
     ]
-    return [row for row in bound_rows(collect(make_run(path, PROMPTS, records))) if row.arm == 0]
+    return [
+        row for row in bound_rows(AuditResult.of(make_run(path, PROMPTS, records))) if row.arm == 0
+    ]
 
 
 def test_limits_of_means_share_one_level_and_those_of_rates_do_not(tmp_path: Path) -> None:

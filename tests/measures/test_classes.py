@@ -6,15 +6,19 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.checks import ArmResult, ClassTable, Facts, classes_of, judge
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Key, Logged, Trajectory
+from nafaudit.measures import verdicts
+from nafaudit.measures.classes import ClassTable, class_table
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import ArmVerdict
 from tests.records import trajectory
 
 T, V = 50, 300
 PIECES = [f"w{i} ".encode() for i in range(V)]
 LABELS = {f"{label}{i}": label for label in ("calm", "wild") for i in range(25)}
-FACTS = Facts(
+FACTS = RunContext(
     Banking(),
     max_new_tokens=T,
     pieces=PIECES,
@@ -41,9 +45,12 @@ def executions(
     ]
 
 
-def judged(found: list[Trajectory], facts: Facts = FACTS) -> tuple[ClassTable, list[ArmResult]]:
-    arms = judge(found, facts)
-    return classes_of(arms), arms
+def judged(
+    found: list[Trajectory], facts: RunContext = FACTS
+) -> tuple[ClassTable, tuple[ArmVerdict, ...]]:
+    rows = Measures.of(found, facts)
+    table = class_table(rows)
+    return table, verdicts.judge(rows, table)
 
 
 def test_a_row_is_the_papers_row() -> None:
@@ -147,7 +154,7 @@ def test_debt_utilisation_and_overlap_by_class() -> None:
 
 def test_the_level_is_shared_by_classes_times_budgets_also_where_one_has_no_record_yet() -> None:
     found = [one for one in executions(1.0) if one.key.prompt.startswith("calm")]
-    table, _ = judged(found + executions(2.0), replace(FACTS, level=0.1))
+    table, _ = judged(found + executions(2.0), replace(FACTS, delta=0.1))
     assert len(table.rows) == 3
     assert table.looks == 4
     assert table.delta == 0.1 / 4
@@ -171,7 +178,7 @@ def test_the_worst_class_is_named() -> None:
 
 
 def test_a_log_without_classes_is_one_class_and_what_is_not_known_has_no_bound() -> None:
-    foreign = Facts(Banking(), foreign=True)
+    foreign = RunContext(Banking(), foreign=True)
     (row,) = judged(executions(), foreign)[0].rows
     assert (row.label, row.trajectories, row.prompts) == ("prompt", 100, 50)
     assert row.paper is None

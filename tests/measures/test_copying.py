@@ -6,16 +6,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.checks import Facts
-from nafaudit.checks.copying import Copying
 from nafaudit.core.finding import Answer
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.measures.checks import copying
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
 from tests.records import trajectory
 
 PIECES = [f"w{i} ".encode() for i in range(60)]
 REFERENCE = " ".join(f"w{i}" for i in range(40))
-FACTS = Facts(Banking(), references={"p": REFERENCE, "short": "w1 w2"}, pieces=PIECES)
+FACTS = RunContext(Banking(), references={"p": REFERENCE, "short": "w1 w2"}, pieces=PIECES)
 
 
 def output(prompt: str, tokens: list[int], number: int = 0) -> Trajectory:
@@ -24,23 +25,27 @@ def output(prompt: str, tokens: list[int], number: int = 0) -> Trajectory:
 
 
 def test_recall_of_the_reference() -> None:
-    check = Copying(FACTS)
-    check.see(output("p", list(range(40)), 0))
-    check.see(output("p", list(range(20)), 1))
-    check.see(output("p", list(range(40, 60)), 2))
-    assert check.recalls == [1.0, 0.5, 0.0]
-    assert check.mean == pytest.approx(0.5)
-    found = check.finding()
+    rows = Measures.of(
+        [
+            output("p", list(range(40)), 0),
+            output("p", list(range(20)), 1),
+            output("p", list(range(40, 60)), 2),
+        ],
+        FACTS,
+    )
+    assert rows.column("recall") == [1.0, 0.5, 0.0]
+    assert copying(rows).value == pytest.approx(0.5)
+    found = copying(rows)
     assert found.witness is not None
     assert found.witness.key.trajectory == 0
     assert "mean 50.0%, largest 100.0%, over 3 trajectories" in found.text
 
 
 def test_every_metric_is_among_the_numbers() -> None:
-    check = Copying(FACTS)
-    check.see(output("p", list(range(40)), 0))
-    check.see(output("p", [*range(10), *range(40, 60)], 1))
-    numbers = check.finding().numbers
+    rows = Measures.of(
+        [output("p", list(range(40)), 0), output("p", [*range(10), *range(40, 60)], 1)], FACTS
+    )
+    numbers = copying(rows).numbers
     assert numbers["scored"] == 2
     assert numbers["rouge_l_recall_mean"] == pytest.approx((1 + 10 / 40) / 2)
     assert numbers["rouge_l_f1_max"] == 1
@@ -50,18 +55,16 @@ def test_every_metric_is_among_the_numbers() -> None:
 
 
 def test_without_a_reference_an_output_is_unscored_not_zero() -> None:
-    check = Copying(FACTS)
-    check.see(output("unknown", list(range(40))))
-    assert check.unscored == 1
-    assert math.isnan(check.mean)
-    assert check.finding().verdict == Answer.UNKNOWN
+    rows = Measures.of([output("unknown", list(range(40)))], FACTS)
+    assert not rows[0].overlap.scored
+    assert math.isnan(copying(rows).value)
+    assert copying(rows).verdict == Answer.UNKNOWN
 
 
 def test_a_short_reference_has_no_recall_but_the_other_metrics() -> None:
-    check = Copying(FACTS)
-    check.see(output("short", [5, 1, 2]))
-    assert check.recalls == []
-    found = check.finding()
+    rows = Measures.of([output("short", [5, 1, 2])], FACTS)
+    assert math.isnan(rows[0].recall)
+    found = copying(rows)
     assert math.isnan(found.value)
     assert math.isnan(found.numbers["near_verbatim_recall_max"])
     assert math.isnan(found.numbers["jaccard_5gram_mean"])
@@ -70,16 +73,13 @@ def test_a_short_reference_has_no_recall_but_the_other_metrics() -> None:
 
 
 def test_unscored_outputs_lower_no_mean() -> None:
-    check = Copying(FACTS)
-    check.see(output("p", list(range(40))))
-    check.see(output("unknown", list(range(40))))
-    assert check.mean == 1
-    assert "; 1 unscored" in check.finding().text
+    rows = Measures.of([output("p", list(range(40))), output("unknown", list(range(40)))], FACTS)
+    assert copying(rows).value == 1
+    assert "; 1 unscored" in copying(rows).text
 
 
 def test_without_a_vocabulary_nothing_is_scored() -> None:
-    check = Copying(replace(FACTS, pieces=()))
-    check.see(output("p", list(range(40))))
-    found = check.finding()
+    rows = Measures.of([output("p", list(range(40)))], replace(FACTS, pieces=()))
+    found = copying(rows)
     assert found.verdict == Answer.UNKNOWN
     assert found.text == "the text of the outputs is not recorded"

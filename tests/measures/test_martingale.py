@@ -5,15 +5,16 @@ import math
 import numpy as np
 import pytest
 
-from nafaudit.checks import Facts
-from nafaudit.checks.martingale import Martingale
 from nafaudit.core.finding import Answer, Witness
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.measures.checks import martingale
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
 from nafaudit.stats import clustered_mean, student_two_sided
 from tests.records import ask, trajectory
 
-FACTS = Facts(Banking())
+FACTS = RunContext(Banking())
 
 
 def drawn(
@@ -38,14 +39,14 @@ def drawn(
 
 
 def test_a_faithful_sampler_is_fine() -> None:
-    finding = ask(Martingale(FACTS), drawn(0, 30))
+    finding = ask(martingale, drawn(0, 30), FACTS)
     assert finding.verdict == Answer.FINE
     assert "alarm below 0.0001" in finding.text
 
 
 @pytest.mark.parametrize("true", [0.5, 0.95])
 def test_a_sampler_of_another_law_is_suspect(true: float) -> None:
-    finding = ask(Martingale(FACTS), drawn(0, 30, true=true))
+    finding = ask(martingale, drawn(0, 30, true=true), FACTS)
     assert finding.verdict == Answer.SUSPECT
     assert (finding.value > 0) == (true > 0.7)
     assert "were not drawn from the law that was charged" in finding.text
@@ -61,7 +62,7 @@ def test_a_charge_that_is_half_is_suspect() -> None:
         )
         for one in drawn(0, 40, each=4)
     ]
-    assert ask(Martingale(FACTS), halved).verdict == Answer.SUSPECT
+    assert ask(martingale, halved, FACTS).verdict == Answer.SUSPECT
 
 
 def test_the_null_is_kept_in_a_thousand_audits() -> None:
@@ -70,7 +71,7 @@ def test_the_null_is_kept_in_a_thousand_audits() -> None:
     alarms = 0
     for seed in range(250):
         for p, length in ((0.6, 5), (0.9, 5), (0.99, 10), (0.999, 20)):
-            found = ask(Martingale(FACTS), drawn(seed, 20, each=1, length=length, p=p))
+            found = ask(martingale, drawn(seed, 20, each=1, length=length, p=p), FACTS)
             alarms += found.verdict == Answer.SUSPECT
     assert alarms <= 1
 
@@ -92,10 +93,9 @@ def test_text_known_by_heart_alarms_the_naive_test_but_not_ours() -> None:
         )
         for i, one in enumerate(records)
     ]
-    check = Martingale(FACTS)
-    finding = ask(check, named)
+    finding = ask(martingale, named, FACTS)
     assert finding.verdict == Answer.FINE
-    centre, error = clustered_mean([check.values[prompt] for prompt in sorted(check.values)])
+    centre, error = clustered_mean([[row.gain] for row in Measures.of(named, FACTS)])
     assert student_two_sided(centre / error, 19) < 1e-4
     assert finding.numbers["error"] > error
 
@@ -106,7 +106,7 @@ def test_hand_computed_mean_and_error() -> None:
         trajectory(Key(f"p{i}", "m", 1.0, 0), [1.0], served=[-40.0], safe=[-42.0 + 1.5 * (i % 2)])
         for i in range(20)
     ]
-    finding = ask(Martingale(FACTS), records)
+    finding = ask(martingale, records, FACTS)
     assert finding.value == 0.25
     assert finding.numbers["error"] == pytest.approx(0.75 / math.sqrt(19))
     assert finding.numbers["t"] == pytest.approx(0.25 / 0.75 * math.sqrt(19))
@@ -116,29 +116,29 @@ def test_exact_equality_is_fine() -> None:
     same = [
         trajectory(Key(f"p{i}", "m", 0.0, 0), [0.0], served=[-1.0], safe=[-1.0]) for i in range(20)
     ]
-    assert ask(Martingale(FACTS), same).numbers["p"] == 1.0
+    assert ask(martingale, same, FACTS).numbers["p"] == 1.0
 
 
 def test_a_forbidden_token_is_suspect_in_our_own_records() -> None:
     key = Key("z", "m", 1.0, 0)
     forbidden = trajectory(key, [0.5, 0.5], safe=[-1.0, -math.inf])
-    finding = ask(Martingale(FACTS), [*drawn(0, 30), forbidden])
+    finding = ask(martingale, [*drawn(0, 30), forbidden], FACTS)
     assert finding.verdict == Answer.SUSPECT
     assert finding.witness == Witness(key, 1)
-    foreign = Martingale(Facts(Banking(), foreign=True))
-    finding = ask(foreign, [*drawn(0, 30), forbidden])
+    foreign = RunContext(Banking(), foreign=True)
+    finding = ask(martingale, [*drawn(0, 30), forbidden], foreign)
     assert finding.verdict == Answer.FINE
     assert "1 trajectories have no finite" in finding.text
 
 
 def test_too_little_is_unknown() -> None:
-    few = ask(Martingale(FACTS), drawn(0, 19, each=5))
+    few = ask(martingale, drawn(0, 19, each=5), FACTS)
     assert (few.verdict, few.text) == (
         Answer.UNKNOWN,
         "19 prompts with L - Z; the test needs 20",
     )
     silent = trajectory(Key("p", "m", 1.0, 0), [0.5], served=[math.nan])
-    assert ask(Martingale(FACTS), [silent]).text.startswith("no trajectory records charges")
+    assert ask(martingale, [silent], FACTS).text.startswith("no trajectory records charges")
 
 
 def test_clustered_mean_counts_groups_not_values() -> None:

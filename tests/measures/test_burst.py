@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from nafaudit.checks.burst import WINDOW, Burst
 from nafaudit.core.finding import Answer, Witness
 from nafaudit.core.trajectory import Key
+from nafaudit.measures.checks import burst
+from nafaudit.measures.measure import WINDOW
 from tests.records import ask, trajectory
 
 KEY = Key("p", "m", 0.5, 0)
@@ -14,7 +15,7 @@ KEY = Key("p", "m", 0.5, 0)
 
 def test_a_saved_budget_spent_at_once() -> None:
     charge = [0.0] * 30 + [1.0] * 15 + [0.0] * 10
-    finding = ask(Burst(), [trajectory(KEY, charge)])
+    finding = ask(burst, [trajectory(KEY, charge)])
     assert finding.verdict == Answer.INFO
     assert finding.value == pytest.approx(15 / (WINDOW * 0.5))  # 1.5 times what 20 steps earn
     assert finding.witness == Witness(KEY, 25)  # the first window that holds all of it
@@ -23,21 +24,21 @@ def test_a_saved_budget_spent_at_once() -> None:
 
 
 def test_an_even_spender_never_bursts() -> None:
-    finding = ask(Burst(), [trajectory(KEY, [0.5] * 50)])
+    finding = ask(burst, [trajectory(KEY, [0.5] * 50)])
     assert finding.value == 1.0
     assert finding.numbers["above_2"] == 0
 
 
 def test_a_short_trajectory_is_one_window() -> None:
-    assert ask(Burst(), [trajectory(KEY, [2.0, 3.0])]).value == pytest.approx(0.5)
+    assert ask(burst, [trajectory(KEY, [2.0, 3.0])]).value == pytest.approx(0.5)
 
 
 def test_without_charges_or_budget_it_is_unknown() -> None:
     holes = trajectory(KEY, [0.1, math.nan])
-    assert "no trajectory records the charge" in ask(Burst(), [holes]).text
+    assert "no trajectory records the charge" in ask(burst, [holes]).text
     for k in (0.0, math.inf):
-        finding = ask(Burst(), [trajectory(Key("p", "m", k, 0), [0.0])])
+        finding = ask(burst, [trajectory(Key("p", "m", k, 0), [0.0])])
         assert finding.verdict == Answer.UNKNOWN
         assert "no budget per step" in finding.text
-    mixed = ask(Burst(), [holes, trajectory(Key("q", "m", 0.5, 0), [0.5])])
+    mixed = ask(burst, [holes, trajectory(Key("q", "m", 0.5, 0), [0.5])])
     assert "1 trajectories without charges left out" in mixed.text

@@ -6,20 +6,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.checks import Facts
-from nafaudit.checks.hygiene import Hygiene
 from nafaudit.core.finding import Answer, Finding, Witness
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Logged, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.records import hygiene
 from tests.records import ask, many, trajectory
 
 KEY = Key("z", "anchored", 1.0, 0)
-OWN = Facts(Banking(), max_new_tokens=5)
-FOREIGN = Facts(Banking(), foreign=True, max_new_tokens=5)
+OWN = RunContext(Banking(), max_new_tokens=5)
+FOREIGN = RunContext(Banking(), foreign=True, max_new_tokens=5)
 
 
-def said(*trajectories: Trajectory, facts: Facts = OWN) -> Finding:
-    return ask(Hygiene(facts), trajectories)
+def said(*trajectories: Trajectory, facts: RunContext = OWN) -> Finding:
+    return ask(hygiene, trajectories, facts)
 
 
 def test_sound_records_have_no_flaw() -> None:
@@ -50,8 +50,8 @@ def padded(steps: int, token: int = 3, k: float = 1.0, sure: float = -1e-4) -> T
     )
 
 
-@pytest.mark.parametrize("facts", [OWN, FOREIGN, Facts(None, foreign=True)])
-def test_a_pad_tail_is_counted(facts: Facts) -> None:
+@pytest.mark.parametrize("facts", [OWN, FOREIGN, RunContext(None, foreign=True)])
+def test_a_pad_tail_is_counted(facts: RunContext) -> None:
     finding = said(padded(3), facts=facts)
     assert finding.verdict == Answer.SUSPECT
     assert finding.numbers["pad_steps"] == 3

@@ -9,24 +9,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nafaudit.checks import Facts
-from nafaudit.checks.accounting import Accounting
 from nafaudit.core.finding import Answer, Finding, Witness
 from nafaudit.core.ledger import Account, Banking, Ledger, replay
 from nafaudit.core.trajectory import Key, Logged, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.records import accounting
 from tests.records import ask, many, trajectory
 
 KEY = Key("p", "anchored", 1.0, 0)
-OWN = Facts(Banking(), max_new_tokens=4, stops=frozenset({9}))
-FOREIGN = Facts(Banking(), foreign=True)
+OWN = RunContext(Banking(), max_new_tokens=4, stops=frozenset({9}))
+FOREIGN = RunContext(Banking(), foreign=True)
 
 
-def said(facts: Facts, *trajectories: Trajectory) -> Finding:
-    return ask(Accounting(facts), trajectories)
+def said(facts: RunContext, *trajectories: Trajectory) -> Finding:
+    return ask(accounting, trajectories, facts)
 
 
 def test_sound_records_add_up() -> None:
-    finding = said(Facts(Banking()), *many(5))
+    finding = said(RunContext(Banking()), *many(5))
     assert finding.verdict == Answer.FINE
     assert finding.text == (
         "everything adds up in 5 of 5 trajectories: allowances against the ledger"
@@ -36,14 +36,14 @@ def test_sound_records_add_up() -> None:
 @pytest.mark.parametrize("k", [0.0, math.inf])
 def test_baselines_add_up(k: float) -> None:
     one = trajectory(Key("p", "m", k, 0), [0.0, 0.0], allowance=[k, k], debt=2.0)
-    assert said(Facts(Banking()), one).verdict == Answer.FINE
+    assert said(RunContext(Banking()), one).verdict == Answer.FINE
     wrong = trajectory(Key("p", "m", k, 0), [0.0, 0.0], allowance=[k, 1.0], debt=2.0)
-    assert said(Facts(Banking()), wrong).verdict == Answer.SUSPECT
+    assert said(RunContext(Banking()), wrong).verdict == Answer.SUSPECT
 
 
 def test_an_allowance_that_forgets_the_debt() -> None:
     forgets = trajectory(KEY, [0.25, 0.5, 0.5], allowance=[1.0, 1.75, 2.25], debt=0.5)
-    finding = said(Facts(Banking()), *many(3), forgets)
+    finding = said(RunContext(Banking()), *many(3), forgets)
     assert finding.verdict == Answer.SUSPECT
     assert finding.value == 1
     assert "1 of 4 trajectories do not add up" in finding.text
@@ -52,7 +52,7 @@ def test_an_allowance_that_forgets_the_debt() -> None:
 
 
 @pytest.mark.parametrize("facts, gap, fires", [(OWN, 1e-5, True), (FOREIGN, 9e-4, False)])
-def test_the_tolerance_is_that_of_the_source(facts: Facts, gap: float, fires: bool) -> None:
+def test_the_tolerance_is_that_of_the_source(facts: RunContext, gap: float, fires: bool) -> None:
     finding = said(facts, trajectory(KEY, [0.5] * 4, allowance=[1, 1.5, 2 + gap, 2.5]))
     assert (finding.verdict == Answer.SUSPECT) == fires
 
@@ -98,18 +98,18 @@ def test_how_a_row_ends(token: list[int], stopped: bool, words: str) -> None:
 
 
 def test_what_is_missing_is_named() -> None:
-    assert "ledger is not known" in said(Facts(None), *many(3)).text
+    assert "ledger is not known" in said(RunContext(None), *many(3)).text
     no_debt = trajectory(KEY, [0.5], debt=math.nan)
     totals = trajectory(KEY, [], logged=Logged(spend=1.0))
     for one in (no_debt, totals):
-        finding = said(Facts(Banking()), one)
+        finding = said(RunContext(Banking()), one)
         assert finding.verdict == Answer.UNKNOWN
         assert "no steps with charges, allowances and debt" in finding.text
 
 
 def test_after_an_unknown_charge_nothing_is_compared() -> None:
     charge, allowance = [0.5, math.nan, 0.5], [1.0, 1.5, 77.0]
-    finding = said(Facts(Banking()), trajectory(KEY, charge, allowance=allowance))
+    finding = said(RunContext(Banking()), trajectory(KEY, charge, allowance=allowance))
     assert finding.verdict == Answer.FINE
 
 

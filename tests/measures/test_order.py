@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.checks import Facts, classes_of, judge
-from nafaudit.checks.copying import Scores
-from nafaudit.checks.faults import Faults
 from nafaudit.core.finding import Fault
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Key, Logged, Trajectory
+from nafaudit.measures import verdicts
+from nafaudit.measures.classes import class_table
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.records import faults
+from nafaudit.measures.table import Measures
 from tests.records import trajectory
 
 NUMBER = st.sampled_from([0.0, 0.1, 0.3, 1.0, 2.5, 1e16, 1e308, math.inf, -math.inf, math.nan])
@@ -60,19 +61,18 @@ def records(draw: st.DrawFn) -> list[Trajectory]:
     return found
 
 
-def told(found: list[Trajectory], facts: Facts) -> str:
-    arms = judge(found, facts)
-    table = classes_of(arms)
-    shown = [(replace(row, copying=Scores()), row.copying.numbers) for row in table.rows]
-    return repr([[arm.findings for arm in arms], table.looks, shown])
+def told(found: list[Trajectory], facts: RunContext) -> str:
+    rows = Measures.of(found, facts)
+    table = class_table(rows)
+    return repr([[arm.findings for arm in verdicts.judge(rows, table)], table])
 
 
 def test_the_first_fault_is_the_first_by_key() -> None:
     keys = [Key(prompt, "m", 0.5, n) for prompt in ("b", "a") for n in (1, 0)]
-    faults = [Fault("raised", f"text of {key.prompt}", key) for key in keys]
-    faults += [Fault("raised", "of no single output")]
-    for seen in (faults, faults[::-1]):
-        (finding,) = Faults(Facts(None, faults=seen)).findings(Arm("m", 0.5))
+    noted = [Fault("raised", f"text of {key.prompt}", key) for key in keys]
+    noted += [Fault("raised", "of no single output")]
+    for seen in (noted, noted[::-1]):
+        (finding,) = faults(RunContext(None, faults=seen), Arm("m", 0.5))
         assert finding.value == 5 and "text of a" in finding.text
         assert finding.witness is not None and finding.witness.key == Key("a", "m", 0.5, 0)
 
@@ -82,7 +82,7 @@ def test_the_first_fault_is_the_first_by_key() -> None:
 def test_findings_do_not_depend_on_order(
     found: list[Trajectory], random: object, foreign: bool
 ) -> None:
-    facts = Facts(
+    facts = RunContext(
         Banking(),
         foreign,
         max_new_tokens=3,

@@ -7,45 +7,55 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.checks import Facts
-from nafaudit.checks.invariant import Invariant
-from nafaudit.checks.regime import Regime
-from nafaudit.checks.utilisation import Utilisation
-from nafaudit.checks.verdict import judge
 from nafaudit.core import finding as words
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import ACTIVE_SHARE, Kept, Witness, judge_kept, judge_tested
+from nafaudit.core.finding import ACTIVE_SHARE, Finding, Kept, Witness, judge_kept, judge_tested
 from nafaudit.core.ledger import NONE, REALISED, Banking, currency_of
 from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded, total
+from nafaudit.measures.checks import utilisation
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import Regime, invariant, regime
 from nafaudit.stats import zero_count_upper
-from tests.records import ask, many, trajectory
+from tests.records import judge, many, trajectory
 
 KEY = Key("p", "anchored", 1.0, 0)
-FACTS = Facts(Banking())
+FACTS = RunContext(Banking())
+FOREIGN = RunContext(None, foreign=True)
 
 
-def invariant(*trajectories: Trajectory) -> Invariant:
-    check = Invariant(FACTS)
-    for one in trajectories:
-        check.see(one)
-    return check
+def rows(*trajectories: Trajectory, context: RunContext = FACTS) -> Measures:
+    return Measures.of(trajectories, context)
+
+
+def kept(*trajectories: Trajectory, context: RunContext = FACTS) -> Finding:
+    return invariant(rows(*trajectories, context=context))
+
+
+def acted(*trajectories: Trajectory, context: RunContext = FACTS) -> Finding:
+    return regime(Regime.of(rows(*trajectories, context=context)))
+
+
+def violations(*trajectories: Trajectory) -> int:
+    return sum(row.violated for row in rows(*trajectories))
 
 
 def test_sound_trajectories_are_within() -> None:
-    finding = invariant(*many(20)).finding()
+    finding = kept(*many(20))
     assert finding.verdict == Kept.WITHIN
     assert "true rate below 13.91% at 95 %" in finding.text
 
 
 def test_fewer_than_twenty_say_nothing() -> None:
-    assert invariant(*many(19)).finding().verdict == Kept.INCONCLUSIVE
-    assert Invariant(FACTS).finding().verdict == Kept.INCONCLUSIVE
+    assert kept(*many(19)).verdict == Kept.INCONCLUSIVE
+    assert kept().verdict == Kept.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("excess, violated", [(1e-3, True), (1e-5, True), (1e-8, False)])
 def test_a_step_above_its_allowance(excess: float, violated: bool) -> None:
     charge = [0.5, 1.5 + excess, 0.1]  # 0.5 was saved, so the second step may spend 1.5
-    found = invariant(*many(30), trajectory(KEY, charge)).finding()
+    found = kept(*many(30), trajectory(KEY, charge))
     assert (found.verdict == Kept.VIOLATED) == violated
     if violated:
         assert found.witness == Witness(KEY, 1)
@@ -53,76 +63,67 @@ def test_a_step_above_its_allowance(excess: float, violated: bool) -> None:
 
 def test_a_prefix_above_its_budget_although_every_step_claims_room() -> None:
     lying = trajectory(KEY, [1.0, 1.0, 1.0], allowance=[9.0, 9.0, 9.0], debt=0.5)
-    found = invariant(lying).finding()
+    found = kept(lying)
     assert found.verdict == Kept.VIOLATED
     assert "worst by 0.5 nats" in found.text
 
 
 def test_nothing_may_be_spent_before_the_debt_is_paid() -> None:
-    assert invariant(trajectory(KEY, [0.0, 0.0], debt=5.0)).violations == 0
-    assert invariant(trajectory(KEY, [0.0, 1e-3], debt=5.0, allowance=[0, 1])).violations == 1
+    assert violations(trajectory(KEY, [0.0, 0.0], debt=5.0)) == 0
+    assert violations(trajectory(KEY, [0.0, 1e-3], debt=5.0, allowance=[0, 1])) == 1
 
 
 def test_an_infinite_charge_violates_any_budget_but_none() -> None:
     risky = Key("p", "anchored", math.inf, 0)
-    assert invariant(trajectory(risky, [math.inf], allowance=[math.inf])).violations == 0
-    assert invariant(trajectory(KEY, [math.inf])).violations == 1
+    assert violations(trajectory(risky, [math.inf], allowance=[math.inf])) == 0
+    assert violations(trajectory(KEY, [math.inf])) == 1
 
 
 def test_a_nan_neither_hides_a_violation_nor_counts_as_within() -> None:
     nan = math.nan
-    assert invariant(trajectory(KEY, [nan, 50.0], allowance=[1, 1])).violations == 1
-    found = invariant(*many(30), trajectory(KEY, [nan, 0.1], allowance=[1, 1])).finding()
+    assert violations(trajectory(KEY, [nan, 50.0], allowance=[1, 1])) == 1
+    found = kept(*many(30), trajectory(KEY, [nan, 0.1], allowance=[1, 1]))
     assert found.verdict == Kept.INCONCLUSIVE
     assert "1 of 31 trajectories cannot be judged" in found.text
     hidden = trajectory(KEY, [-50.0, 40.0], allowance=[1, 60])
-    assert invariant(*many(30), hidden).verdict == Kept.INCONCLUSIVE
+    assert kept(*many(30), hidden).verdict == Kept.INCONCLUSIVE
 
 
 def test_without_its_ledger_a_run_is_judged_step_by_step() -> None:
-    check = Invariant(Facts(None))
-    for one in many(20):
-        check.see(one)
-    assert "by its own steps" in check.finding().text
-    check.see(trajectory(KEY, [2.0]))
-    assert check.verdict == Kept.VIOLATED
-    use = Utilisation(Facts(None))
-    use.see(trajectory(KEY, [0.5]))
-    assert math.isnan(use.mean)
+    unknown = RunContext(None)
+    assert "by its own steps" in kept(*many(20), context=unknown).text
+    over = kept(*many(20), trajectory(KEY, [2.0]), context=unknown)
+    assert over.verdict == Kept.VIOLATED
+    assert math.isnan(measure(trajectory(KEY, [0.5]), unknown).utilisation)
 
 
 def test_no_count_of_the_debt_is_told_where_the_spend_is_not_known() -> None:
-    check = invariant(*many(20))
-    check.counts = "1 within the promised budget would be over it"
-    assert check.finding().text.endswith(check.counts)
-    check.refuted = "sampler: likelihood"
-    assert check.counts not in check.finding().text
-    assert "what 20 trajectories spent is not known" in check.finding().text
+    counts = "1 within the promised budget would be over it"
+    assert invariant(rows(*many(20)), counts=counts).text.endswith(counts)
+    refuted = invariant(rows(*many(20)), refuted="sampler: likelihood", counts=counts)
+    assert counts not in refuted.text
+    assert "what 20 trajectories spent is not known" in refuted.text
 
 
 def test_totals_of_a_foreign_log_are_judged_with_its_tolerance() -> None:
-    facts = Facts(None, foreign=True)
+    facts = RunContext(None, foreign=True)
     for over, verdict in ((0.0009, Kept.WITHIN), (0.0011, Kept.VIOLATED)):
-        check = Invariant(facts)
-        for i in range(25):
-            logged = Logged(spend=5.0 + over, budget=5.0)
-            check.see(replace(trajectory(Key(f"p{i}", "x", 1.0, 0), []), logged=logged))
-        assert check.verdict == verdict
-    broke = Invariant(facts)
-    logged = Logged(spend=1e-6, budget=-9.0)
-    broke.see(replace(trajectory(KEY, []), logged=logged))
-    assert broke.violations == 0
+        logged = Logged(spend=5.0 + over, budget=5.0)
+        keys = (Key(f"p{i}", "x", 1.0, 0) for i in range(25))
+        found = kept(*(trajectory(key, [], logged=logged) for key in keys), context=facts)
+        assert found.verdict == verdict
+    broke = trajectory(KEY, [], logged=Logged(spend=1e-6, budget=-9.0))
+    assert not measure(broke, facts).violated
 
 
 def foreign_verdict(
     one: Trajectory, *, ledger: bool = True, limit: int = 10, sound: int = 24
-) -> Kept:
+) -> str:
     """The verdict on one trajectory among sound ones."""
-    check = Invariant(Facts(Banking() if ledger else None, foreign=True, max_new_tokens=limit))
-    for other in many(sound):
-        check.see(replace(other, logged=Logged(granted=np.arange(1.0, 6.0))))
-    check.see(one)
-    return check.verdict
+    context = RunContext(Banking() if ledger else None, foreign=True, max_new_tokens=limit)
+    granted = Logged(granted=np.arange(1.0, 6.0))
+    others = [replace(other, logged=granted) for other in many(sound)]
+    return kept(*others, one, context=context).verdict
 
 
 def test_what_a_log_leaves_out_cannot_make_it_look_kept() -> None:
@@ -192,37 +193,42 @@ def test_a_trajectory_recorded_twice_is_refused() -> None:
 def test_a_baseline_has_no_utilisation() -> None:
     arms = judge([trajectory(Key("p", "m", math.inf, 0), [5.0])], FACTS)
     assert math.isnan(arms[0].utilisation.mean)
-    assert arms[0].utilisation.mean_spend == 5.0
-    assert arms[0].utilisation.finding().verdict == words.Answer.UNKNOWN
+    assert arms[0].spend.mean == 5.0
+    assert arms[0].finding("utilisation").verdict == words.Answer.UNKNOWN
 
 
 def test_regime_counts_and_the_debts_share() -> None:
-    check = Regime()
     theta = [0, 0, 0.4, 1, 1]
     allowance = [0.0, 0.0, 0.5, 1, 1]
-    check.see(trajectory(KEY, [0, 0, 0.5, 0.2, 0.2], debt=2.5, theta=theta, allowance=allowance))
-    assert (check.forced, check.active, check.free, check.opening) == (2, 1, 2, 2)
-    assert check.finding().verdict == words.Tested.ACTIVE
+    one = trajectory(KEY, [0, 0, 0.5, 0.2, 0.2], debt=2.5, theta=theta, allowance=allowance)
+    row = measure(one, FACTS)
+    assert (row.forced, row.active, row.free, row.opening) == (2, 1, 2, 2)
+    assert acted(one).verdict == words.Tested.ACTIVE
 
 
 def test_regime_counts_trajectories_that_acted() -> None:
-    check = Regime()
     weights: list[list[float]] = [[0, 0.4, 0.6], [1, 1, 1], [0, 1, 1], [math.nan] * 3]
-    for i, theta in enumerate(weights):
-        check.see(trajectory(Key("p", "m", 1.0, i), [0.1] * 3, theta=theta))
-    assert check.acted_share == 1 / 3
-    assert "1 of 3 trajectories have an active step" in check.finding().text
-    assert "3 steps record no weight" in check.finding().text
+    found = acted(
+        *(
+            trajectory(Key("p", "m", 1.0, i), [0.1] * 3, theta=theta)
+            for i, theta in enumerate(weights)
+        ),
+        context=FOREIGN,
+    )
+    assert found.numbers["trajectories_active"] == 1 / 3
+    assert "1 of 3 trajectories have an active step" in found.text
+    assert "3 steps record no weight" in found.text
 
 
 def test_nothing_is_kept_where_nothing_is_promised() -> None:
     free = replace(FACTS, currency=currency_of(NONE))
     arm = judge([trajectory(Key("p", "m", 1.0, i), [0.5, 2.0 + i]) for i in range(30)], free)[0]
-    assert arm.kept == Kept.INCONCLUSIVE and not arm.invariant.violations
+    assert arm.kept == Kept.INCONCLUSIVE and not arm.violations
     # 2.5 nats for two tokens is more than k a token, and so is whatever follows.
-    assert "promises no budget" in arm.invariant.finding().text and arm.invariant.beyond == 30
+    assert "promises no budget" in arm.finding("invariant").text
+    assert arm.finding("invariant").value == 30
     cheap = judge([trajectory(KEY, [0.5, 0.1])], free)[0]
-    assert cheap.invariant.beyond == 0
+    assert cheap.finding("invariant").value == 0
     assert arm.worth == words.Worth.UNKNOWN
 
 
@@ -237,21 +243,20 @@ def test_a_rule_without_weights_acted_where_it_served_neither_model() -> None:
     served = [-1.0, -2.0, -0.5, math.nan]  # the safe model's is -2, the risky one's -0.5
     theta = [math.nan] * 4
     one = trajectory(KEY, [0.1] * 4, theta=theta, served=served)
-    for own, seen in ((True, (1, 3)), (False, (0, 4))):
-        check = Regime(own=own)
-        check.see(one)
-        assert (check.active, check.unweighted) == seen
+    for context, seen in ((FACTS, (1, 3)), (FOREIGN, (0, 4))):
+        row = measure(one, context)
+        assert (row.active, row.unweighted) == seen
 
 
 def test_steps_without_a_weight_may_have_been_active() -> None:
-    check = Regime()
     one = trajectory(KEY, [0.1] * 3, theta=[math.nan, 1, 1])
-    assert ask(check, [one]).verdict == words.Tested.UNKNOWN  # a third may have been active
+    found = acted(one, context=FOREIGN)
+    assert found.verdict == words.Tested.UNKNOWN  # a third may have been active
     free = [trajectory(Key("q", "m", 1.0, i), [0.1] * 3, theta=[1, 1, 1]) for i in range(100)]
-    assert ask(check, free).verdict == words.Tested.IDLE  # at most 1 of 303
-    nothing = Regime()
-    nothing.see(trajectory(KEY, [0.1], theta=[math.nan]))
-    assert (nothing.verdict, nothing.finding().text) == (
+    found = acted(one, *free, context=FOREIGN)
+    assert found.verdict == words.Tested.IDLE  # at most 1 of 303
+    nothing = acted(trajectory(KEY, [0.1], theta=[math.nan]), context=FOREIGN)
+    assert (nothing.verdict, nothing.text) == (
         words.Tested.UNKNOWN,
         "no step records a weight theta",
     )
@@ -259,15 +264,14 @@ def test_steps_without_a_weight_may_have_been_active() -> None:
 
 def test_all_in_debt_is_no_test() -> None:
     indebted = trajectory(KEY, [0.0] * 3, debt=9.0, theta=[0, 0, 0])
-    found = ask(Regime(), [indebted])
+    found = acted(indebted)
     assert found.verdict == words.Tested.UNKNOWN
     assert "every step is of an opening that the debt forces" in found.text
 
 
 def test_weights_of_a_foreign_log_are_read_to_six_digits() -> None:
-    check = Regime(Facts(None, foreign=True).edge)
-    check.see(trajectory(KEY, [0.1] * 3, theta=[1e-7, 0.5, 1 - 1e-7]))
-    assert (check.forced, check.active, check.free) == (1, 1, 1)
+    row = measure(trajectory(KEY, [0.1] * 3, theta=[1e-7, 0.5, 1 - 1e-7]), FOREIGN)
+    assert (row.forced, row.active, row.free) == (1, 1, 1)
 
 
 def test_idle_just_below_the_threshold() -> None:
@@ -285,13 +289,13 @@ def test_a_weight_inside_stays_inside_when_recorded() -> None:
 
 
 def test_utilisation_is_against_the_own_length() -> None:
-    check = Utilisation(FACTS)
-    check.see(trajectory(KEY, [0.5, 0.5, 1.0]))
-    check.see(trajectory(Key("q", "anchored", 1.0, 0), [0.0, 0.0], debt=4.0))
-    assert check.values == [2 / 3]
-    assert check.broke == 1
-    assert check.mean_spend == 1.0
-    assert "1 ended before" in check.finding().text
+    broke = trajectory(Key("q", "anchored", 1.0, 0), [0.0, 0.0], debt=4.0)
+    found = rows(trajectory(KEY, [0.5, 0.5, 1.0]), broke)
+    assert [row.utilisation for row in found if row.has_budget] == [2 / 3]
+    assert utilisation(found).numbers["ended_in_debt"] == 1
+    assert "1 ended before" in utilisation(found).text
+    (arm,) = judge([trajectory(KEY, [0.5, 0.5, 1.0]), broke], FACTS)
+    assert arm.spend.mean == 1.0
 
 
 def test_findings_do_not_depend_on_the_order_of_records() -> None:

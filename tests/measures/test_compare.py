@@ -16,10 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.report.compare import compare
-from nafaudit.report.compare.changes import paired, unpaired
-from nafaudit.report.compare.diverge import MACHINE_SLACK, Trace, parting
-from nafaudit.report.compare.pairing import Draws, shared_draws
+from nafaudit.measures.compare import compare, paired, unpaired
+from nafaudit.measures.pairing import (
+    MACHINE_SLACK,
+    SharedDraws,
+    Trace,
+    first_difference,
+    shared_draws,
+)
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.views.compare import compare_document
@@ -89,13 +93,13 @@ def spending(one: Trajectory, factor: float) -> Trajectory:
 
 def test_a_run_does_not_differ_from_its_copy(base: Run, copy: Run) -> None:
     found = compare(base, copy)
-    assert found.exit_status == 0
-    assert found.laid.draws == Draws.SHARED
-    assert found.laid.by_number
-    assert {change.moved for change in (*found.overall, *found.classes)} == {"same"}
+    assert found.overall.exit_status == 0
+    assert found.pairing.draws == SharedDraws.SHARED
+    assert found.pairing.by_number
+    assert {change.moved for change in (*found.changes, *found.classes)} == {"same"}
     assert not found.prompts
     assert not found.design
-    for one in found.partings:
+    for one in found.differences:
         assert one.identical == one.same_tokens == len(one.of) == 48
     assert "equal to the last bit" in terminal(compare_document(found))
 
@@ -106,8 +110,8 @@ def test_what_moved_is_found_with_its_size(base: Run, tmp_path: Path) -> None:
         return spending(one, 1.2 + 0.01 * int(one.key.prompt[1:]))
 
     found = compare(base, other(tmp_path, change))
-    assert found.exit_status == 0
-    by_name = {(c.pair.a.k, c.quantity.name): c for c in found.overall}
+    assert found.overall.exit_status == 0
+    by_name = {(c.pair.a.k, c.quantity.name): c for c in found.changes}
     spend = by_name[0.5, "spend"]
     truth = 0.25 * LENGTH * (0.2 + 0.01 * 11.5)
     assert spend.difference == pytest.approx(truth)
@@ -122,9 +126,9 @@ def test_what_moved_is_found_with_its_size(base: Run, tmp_path: Path) -> None:
     assert (0.0, "active") not in by_name
     assert {c.label for c in found.classes} == {"story", "fact"}
     assert found.prompts[0].prompt == "p023"
-    for one in found.partings:
+    for one in found.differences:
         assert one.same_tokens == 48
-        assert one.identical == (48 if one.pair.a.is_baseline else 0)
+        assert one.identical == (48 if one.pair.a.baseline else 0)
 
 
 def test_a_new_violation_is_named_first_and_is_exit_1(base: Run, tmp_path: Path) -> None:
@@ -155,26 +159,26 @@ def test_a_new_violation_is_named_first_and_is_exit_1(base: Run, tmp_path: Path)
 def test_a_verdict_that_is_no_longer_known_is_exit_3(base: Run, tmp_path: Path) -> None:
     few = make_run(tmp_path / "few", workload(4), records(4))
     found = compare(base, few)
-    assert found.exit_status == 3
-    assert not any(change.evidence for change in found.overall)
-    assert compare(few, base).exit_status == 0
+    assert found.overall.exit_status == 3
+    assert not any(change.evidence for change in found.changes)
+    assert compare(few, base).overall.exit_status == 0
 
 
 def test_mechanisms_are_matched_by_budget(base: Run, tmp_path: Path) -> None:
     renamed = [replace(one, key=one.key._replace(mechanism="else:Rule")) for one in records()]
     found = compare(base, make_run(tmp_path / "b", workload(), renamed))
-    assert [pair.arms[1].mechanism for pair in found.laid.pairs] == ["else:Rule"] * len(BUDGETS)
-    assert not found.laid.only_a
-    assert not found.laid.only_b
-    assert {change.moved for change in found.overall} == {"same"}
+    assert [pair.arms[1].mechanism for pair in found.pairing.pairs] == ["else:Rule"] * len(BUDGETS)
+    assert not found.pairing.only_a
+    assert not found.pairing.only_b
+    assert {change.moved for change in found.changes} == {"same"}
 
 
 def test_other_seeds_pair_prompts_but_no_executions(base: Run, copy: Run) -> None:
     found = compare(base, edit(copy, lambda identity: identity.update(seed=8)))
-    assert found.laid.draws == Draws.OTHER
-    assert found.laid.paired
-    assert not found.laid.by_number
-    assert not found.partings
+    assert found.pairing.draws == SharedDraws.OTHER
+    assert found.pairing.paired
+    assert not found.pairing.by_number
+    assert not found.differences
     assert ("seed", "7", "8") in found.design
     assert "part by chance" in terminal(compare_document(found))
 
@@ -182,17 +186,17 @@ def test_other_seeds_pair_prompts_but_no_executions(base: Run, copy: Run) -> Non
 @pytest.mark.parametrize(
     ("change", "expected"),
     [
-        ({}, Draws.SHARED),
-        ({"mechanism": "another", "ledger": "other"}, Draws.SHARED),
-        ({"purpose": "confirm"}, Draws.OTHER),
-        ({"protocol": "paper"}, Draws.OTHER),
-        ({"protocol": "imported"}, Draws.UNKNOWN),
-        ({"promise": "banking"}, Draws.OTHER),
-        ({"layout": {"draws": 99}}, Draws.OTHER),
-        ({"pair": {"vocabulary": "else"}}, Draws.OTHER),
+        ({}, SharedDraws.SHARED),
+        ({"mechanism": "another", "ledger": "other"}, SharedDraws.SHARED),
+        ({"purpose": "confirm"}, SharedDraws.OTHER),
+        ({"protocol": "paper"}, SharedDraws.OTHER),
+        ({"protocol": "imported"}, SharedDraws.UNKNOWN),
+        ({"promise": "banking"}, SharedDraws.OTHER),
+        ({"layout": {"draws": 99}}, SharedDraws.OTHER),
+        ({"pair": {"vocabulary": "else"}}, SharedDraws.OTHER),
     ],
 )
-def test_whether_draws_are_shared(base: Run, change: dict[str, Any], expected: Draws) -> None:
+def test_whether_draws_are_shared(base: Run, change: dict[str, Any], expected: SharedDraws) -> None:
     identity = base.design["identity"]
     assert shared_draws(identity, identity | change)[0] == expected
     assert shared_draws(identity | change, identity)[0] == expected
@@ -200,16 +204,16 @@ def test_whether_draws_are_shared(base: Run, change: dict[str, Any], expected: D
 
 def test_the_papers_draws_know_no_seed_and_black_boxes_share_seeds(base: Run) -> None:
     paper = base.design["identity"] | {"protocol": "paper"}
-    assert shared_draws(paper, paper | {"seed": 99})[0] == Draws.SHARED
+    assert shared_draws(paper, paper | {"seed": 99})[0] == SharedDraws.SHARED
     box = base.design["identity"] | {"promise": "banking"}
-    assert shared_draws(box, box | {"mechanism": "else"})[0] == Draws.SEEDS
+    assert shared_draws(box, box | {"mechanism": "else"})[0] == SharedDraws.SEEDS
 
 
 def test_an_id_with_another_text_is_another_prompt(base: Run, tmp_path: Path) -> None:
     prompts = [*workload()[:20], *workload(suffix="!")[20:]]
     found = compare(base, make_run(tmp_path / "b", prompts, records()))
-    assert found.laid.changed == ("p020", "p021", "p022", "p023")
-    assert {change.prompts for change in found.overall} == {20}
+    assert found.pairing.changed == ("p020", "p021", "p022", "p023")
+    assert {change.prompts for change in found.changes} == {20}
 
 
 def test_logs_of_totals_are_compared_by_prompt(tmp_path: Path) -> None:
@@ -221,17 +225,17 @@ def test_logs_of_totals_are_compared_by_prompt(tmp_path: Path) -> None:
 
     first = log("first", 0.0)
     found = compare(first, log("second", 1.0))
-    assert found.laid.draws == Draws.UNKNOWN
-    assert not found.partings
-    (spend,) = (c for c in found.overall if c.quantity.name == "spend")
+    assert found.pairing.draws == SharedDraws.UNKNOWN
+    assert not found.differences
+    (spend,) = (c for c in found.changes if c.quantity.name == "spend")
     assert spend.difference == pytest.approx(1.0)
     # Paired by prompt, every difference is 1; unpaired, the spread of prompts is in the way.
     assert spend.interval.high - spend.interval.low < 1e-9
     assert spend.moved == "up"
     apart = compare(first, log("third", 1.0, prefix="r"))
-    assert not apart.laid.paired
+    assert not apart.pairing.paired
     assert "UNPAIRED" in terminal(compare_document(apart))
-    (spend,) = (c for c in apart.overall if c.quantity.name == "spend")
+    (spend,) = (c for c in apart.changes if c.quantity.name == "spend")
     assert spend.difference == pytest.approx(1.0)
     assert spend.moved == "unclear"
 
@@ -306,7 +310,7 @@ def test_partings_agree_with_a_slow_twin(
         return Trace(tokens, charges, tokens.tobytes() + charges.tobytes())
 
     a, b = trace(one), trace(two)
-    found = parting(("p", 0), a, b)
+    found = first_difference(("p", 0), a, b)
     assert (found.token_step, found.charge_step) == slow_parting(a, b)
     assert found.identical == (list(one) == list(two))
 
