@@ -1,10 +1,11 @@
 """Everything that code from outside implements or is given, in one file.
 
-Four kinds of class can be audited, from the one of which most is seen to the one of which least is
-(docs/doors.md): a step-level `Rule`, a whole `Mechanism` (rule, ledger and debt), a `SequenceRule`
-that chooses among whole drafts, and a `BlackBox` that does everything itself on the two models of
-a `World`. A new budget is a `Ledger` with its `Account` (`nafaudit.core.ledger`). Engine and
-auditor know mechanisms by these types alone. Nothing here needs torch: its tensors are type hints.
+Four kinds of class can be audited (docs/protocols.md), from the one of which most is seen to the
+one of which least is: a step-level `Rule`, a whole `Mechanism` (rule, ledger and debt), a
+`SequenceRule` that chooses among whole drafts, and a `BlackBox` that does everything itself on the
+two models of a `World`. A new budget is a `Ledger` with its `Account` (`nafaudit.core.ledger`).
+Engine and auditor know mechanisms by these types alone. Nothing here needs torch: its tensors are
+type hints.
 """
 
 from __future__ import annotations

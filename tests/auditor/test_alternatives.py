@@ -159,7 +159,7 @@ def test_findings_name_the_test_the_level_and_a_step() -> None:
         for row in range(20):
             own = Scores(**{f: getattr(scores, f)[0, row] for f in FIELDS})
             tokens = np.full(60, min(row, 19 - copies), np.int32)
-            tests.see(Key("p", "m", 1.0, row), tokens, own)
+            tests.add(Key("p", "m", 1.0, row), tokens, own)
         return {f.check.removeprefix("sampler: "): f for f in tests.findings()}
 
     sound = findings(None)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.auditor.claims import Comparison, deviations, levels
+from nafaudit.auditor.claims import ClaimComparison, deviations, levels
 from nafaudit.auditor.replay import ReplayTask, replay_in
 from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.reference import AnchoredDecoder
@@ -27,9 +27,9 @@ def _sound(k: float, seed: int = 1) -> Output:
     return AnchoredDecoder(WORLD).decode([Request(PROMPT, k, seed, 6)])[0]
 
 
-def _comparison(*said: tuple[float, Output]) -> Comparison:
+def _comparison(*said: tuple[float, Output]) -> ClaimComparison:
     """What is found in these outputs, one trajectory each."""
-    found = Comparison(levels({}, foreign=True), WORLD.stops, 6, own=False)
+    found = ClaimComparison(levels({}, foreign=True), WORLD.stops, 6, own=False)
     for number, (k, output) in enumerate(said):
         key = Key("p", "theirs", k, number)
         reading = read_output(plain(output), key, Request(PROMPT, k, 1, 6), WORLD.size, WORLD.stops)
@@ -37,11 +37,11 @@ def _comparison(*said: tuple[float, Output]) -> Comparison:
         steps = reading.trajectory.steps
         task = ReplayTask(key, PROMPT, steps.token, theta=steps.theta)
         again = replay_in(WORLD, mechanism("anchored", WORLD.debt), task)
-        found.see(reading.trajectory, again.replayed)
+        found.add(reading.trajectory, again.replayed)
     return found
 
 
-def _failed(found: Comparison) -> set[str]:
+def _failed(found: ClaimComparison) -> set[str]:
     return {f.check for f in found.findings() if f.verdict == "FAILED"}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nafaudit.auditor.laws import Reader, Text
+from nafaudit.auditor.laws import ForcedText, Reader
 from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
@@ -105,10 +105,10 @@ def test_texts_that_cannot_be_read_are_refused(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
     reader = Reader(pair, Decoding())
     for text, message in (
-        (Text((), (1, 2)), "without a prompt"),
-        (Text((0,), (5, 100_000)), "100000 is not among"),
-        (Text((0,), (-1,)), "-1 is not among"),
-        (Text((0,), (5,) * 600), "does not fit"),
+        (ForcedText((), (1, 2)), "without a prompt"),
+        (ForcedText((0,), (5, 100_000)), "100000 is not among"),
+        (ForcedText((0,), (-1,)), "-1 is not among"),
+        (ForcedText((0,), (5,) * 600), "does not fit"),
     ):
         with pytest.raises(InputError, match=message):
             list(reader.read([text]))

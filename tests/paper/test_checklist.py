@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from nafaudit.cli.main import app
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassRow
@@ -203,8 +203,8 @@ def test_a_second_anchor_must_be_one(tmp_path: Path) -> None:
 def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
     from nafaudit.models.checkpoints import weights_hash
 
-    second = checkpoints_of(Settings(pair="lab-safe2"))
-    safe, risky = checkpoints_of(Settings())
+    second = checkpoints_of(RunSettings(pair="lab-safe2"))
+    safe, risky = checkpoints_of(RunSettings())
     assert second[1] == risky
     assert Path(second[0]).is_dir()
     hashes = json.loads((Path(safe).parent / "card.json").read_text())["sha256"]

@@ -16,7 +16,7 @@ import pytest
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Fault
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.probe import Settled
 from nafaudit.engine.prompts import PromptRequest, RowRequest
@@ -292,7 +292,7 @@ def test_the_world_behind_a_decoder_has_the_rows_of_the_design(
 ) -> None:
     """What whole rows have shown is not found out again in the other process: it is told."""
     safe, risky = map(str, tiny_pair_paths("llama"))
-    settings = Settings(safe=safe, risky=risky, decoder="theirs:Box")
+    settings = RunSettings(safe=safe, risky=risky, decoder="theirs:Box")
     pair, paths = load_pair(safe, risky), (safe, risky)
     how = numerics_of((pair.safe, pair.risky), 64, depends="a crowd was seen to matter")
     monkeypatch.setattr(workbench, "settle", lambda *_, **__: Settled(how, mock.Mock()))

@@ -15,7 +15,7 @@ from nafaudit import __version__
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, WorkerError
 from nafaudit.core.numerics import ConstantRows
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.runner.cluster import WorkerAnswer, WorkerInfo, gpus_of
@@ -41,7 +41,7 @@ DEADLY = Path(__file__).with_name("deadly.py")
 )
 def test_what_cannot_be_is_said_before_anything_starts(given: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        Settings(**given)  # type: ignore[arg-type]
+        RunSettings(**given)  # type: ignore[arg-type]
 
 
 def test_a_search_stays_in_its_process(tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_servers_that_do_not_start_are_tried_twice_and_said(
             pass
 
     once = Failing(1)
-    with ray_cluster._local(once, Settings(ray="local", workers=1), 0):
+    with ray_cluster._local(once, RunSettings(ray="local", workers=1), 0):
         assert once.tries == 2
     never = Failing(9)
     with (
         pytest.raises(WorkerError, match=r"twice \(Failed to start GCS\.\)"),
-        ray_cluster._local(never, Settings(ray="local", workers=1), 0),
+        ray_cluster._local(never, RunSettings(ray="local", workers=1), 0),
     ):
         pass
     assert never.tries == 2
@@ -247,7 +247,7 @@ class _Cluster:
 
 
 def _fleet(cluster: _Cluster, workers: int) -> RayExecutor:
-    spec = WorkbenchSpec(Settings(), ("safe", "risky"), 64)
+    spec = WorkbenchSpec(RunSettings(), ("safe", "risky"), 64)
     mechanism: Any = SimpleNamespace(name="m")
     return RayExecutor(cluster, spec, mechanism, workers)
 

@@ -12,7 +12,7 @@ import torch
 
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Worth
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.models.checkpoints import load_tokenizer
 from nafaudit.models.pair import load_pair
 from nafaudit.runner.execute import run
@@ -27,12 +27,12 @@ REFERENCE = "would be ready before the bell rang."
 
 
 @pytest.fixture
-def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
+def settings(tiny_pair_paths: Paths, tmp_path: Path) -> RunSettings:
     safe, risky = tiny_pair_paths("llama")
     rows = [{"id": f"p{i}", "text": "The bread" * (i + 1), "reference": REFERENCE} for i in (0, 1)]
     rows.append({"id": "bare", "text": "How many lamps"})
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return Settings(
+    return RunSettings(
         safe=str(safe),
         risky=str(risky),
         prompts=str(tmp_path / "prompts.jsonl"),
@@ -43,7 +43,9 @@ def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
     )
 
 
-def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: Settings) -> None:
+def test_a_run_records_its_references_and_says_what_a_budget_is_worth(
+    settings: RunSettings,
+) -> None:
     outcome = run(replace(settings, limit=1))
     path = outcome.run.path / PASSAGES
     first = read_passages_file(path)
@@ -71,7 +73,7 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(settings: 
         judge_run(Run(outcome.run.path))
 
 
-def test_surprisals_are_those_of_the_prompts_continuation(settings: Settings) -> None:
+def test_surprisals_are_those_of_the_prompts_continuation(settings: RunSettings) -> None:
     outcome = run(replace(settings, limit=1))
     scores = read_passages_file(outcome.run.path / PASSAGES)
     assert scores is not None

@@ -12,7 +12,7 @@ import pytest
 
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.models import pair as pairs
 from nafaudit.runner.execute import missing
 from nafaudit.runner.executors import EngineExecutor, identity_of
@@ -23,16 +23,16 @@ Paths = Callable[[str], tuple[Path, Path]]
 
 
 @pytest.fixture
-def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
+def settings(tiny_pair_paths: Paths, tmp_path: Path) -> RunSettings:
     safe, risky = map(str, tiny_pair_paths("llama"))
     prompts = tmp_path / "prompts.jsonl"
     rows = [{"id": f"p{i}", "text": f"The bread {i}", "reference": "Salt."} for i in range(3)]
     prompts.write_text("\n".join(map(json.dumps, rows)))
     sizes = {"max_new_tokens": 6, "trajectories": 1, "k": (1.0,), "batch": 4, "limit": 2}
-    return Settings(safe=safe, risky=risky, prompts=str(prompts), **sizes)  # type: ignore[arg-type]
+    return RunSettings(safe=safe, risky=risky, prompts=str(prompts), **sizes)  # type: ignore[arg-type]
 
 
-def test_reading_loads_no_model(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_loads_no_model(settings: RunSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairs, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     inputs = read_inputs(settings)
     assert len(inputs.tokenized) == 3 and len(inputs.chosen) == 2
@@ -41,7 +41,7 @@ def test_reading_loads_no_model(settings: Settings, monkeypatch: pytest.MonkeyPa
     assert UnloadedPair.read(settings).spec(needed, inputs.tokenized) == inputs.spec
 
 
-def test_another_process_loads_the_same_from_what_it_is_sent(settings: Settings) -> None:
+def test_another_process_loads_the_same_from_what_it_is_sent(settings: RunSettings) -> None:
     inputs = read_inputs(settings)
     sent = pickle.loads(pickle.dumps(inputs.spec))
     assert sent == inputs.spec and len(pickle.dumps(sent)) < 5000  # no model, no tokenizer
@@ -58,7 +58,7 @@ def test_another_process_loads_the_same_from_what_it_is_sent(settings: Settings)
     assert len(ours) == 6 and all(ours[key].same_as(theirs[key]) for key in theirs)
 
 
-def test_a_mechanism_that_requires_passages_finds_them_in_the_spec(settings: Settings) -> None:
+def test_a_mechanism_that_requires_passages_finds_them_in_the_spec(settings: RunSettings) -> None:
     inputs = read_inputs(replace(settings, mechanism="memfree"))
     assert inputs.spec.passages == ("Salt.",)
     assert inputs.spec.mechanism().name == inputs.mechanism.name
@@ -74,7 +74,7 @@ def test_a_mechanism_that_requires_passages_finds_them_in_the_spec(settings: Set
     ],
 )
 def test_what_is_wrong_is_said_before_a_model_loads(
-    settings: Settings, given: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
+    settings: RunSettings, given: dict[str, object], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pairs, "load_model", lambda *_, **__: pytest.fail("a model was loaded"))
     with pytest.raises(InputError, match=says):

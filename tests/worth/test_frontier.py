@@ -15,7 +15,7 @@ import torch
 
 from nafaudit.auditor import follow
 from nafaudit.auditor.follow import follow_texts
-from nafaudit.auditor.laws import Reader, Text
+from nafaudit.auditor.laws import ForcedText, Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
@@ -66,7 +66,7 @@ def laws_of(model: torch.nn.Module, tokens: tuple[int, ...]) -> torch.Tensor:
 @pytest.mark.parametrize("held", [1, 1 << 23])
 def test_paths_are_those_of_a_walk(pair: Pair, held: int) -> None:
     ids = [tuple(pair.tokenizer(text)["input_ids"]) for text in SENTENCES[:2]]
-    texts = [Text(row[:7], row[7:22]) for row in ids]
+    texts = [ForcedText(row[:7], row[7:22]) for row in ids]
     mechanisms = [mechanism(spec, DebtRule(3)) for spec in SPECS]
     with mock.patch.object(follow, "_HELD", held):
         rows = {i: (ends, paths) for i, ends, paths in follow_texts(
@@ -118,7 +118,7 @@ def test_a_debt_is_counted_in_the_laws_that_its_rule_names(pair: Pair) -> None:
     for rule in rules:
         made = mechanism("anchored", rule)
         both = [made, mechanism("anchored", rule.other)]
-        text = Text(ids[:7], ids[7:8])
+        text = ForcedText(ids[:7], ids[7:8])
         ((_, ends, _),) = follow_texts(Reader(pair, decoding), both, (0.5,), [text], kl)
         paying.append(ends.paying_k)
         task = ReplayTask(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))

@@ -98,7 +98,7 @@ def levels(
 def deviations(
     claimed: Trajectory, second: Replayed, *, stops: frozenset[int], limit: int = 0
 ) -> dict[str, Array]:
-    """How far each claim is from the replay, step by step; NaN where nothing is claimed.
+    """Computes how far each claim is from the replay, step by step; NaN where nothing is claimed.
 
     Nats are divided by 1 plus the size of the number, as rounding grows with it.
 
@@ -215,13 +215,6 @@ class DebtCounts:
     other_only: int = 0
     claimed: int = 0
 
-    def see(self, promised: bool, other: bool, claims_other: bool) -> None:
-        """Counts one execution: over by which count, and whose debt it claims."""
-        self.either += promised and other
-        self.promised_only += promised and not other
-        self.other_only += other and not promised
-        self.claimed += promised and not other and claims_other
-
     @property
     def text(self) -> str:
         """States both counts in words; empty if no execution is over by either."""
@@ -247,8 +240,8 @@ class DebtCounts:
 
 
 @dataclass
-class Comparison:
-    """Sees every record beside its replay, then answers.
+class ClaimComparison:
+    """Every record beside its replay: what was found, quantity by quantity and arm by arm.
 
     Attributes:
         levels: What is noise and what is not, for this pair.
@@ -278,7 +271,7 @@ class Comparison:
     overspent: int = 0
     excess: Worst = field(default_factory=Worst)
 
-    def see(self, claimed: Trajectory, second: Replayed) -> None:
+    def add(self, claimed: Trajectory, second: Replayed) -> None:
         """Compares one record with its replay."""
         self.trajectories += 1
         found = deviations(claimed, second, stops=self.stops, limit=self.limit)
@@ -290,21 +283,7 @@ class Comparison:
             used = np.where(np.isnan(values), math.inf, values) if missing else values
             for seen in (self.seen[name], here[name]):
                 seen.see(claimed.key, used, self.levels[name].fail)
-        self._budget(claimed, second)
-
-    def count(self, claimed: Trajectory, second: Replayed, over: bool, otherwise: bool) -> None:
-        """Notes by which counts of the debt one execution is over budget."""
-        key, other = claimed.key, second.other_debt
-        if other is None or is_baseline(key.k):
-            return
-        level = self.levels["debt"].fail
-        owed = second.trajectory.debt
-        fits = [abs(claimed.debt - debt) <= level * (1 + debt) for debt in (owed, other)]
-        counts = self.counts.setdefault(key.arm, DebtCounts(self.debt))
-        counts.see(over, otherwise, fits == [False, True])
-
-    def _budget(self, claimed: Trajectory, second: Replayed) -> None:
-        """True spend at the claimed weights, or at the replayed ones, against the grant."""
+        # True spend at the claimed weights, or at the replayed ones, against the grant.
         key, charge = claimed.key, second.trajectory.steps.charge
         if math.isinf(key.k) or not charge.size:
             return
@@ -317,6 +296,20 @@ class Comparison:
         if self.counting and second.granted_otherwise is not None:
             otherwise, _ = self._over(spent, second.granted_otherwise)
             self.count(claimed, second, bool(over.any()), bool(otherwise.any()))
+
+    def count(self, claimed: Trajectory, second: Replayed, over: bool, otherwise: bool) -> None:
+        """Notes by which counts of the debt one execution is over budget."""
+        key, other = claimed.key, second.other_debt
+        if other is None or is_baseline(key.k):
+            return
+        level = self.levels["debt"].fail
+        owed = second.trajectory.debt
+        fits = [abs(claimed.debt - debt) <= level * (1 + debt) for debt in (owed, other)]
+        counts = self.counts.setdefault(key.arm, DebtCounts(self.debt))
+        counts.either += over and otherwise
+        counts.promised_only += over and not otherwise
+        counts.other_only += otherwise and not over
+        counts.claimed += over and not otherwise and fits == [False, True]
 
     def _over(self, spent: Array, granted: Array) -> tuple[NDArray[np.bool_], Array]:
         """Which prefixes cost more than they were granted, and by how much each does."""
@@ -338,19 +331,22 @@ class Comparison:
             for name, seen in self.seen.items()
         }
 
-    @property
-    def first(self) -> Witness | None:
-        """The first prompt, trajectory and step at which a claim fails."""
-        found = [seen.first for seen in self.seen.values() if seen.first is not None]
-        return min(found, key=lambda witness: (witness.key, witness.step), default=None)
-
     def findings(self) -> list[Finding]:
-        """One per quantity, and one on the budget as replayed."""
+        """Returns one finding per quantity, and one on the budget as replayed."""
         found = [self._finding(name, self.seen[name]) for name in QUANTITIES]
-        return [*found, self._budget_finding()]
+        check, n, value = "replay: budget", self.trajectories, self.overspent
+        text = f"{value} of {n} trajectories truly spend more than they were granted"
+        if not self.promised:
+            text = "no budget is promised, so none can be kept"
+            return [*found, Finding(check, Answer.UNKNOWN, math.nan, text)]
+        if not value:
+            verdict = Kept.WITHIN if n else Kept.INCONCLUSIVE
+            return [*found, Finding(check, verdict, 0, text)]
+        text = f"{text}, the worst by {self.excess.value:.3g} nats"
+        return [*found, Finding(check, Kept.VIOLATED, value, text, self.excess.witness)]
 
     def failures(self, arm: Arm) -> list[Finding]:
-        """What is refuted in one arm, each with its own first step there."""
+        """Returns what is refuted in one arm, each with its own first step there."""
         found = [self._finding(name, seen) for name, seen in self.by_arm[arm].items()]
         return [finding for finding in found if finding.verdict == Answer.FAILED]
 
@@ -367,19 +363,3 @@ class Comparison:
         verdict = Answer.SUSPECT if worst > level.warn else Answer.FINE
         witness = seen.worst.witness if verdict == Answer.SUSPECT else None
         return Finding(check, verdict, worst, text, witness, numbers)
-
-    def _budget_finding(self) -> Finding:
-        n = self.trajectories
-        if not self.promised:
-            text = "no budget is promised, so none can be kept"
-            return Finding("replay: budget", Answer.UNKNOWN, math.nan, text)
-        if self.overspent:
-            text = (
-                f"{self.overspent} of {n} trajectories truly spend more than they were granted, "
-                f"the worst by {self.excess.value:.3g} nats"
-            )
-            return Finding(
-                "replay: budget", Kept.VIOLATED, self.overspent, text, self.excess.witness
-            )
-        text = f"0 of {n} trajectories truly spend more than they were granted"
-        return Finding("replay: budget", Kept.WITHIN if n else Kept.INCONCLUSIVE, 0, text)

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.laws import Piece, Reader, Text, prompt_logp
+from nafaudit.auditor.laws import ForcedText, Piece, Reader, prompt_logp
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws, debt_along, debt_of_laws
 from nafaudit.auditor.shadow import Mixing, ShadowAnchored, divergence, shadow_account
 from nafaudit.core.ledger import REALISED, Account, Banking, Payment, is_baseline
@@ -255,7 +255,7 @@ class _Laws:
     safe: list[Tensor] = field(default_factory=list)
     risky: list[Tensor] = field(default_factory=list)
 
-    def take(self, piece: Piece, text: Text, counts: Collection[bool]) -> int:
+    def take(self, piece: Piece, text: ForcedText, counts: Collection[bool]) -> int:
         """Keeps what a piece says, the prompt as each debt counts it; returns how many numbers."""
         for raw in counts:
             self.prompt.setdefault(raw, []).append(prompt_logp(piece, text.prompt, raw=raw))
@@ -273,7 +273,7 @@ def follow_texts(
     reader: Reader,
     mechanisms: Sequence[Mechanism],
     budgets: Sequence[float],
-    texts: Sequence[Text],
+    texts: Sequence[ForcedText],
     kl: Callable[[Tensor, Tensor], Tensor],
 ) -> Iterator[FollowedText]:
     """Yields every text with its ends and what each mechanism and budget makes of it.
@@ -307,7 +307,7 @@ def _follow_held(
     reader: Reader,
     mechanisms: Sequence[Mechanism],
     budgets: Sequence[float],
-    texts: Sequence[Text],
+    texts: Sequence[ForcedText],
     kl: Callable[[Tensor, Tensor], Tensor],
     held: dict[int, _Laws],
 ) -> Iterator[FollowedText]:

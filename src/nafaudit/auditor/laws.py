@@ -24,7 +24,7 @@ PASS_NUMBERS = 1 << 22
 _LEAST_CHUNK = 16
 
 
-class Text(NamedTuple):
+class ForcedText(NamedTuple):
     """A prompt and what was written after it."""
 
     prompt: tuple[int, ...]
@@ -81,7 +81,7 @@ class Reader:
         models = (pair.safe, pair.risky)
         self._rows = max(m.get_output_embeddings().weight.shape[0] for m in models)
 
-    def read(self, texts: Sequence[Text]) -> Iterator[Piece]:
+    def read(self, texts: Sequence[ForcedText]) -> Iterator[Piece]:
         """Yields every text's pieces, in order of position within a text.
 
         The laws of a piece may be asked for until the next piece is.
@@ -91,7 +91,7 @@ class Reader:
         for batch in self._batches(texts, order):
             yield from self._pass(texts, batch)
 
-    def _check(self, texts: Sequence[Text]) -> None:
+    def _check(self, texts: Sequence[ForcedText]) -> None:
         size = len(self.pair.vocabulary)
         for text in texts:
             if not text.prompt:
@@ -105,7 +105,7 @@ class Reader:
                 bad = next(token for token in text.tokens if not 0 <= token < size)
                 raise InputError(f"token id {bad} is not among the pair's ids 0 to {size - 1}.")
 
-    def _batches(self, texts: Sequence[Text], order: Sequence[int]) -> Iterator[list[int]]:
+    def _batches(self, texts: Sequence[ForcedText], order: Sequence[int]) -> Iterator[list[int]]:
         """Splits texts, shortest first, so that a padded batch stays within the numbers."""
         batch: list[int] = []
         for index in order:
@@ -117,7 +117,7 @@ class Reader:
         if batch:
             yield batch
 
-    def _pass(self, texts: Sequence[Text], batch: list[int]) -> Iterator[Piece]:
+    def _pass(self, texts: Sequence[ForcedText], batch: list[int]) -> Iterator[Piece]:
         width = max(len(texts[index].tokens) for index in batch)
         ids = torch.zeros(len(batch), width, dtype=torch.long)
         for row, index in enumerate(batch):

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.laws import Piece, Reader, Text, prompt_logp
+from nafaudit.auditor.laws import ForcedText, Piece, Reader, prompt_logp
 from nafaudit.auditor.shadow import (
     Mixing,
     ShadowAnchored,
@@ -404,7 +404,7 @@ class OnSteps(Protocol):
 
 
 @dataclass
-class _Open:
+class _OpenText:
     """A text on its way through the models, with the trajectories that wrote it."""
 
     written: list[ReplayTask]
@@ -426,10 +426,10 @@ def replay_texts(
         written: What to replay.
         on_steps: Called with every step while its laws are at hand.
     """
-    groups: dict[Text, _Open] = {}
+    groups: dict[ForcedText, _OpenText] = {}
     for one in written:
-        text = Text(one.prompt, tuple(one.tokens.tolist()))
-        groups.setdefault(text, _Open([])).written.append(one)
+        text = ForcedText(one.prompt, tuple(one.tokens.tolist()))
+        groups.setdefault(text, _OpenText([])).written.append(one)
     texts = list(groups)
     debts: dict[tuple[int, ...], _Debts] = {}
     for piece in reader.read(texts):
@@ -441,9 +441,9 @@ def replay_texts(
 
 
 def _owe(
-    group: _Open,
+    group: _OpenText,
     piece: Piece,
-    text: Text,
+    text: ForcedText,
     reader: Reader,
     mechanism: Mechanism,
     debts: dict[tuple[int, ...], _Debts],
@@ -467,9 +467,9 @@ def _owe(
 
 
 def _replay_piece(
-    group: _Open,
+    group: _OpenText,
     piece: Piece,
-    text: Text,
+    text: ForcedText,
     mechanism: Mechanism,
     debts: dict[tuple[int, ...], _Debts],
     on_steps: OnSteps | None,

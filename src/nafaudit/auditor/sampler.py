@@ -327,7 +327,7 @@ def alarms(p: Mapping[str, Array], alpha: float = ALPHA) -> dict[str, NDArray[np
 
 @dataclass
 class SamplerTests:
-    """Sees the scores of every trajectory of an arm, then answers for every test.
+    """The sampler tests of one arm, over the scores of its trajectories.
 
     Attributes:
         names: Of the alternatives, in the order of the scores.
@@ -338,7 +338,7 @@ class SamplerTests:
     alpha: float = ALPHA
     seen: dict[Key, tuple[NDArray[np.int32], Scores]] = field(default_factory=dict)
 
-    def see(self, key: Key, tokens: NDArray[np.int32], scores: Scores) -> None:
+    def add(self, key: Key, tokens: NDArray[np.int32], scores: Scores) -> None:
         """Takes one trajectory: its tokens, and the scores of all of its steps."""
         self.seen[key] = (tokens, scores)
 

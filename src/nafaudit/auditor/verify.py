@@ -19,7 +19,7 @@ import numpy as np
 from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
-from nafaudit.auditor.claims import Comparison, Levels, deviations, levels
+from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
@@ -187,7 +187,7 @@ class _Verifier:
                     self.notes.append(note)
                 tokens = tuple(pair.tokenizer(item.prompt.text)["input_ids"])
             self._prompts[item.prompt.id] = tokens
-        self._comparison: Comparison | None = None
+        self._comparison: ClaimComparison | None = None
         usual = SCORED_OWN if self.own else SCORED_FOREIGN
         most = usual if options.scored is None else options.scored
         # The first trajectories of each arm, from as many prompts as there are.
@@ -236,7 +236,7 @@ class _Verifier:
         if not tasks:
             return
         if self._comparison is None:
-            self._comparison = Comparison(
+            self._comparison = ClaimComparison(
                 self._levels(tasks),
                 self.pair.vocabulary.stops,
                 self.limit,
@@ -248,13 +248,13 @@ class _Verifier:
         reader = Reader(self.pair, self.decoding)
         for second in replay_texts(reader, self.promise, tasks, self._score):
             key = second.trajectory.key
-            self._comparison.see(claimed[key], second)
+            self._comparison.add(claimed[key], second)
             self.tokens += len(second.trajectory)
             if self._boxed:
                 self._truth.append(true_record(claimed[key], second, self.promise))
                 self._count(self._comparison, claimed[key], second)
             if (blocks := self._blocks.pop(key, None)) is not None:
-                self._tests[key.arm].see(key, claimed[key].steps.token, joined(blocks))
+                self._tests[key.arm].add(key, claimed[key].steps.token, joined(blocks))
 
     def result(self, seconds: float) -> Verification:
         """Returns everything that was found."""
@@ -281,7 +281,7 @@ class _Verifier:
             self.gaps is not None,
         )
 
-    def _compared(self, comparison: Comparison) -> Iterator[ArmFinding]:
+    def _compared(self, comparison: ClaimComparison) -> Iterator[ArmFinding]:
         """Yields what holds of all records, then what is refuted, arm by arm."""
         for finding in comparison.findings():
             if finding.verdict == Kept.WITHIN and self.gaps is not None:
@@ -295,7 +295,7 @@ class _Verifier:
             if counts.text:
                 yield ArmFinding(arm, counts.finding())
 
-    def _count(self, comparison: Comparison, claimed: Trajectory, second: Replayed) -> None:
+    def _count(self, comparison: ClaimComparison, claimed: Trajectory, second: Replayed) -> None:
         """Judges what a black box did by both counts of the debt, as its verdict will."""
         if second.other_debt is None:
             return

@@ -17,7 +17,7 @@ from nafaudit.core.design import Decoding, with_baselines
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget
 from nafaudit.core.numerics import check_threads
-from nafaudit.core.options import Group, load, option
+from nafaudit.core.options import Group, option
 
 # The sections that several commands have.
 audited_option = partial(option, section="What is audited")
@@ -507,12 +507,3 @@ class ConformSettings(Group):
         None, "positives or official; with -raw, before temperature.", unset="positives",
         common=True,
     )  # fmt: skip
-
-
-Settings = RunSettings
-WorkloadChoice = WorkloadSettings
-
-
-def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> RunSettings:
-    """Settings of a run from defaults, a design file and what else is given."""
-    return load(RunSettings, design, overrides)

@@ -10,7 +10,7 @@ from typing import Any
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget, is_baseline
-from nafaudit.core.settings import RunSettings, Settings, WorkloadChoice, protocol_option
+from nafaudit.core.settings import RunSettings, WorkloadSettings, protocol_option
 from nafaudit.paper.evaluator import Fixes, Rule
 from nafaudit.paper.proxy import DELTA
 from nafaudit.paper.workload import PAPER, takes_lab
@@ -226,11 +226,13 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
     )
 
 
-def _workload(settings: PaperSettings) -> Settings:
+def _workload(settings: PaperSettings) -> RunSettings:
     """The same workload as a run's, with the caps that the pools need."""
-    chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadChoice)}
+    chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
     names = ("pair", "safe", "risky", "protocol", "variant")
-    return Settings(**chosen | {n: getattr(settings, n) for n in names} | {"cap": _caps(settings)})
+    return RunSettings(
+        **chosen | {n: getattr(settings, n) for n in names} | {"cap": _caps(settings)}
+    )
 
 
 def _caps(settings: PaperSettings) -> dict[str, int]:

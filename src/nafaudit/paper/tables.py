@@ -42,10 +42,8 @@ def stage1_cells(paper: Paper) -> Iterator[Cell]:
     """Yields Tables h1-k1, h1-k3 and h1-k5: mean, variance and both bounds of every class."""
     delta, range_r = paper.delta(), exact(paper.range_R)
     for row in paper.rows("stage1"):
-        which, where = (
-            {"k": row["k"], "class": row["class"]},
-            f"Table h1-k{row['k']}, {row['class']}",
-        )
+        which = {"k": row["k"], "class": row["class"]}
+        where = f"Table h1-k{row['k']}, {row['class']}"
         budget, tight = paper.budget(row.count("k")), range_behind(row, delta)
         upper, below = f"{where}, U_EBB (R)", f"{where}, U_EBB (R_eff)"
 

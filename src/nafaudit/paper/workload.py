@@ -22,7 +22,7 @@ from typing import Any
 
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.lab.prompts import lab_workload, records
 from nafaudit.runner.pairs import SOUND, named_pair
 from nafaudit.workload.prompts import (
@@ -165,7 +165,7 @@ class PaperProtocol:
     It also reads the paper's six files (`--data`) for a run of the sound protocol.
     """
 
-    def workload(self, settings: Settings) -> Workload:
+    def workload(self, settings: RunSettings) -> Workload:
         """Returns the prompts of a run with their sources, before any limit; reads no model."""
         classes, cap, variant = settings.classes, settings.cap, settings.variant
         if settings.data is not None:
@@ -174,7 +174,7 @@ class PaperProtocol:
             return paper_lab_workload(classes, cap, variant)
         return SOUND.workload(settings)
 
-    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
         """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
         return (end,) if settings.protocol == "paper" and end is not None else None
 
@@ -182,7 +182,7 @@ class PaperProtocol:
 PAPER = PaperProtocol()
 
 
-def takes_lab(settings: Settings) -> bool:
+def takes_lab(settings: RunSettings) -> bool:
     """True if the prompts are the lab's, which has the paper's six classes."""
     own = settings.prompts is not None or bool(settings.corpus) or settings.safe is not None
     return not own and named_pair(settings.pair).workload is lab_workload

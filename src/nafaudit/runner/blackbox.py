@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.finding import Fault
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.mechanisms.cards import parse
@@ -268,7 +268,7 @@ HOW_TO_BUILD = (
 )
 
 
-def command_of(settings: Settings, *, rules: bool = False) -> tuple[str, ...]:
+def command_of(settings: RunSettings, *, rules: bool = False) -> tuple[str, ...]:
     """Returns the program that answers for the decoder that the settings name; starts nothing.
 
     Args:
@@ -302,7 +302,7 @@ def command_of(settings: Settings, *, rules: bool = False) -> tuple[str, ...]:
 
 
 def launch_of(
-    settings: Settings,
+    settings: RunSettings,
     pair: Pair,
     checkpoints: tuple[str, str],
     width: int,

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.core import errors
 from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.numerics import ConstantRows
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 
 if TYPE_CHECKING:
     from nafaudit.engine.prompts import PromptRequest
@@ -67,7 +67,7 @@ def gpus_of(device: str) -> int:
 
 
 @contextmanager
-def connected(settings: Settings, rows: int) -> Iterator[tuple[Any, int]]:
+def connected(settings: RunSettings, rows: int) -> Iterator[tuple[Any, int]]:
     """Connects to a cluster; yields Ray and the number of workers to start there.
 
     Args:
@@ -113,7 +113,7 @@ def connected(settings: Settings, rows: int) -> Iterator[tuple[Any, int]]:
 
 
 @contextmanager
-def _local(ray: Any, settings: Settings, gpus: int) -> Iterator[None]:
+def _local(ray: Any, settings: RunSettings, gpus: int) -> Iterator[None]:
     """A cluster of this machine's own."""
     here = tempfile.gettempdir()
     if len(here) > _LONGEST_DIRECTORY:

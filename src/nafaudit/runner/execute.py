@@ -19,7 +19,7 @@ from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.progress import OnProgress
-from nafaudit.core.settings import Settings, VerifySettings
+from nafaudit.core.settings import RunSettings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.measures.audit import AuditResult
@@ -176,7 +176,7 @@ class RunResult:
 
 
 def run(
-    settings: Settings,
+    settings: RunSettings,
     on_progress: OnProgress = lambda progress: None,
     protocol: AuditProtocol = SOUND,
 ) -> RunResult:
@@ -228,7 +228,7 @@ def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:
     return BlackBoxExecutor(workbench, stack.enter_context(Session(launch)))
 
 
-def _verify(run: Run, settings: Settings, checkpoints: tuple[str, str]) -> None:
+def _verify(run: Run, settings: RunSettings, checkpoints: tuple[str, str]) -> None:
     """Recomputes everything that a black box claims: the verdicts rest on that."""
     safe, risky = checkpoints
     options = VerifySettings(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.lab import prompts as lab
 from nafaudit.lab.pair import WEIGHTS, cache_directory, smollm2_pair
 from nafaudit.workload import (
@@ -137,10 +137,10 @@ def known_checkpoints() -> Iterator[tuple[str, str]]:
 class AuditProtocol(Protocol):
     """What a protocol has of its own; the command line hands in another one than `SOUND`."""
 
-    def workload(self, settings: Settings) -> Workload:
+    def workload(self, settings: RunSettings) -> Workload:
         """Returns the prompts of a run with their sources, before any limit; reads no model."""
 
-    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
         """Returns the ids that end a row; None for what the models declare.
 
         Args:
@@ -152,7 +152,7 @@ class AuditProtocol(Protocol):
 class SoundProtocol:
     """Prompts of a file, of several, or of a named pair; rows end where the models say."""
 
-    def workload(self, settings: Settings) -> Workload:
+    def workload(self, settings: RunSettings) -> Workload:
         """Returns the prompts of a run with their sources, before any limit; reads no model."""
         classes, cap = settings.classes, settings.cap
         if settings.corpus:
@@ -167,7 +167,7 @@ class SoundProtocol:
             )
         return named_pair(settings.pair).workload().select(classes, cap)
 
-    def stops(self, settings: Settings, end: int | None) -> tuple[int, ...] | None:
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
         """Returns None: a row ends where the models declare it."""
         return None
 
@@ -175,7 +175,7 @@ class SoundProtocol:
 SOUND: AuditProtocol = SoundProtocol()
 
 
-def limit_of(settings: Settings) -> int:
+def limit_of(settings: RunSettings) -> int:
     """How many prompts to take; 0 for all."""
     if settings.limit is not None:
         return settings.limit
@@ -185,7 +185,7 @@ def limit_of(settings: Settings) -> int:
     return named_pair(settings.pair).limit
 
 
-def checkpoints_of(settings: Settings) -> tuple[str, str]:
+def checkpoints_of(settings: RunSettings) -> tuple[str, str]:
     """Where the two checkpoints are."""
     if settings.safe is not None and settings.risky is not None:
         return settings.safe, settings.risky

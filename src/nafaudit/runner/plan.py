@@ -16,7 +16,7 @@ from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, UnavailableError, nearest
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import STEP_TYPES
 from nafaudit.runner.gpu import BYTES, Arithmetic, Work, gpu_of, shape_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, checkpoints_of, limit_of, named_pair
@@ -181,7 +181,7 @@ class Hardware:
 
 
 def plan(
-    settings: Settings,
+    settings: RunSettings,
     *,
     seconds: float = 3.0,
     hardware: Hardware | None = None,
@@ -218,7 +218,7 @@ def plan(
     )
 
 
-def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) -> Arithmetic:
+def _arithmetic(settings: RunSettings, texts: Sequence[str], hardware: Hardware) -> Arithmetic:
     gpu = gpu_of(hardware.gpu)
     if settings.dtype not in BYTES:
         raise InputError(f"unknown dtype {settings.dtype!r}{nearest(settings.dtype, BYTES)}")
@@ -240,7 +240,9 @@ def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) ->
     return Arithmetic(safe, risky, settings.dtype, gpu, hardware.gpus, work)
 
 
-def _time(settings: Settings, seconds: float, protocol: AuditProtocol) -> tuple[Timing | None, str]:
+def _time(
+    settings: RunSettings, seconds: float, protocol: AuditProtocol
+) -> tuple[Timing | None, str]:
     """Times decoding if that is possible; says why where it is not."""
     if seconds <= 0:
         return None, "not asked for"
@@ -262,7 +264,7 @@ class _EnoughError(Exception):
 
 
 def time_decoding(
-    settings: Settings, seconds: float, protocol: AuditProtocol = SOUND
+    settings: RunSettings, seconds: float, protocol: AuditProtocol = SOUND
 ) -> Timing | None:
     """Loads the pair and decodes the run's first rows for some seconds; records nothing.
 

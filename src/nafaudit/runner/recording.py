@@ -18,7 +18,7 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.progress import OnProgress, Progress
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
 from nafaudit.measures.context import RunContext
@@ -122,7 +122,7 @@ def record_parts(
     close_part()
 
 
-def session_facts(settings: Settings, checkpoints: tuple[str, str]) -> dict[str, Any]:
+def session_facts(settings: RunSettings, checkpoints: tuple[str, str]) -> dict[str, Any]:
     """What a session ran on."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -19,7 +19,7 @@ import torch
 from nafaudit.core.design import Decoding, differences, row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
-from nafaudit.core.settings import Settings, Trust, VerifySettings
+from nafaudit.core.settings import RunSettings, Trust, VerifySettings
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.world import SequenceDecoder
@@ -92,7 +92,7 @@ def load_models(
     )
 
 
-def mechanism_of(settings: Settings) -> Mechanism:
+def mechanism_of(settings: RunSettings) -> Mechanism:
     """Returns the mechanism that the settings name, before it is bound to a run's resources."""
     mechanism = named_mechanism(settings.mechanism, settings.debt_rule)
     if not isinstance(mechanism, SequenceMechanism):
@@ -137,7 +137,7 @@ class WorkbenchSpec:
         passages: Protected text, if the mechanism requires it.
     """
 
-    settings: Settings
+    settings: RunSettings
     checkpoints: tuple[str, str]
     width: int
     chat: str = ""
@@ -177,7 +177,7 @@ class UnloadedPair:
         protocol: What decides where a row ends.
     """
 
-    settings: Settings
+    settings: RunSettings
     checkpoints: tuple[str, str]
     mechanism: Mechanism
     tokenizer: PromptTokenizer
@@ -185,7 +185,7 @@ class UnloadedPair:
     protocol: AuditProtocol = SOUND
 
     @classmethod
-    def read(cls, settings: Settings, protocol: AuditProtocol = SOUND) -> UnloadedPair:
+    def read(cls, settings: RunSettings, protocol: AuditProtocol = SOUND) -> UnloadedPair:
         """Reads a pair's tokenizer and size.
 
         Raises:
@@ -228,7 +228,7 @@ class UnloadedPair:
         return self.mechanism.bind(resources_of(self.tokenizer.tokenizer, passages))
 
 
-def _tokenizer_of(settings: Settings, checkpoints: tuple[str, str]) -> PromptTokenizer:
+def _tokenizer_of(settings: RunSettings, checkpoints: tuple[str, str]) -> PromptTokenizer:
     return prompt_tokenizer(
         *checkpoints,
         chat=settings.chat_template,
@@ -257,7 +257,7 @@ class RunInputs:
     spec: WorkbenchSpec
 
 
-def read_inputs(settings: Settings, protocol: AuditProtocol = SOUND) -> RunInputs:
+def read_inputs(settings: RunSettings, protocol: AuditProtocol = SOUND) -> RunInputs:
     """Reads the prompts of a run.
 
     Raises:

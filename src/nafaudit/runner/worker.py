@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
-    """What the hello names: a decoder, or, where that will do, a rule behind the same door.
+    """Builds what the hello names: a decoder, or, where that will do, a rule as a decoder.
 
     A rule that chooses among whole outputs is only recognised: nothing is asked of it here.
     """

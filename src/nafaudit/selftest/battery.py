@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
-from nafaudit.auditor.claims import Comparison, levels
+from nafaudit.auditor.claims import ClaimComparison, levels
 from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
@@ -141,12 +141,12 @@ def findings(
     )
     claimed = (one.claimed for one in exhibits if one.claimed is not None)
     arms = judge(Measures.of(claimed, context))
-    comparison = Comparison(levels({}, foreign=True), world.stops, limit, own=False)
+    comparison = ClaimComparison(levels({}, foreign=True), world.stops, limit, own=False)
     tests = SamplerTests(list(ALTERNATIVES), alpha)
     for one in exhibits:
         if one.claimed is not None and one.replayed is not None and one.scores is not None:
-            comparison.see(one.claimed, one.replayed)
-            tests.see(one.key, one.claimed.steps.token, one.scores)
+            comparison.add(one.claimed, one.replayed)
+            tests.add(one.key, one.claimed.steps.token, one.scores)
     return [*(f for arm in arms for f in arm.findings), *comparison.findings(), *tests.findings()]
 
 

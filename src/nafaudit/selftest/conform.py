@@ -24,7 +24,7 @@ from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.selftest.trials import ACTIVE, SLACK, LabBench, Trials, run_trials
 
-# What a promise may be told of, in the names of `Settings`.
+# What a promise may be told of, in the names of `RunSettings`.
 PROMISE = (
     *("mechanism", "k", "temperature", "repetition_penalty"),
     *("prefix_n", "prefix_debt", "debt"),
@@ -123,7 +123,7 @@ def examine(
         spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
-        promise: What is promised, in the names of `Settings`: any of `PROMISE`; None is not given.
+        promise: What is promised: any of `PROMISE`; None is not given.
 
     Raises:
         InputError: It cannot be built, or the promise is none that it can be held to.

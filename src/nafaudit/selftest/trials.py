@@ -27,7 +27,8 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import FAULTS, Answer, Fault
-from nafaudit.core.settings import load_settings
+from nafaudit.core.options import load
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.cards import parse
@@ -343,7 +344,7 @@ def _replay(
         tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(trials.budgets))
         for key, parts in blocks.items():
             if key.k == k:
-                tests.see(key, records[key].steps.token, joined(parts))
+                tests.add(key, records[key].steps.token, joined(parts))
         for finding in tests.findings():
             if finding.verdict != Answer.FAILED:
                 continue
@@ -370,7 +371,7 @@ class LabBench:
         spec: Which decoder.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
-        promise: What a decoder promises, in the names of `Settings`.
+        promise: What a decoder promises, in the names of `RunSettings`.
     """
 
     def __init__(
@@ -384,7 +385,7 @@ class LabBench:
         given = {"decoder": spec, "decoder_python": python, "decoder_timeout": timeout}
         shape = {"max_new_tokens": MOST_TOKENS, "batch": BATCH}
         self._told = dict(promise or {})
-        self._settings = load_settings(None, given | shape | self._told)
+        self._settings = load(RunSettings, None, given | shape | self._told)
         mechanism_of(self._settings)  # a wrong promise is said before a model loads
         checkpoints = checkpoints_of(self._settings)
         self._pair = load_pair(*checkpoints)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
-from nafaudit.auditor.laws import Reader, Text
+from nafaudit.auditor.laws import ForcedText, Reader
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import kl
@@ -103,7 +103,7 @@ def frontier(
     mechanisms = [one.bind(resources) for one in settings.built]
     reader = Reader(pair, settings.decoding)
     found: dict[int, tuple[TextEnds, list[Followed]]] = {}
-    texts = [Text(one.before, one.tokens) for one in every]
+    texts = [ForcedText(one.before, one.tokens) for one in every]
     start = time.monotonic()
     for number, ends, paths in follow_texts(reader, mechanisms, settings.k, texts, kl):
         found[number] = (ends, paths)

@@ -1,4 +1,4 @@
-"""The examples of docs/doors.md, as they stand there."""
+"""The examples of docs/protocols.md, as they stand there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import answer
 from tests.mechanisms.tables import TableWorld
 
-PAGE = (Path(__file__).parents[2] / "docs" / "doors.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "protocols.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture
