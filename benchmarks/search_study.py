@@ -50,7 +50,7 @@ from nafaudit.search.halving import halving_plan, ranked, successive_halving
 from nafaudit.search.pools import start_of
 from nafaudit.search.recorder import open_recorder
 from nafaudit.search.result import write_result
-from nafaudit.search.search import Prepared, prepare, search_with
+from nafaudit.search.search import Search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.stats.bound import check_level
 from nafaudit.stats.moments import ebb_value
@@ -475,33 +475,33 @@ def run_study(settings: SearchSettings, on_progress: OnProgress) -> Study:
         on_progress: Called as trajectories end.
     """
     _ = settings.budget
-    ready = prepare(settings)
-    found = search_with(ready, on_progress, baselines=False)
+    search = Search.load(settings)
+    found = search.run(on_progress, baselines=False)
     values = {who: found.maxima(who) for who in STRATEGIES}
     controls = {who: values[who] for who in STRATEGIES if who != SEARCH}
     return Study(
         found,
         tuple(paired(values[SEARCH], controls, settings.delta)),
-        _planted(ready, found, on_progress),
+        _planted(search, found, on_progress),
     )
 
 
-def _planted(ready: Prepared, found: Found, on_progress: OnProgress) -> Hidden:
+def _planted(search: Search, found: Found, on_progress: OnProgress) -> Hidden:
     """Hides the best confirmed finalist among prompts that searches started from."""
-    settings = ready.settings
+    settings = search.settings
     best = max(found.finalists, key=lambda one: -1.0 if math.isnan(one.use.mean) else one.use.mean)
-    pool = _pool(ready, best.candidate)
-    prompts = ready.bench.prompts(pool, {})
-    extent, place = Extent(settings.k, BANK, tuple(prompts)), ready.path / "planted"
-    with open_recorder(ready.bench, place, "planted", extent, prompts) as recorder:
+    pool = _pool(search, best.candidate)
+    prompts = search.bench.prompts(pool, {})
+    extent, place = Extent(settings.k, BANK, tuple(prompts)), search.path / "planted"
+    with open_recorder(search.bench, place, "planted", extent, prompts) as recorder:
         recorder.fill([extent], prompts, "banking", on_progress)
         bank = {one.id: recorder.book.rows(one.id, settings.budget, BANK) for one in pool}
     return find_planted(bank, settings.budget * settings.max_new_tokens, seed=settings.seed)
 
 
-def _pool(ready: Prepared, planted: Candidate) -> tuple[Candidate, ...]:
+def _pool(search: Search, planted: Candidate) -> tuple[Candidate, ...]:
     """The planted prompt in the middle of prompts of the workload."""
-    order, _ = start_of(ready.pools, ready.settings.seed, HIDING - 1)
+    order, _ = start_of(search.pools, search.settings.seed, HIDING - 1)
     # Not first and not last: ties go to the earlier one.
     others = [replace(one, id=f"beside_{one.id}") for one in order if one.id != planted.id]
     middle = len(others) // 2

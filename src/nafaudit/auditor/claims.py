@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.checks.verification import COUNTS, QUANTITIES
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import Answer, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
+from nafaudit.store.artifacts import COUNTS, QUANTITIES
 
 Array = NDArray[np.float64]
 

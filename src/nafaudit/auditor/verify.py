@@ -23,7 +23,6 @@ from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
-from nafaudit.checks.verification import ArmFinding, Verification
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
@@ -43,6 +42,7 @@ from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
+from nafaudit.store.artifacts import ArmFinding, Verification
 from nafaudit.store.gaps import missing_of, same_prompts
 from nafaudit.store.run import Run
 

@@ -15,7 +15,6 @@ from functools import cached_property
 from pathlib import Path
 
 from nafaudit.auditor.verify import check_integrity, verify
-from nafaudit.checks.verification import Verification
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.progress import OnProgress
@@ -36,7 +35,7 @@ from nafaudit.runner.recording import (
     session_facts,
 )
 from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_inputs
-from nafaudit.store.artifacts import write_truth, write_verification
+from nafaudit.store.artifacts import Verification, write_truth, write_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
 from nafaudit.views.verify import verification_json
 from nafaudit.workload import Source, TokenizedPrompt, protected_prompts, workload_hash

@@ -296,55 +296,45 @@ def write_bundle(into: Path, violation: Violation, candidate: Candidate | None) 
         violation: Which prompt.
         candidate: How it was made, if that is known.
     """
-    source, key = Run(violation.run), violation.worst.key
+    source, worst, identity = Run(violation.run), violation.worst, violation.identity
+    key = worst.key
     digest = hashlib.blake2b(key.prompt.encode("utf-8", "surrogatepass"), digest_size=4)
-    place = into / f"{violation.identity.purpose}-{digest.hexdigest()}"
+    place = into / f"{identity.purpose}-{digest.hexdigest()}"
     items = [item for item in source.prompts() if item.prompt.id == key.prompt]
-    rows = [t for t in source.trajectories() if _belongs(t, violation)]
-    identity = replace(violation.identity, workload=workload_hash(items))
-    numbers = tuple(t.key.trajectory for t in rows)
-    design = Design(identity, Extent((key.k,), len(rows), (key.prompt,), numbers))
+    rows = [
+        one
+        for one in source.trajectories()
+        if one.key[:3] == key[:3] and one.key.trajectory <= key.trajectory
+    ]
+    numbers = tuple(one.key.trajectory for one in rows)
+    extent = Extent((key.k,), len(rows), (key.prompt,), numbers)
+    design = Design(replace(identity, workload=workload_hash(items)), extent)
     vocabulary = json.loads((source.path / "vocabulary.json").read_text())
-    make_directory(into)
-    with whole_directory(place, replace=True) as made:
-        with open_for_writing(made, design, items, vocabulary) as writer:
-            writer.note_session(source.sessions[-1])
-            writer.append(sorted(rows, key=lambda t: t.key))
-        about = json.dumps(_about(place, violation, candidate), indent=2)
-        write_whole(made / "counterexample.json", about.encode() + b"\n")
-    return place
-
-
-def _belongs(trajectory: Trajectory, violation: Violation) -> bool:
-    key, worst = trajectory.key, violation.worst.key
-    return key[:3] == worst[:3] and key.trajectory <= worst.trajectory
-
-
-def _about(place: Path, violation: Violation, candidate: Candidate | None) -> dict[str, object]:
-    """What a reader wants to know first; the records are the proof."""
-    worst, identity = violation.worst, violation.identity
-    stream = row_stream(
-        identity.protocol, identity.seed, identity.purpose, worst.key.prompt, worst.key.trajectory
-    )
-    return {
-        "prompt": worst.key.prompt,
+    draws = (identity.protocol, identity.seed, identity.purpose, key.prompt, key.trajectory)
+    spec, plugin, _ = identity.mechanism.partition("@")  # only a plug-in's name has a source
+    # What a reader wants to know first; the records are the proof.
+    about = {
+        "prompt": key.prompt,
         "candidate": None if candidate is None else asdict(candidate),
-        "mechanism": worst.key.mechanism,
-        "k": worst.key.k,
-        "trajectory": worst.key.trajectory,
+        "mechanism": key.mechanism,
+        "k": key.k,
+        "trajectory": key.trajectory,
         "step": worst.step,
         "excess": worst.excess,
         "violations": violation.count,
         "draws": {
             "seed": identity.seed,
             "purpose": identity.purpose,
-            "stream": f"{stream.key:032x}",
+            "stream": f"{row_stream(*draws).key:032x}",
         },
-        "command": f"nafaudit verify {shlex.quote(str(place))}{_plugin(identity.mechanism)}",
+        "command": f"nafaudit verify {shlex.quote(str(place))}"
+        f"{verified_with(spec) if plugin else ''}",
     }
-
-
-def _plugin(recorded: str) -> str:
-    """What a recorded mechanism needs to be verified; only a plug-in's name has a source."""
-    spec, source, _ = recorded.partition("@")
-    return verified_with(spec) if source else ""
+    make_directory(into)
+    with whole_directory(place, replace=True) as made:
+        with open_for_writing(made, design, items, vocabulary) as writer:
+            writer.note_session(source.sessions[-1])
+            writer.append(sorted(rows, key=lambda t: t.key))
+        text = json.dumps(about, indent=2)
+        write_whole(made / "counterexample.json", text.encode() + b"\n")
+    return place

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from nafaudit.checks.verification import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.core.finding import Answer, Kept
 from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import plain
 from nafaudit.measures.audit import witness_json
+from nafaudit.store.artifacts import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.views.document import Column, Document, Section, Table
 
 _FINE = (Answer.FINE, Answer.INFO, Answer.UNKNOWN, Kept.WITHIN)

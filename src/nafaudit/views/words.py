@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from nafaudit.checks.verification import QUANTITIES
 from nafaudit.core.finding import (
     ACTIVE_SHARE,
     ALARM_LEVEL,
@@ -23,6 +22,7 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import zero_count_upper
+from nafaudit.store.artifacts import QUANTITIES
 
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),

@@ -24,7 +24,6 @@ from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack_run import (
     AttackBench,
     Attacker,
-    AttackRun,
     Log,
     Method,
     OnAnswer,
@@ -32,7 +31,7 @@ from nafaudit.worth.attack_run import (
     mechanism_of_method,
     open_attack_run,
 )
-from nafaudit.worth.certify import GivenText, given_text, opening_of
+from nafaudit.worth.certify import GivenText, given_text, opening_of, spread
 from nafaudit.worth.settings import ADMISSION, AttackSettings
 
 
@@ -98,7 +97,7 @@ def run_attack(
             f"{unloaded.context}. Lower --max-new-tokens, or split the passage."
         )
     methods = _methods(settings, max(len(text.tokens) for text in every))
-    texts = _spread(every, settings.limit or 0)
+    texts = spread(every, settings.limit or 0)
     pieces = read_vocabulary(tokenizer, (), ()).pieces
     attacker = Attacker(pieces, len(opening), settings.trajectories)
     # Without the debt, whichever ways were asked for: the digest stands for the machine alone.
@@ -141,7 +140,13 @@ def _attack(
     alone, budgets = (RISKY_ONLY,), bench.settings.budgets
     with open_attack_run(bench, path, methods[0], alone, on_answer) as single:
         single.fill(alone)
-        admission = _recall_alone(bench, single)
+        recalls = [  # of the risky model's sampled answers, each on its own
+            bench.attacker.score(answer.tokens, text.tokens)[0]
+            for text in bench.texts
+            for asked in single.asked(text, RISKY_ONLY)
+            for answer in asked.answers
+        ]
+        admission = sum(recalls) / len(recalls)
         if admission < ADMISSION:
             return admission, (single.log(alone),)
         single.fill(budgets)
@@ -155,17 +160,6 @@ def _attack(
             run.fill(own)
             logs.append(run.log(own))
     return admission, tuple(logs)
-
-
-def _recall_alone(bench: AttackBench, single: AttackRun) -> float:
-    """Mean recall of the risky model's sampled answers, each on its own."""
-    recalls = [
-        bench.attacker.score(answer.tokens, text.tokens)[0]
-        for text in bench.texts
-        for asked in single.asked(text, RISKY_ONLY)
-        for answer in asked.answers
-    ]
-    return sum(recalls) / len(recalls)
 
 
 def _methods(settings: AttackSettings, longest: int) -> list[Method]:
@@ -198,9 +192,3 @@ def _divided(
             "--given or --max-new-tokens, or leave the passage out."
         )
     return replace(text, tokens=wanted)
-
-
-def _spread(texts: tuple[GivenText, ...], most: int) -> tuple[GivenText, ...]:
-    """At most so many, evenly over the whole list."""
-    n = len(texts)
-    return texts if not most or most >= n else tuple(texts[i * n // most] for i in range(most))

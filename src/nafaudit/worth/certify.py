@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from nafaudit.workload.passages import Passage, passages_hash
 from nafaudit.worth.settings import CertifySettings
 
 RENYI_ORDER = 2.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def opening_of(tokenizer: Any) -> tuple[tuple[int, ...], str]:
 def given_text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given: int) -> GivenText:
     """Divides a passage after its first `given` tokens."""
     ids = tuple(tokenizer(passage.text, add_special_tokens=False)["input_ids"])
-    # Somebody has to stand before the first scored token.
+    # A token has to stand before the first scored one.
     given = max(given, 0 if opening else 1)
     if len(ids) <= given:
         raise InputError(
@@ -222,6 +223,13 @@ def given_text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given
             "is left to ask about. Lower --given or leave the passage out."
         )
     return GivenText(passage, (*opening, *ids[:given]), ids[given:])
+
+
+def spread(items: Sequence[T], most: int) -> tuple[T, ...]:
+    """Returns at most so many, evenly over the whole list; all if 0."""
+    n = len(items)
+    count = n if not most else min(most, n)
+    return tuple(items[i * n // count] for i in range(count))
 
 
 def check_lengths(texts: Sequence[GivenText], context: int, whose: str) -> None:
@@ -303,7 +311,10 @@ def certify(
         on_progress(Progress("", done, len(texts), seconds=seconds, unit="passages"))
     context = named + (f" and its own first {settings.given} tokens" if settings.given else "")
     scores = PassageScores(context, settings.decoding.anchor, tuple(scored))
-    rows = sorted((passage_row(p, debts[p.id], settings) for p in scored), key=_worst_first)
+    rows = sorted(
+        (passage_row(p, debts[p.id], settings) for p in scored),
+        key=lambda row: (row.critical_k, row.id),
+    )
     identity = {
         **anchor.fingerprint,
         "passages": passages_hash(passages),
@@ -322,10 +333,6 @@ def certify(
         passages=tuple(rows),
         scores=scores,
     )
-
-
-def _worst_first(row: PassageRow) -> tuple[float, str]:
-    return row.critical_k, row.id
 
 
 def _score(

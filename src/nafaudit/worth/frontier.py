@@ -25,7 +25,7 @@ from nafaudit.mechanisms.laws import kl
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.runner.workbench import load_models, resources_of
 from nafaudit.workload.passages import Passage, passages_hash
-from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
+from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of, spread
 from nafaudit.worth.settings import FrontierSettings
 
 Array = NDArray[np.float64]
@@ -91,7 +91,7 @@ def frontier(
     tokenizer = load_tokenizer(checkpoints[0], settings.trust)
     opening, context = opening_of(tokenizer)
     kinds = [
-        [_text(tokenizer, one, opening, settings) for one in _spread(texts, settings.limit)]
+        [_text(tokenizer, one, opening, settings) for one in spread(texts, settings.limit)]
         for texts in (ordinary, protected)
     ]
     every = [text for texts in kinds for text in texts]
@@ -134,11 +134,6 @@ def _text(
 ) -> GivenText:
     text = given_text(tokenizer, passage, opening, settings.given)
     return replace(text, tokens=text.tokens[: settings.decoding.max_new_tokens])
-
-
-def _spread(texts: Sequence[Passage], most: int) -> list[Passage]:
-    n = len(texts)
-    return list(texts) if not most or most >= n else [texts[i * n // most] for i in range(most)]
 
 
 def _side(

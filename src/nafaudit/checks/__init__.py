@@ -1,1 +1,0 @@
-"""What a verification says, in a form that needs no models."""
