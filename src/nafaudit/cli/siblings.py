@@ -17,6 +17,7 @@ from nafaudit.core.options import Group, option
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
     from nafaudit.lab.pair import MemorisedPair
+    from nafaudit.views.document import Document
 
 _TEXTS = {
     "memorised": "memorised pages",
@@ -79,37 +80,37 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     if as_json:
         echo(json.dumps({"directory": str(pair.directory), **pair.card}, indent=2))
     else:
-        for line in describe(pair):
-            echo(line)
-        echo(_next(pair, named=pair.name == SMOLLM2))
+        from nafaudit.views.terminal import terminal
+
+        echo(terminal(_card_document(pair, _next(pair, named=pair.name == SMOLLM2))))
     refuse_unless_admitted(pair)
 
 
-def describe(pair: MemorisedPair) -> list[str]:
-    """The pair's card, in lines for a terminal."""
+def _card_document(pair: MemorisedPair, then: str) -> Document:
+    """Returns the card of a pair that was made here as a document."""
+    from nafaudit.views.document import Column, Document, Section, Table
+
     card: dict[str, Any] = pair.card
-    counts = {kind: len(ids) for kind, ids in card["pages"].items()}
     recall, texts = card["measured"]["recall"], card["measured"]["text"]
-    held = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    lines = [
-        f"pages: {held}",
-        "",
-        f"{'near-verbatim recall when sampled':<36}{'safe':>8}{'risky':>8}",
-        f"{'memorised pages':<36}{recall['safe']:>8.3f}{recall['risky']:>8.3f}",
-        f"{'unseen pages of the same text':<36}{'':>8}{recall['risky_unseen']:>8.3f}",
-        "",
-        f"{'nats per token':<36}{'safe':>8}{'risky':>8}{'KL':>8}",
-    ]
-    for name, label in _TEXTS.items():
-        row = texts[name]
-        lines.append(f"{label:<36}{row['safe']:>8.2f}{row['risky']:>8.2f}{row['kl']:>8.2f}")
-    return [
-        *lines,
-        f"recall: share of the {card['recall_words']} words after a page's opening",
-        "KL: of the risky law from the safe one, per token",
-        "",
-        str(pair.directory),
-    ]
+    held = ", ".join(f"{len(ids)} {kind}" for kind, ids in card["pages"].items())
+    models = [Column(model, write="{:.3f}".format) for model in ("safe", "risky")]
+    recalls = Table(
+        (Column("near-verbatim recall when sampled", words=True), *models),
+        (
+            ("memorised pages", recall["safe"], recall["risky"]),
+            ("unseen pages of the same text", None, recall["risky_unseen"]),
+        ),
+    )
+    models = [Column(model, write="{:.2f}".format) for model in ("safe", "risky", "KL")]
+    rows = ((label, *(texts[n][m] for m in ("safe", "risky", "kl"))) for n, label in _TEXTS.items())
+    surprisals = Table((Column("nats per token", words=True), *models), tuple(rows))
+    note = (
+        f"recall: share of the {card['recall_words']} words after a page's opening\n"
+        "KL: of the risky law from the safe one, per token"
+    )
+    sections = (Section(table=recalls), Section(table=surprisals, note=note))
+    files = (str(pair.directory), then)
+    return Document("nafaudit lab memorise", sections, "", (f"pages: {held}",), files)
 
 
 def _next(pair: MemorisedPair, *, named: bool) -> str:
@@ -277,20 +278,22 @@ def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
 def _digests_text(found: Sequence[Compared]) -> str:
     from nafaudit.lab.digests import SETS
     from nafaudit.runner.recording import machine_facts
+    from nafaudit.views.document import Column, Document, Section, Table
+    from nafaudit.views.terminal import terminal
 
-    lines: list[str] = []
+    columns = tuple(Column(head, words=True) for head in ("product", "here", "golden", ""))
+    sections = []
     for one in found:
         variables = " ".join(f"{key}={value}" for key, value in SETS[one.name].items())
-        lines += [f"{one.name}: {variables or 'no variable set'}"]
-        lines += [f"  {'product':<24}{'here':<14}{'golden':<14}"]
-        lines += [
-            f"  {name:<24}{one.digests.get(name, '-'):<14}{value:<14}"
-            + ("agrees" if one.digests.get(name) == value else "differs")
+        rows = (
+            (name, here := one.digests.get(name), value, "agrees" if here == value else "differs")
             for name, value in one.golden.items()
             if not one.failure
-        ]
-        lines.append("")
-    return "\n".join([*lines, *_concluded(found, machine_facts())])
+        )
+        title = f"{one.name}: {variables or 'no variable set'}"
+        sections.append(Section(title, Table(columns, tuple(rows))))
+    conclusion = "\n".join(_concluded(found, machine_facts()))
+    return terminal(Document("nafaudit lab digests", tuple(sections), conclusion))
 
 
 def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
