@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,9 +55,9 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
+    from nafaudit.views.audit import report_markdown
     from nafaudit.views.page import save_report
     from nafaudit.views.records import record_json
 
@@ -80,7 +78,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, data))
+        echo("\n".join(names) if failed is None else report_markdown(made, data))
     if failed is not None:
         click.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -293,13 +291,16 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     import torch
 
     from nafaudit.auditor.verify import decides
+    from nafaudit.cli.progress import ProgressLine
     from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
 
     torch.set_num_threads(settings.threads)
-    found = verify_run(source, settings, _progress(quiet))
+    progress = ProgressLine(quiet)
+    found = verify_run(source, settings, progress.update)
+    progress.close()
     data = verification_json(found, str(source.path), source.design["hash"])
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
     if decides(source, settings):
@@ -320,15 +321,3 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
             err=True,
         )
     return found.overall.exit_status
-
-
-def _progress(quiet: bool) -> Callable[[int, int], None]:
-    """One line per group of trajectories, rewritten on a terminal."""
-    end = "\r" if sys.stderr.isatty() else "\n"
-
-    def show(done: int, of: int) -> None:
-        if not quiet:
-            sys.stderr.write(f"replayed {done}/{of} trajectories" + ("\n" if done == of else end))
-            sys.stderr.flush()
-
-    return show
