@@ -12,6 +12,7 @@ import click
 from nafaudit.cli.echo import echo
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
+from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import VerifySettings
@@ -255,7 +256,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     files = [str(path) for path in written]
     gaps = missing_of(Run(source))
     if as_json:
-        missing = None if gaps is None else gaps.to_json()
+        missing = plain(gaps)
         data = {"run": str(source), "files": files, "missing": missing}
         echo(json.dumps(data, indent=2))
     else:
