@@ -1,8 +1,7 @@
 """How much an output repeats of a reference; one definition each.
 
 `measure` gives every metric of one output as a frozen `Overlap`; `prepare` makes a reference
-ready for many outputs; `spans` says where in the output the copied text stands; `paper_scores`
-are the two scores of the paper's own files, where a missing reference is 0.
+ready for many outputs; `spans` says where in the output the copied text stands.
 """
 
 from nafaudit.overlap.metrics import (
