@@ -12,6 +12,7 @@ import click
 from nafaudit.cli.echo import echo
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
+from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import VerifySettings
@@ -54,10 +55,9 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.report.markdown import markdown
-    from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
-    from nafaudit.views.page import save_report
+    from nafaudit.views.audit import report_markdown
+    from nafaudit.views.page import report_json, save_report
     from nafaudit.views.records import record_json
 
     source, redact = Run(settings.run or latest_run()), settings.redact
@@ -72,12 +72,12 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
         failed = error
     names = [str(path) for path in files]
     if as_json or failed is not None:
-        data = plain(made, PAPER_EXTRA.checklist(made), redact=redact)
+        data = report_json(made, PAPER_EXTRA.checklist(made), redact=redact)
     if as_json:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, data))
+        echo("\n".join(names) if failed is None else report_markdown(made, data))
     if failed is not None:
         click.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -255,7 +255,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     files = [str(path) for path in written]
     gaps = missing_of(Run(source))
     if as_json:
-        missing = None if gaps is None else gaps.to_json()
+        missing = plain(gaps)
         data = {"run": str(source), "files": files, "missing": missing}
         echo(json.dumps(data, indent=2))
     else:
