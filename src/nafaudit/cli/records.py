@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -292,13 +290,16 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     import torch
 
     from nafaudit.auditor.verify import decides
+    from nafaudit.cli.progress import ProgressLine
     from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
 
     torch.set_num_threads(settings.threads)
-    found = verify_run(source, settings, _progress(quiet))
+    progress = ProgressLine(quiet)
+    found = verify_run(source, settings, progress.update)
+    progress.close()
     data = verification_json(found, str(source.path), source.design["hash"])
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
     if decides(source, settings):
@@ -319,15 +320,3 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
             err=True,
         )
     return found.overall.exit_status
-
-
-def _progress(quiet: bool) -> Callable[[int, int], None]:
-    """One line per group of trajectories, rewritten on a terminal."""
-    end = "\r" if sys.stderr.isatty() else "\n"
-
-    def show(done: int, of: int) -> None:
-        if not quiet:
-            sys.stderr.write(f"replayed {done}/{of} trajectories" + ("\n" if done == of else end))
-            sys.stderr.flush()
-
-    return show

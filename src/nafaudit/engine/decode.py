@@ -82,8 +82,8 @@ class Decoder:
         self.batch = batch
         self.speculate = speculate
         self._thread = _second_thread() if together else None
-        # Told after every step how many rows have written a token; for progress, and free to raise.
-        self.watch: Callable[[int], None] = lambda rows: None
+        # Called after every step with the number of rows that have written a token; it may raise.
+        self.on_step: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
         self._safe, self._risky = (
             RowModel(model, batch, width, how.constant, common=how.common) for model in models
@@ -116,7 +116,7 @@ class Decoder:
                 return
             ready = [row for row in rows if row.ahead]
             self._writer.write(ready)
-            self.watch(len(ready))
+            self.on_step(len(ready))
             wrote = set(map(id, ready))
             for slot in reversed(range(len(rows))):
                 if id(rows[slot]) not in wrote:

@@ -315,7 +315,7 @@ def time_decoding(
             if passed > seconds:
                 raise _EnoughError
 
-        decoder.watch = on_step
+        decoder.on_step = on_step
         with contextlib.suppress(_EnoughError):
             for _ in decoder.decode(requests):
                 pass
