@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nafaudit.cli.numbers import percent
-from nafaudit.cli.show_search import plain_table, points
+from nafaudit.cli.show_paper_search import plain_table
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
@@ -49,13 +49,13 @@ from nafaudit.search.found import Found
 from nafaudit.search.halving import halving_plan, ranked, successive_halving
 from nafaudit.search.pools import start_of
 from nafaudit.search.recorder import open_recorder
-from nafaudit.search.result import write_result
 from nafaudit.search.search import Search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.stats.bound import check_level
 from nafaudit.stats.moments import ebb_value
 from nafaudit.stats.rates import clopper_pearson
 from nafaudit.store.files import write_whole
+from nafaudit.views.search import points, write_result
 
 Array = NDArray[np.float64]
 SIZES = {"searches": 10, "finalists": 1}

@@ -24,13 +24,13 @@ from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
 from nafaudit.paper.search_files import paper_json, write_paper_result
 from nafaudit.paper.settings import PaperSettings
-from nafaudit.report.searched import search_view
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
 from nafaudit.views.figures.run import progress
 from nafaudit.views.page import write_report
+from nafaudit.views.search import search_view
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 from tests.runner.forge import forge, without
@@ -365,10 +365,11 @@ def test_what_ranks_prompts_is_called_rho(place: Path, whole: dict[str, Any]) ->
     assert "largest rho = U_EBB / B_eff in the archive" in caption
     assert "utilisation" not in caption
     assert '"axis":"best rho in the archive"' in page.replace('": ', '":')
-    table = search_view(whole).tables[0]
-    assert table.heads[-1][0] == "best rho" and "utilisation" not in table.heads[-1][1]
+    table = search_view(whole).tables[0].table
+    assert table is not None
+    assert table.columns[-1].head == "best rho" and "utilisation" not in table.columns[-1].meaning
     best = whole["paper"]["generation_log"][-1]["best_rho"]
-    assert table.rows[-1][-1].text == f"{best:.3f}"
+    assert table.cells()[-1][-1] == f"{best:.3f}"
     left, right = progress(AuditResult.of(Run(place / "whole"))).axes
     assert left.get_ylabel() == "best rho in the archive"
     assert np.asarray(left.lines[0].get_ydata())[-1] == pytest.approx(best)

@@ -16,10 +16,10 @@ import pytest
 from nafaudit.lab.tiny import ARCHITECTURES, SENTENCES, build_checkpoint, build_tokenizer
 from nafaudit.search.llm_answers import FILE
 from nafaudit.search.llm_chat import KEY
-from nafaudit.search.result import search_json, write_result
 from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
+from nafaudit.views.search import search_json, write_result
 from tests.commands import call
 from tests.kills import fork, was_killed
 from tests.search.chat_server import MODEL, ChatServer, chat_server

@@ -20,13 +20,13 @@ from nafaudit.core.text import detokenize, script_json, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import AuditResult, prompt_rows
 from nafaudit.measures.compare import compare
-from nafaudit.report.markdown import table
 from nafaudit.report.plain import plain
 from nafaudit.store.artifacts import write_verification
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
 from nafaudit.views.compare import compare_document
-from nafaudit.views.markdown import markdown, plain_text
+from nafaudit.views.document import Column, Table
+from nafaudit.views.markdown import markdown, plain_text, table_lines
 from nafaudit.views.page import render, write_report
 from nafaudit.views.payload import choose
 from nafaudit.views.records import record_json, record_name, token_texts, typed_record
@@ -313,7 +313,7 @@ def test_markdown_shows_the_text_and_makes_nothing_of_it(text: str) -> None:
     shows(text, {"paragraph", "bullet_list", "list_item"}, "- ", ", next")
     shows(text, {"heading"}, "## ")
     if text.strip():
-        cells = "\n".join(table(["a", "b"], [[plain_text(text), "x"]]))
+        cells = "\n".join(table_lines(Table((Column("a"), Column("b")), ((text, "x"),))))
         found = [token.content for token in MARKDOWN.parse(cells) if token.type == "td_open"]
         assert len(found) == 2
         assert rendered(cells) == "ab" + " ".join(visible(text).split()) + "x"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.overlap import near_verbatim_recall
+from nafaudit.measures.overlap import near_verbatim_recall
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack_run import Answer, Asked, Attacker, Method, Place, replayed
 from nafaudit.worth.certify import GivenText

@@ -12,6 +12,7 @@ import click
 from nafaudit.cli.echo import echo
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
+from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import VerifySettings
@@ -54,9 +55,9 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.report.markdown import markdown
     from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
+    from nafaudit.views.audit import report_markdown
     from nafaudit.views.page import save_report
     from nafaudit.views.records import record_json
 
@@ -77,7 +78,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, data))
+        echo("\n".join(names) if failed is None else report_markdown(made, data))
     if failed is not None:
         click.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -255,7 +256,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     files = [str(path) for path in written]
     gaps = missing_of(Run(source))
     if as_json:
-        missing = None if gaps is None else gaps.to_json()
+        missing = plain(gaps)
         data = {"run": str(source), "files": files, "missing": missing}
         echo(json.dumps(data, indent=2))
     else:

@@ -10,11 +10,12 @@ from rich.console import Console
 from rich.table import Table
 
 from nafaudit.cli.numbers import nats
-from nafaudit.cli.show_search import plain_table, verdict_lines
 from nafaudit.core.finding import Answer
+from nafaudit.mechanisms.cards import verified_with
 from nafaudit.paper.loop import Trail
 from nafaudit.paper.proxy import Item
 from nafaudit.paper.search import PaperFound
+from nafaudit.views.search import verdict_lines
 
 _ID, _SHOWN = 30, 8
 
@@ -105,10 +106,22 @@ def _lines(found: PaperFound) -> list[str]:
         *_findings(found),
     ]
     ends = [
-        *verdict_lines(found.found, "--size recheck_traj=20"),
+        *verdict_lines(
+            found.found, verified_with(found.settings.mechanism), "--size recheck_traj=20"
+        ),
         f"search directory: {found.found.path}",
     ]
     return [*(fill(line, 80, subsequent_indent="  ") for line in lines), *ends]
+
+
+def plain_table(words: Sequence[str], numbers: Sequence[str]) -> Table:
+    """A table without lines: words to the left, numbers to the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    for column in words:
+        table.add_column(column, no_wrap=True)
+    for column in numbers:
+        table.add_column(column, no_wrap=True, justify="right")
+    return table
 
 
 def _surrogate(found: PaperFound) -> str:

@@ -14,7 +14,7 @@ from nafaudit.core.finding import Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure
-from nafaudit.overlap import METRICS
+from nafaudit.measures.overlap import METRICS
 from nafaudit.store.artifacts import read_truth
 from nafaudit.store.gaps import Missing
 from nafaudit.store.run import Run

@@ -12,8 +12,8 @@ from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
 from nafaudit.paper.proxy import Item, Row
 from nafaudit.paper.search import PaperFound, Recheck
-from nafaudit.search.result import search_json
 from nafaudit.store.files import make_directory, write_whole
+from nafaudit.views.search import search_json
 
 FINAL, STRESS = 999, 1000
 """Generations under which the paper files its validation pools."""

@@ -9,8 +9,8 @@ from typing import Any
 from nafaudit.core.text import as_number
 from nafaudit.core.text import plain as as_json
 from nafaudit.measures.audit import AuditResult, PromptRow, bound_rows, prompt_rows, result_json
-from nafaudit.report.searched import search_json
 from nafaudit.views.records import record_name
+from nafaudit.views.search import reported_search
 from nafaudit.views.words import refuted, replay_json, replay_made, summary, verdict_texts
 
 
@@ -54,7 +54,7 @@ def plain(
         "verification": replay_json(report),
         "decided": {key: design[key] for key in design if key != "extents"},
         # A run without a search does not speak of one.
-        **({} if searched is None else {"search": search_json(searched, redact=redact)}),
+        **({} if searched is None else {"search": reported_search(searched, redact=redact)}),
         "made": {
             "extents": design["extents"],
             "sessions": report.run.sessions,

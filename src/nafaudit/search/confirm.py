@@ -23,8 +23,8 @@ import numpy as np
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, judge_kept
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.overlap import measure, prepare
-from nafaudit.overlap.runs import NGRAM, ngrams, words_of
+from nafaudit.measures.overlap import overlap_of
+from nafaudit.measures.runs import NGRAM, ngrams, prepare, words_of
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.stats import Bonferroni, Sample, anytime_rate, bound, e_bh, e_values
 from nafaudit.workload.passages import Passage
@@ -345,7 +345,7 @@ class Protected:
         shared = Counter(place for gram in grams for place in self._places.get(gram, ()))
         found = Copied(1, int(bool(shared)))
         for place in sorted(shared):
-            overlap = measure(text, self._references[place])
+            overlap = overlap_of(text, self._references[place])
             words, recall = int(overlap.substring_words), overlap.near_verbatim_recall
             found += Copied(
                 words=words,

@@ -20,11 +20,10 @@ from jinja2 import Environment, StrictUndefined
 from nafaudit import __version__
 from nafaudit.core.text import script_json
 from nafaudit.measures.audit import AuditResult
-from nafaudit.report.markdown import markdown
 from nafaudit.report.plain import plain
-from nafaudit.report.sections import sections
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
+from nafaudit.views.audit import page_sections, report_markdown
 from nafaudit.views.payload import choose, payload
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def save_report(
         drawn = [directory / "figures" / name for one in found for name in one.files]
     contents = {
         "index.html": render(report, data, redact=redact),
-        "report.md": markdown(report, data),
+        "report.md": report_markdown(report, data),
         "report.json": json.dumps(data, indent=1, ensure_ascii=False) + "\n",
     }
     for name, content in contents.items():
@@ -112,7 +111,7 @@ def render(report: AuditResult, plain: dict[str, Any], *, redact: bool = False) 
         chosen = choose(report, room)
         shown = {one.key: index for index, one in enumerate(chosen)}
         page = template.render(
-            sections(report, plain, shown, redact=redact),
+            page_sections(report, plain, shown, redact=redact),
             css=css,
             js=js,
             data=script_json(payload(report, chosen, redact=redact)),

@@ -29,8 +29,9 @@ from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.overlap import MIN_SPAN, overlap_of
+from nafaudit.measures.runs import Reference, prepare
 from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.overlap import MIN_SPAN, Reference, measure, prepare
 from nafaudit.protocols import Mechanism
 from nafaudit.runner.execute import OpenRun, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
@@ -179,7 +180,7 @@ class Attacker:
         """
         key = (tokens, wanted)
         if key not in self._scores:
-            overlap = measure(detokenize(tokens, self._pieces), self._reference(wanted))
+            overlap = overlap_of(detokenize(tokens, self._pieces), self._reference(wanted))
             long_enough = len(self._reference(wanted).words) >= MIN_SPAN
             recall = overlap.near_verbatim_recall if long_enough else 0.0
             self._scores[key] = (recall, overlap.substring_words)
