@@ -11,10 +11,10 @@ import pytest
 
 from nafaudit.checks.replayed import Comparison, deviations, levels
 from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
-from nafaudit.mechanisms.doors import Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
+from nafaudit.protocols import Output, Request
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import plain
 from tests.mechanisms.tables import TableWorld

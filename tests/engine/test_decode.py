@@ -27,9 +27,9 @@ from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.rows import SHARED_HEADS, RowModel
 from nafaudit.lab.tiny import build_checkpoint
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import Mechanism, Served
 from nafaudit.selftest.faults import tools
 
 INF = math.inf

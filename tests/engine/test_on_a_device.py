@@ -21,9 +21,9 @@ from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.laws import log_law
-from nafaudit.mechanisms.protocols import Material
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import Resources
 from tests.engine.test_decode import request
 from tests.pretended import pretended, put, put_model
 
@@ -106,8 +106,8 @@ def check_pair(tiny_pair_paths: Paths, architecture: str, speculate: int) -> Non
 )
 def test_a_rule_serves_there_what_it_serves_here(spec: str) -> None:
     pieces = [b"the" if token == 7 else bytes([token]) for token in range(64)]
-    material = Material(pieces, lambda text: tuple(text.encode()), ["!!!!"])
-    rule = mechanism(spec, DebtRule()).of(material).rule
+    material = Resources(pieces, lambda text: tuple(text.encode()), ["!!!!"])
+    rule = mechanism(spec, DebtRule()).bind(material).rule
     generator = torch.Generator().manual_seed(2)
     safe, risky = (log_law(2 * torch.randn(4, 64, generator=generator)) for _ in "ab")
     allowance = torch.tensor([0.0, 0.3, 2.0, math.inf], dtype=torch.float64)

@@ -19,10 +19,10 @@ from nafaudit.engine.laws import Reader, Text
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.engine.world import PairWorld
-from nafaudit.mechanisms.doors import debt_of
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import debt_of
 
 Paths = Callable[[str], tuple[Path, Path]]
 BUDGETS = (0.0, 0.4, 3.0, math.inf)

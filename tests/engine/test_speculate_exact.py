@@ -29,9 +29,9 @@ from nafaudit.engine.draws import Draws, bounded
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.world import PairWorld
 from nafaudit.engine.write import Row, Step
-from nafaudit.mechanisms.doors import Request, debt_of
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, Vocabulary
+from nafaudit.protocols import Request, debt_of
 from nafaudit.selftest.worlds import truth_of_mechanism
 from tests.conftest import needs_free_rows
 

@@ -15,10 +15,10 @@ from nafaudit.core.errors import InputError
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.world import PairWorld
-from nafaudit.mechanisms.doors import Law, Request, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import Law, Request, debt_of
 
 WIDTH = 64
 

@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
-from nafaudit.mechanisms.doors import Law
+from nafaudit.protocols import Law
 
 
 class TableWorld:

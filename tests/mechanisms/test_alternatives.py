@@ -14,7 +14,7 @@ from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 from tests.mechanisms.test_shadow import random_laws
 
 Sampler = Callable[[Served, Tensor, Tensor], Tensor]

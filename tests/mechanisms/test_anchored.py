@@ -14,7 +14,7 @@ from nafaudit.core.ledger import Banking, Payment
 from nafaudit.mechanisms import anchored
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import geodesic, kl, log_law
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 from nafaudit.selftest.faults import tools
 from tests.conftest import golden
 

@@ -22,9 +22,9 @@ from nafaudit.mechanisms.choosing import (
     CapK,
     Hybrid,
 )
-from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
-from nafaudit.mechanisms.sequences import Plan, write
+from nafaudit.mechanisms.sequences import write
+from nafaudit.protocols import Plan, Request
 from nafaudit.selftest.worlds import ToyWorld, toy_world, truth_of_mechanism
 from nafaudit.stats.guarantees import best_of_kl, block_budget
 

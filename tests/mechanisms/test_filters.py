@@ -15,7 +15,6 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Paths, Payment
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.protocols import Material
 from nafaudit.mechanisms.published import (
     FUNCTION_WORDS,
     GRID,
@@ -26,6 +25,7 @@ from nafaudit.mechanisms.published import (
     ids_of_words,
 )
 from nafaudit.mechanisms.registry import mechanism, recorded_mechanism
+from nafaudit.protocols import Resources
 from tests.mechanisms.test_shadow import random_laws
 
 FREE = torch.full((12,), math.inf, dtype=torch.float64)
@@ -146,36 +146,36 @@ def test_words_are_found_among_pieces() -> None:
     assert len(set(FUNCTION_WORDS)) == len(FUNCTION_WORDS) == 110
 
 
-def material(*passages: str) -> Material:
-    return Material(
+def material(*passages: str) -> Resources:
+    return Resources(
         [bytes([byte]) for byte in range(256)], lambda text: tuple(text.encode()), passages
     )
 
 
 def test_what_a_filter_rests_on_is_in_its_name(tmp_path: Path) -> None:
     made = mechanism("memfree:n=4", DebtRule())
-    names = {made.of(material(text)).name for text in ("a passage", "another one")}
+    names = {made.bind(material(text)).name for text in ("a passage", "another one")}
     assert len(names) == 2 and all(name.startswith("memfree:n=4@") for name in names)
     own = tmp_path / "own.txt"
     own.write_text("a passage\n")
-    listed = mechanism(f"memfree:n=4,list={own}", DebtRule()).of(material())
-    assert listed.rule == made.of(material("a passage")).rule
+    listed = mechanism(f"memfree:n=4,list={own}", DebtRule()).bind(material())
+    assert listed.rule == made.bind(material("a passage")).rule
     words = tmp_path / "words.txt"
     words.write_text("a\n")
-    swap = mechanism(f"tokenswap:words={words}", DebtRule()).of(material()).rule
+    swap = mechanism(f"tokenswap:words={words}", DebtRule()).bind(material()).rule
     assert swap == TokenSwap((ord("A"), ord("a")))
 
 
 def test_a_recorded_filter_is_found_again_or_refused() -> None:
-    name = mechanism("memfree:n=4", DebtRule()).of(material("a passage")).name
-    assert recorded_mechanism(name).of(material("a passage")).name == name
+    name = mechanism("memfree:n=4", DebtRule()).bind(material("a passage")).name
+    assert recorded_mechanism(name).bind(material("a passage")).name == name
     with pytest.raises(InputError, match="Restore the source, or the file"):
-        recorded_mechanism(name).of(material("another"))
+        recorded_mechanism(name).bind(material("another"))
 
 
 def test_a_filter_without_its_data_is_refused() -> None:
     with pytest.raises(InputError, match="needs a block list"):
-        mechanism("memfree", DebtRule()).of(material())
-    nothing = Material([None, b"zzz"], lambda text: (), ())
+        mechanism("memfree", DebtRule()).bind(material())
+    nothing = Resources([None, b"zzz"], lambda text: (), ())
     with pytest.raises(InputError, match="no token of the vocabulary"):
-        mechanism("tokenswap", DebtRule()).of(nothing)
+        mechanism("tokenswap", DebtRule()).bind(nothing)

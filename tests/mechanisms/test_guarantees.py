@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.ledger import Account, Payment
 from nafaudit.mechanisms.cards import CARDS, card, parse
-from nafaudit.mechanisms.doors import Law, Request
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import mechanism
+from nafaudit.protocols import Law, Mechanism, Request
 from nafaudit.selftest.worlds import ToyWorld, Truth, toy_prompts, toy_world, truth_of_mechanism
 
 # One specification or more of every step-level mechanism with a promise, with the order of what

@@ -14,11 +14,11 @@ from nafaudit.core.ledger import Payment
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.divergences import Pathwise, Renyi, renyi
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.protocols import booked
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import Task, replay
 from nafaudit.mechanisms.shadow_orders import ShadowOrder
 from nafaudit.mechanisms.shadows import shadow_rule
+from nafaudit.protocols import booked
 from nafaudit.selftest.faults import tools
 from tests.mechanisms.test_shadow import random_laws
 

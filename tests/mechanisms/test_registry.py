@@ -17,8 +17,8 @@ from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import CARDS
 from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.laws import kl, log_law
-from nafaudit.mechanisms.protocols import Material, Served
 from nafaudit.mechanisms.registry import BUILDERS, Guarded, mechanism, recorded_mechanism
+from nafaudit.protocols import Resources, Served
 
 SAFE = log_law(torch.tensor([[0.0, 1.0, 2.0]]))
 RISKY = log_law(torch.tensor([[2.0, 1.0, 0.0]]))
@@ -113,7 +113,9 @@ def test_every_mechanism_has_a_card() -> None:
 @pytest.mark.parametrize("allowance", [0.0, 0.1, 9.0])
 def test_ours_serve_what_is_asked_of_others(name: str, allowance: float) -> None:
     spec = {"renyi": "renyi:4"}.get(name, name)
-    made = mechanism(spec, DebtRule()).of(Material([b"a", b"the", b"of"], lambda text: (), ("a",)))
+    made = mechanism(spec, DebtRule()).bind(
+        Resources([b"a", b"the", b"of"], lambda text: (), ("a",))
+    )
     limit = torch.full_like(LIMIT, allowance)
     served = Guarded(made.rule, name).serve([[]], SAFE, RISKY, limit)
     assert {part.dtype for part in served} == {torch.float64}

@@ -16,8 +16,6 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import gumbel, sound_stream, words
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.doors import Request
-from nafaudit.mechanisms.protocols import Mechanism, Rule, Served
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import (
@@ -28,6 +26,7 @@ from nafaudit.mechanisms.replay import (
     replay,
     replay_in,
 )
+from nafaudit.protocols import Mechanism, Request, Rule, Served
 from nafaudit.selftest.faults import tools
 from tests.mechanisms.tables import TableWorld
 from tests.mechanisms.test_shadow import random_laws

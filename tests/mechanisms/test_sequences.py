@@ -15,9 +15,9 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import Payment, Whole, ledger_of
-from nafaudit.mechanisms import sequences
 from nafaudit.mechanisms.choosing import BestOfN, CapK
-from nafaudit.mechanisms.sequences import MOST_DRAFTS, Draft, Drafts, Plan, write
+from nafaudit.mechanisms.sequences import write
+from nafaudit.protocols import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
 from tests.mechanisms.tables import TableWorld
 
 PROMPT = (0, 3)
@@ -167,9 +167,9 @@ def test_a_rule_from_outside_is_not_believed(rule: Any, text: str) -> None:
         write(_Short(), rule, "theirs", PROMPT, 0.5, Stream(1))
 
 
-def test_the_example_of_the_module_runs() -> None:
-    assert sequences.__doc__ is not None
-    after = sequences.__doc__.split("in full:")[1].split("References:")[0]
+def test_the_worked_example_of_a_sequence_rule_runs() -> None:
+    assert SequenceRule.__doc__ is not None
+    after = inspect.cleandoc(SequenceRule.__doc__).split("in full:")[1]
     names: dict[str, Any] = {"math": math, "Plan": Plan, "Draft": Draft, "Drafts": Drafts}
     exec(inspect.cleandoc(after), names)
     _, cost = write(_Short(), names["FirstOfTwo"](), "r", PROMPT, 0.5, Stream(1))

@@ -13,8 +13,8 @@ from torch import Tensor
 from nafaudit.mechanisms import anchored
 from nafaudit.mechanisms.anchored import LEAST_ALLOWANCE, Anchored
 from nafaudit.mechanisms.laws import kl, log_law
-from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import SLACK, solve_at_once
+from nafaudit.protocols import Served
 from nafaudit.selftest.faults import tools
 from tests.mechanisms.test_anchored import LOGIT, one_sided
 from tests.pretended import pretended, put

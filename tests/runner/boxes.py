@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nafaudit.mechanisms.doors import Law, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.protocols import Law, Output, Request
 
 
 class Cold(AnchoredDecoder):

@@ -14,7 +14,7 @@ from pathlib import Path
 from torch import Tensor
 
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 
 LENGTH = 40
 

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from nafaudit.mechanisms.doors import Output, Request, World
+from nafaudit.protocols import Output, Request, World
 
 
 class Constant:

@@ -22,8 +22,8 @@ from nafaudit.engine.probe import Settled
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.world import PairWorld
-from nafaudit.mechanisms.doors import Request
 from nafaudit.models.pair import load_pair
+from nafaudit.protocols import Request
 from nafaudit.runner import sources, worker
 from nafaudit.runner.blackbox import BlackBoxDecoder, DecoderError, Launch, Session, launch_of
 from nafaudit.runner.prepare import Order

@@ -14,10 +14,10 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import Stream
 from nafaudit.core.finding import FAULTS
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.sequences import write
+from nafaudit.protocols import Request
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import answer
 from tests.mechanisms.tables import TableWorld

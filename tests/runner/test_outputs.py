@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from nafaudit.core.finding import FAULTS, Fault
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.doors import STEP_CLAIMS, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.protocols import STEP_CLAIMS, Output, Request
 from nafaudit.runner.outputs import Reading, read_output
 from nafaudit.runner.worker import answer, plain
 from tests.mechanisms.tables import TableWorld

@@ -10,8 +10,8 @@ import numpy as np
 from scipy.special import log_softmax
 
 from nafaudit.core.debt import prefix_debt
-from nafaudit.mechanisms.doors import Law, Output, Request, World
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.protocols import Law, Output, Request, World
 
 
 class Raises(AnchoredDecoder):

@@ -13,11 +13,11 @@ import pytest
 from nafaudit.checks.replayed import FOREIGN_STEP
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Key, Steps
-from nafaudit.mechanisms.doors import Output
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import Task, replay_in
 from nafaudit.mechanisms.replay_many import replay_many
+from nafaudit.protocols import Output
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
 from nafaudit.selftest.catalogue import CATALOGUE

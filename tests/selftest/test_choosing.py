@@ -12,7 +12,7 @@ from nafaudit.core.ledger import Whole
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.choosing import BestOfN
 from nafaudit.mechanisms.registry import SequenceMechanism
-from nafaudit.mechanisms.sequences import Draft, Drafts, Plan, SequenceRule
+from nafaudit.protocols import Draft, Drafts, Plan, SequenceRule
 from nafaudit.selftest import choosing
 from nafaudit.selftest.choosing import conform_choosing
 from nafaudit.selftest.conform import Conforms

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.reference import AnchoredDecoder, RuleDecoder
+from nafaudit.protocols import Served
 from nafaudit.selftest.conform import (
     ITEMS,
     Conforms,

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.mechanisms.doors import Law, Request, debt_of
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.protocols import Law, Request, debt_of
 from nafaudit.selftest.worlds import ToyWorld, divergence, toy_prompts, toy_world, truth
 
 

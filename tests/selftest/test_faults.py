@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.protocols import Request
 from nafaudit.selftest.catalogue import CATALOGUE
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 

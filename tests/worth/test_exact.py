@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.mechanisms.doors import Request
 from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.protocols import Request
 from nafaudit.selftest.worlds import toy_prompts, toy_world, truth
 from nafaudit.stats.certificate import cap
 

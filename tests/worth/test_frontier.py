@@ -21,9 +21,9 @@ from nafaudit.engine.laws import Reader, Text
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.protocols import booked
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import booked
 from nafaudit.workload.passages import Passage
 from nafaudit.worth import along
 from nafaudit.worth.along import follow

@@ -23,8 +23,8 @@ from nafaudit.engine.prompts import Prompt, PromptReader, PromptRequest, RowRequ
 from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import RowModel, check_attention
 from nafaudit.engine.write import Guessed, Known, Row, Writer
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
+from nafaudit.protocols import Mechanism
 
 _BASELINE_LEDGER = Banking()
 

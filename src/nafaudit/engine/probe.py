@@ -26,8 +26,8 @@ from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import RowModel
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
+from nafaudit.protocols import Mechanism
 
 _TOKENS = 8
 _BUDGETS = (0.0, 0.5, float("inf"))

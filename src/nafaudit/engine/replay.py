@@ -17,8 +17,8 @@ from torch import Tensor
 from nafaudit.core.draws import Stream
 from nafaudit.core.trajectory import Key, Replayed
 from nafaudit.engine.laws import Piece, Reader, Text, prompt_logp
-from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.replay import Replayer, Task, debt_of_laws
+from nafaudit.protocols import Mechanism, Served
 
 # Laws are asked for in pieces of this many numbers, so that they stay in a processor's cache.
 _PIECE = 1 << 16

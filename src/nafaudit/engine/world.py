@@ -26,11 +26,11 @@ from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import Prefilled, RowModel
-from nafaudit.mechanisms.doors import Law
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
 from nafaudit.mechanisms.registry import SequenceMechanism
-from nafaudit.mechanisms.sequences import Draft, write
+from nafaudit.mechanisms.sequences import write
 from nafaudit.models.pair import Pair
+from nafaudit.protocols import Draft, Law
 
 Tokens = tuple[int, ...]
 _PROMPTS_KEPT = 64

@@ -31,7 +31,7 @@ from nafaudit.engine.draws import DeviceDraws, Draw, Draws, draw, draws
 from nafaudit.engine.lanes import Lanes
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, normalise
-from nafaudit.mechanisms.protocols import Mechanism, Rule, booked
+from nafaudit.protocols import Mechanism, Rule, booked
 
 
 class Step(NamedTuple):

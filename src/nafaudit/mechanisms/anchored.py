@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from nafaudit.mechanisms.laws import NEG_INF, gap, geodesic, kl
-from nafaudit.mechanisms.protocols import Served
 from nafaudit.mechanisms.solve import Solved, solve_at_once, solve_row
+from nafaudit.protocols import Served
 
 # A smaller allowance drowns in the rounding of a divergence, and counts as none.
 LEAST_ALLOWANCE = 1e-10

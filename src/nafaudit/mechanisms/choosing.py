@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from nafaudit.core.ledger import REALISED
 from nafaudit.mechanisms.cards import Spec
-from nafaudit.mechanisms.sequences import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
+from nafaudit.protocols import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from torch import Tensor
 from nafaudit.core.ledger import KL, REALISED, renyi_spec
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, geodesic
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 
 # As for KL: a smaller allowance drowns in rounding and counts as none.
 _LEAST_ALLOWANCE = 1e-10

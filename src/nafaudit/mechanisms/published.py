@@ -40,7 +40,7 @@ from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import KL, NONE, renyi_spec
 from nafaudit.mechanisms.divergences import renyi
 from nafaudit.mechanisms.laws import NEG_INF, kl, normalise
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 
 # Ten even points from 0 to 2, then whole numbers to 10.
 GRID = (*(2 * i / 9 for i in range(9)), *(float(b) for b in range(2, 11)))

@@ -22,9 +22,20 @@ from torch import Tensor
 
 from nafaudit.core.ledger import RISKY_ONLY, Account, Banking, Payment, is_baseline, recorded_gap
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.doors import STEP_CLAIMS, Law, Output, Request, World, debt_of
-from nafaudit.mechanisms.protocols import Mechanism, Rule, Served, booked, currency
 from nafaudit.mechanisms.registry import Guarded
+from nafaudit.protocols import (
+    STEP_CLAIMS,
+    Law,
+    Mechanism,
+    Output,
+    Request,
+    Rule,
+    Served,
+    World,
+    booked,
+    currency,
+    debt_of,
+)
 
 
 @dataclass

@@ -20,7 +20,6 @@ from nafaudit.mechanisms.choosing import RULES
 from nafaudit.mechanisms.divergences import Pathwise, Renyi
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.plugins import build, build_recorded, source_hash
-from nafaudit.mechanisms.protocols import Material, Mechanism, Rule, Served, currency
 from nafaudit.mechanisms.published import (
     FUNCTION_WORDS,
     CpDelta,
@@ -31,7 +30,7 @@ from nafaudit.mechanisms.published import (
     digest,
     ids_of_words,
 )
-from nafaudit.mechanisms.sequences import SequenceRule
+from nafaudit.protocols import Mechanism, Resources, Rule, SequenceRule, Served, currency
 
 
 def _mixing(rule: Rule, spec: Spec, debt: DebtRule) -> Mechanism:
@@ -44,7 +43,7 @@ def _mixing(rule: Rule, spec: Spec, debt: DebtRule) -> Mechanism:
     made = Mechanism(name, rule, bucket, debt)
     if refill == "token":
         return made
-    return replace(made, needs=lambda run: replace(made, ledger=bucket.of_pieces(run.pieces)))
+    return replace(made, requires=lambda run: replace(made, ledger=bucket.of_pieces(run.pieces)))
 
 
 def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
@@ -71,7 +70,7 @@ def _free(rule: Rule, spec: Spec, data: str = "") -> Mechanism:
 def _memfree(spec: Spec, debt: DebtRule) -> Mechanism:
     n, path = spec.count("n"), spec.word("list")
 
-    def needs(run: Material) -> Mechanism:
+    def bound(run: Resources) -> Mechanism:
         texts = _lines(path) if path else run.passages
         if not any(text.strip() for text in texts):
             raise InputError(
@@ -83,13 +82,13 @@ def _memfree(spec: Spec, debt: DebtRule) -> Mechanism:
         rule = MemFree(n, block_list(split, n))
         return _free(rule, spec, data=f"@{digest(sorted(split))}")
 
-    return replace(_free(MemFree(n, {}), spec), needs=needs)
+    return replace(_free(MemFree(n, {}), spec), requires=bound)
 
 
 def _tokenswap(spec: Spec, debt: DebtRule) -> Mechanism:
     path = spec.word("words")
 
-    def needs(run: Material) -> Mechanism:
+    def bound(run: Resources) -> Mechanism:
         ids = ids_of_words(run.pieces, _lines(path) if path else FUNCTION_WORDS)
         if not ids:
             raise InputError(
@@ -98,7 +97,7 @@ def _tokenswap(spec: Spec, debt: DebtRule) -> Mechanism:
             )
         return _free(TokenSwap(ids), spec, data=f"@{digest(ids)}")
 
-    return replace(_free(TokenSwap(()), spec), needs=needs)
+    return replace(_free(TokenSwap(()), spec), requires=bound)
 
 
 def _lines(path: str) -> list[str]:
@@ -175,7 +174,7 @@ def _plugged(spec: str, plugin: Any, debt: DebtRule) -> Mechanism:
     if not callable(getattr(rule, "serve", None)):
         raise InputError(
             f"{spec} has no method serve(prefixes, safe, risky, allowance); see "
-            "nafaudit.mechanisms.protocols.Rule for what it takes and returns."
+            "nafaudit.protocols.Rule for what it takes and returns."
         )
     if not isinstance(getattr(ledger, "spec", None), str):
         raise InputError(
@@ -223,9 +222,9 @@ def recorded_mechanism(
             "one; leave it out."
         )
     made = mechanism(spec, debt)
-    if (needs := made.needs) is None:
+    if (requires := made.requires) is None:
         return _as_recorded(made, name)
-    return replace(made, needs=lambda material: _as_recorded(needs(material), name))
+    return replace(made, requires=lambda run: _as_recorded(requires(run), name))
 
 
 def _vouched(spec: str, source: str | None, plugin: Path | None) -> Any:

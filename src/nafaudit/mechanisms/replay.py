@@ -34,11 +34,10 @@ from nafaudit.core.trajectory import (
     Trajectory,
     theta_as_recorded,
 )
-from nafaudit.mechanisms.doors import World
-from nafaudit.mechanisms.protocols import Mechanism, Served, booked
 from nafaudit.mechanisms.shadow import ShadowAnchored, shadow_account, shadow_debt
 from nafaudit.mechanisms.shadow_orders import ShadowOrder
 from nafaudit.mechanisms.shadows import Mixing, shadow_rule
+from nafaudit.protocols import Mechanism, Served, World, booked
 
 # Laws are worked on in pieces of this many numbers, to stay in a processor's cache.
 _PIECE = 1 << 16

@@ -19,10 +19,9 @@ from torch import Tensor
 
 from nafaudit.core.ledger import Account, Banking, Payment, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Replayed, Steps, Trajectory
-from nafaudit.mechanisms.doors import World
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.replay import Task, debt_along
 from nafaudit.mechanisms.shadow import ShadowAnchored, divergence, shadow_account
+from nafaudit.protocols import Mechanism, World
 
 Array = NDArray[np.float64]
 

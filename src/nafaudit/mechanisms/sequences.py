@@ -10,15 +10,8 @@ of n safe drafts or of m capped risky ones has
 so the charge is log(n + m e^cap), computed here from the plan and never by the mechanism. With
 blocks the same is done every L tokens, and charged every time. With metered drafts each draft is
 written by the pathwise decoder instead of the safe model, so that its own log-ratio R(y) is
-bounded, and log n + R(y) is charged. The rules that are shipped are in `choosing.py`.
-A rule in full:
-
-    class FirstOfTwo:
-        def plan(self, budget: float) -> Plan:
-            return Plan(safe=2 if budget >= math.log(2) else 1)
-
-        def choose(self, drafts: Drafts) -> Draft:
-            return drafts.safe[0]
+bounded, and log n + R(y) is charged. The rules that are shipped are in `choosing.py`; what a rule
+is, `nafaudit.protocols.SequenceRule` says.
 
 References:
     Vyas, Kakade, Barak (2023), On provable copyright protection for generative models: CP-k.
@@ -27,117 +20,18 @@ References:
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nafaudit.core.draws import Stream, gumbel, sound_stream
-from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment
 from nafaudit.mechanisms.divergences import Pathwise
-from nafaudit.mechanisms.doors import Law, World
-
-# A draft costs a whole output of both models.
-MOST_DRAFTS = 64
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What will be drawn, fixed before anything is seen.
-
-    Attributes:
-        safe: Drafts of the safe model; at least 1, so that there is always something to serve.
-        risky: Drafts of the risky model.
-        cap: Risky drafts whose log p_risky(y) / p_safe(y) is above this are thrown away.
-        block: Tokens after which the next choice is made; 0 to choose whole outputs.
-        metered: Nats per token that pathwise decoding may spend on each safe draft; 0 for the
-            safe model's own.
-    """
-
-    safe: int = 1
-    risky: int = 0
-    cap: float = 0.0
-    block: int = 0
-    metered: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.safe < 1 or self.risky < 0 or max(self.safe, self.risky) > MOST_DRAFTS:
-            raise InputError(
-                f"a plan draws at least 1 safe draft and at most {MOST_DRAFTS} of each kind, got "
-                f"{self.safe} and {self.risky} risky ones."
-            )
-        if math.isnan(self.cap):
-            raise InputError("the cap of a plan is NaN; it must be a number of nats.")
-        if self.block < 0 or not 0 <= self.metered < math.inf:
-            raise InputError(
-                f"block and metered of a plan must be at least 0, got {self.block} and "
-                f"{self.metered}."
-            )
-        if self.metered and (self.block or self.risky):
-            raise InputError("metered drafts are whole, and the only ones of their plan.")
-
-    def blocks(self, length: int) -> int:
-        """How often is chosen in outputs of at most so many tokens."""
-        return -(-length // self.block) if self.block else 1
-
-    def most(self, length: int) -> float:
-        """The most that an output of at most so many tokens can be charged."""
-        return self.blocks(length) * self.cost + self.metered * length
-
-    @property
-    def cost(self) -> float:
-        """The charge of one choice, log(n + m e^cap)."""
-        if not self.risky:
-            return math.log(self.safe)
-        return float(np.logaddexp(math.log(self.safe), math.log(self.risky) + self.cap))
-
-
-@dataclass(frozen=True, eq=False)
-class Draft:
-    """A whole output that may be served.
-
-    Attributes:
-        tokens: What was drawn, the stop token included.
-        safe: log p_safe of each token.
-        risky: log p_risky of each token.
-        served: log-probability at which each token was drawn.
-    """
-
-    tokens: tuple[int, ...]
-    safe: NDArray[np.float64]
-    risky: NDArray[np.float64]
-    served: NDArray[np.float64]
-
-    @property
-    def ratio(self) -> float:
-        """The whole output's log p_risky(y) - log p_safe(y)."""
-        return float(self.risky.sum() - self.safe.sum())
-
-
-@dataclass(frozen=True)
-class Drafts:
-    """What was drawn as planned: all safe drafts, and the risky ones under the cap, in order."""
-
-    safe: Sequence[Draft]
-    risky: Sequence[Draft]
-
-
-class SequenceRule(Protocol):
-    """Plans for a budget, then chooses; built without arguments."""
-
-    def plan(self, budget: float) -> Plan:
-        """What to draw under a budget of so many nats for the whole output."""
-        ...
-
-    def choose(self, drafts: Drafts) -> Draft:
-        """The draft that is served."""
-        ...
+from nafaudit.protocols import Draft, Drafts, Law, Plan, SequenceRule, World
 
 
 def write(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.ledger import Account, Banking, Bucket, Ledger, Payment
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 
 _NEG_INF = -math.inf
 # An allowance below this counts as none: that is part of the promise, not of the solver.

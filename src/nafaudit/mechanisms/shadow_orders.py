@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.ledger import REALISED, renyi_spec
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 
 _NEG_INF = -math.inf
 _NOTHING = 1e-10

@@ -6,9 +6,9 @@ import math
 
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.divergences import Pathwise, Renyi
-from nafaudit.mechanisms.protocols import Rule
 from nafaudit.mechanisms.shadow import ShadowAnchored
 from nafaudit.mechanisms.shadow_orders import ShadowOrder
+from nafaudit.protocols import Rule
 
 # Rules on the line between the two laws, whose weights can be charged whoever claims them.
 Mixing = ShadowAnchored | ShadowOrder

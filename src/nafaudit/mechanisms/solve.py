@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from nafaudit.mechanisms.laws import NEG_INF, geodesic, kl, tilted
-from nafaudit.mechanisms.protocols import Served
+from nafaudit.protocols import Served
 
 # What may stay unspent: SLACK * min(allowance, 1 nat). The ledger grants it again at the next step.
 SLACK = 8e-7

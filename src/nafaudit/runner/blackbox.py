@@ -37,8 +37,8 @@ from nafaudit.core.settings import Settings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.mechanisms.cards import parse
-from nafaudit.mechanisms.doors import Request
 from nafaudit.models.pair import Pair
+from nafaudit.protocols import Request
 from nafaudit.runner.outputs import read_output
 
 # Loading checkpoints may take minutes; a decoder that never gets ready is not worth more.

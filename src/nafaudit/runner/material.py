@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from nafaudit.mechanisms.protocols import Material
 from nafaudit.models.pair import read_vocabulary
+from nafaudit.protocols import Resources
 from nafaudit.runner.pairs import PAIRS
 from nafaudit.workload import TokenizedPrompt, protected_prompts
 
 
 def material_of(
     tokenizer: Any, prompts: Iterable[TokenizedPrompt], pair: str | None = None
-) -> Material:
+) -> Resources:
     """The material of a run, the same from its workload as from its records; needs no model.
 
     Args:
@@ -27,10 +27,10 @@ def material_of(
     return material(tokenizer, list(dict.fromkeys(passages)))
 
 
-def material(tokenizer: Any, passages: Sequence[str]) -> Material:
+def material(tokenizer: Any, passages: Sequence[str]) -> Resources:
     """The material that a tokenizer and protected passages make."""
 
     def split(text: str) -> tuple[int, ...]:
         return tuple(tokenizer(text, add_special_tokens=False)["input_ids"])
 
-    return Material(read_vocabulary(tokenizer, (), ()).pieces, split, passages)
+    return Resources(read_vocabulary(tokenizer, (), ()).pieces, split, passages)

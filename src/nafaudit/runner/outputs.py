@@ -14,7 +14,7 @@ import numpy as np
 
 from nafaudit.core.finding import Fault
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
-from nafaudit.mechanisms.doors import STEP_CLAIMS, Request
+from nafaudit.protocols import STEP_CLAIMS, Request
 
 # A shown law may miss a mass of 1, or its own token's claimed log-probability, by this much.
 _MASS_SLACK = 1e-4

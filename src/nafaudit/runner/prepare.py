@@ -11,11 +11,11 @@ import torch
 from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import Settings
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of
 from nafaudit.models.pair import Pair, Wording, load_pair, wording
+from nafaudit.protocols import Mechanism
 from nafaudit.runner.material import material, material_of
 from nafaudit.runner.pairs import checkpoints_of, limit_of, workload_of
 from nafaudit.workload import TokenizedPrompt, Workload
@@ -89,20 +89,20 @@ def read(settings: Settings) -> Asked:
         (safe, risky),
         None if stops is None else tuple(stops),
         width,
-        () if mechanism.needs is None else tuple(given.passages),
+        () if mechanism.requires is None else tuple(given.passages),
     )
     chosen = tokenized[:limit] if limit else tokenized
-    mechanism = mechanism.of(given)
+    mechanism = mechanism.bind(given)
     return Asked(workload, tokenized, chosen, mechanism, order, words.chat)
 
 
 def ordered_mechanism(order: Order) -> Mechanism:
     """The mechanism of an order, ready to serve, where the workload is not at hand."""
     mechanism = mechanism_of(order.settings)
-    if mechanism.needs is None:
+    if mechanism.requires is None:
         return mechanism
     tokenizer = wording_of(order.settings, *order.checkpoints).tokenizer
-    return mechanism.of(material(tokenizer, order.passages))
+    return mechanism.bind(material(tokenizer, order.passages))
 
 
 def load(order: Order) -> Pair:

@@ -25,9 +25,9 @@ from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import Numerics
 from nafaudit.engine.world import SequenceDecoder
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.models.pair import Pair
+from nafaudit.protocols import Mechanism
 from nafaudit.runner.blackbox import BlackBoxDecoder, Session
 from nafaudit.runner.prepare import Order, vocabulary_table
 from nafaudit.runner.recording import record_parts, score_passages

@@ -45,11 +45,11 @@ from nafaudit.engine.laws import Reader
 from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.anchored import Anchored
-from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import recorded_mechanism
 from nafaudit.mechanisms.shadows import shadow_rule
 from nafaudit.models.checkpoints import repository, weights_hash
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import Mechanism, Served
 from nafaudit.runner.material import material_of
 from nafaudit.runner.pairs import known_checkpoints, named_pair
 from nafaudit.runner.unaltered import lost, require_unaltered
@@ -118,7 +118,7 @@ def verify_run(
     promise = _promise(run, options)
     pair = _load(run, promise, options)
     own = next((s["pair"] for s in run.sessions if s.get("pair")), None)
-    ready = promise.mechanism.of(material_of(pair.tokenizer, run.prompts(), own))
+    ready = promise.mechanism.bind(material_of(pair.tokenizer, run.prompts(), own))
     promise = replace(promise, mechanism=ready)
     start = time.monotonic()
     keys = _choose(run, options.sample)

@@ -28,11 +28,11 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.trust import Trust
-from nafaudit.mechanisms.doors import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
+from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 
 if TYPE_CHECKING:
-    from nafaudit.mechanisms.protocols import Mechanism
+    from nafaudit.protocols import Mechanism
 
 _PR_SET_PDEATHSIG = 1
 _LONGEST = 400
@@ -80,7 +80,7 @@ def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
     decoder = build(spec, world, what="decoder")
     if not callable(getattr(decoder, "decode", None)):
         raise InputError(
-            f"{spec} has no method decode(requests); see nafaudit.mechanisms.doors.BlackBox for "
+            f"{spec} has no method decode(requests); see nafaudit.protocols.BlackBox for "
             "what it takes and returns."
         )
     return "decoder", decoder, decoder
@@ -102,7 +102,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
             f"{spec} chooses among whole outputs and serves no law at a step, so there is nothing "
             "to replay."
         )
-    return made.of(material_of(load_tokenizer(checkpoint), (), "lab"))
+    return made.bind(material_of(load_tokenizer(checkpoint), (), "lab"))
 
 
 class HelloWorld:

@@ -26,9 +26,9 @@ from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import settle
 from nafaudit.engine.world import SequenceDecoder
 from nafaudit.mechanisms.cards import verified_with
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.checkpoints import context_of
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import Mechanism
 from nafaudit.runner.material import material_of
 from nafaudit.runner.pairs import checkpoints_of, named_pair, workload_of
 from nafaudit.runner.prepare import mechanism_of, stop_ids_of, vocabulary_table, wording_of
@@ -206,7 +206,7 @@ def load_bench(settings: SearchBasics, words: Words, prompts: Sequence[Prompt]) 
     )
     tokenized = [TokenizedPrompt(p, words.ids(p.text)) for p in prompts]
     own = settings.pair if settings.safe is None else None
-    mechanism = mechanism.of(material_of(pair.tokenizer, tokenized, own))
+    mechanism = mechanism.bind(material_of(pair.tokenizer, tokenized, own))
     shape: dict[str, Any] = {"width": words.width, "batch": settings.batch}
     settled = settle(pair, mechanism, settings.decoding, **shape)
     how = settled.numerics

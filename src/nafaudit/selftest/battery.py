@@ -21,10 +21,10 @@ from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.finding import Answer, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
-from nafaudit.mechanisms.doors import Output, Request, World
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import Task
 from nafaudit.mechanisms.replay_many import Again, replay_many
+from nafaudit.protocols import Output, Request, World
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import plain
 

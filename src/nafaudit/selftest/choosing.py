@@ -24,17 +24,9 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Banking, Payment
 from nafaudit.mechanisms.divergences import Pathwise
-from nafaudit.mechanisms.doors import Law
 from nafaudit.mechanisms.registry import SequenceMechanism
-from nafaudit.mechanisms.sequences import (
-    Draft,
-    Drafts,
-    Plan,
-    SequenceRule,
-    checked_choice,
-    checked_plan,
-    write,
-)
+from nafaudit.mechanisms.sequences import checked_choice, checked_plan, write
+from nafaudit.protocols import Draft, Drafts, Law, Plan, SequenceRule
 from nafaudit.selftest.conform import Conforms, Item
 from nafaudit.selftest.worlds import ToyWorld, toy_world
 

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.finding import ALARM_LEVEL
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.doors import BlackBox, Output, Request, World
 from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.protocols import BlackBox, Output, Request, World
 from nafaudit.selftest.battery import Asked, Exhibit, alarms, examine, findings, warnings
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
 from nafaudit.stats import clopper_pearson

@@ -7,8 +7,8 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.world import PairWorld
 from nafaudit.lab.prompts import prompts as lab_prompts
-from nafaudit.mechanisms.doors import Request
 from nafaudit.models.pair import load_pair
+from nafaudit.protocols import Request
 from nafaudit.runner.pairs import named_pair
 from nafaudit.selftest.battery import Asked, alarms, examine, findings, warnings
 from nafaudit.selftest.catalogue import Case

@@ -32,11 +32,10 @@ from nafaudit.engine.replay import Seen, Written, replay_written
 from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.cards import parse
-from nafaudit.mechanisms.doors import BlackBox, Request, World
-from nafaudit.mechanisms.protocols import Mechanism, Served
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
 from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of

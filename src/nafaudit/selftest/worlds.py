@@ -28,9 +28,8 @@ from torch import Tensor
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Account, Payment, recorded_gap
-from nafaudit.mechanisms.doors import Law, Output, Request, World, debt_of
-from nafaudit.mechanisms.protocols import Mechanism, Served, booked
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.protocols import Law, Mechanism, Output, Request, Served, World, booked, debt_of
 
 
 @dataclass(frozen=True, eq=False)

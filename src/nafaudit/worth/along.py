@@ -18,8 +18,8 @@ from torch import Tensor
 from nafaudit.core.ledger import REALISED, Account, Payment
 from nafaudit.engine.laws import Piece, Reader, Text, prompt_logp
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.replay import debt_of_laws
+from nafaudit.protocols import Mechanism
 
 # Laws that are held at once, of each model: 64 MB in float64.
 _HELD = 1 << 23

@@ -28,9 +28,9 @@ from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
 from nafaudit.engine.proof import Numerics
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.models.pair import Pair
 from nafaudit.overlap import MIN_SPAN, Reference, measure, prepare
+from nafaudit.protocols import Mechanism
 from nafaudit.runner.material import material_of
 from nafaudit.runner.prepare import mechanism_of, vocabulary_table
 from nafaudit.runner.sources import GrowingRun, Want, engine_of, open_growing
@@ -283,7 +283,7 @@ class Bench:
     def mechanism(self, method: Method) -> Mechanism:
         """What is attacked, with or without its debt, ready to serve."""
         material = material_of(self.pair.tokenizer, self.first_items(method, self.texts))
-        return mechanism_of_method(self.settings, method).of(material)
+        return mechanism_of_method(self.settings, method).bind(material)
 
     def decoding(self, method: Method) -> Decoding:
         """The warps, and the length of one answer."""

@@ -26,10 +26,10 @@ from nafaudit.core.numerics import check_threads
 from nafaudit.core.trust import Trust
 from nafaudit.engine.laws import Reader, Text
 from nafaudit.engine.proof import numerics_of
-from nafaudit.mechanisms.protocols import Mechanism
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import load_pair
+from nafaudit.protocols import Mechanism
 from nafaudit.runner.material import material_of
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.passages import Passage, passages_hash
@@ -174,7 +174,7 @@ def frontier(
         for one in kinds[1]
     ]
     material = material_of(tokenizer, listed)
-    mechanisms = [one.of(material) for one in settings.built]
+    mechanisms = [one.bind(material) for one in settings.built]
     reader = Reader(pair, settings.decoding)
     found: dict[int, tuple[Ends, list[Path]]] = {}
     texts = [Text(one.before, one.tokens) for one in every]

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from nafaudit.mechanisms.doors import Law, Output, Request, World
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.protocols import Law, Output, Request, World
 from nafaudit.selftest.faults.tools import allowance_of, divergence, mixture
 
 

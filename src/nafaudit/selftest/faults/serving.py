@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import log_softmax
 
-from nafaudit.mechanisms.doors import Law, Output, Request
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.protocols import Law, Output, Request
 from nafaudit.selftest.faults.tools import blend, only
 
 

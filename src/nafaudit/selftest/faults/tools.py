@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from nafaudit.mechanisms.doors import Law
 from nafaudit.mechanisms.reference import Row
+from nafaudit.protocols import Law
 
 
 def only(law: Law, kept: NDArray[np.intp]) -> Law:
