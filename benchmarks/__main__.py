@@ -78,7 +78,7 @@ def missing(given: argparse.Namespace) -> list[str]:
     """What cannot be measured here, and how to have it."""
     found = []
     if given.peer is None:
-        found.append("no --peer: its columns are missing (docs/doors.md says how to build it)")
+        found.append("no --peer: its columns are missing (docs/protocols.md says how to build it)")
     if given.real is None and "real" in given.only:
         found.append("no --real: the rows of the real pair are missing (docs/real-pair.md)")
     if not importlib.util.find_spec("rouge_score") and "overlap" in given.only:

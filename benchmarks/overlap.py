@@ -24,8 +24,8 @@ from tests.overlap import twins
 
 from benchmarks import gates
 from benchmarks.results import Row, ratio
-from nafaudit.lab.works import passages
 from nafaudit.overlap import METRICS, Overlap, Reference, measure, prepare, rouge_l
+from nafaudit.workshop.works import passages
 
 Texts = list[str]
 EIGHT, ROUGE = "our eight metrics", "our ROUGE-L"

@@ -24,14 +24,14 @@ import torch
 from benchmarks import gates
 from benchmarks.results import Row, ratio
 from benchmarks.sides import HERE
+from nafaudit.auditor.alternatives import step_scores
+from nafaudit.auditor.laws import Reader
+from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.laws import Reader
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.engine.replay import Written, replay_written
-from nafaudit.mechanisms.alternatives import step_scores
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import load_pair
 from nafaudit.runner.pairs import named_pair
@@ -68,7 +68,7 @@ def measure(prompts: int, trajectories: int) -> dict[str, Any]:
     decoder = Decoder(pair, rule, decoding, width=width, batch=32)
     records, decoded = timed(lambda: list(decoder.decode(requests)))
     written = [
-        Written(
+        ReplayTask(
             r.key,
             ids[r.key.prompt],
             r.steps.token,
@@ -85,8 +85,8 @@ def measure(prompts: int, trajectories: int) -> dict[str, Any]:
         step_scores(served.law, safe, risky, served.theta, part, np.full(len(part), 0.5))
 
     reader = Reader(pair, decoding)
-    seconds, replayed = timed(lambda: list(replay_written(reader, rule, written)))[::-1]
-    scored = timed(lambda: list(replay_written(reader, rule, written, score)))[1]
+    seconds, replayed = timed(lambda: list(replay_texts(reader, rule, written)))[::-1]
+    scored = timed(lambda: list(replay_texts(reader, rule, written, score)))[1]
     count = sum(len(r) for r in records)
     return {
         "tokens": count,

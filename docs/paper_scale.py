@@ -12,15 +12,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from nafaudit.checks import ArmResult
-from nafaudit.checks.classes import ClassRow
-from nafaudit.checks.verdict import classes_of
 from nafaudit.core.ledger import is_baseline
-from nafaudit.report.data import Report, collect
-from nafaudit.report.figures.of_run import FIGURES
-from nafaudit.report.figures.style import as_bytes, style
-from nafaudit.report.paper.source import load
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.paper.printed import load
 from nafaudit.store.run import Run
+from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES
+from nafaudit.views.figures.style import as_bytes, style
 
 HERE = Path(__file__).parent
 ORDER = ("neutral", "val", "test", "attack_train", "factual", "creative")
@@ -44,8 +43,8 @@ constraint stops acting as k grows.
 
 def main() -> None:
     """Reads the run once, writes the page and its figures."""
-    report = collect(Run(Path(sys.argv[1])))
-    rows = [row for row in classes_of(report.arms).rows if not is_baseline(row.k)]
+    report = AuditResult.of(Run(Path(sys.argv[1])))
+    rows = [row for row in report.classes.rows if not is_baseline(row.k)]
     parts = [INTRODUCTION]
     for k in sorted({row.k for row in rows}):
         parts.append(_spends(k, {row.label: row for row in rows if row.k == k}))
@@ -121,12 +120,12 @@ def _overlaps(rows: Sequence[ClassRow]) -> str:
     return text + _table([*head, "recall"], lines)
 
 
-def _sound(arms: Sequence[ArmResult]) -> str:
+def _sound(arms: Sequence[ArmVerdict]) -> str:
     lines = []
     for arm in arms:
         if is_baseline(arm.k):
             continue
-        found = arm.invariant.finding()
+        found = arm.finding("invariant")
         lines.append([f"{arm.k:g}", arm.kept, arm.tested, arm.worth, found.text])
     text = (
         "\n## What the sound protocol says of the same records\n\n"
@@ -135,9 +134,9 @@ def _sound(arms: Sequence[ArmResult]) -> str:
     return text + _table(["k", "kept?", "tested?", "worth?", "on what it rests"], lines)
 
 
-def _figures(report: Report) -> str:
+def _figures(report: AuditResult) -> str:
     lines = ["\n## Figures\n"]
-    for figure in FIGURES:
+    for figure in (*PAPER_FIGURES, *OWN_FIGURES):
         if figure.name not in SHOWN:
             continue
         name = f"scale-{figure.name}"

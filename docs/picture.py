@@ -12,8 +12,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nafaudit.checks import judge_run
 from nafaudit.cli.show import print_result
+from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run
 
 
@@ -21,7 +21,7 @@ def main() -> None:
     """Renders a run's table at 80 columns."""
     run = Run(Path(sys.argv[1]))
     console = Console(width=80, record=True, highlight=False, file=io.StringIO())
-    print_result(console, run, judge_run(run), str(run.path))
+    print_result(console, AuditResult.of(run), str(run.path))
     drawn = console.export_svg(title="nafaudit run")
     # No font from elsewhere: a picture in a README must not call anybody.
     drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)

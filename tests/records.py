@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from nafaudit.core.finding import Finding
+from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
+from nafaudit.measures import verdicts
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.store.run import Run
 
 
 def trajectory(
@@ -41,12 +47,26 @@ def trajectory(
     return Trajectory(key, debt, stopped, steps, logged)
 
 
-def ask(check: Any, trajectories: Iterable[Trajectory]) -> Finding:
+CONTEXT = RunContext(Banking())
+
+
+def ask(
+    check: Callable[[Measures], Finding],
+    trajectories: Iterable[Trajectory],
+    context: RunContext = CONTEXT,
+) -> Finding:
     """What a check says of some trajectories."""
-    for one in trajectories:
-        check.see(one)
-    found: Finding = check.finding()
-    return found
+    return check(Measures.of(trajectories, context))
+
+
+def judge(trajectories: Iterable[Trajectory], context: RunContext) -> tuple[ArmVerdict, ...]:
+    """The verdicts on some trajectories."""
+    return verdicts.judge(Measures.of(trajectories, context))
+
+
+def judge_run(run: Run) -> tuple[ArmVerdict, ...]:
+    """The verdicts on a run directory."""
+    return AuditResult.of(run).arms
 
 
 def many(count: int, k: float = 1.0, length: int = 5) -> list[Trajectory]:

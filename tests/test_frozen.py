@@ -187,7 +187,9 @@ def test_a_finished_command_says_the_same_when_it_is_given_again(
     if name != "own":  # whose JSON is that of check
         shown += said(place, *words, "--json")
     after = _files(place / name)  # nothing was decoded, and results are written as before
-    assert _differences(before, {path: after[path] for path in before}, near=1e-4) == []
+    found = _differences(before, {path: after[path] for path in before}, near=1e-4)
+    # These searches had a surrogate behind a shut gate, which the tool has no more.
+    assert [one for one in found if name != "search" or ".surrogate." not in one] == []
     snapshot(f"{name}-again", shown)
 
 

@@ -98,7 +98,7 @@ def test_a_batch_does_not_show() -> None:
 def test_the_debt_is_the_one_definition() -> None:
     world = TableWorld(debt=2)
     assert debt_of(world, (3,)) == 0.0
-    (s0, s1, s2), (r0, r1, r2) = (list(law) for law in world.along(PROMPT[:-1]))
+    (s0, s1, s2), (r0, r1, r2) = (list(law) for law in world.prefix_laws(PROMPT[:-1]))
     ratios = np.array([r0[3] - s0[3], r1[1] - s1[1], r2[2] - s2[2]])
     assert debt_of(world, PROMPT) == prefix_debt(ratios, np.ones(3, bool), DebtRule(2)) > 0
     world.special = frozenset({3, 1, 2})

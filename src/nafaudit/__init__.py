@@ -5,7 +5,7 @@ The nouns, and where they live:
 * `nafaudit.core`: designs, draws, ledgers, trajectories, findings (NumPy only)
 * `nafaudit.workload`: prompts in named classes
 * `nafaudit.store`: the run directory
-* `nafaudit.checks`: records in, findings out
+* `nafaudit.measures`: records in, findings out
 * `nafaudit.mechanisms`: served laws
 * `nafaudit.models`: loading a pair of models
 * `nafaudit.engine`: decoding

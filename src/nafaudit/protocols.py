@@ -1,10 +1,11 @@
 """Everything that code from outside implements or is given, in one file.
 
-Four kinds of class can be audited, from the one of which most is seen to the one of which least is
-(docs/doors.md): a step-level `Rule`, a whole `Mechanism` (rule, ledger and debt), a `SequenceRule`
-that chooses among whole drafts, and a `BlackBox` that does everything itself on the two models of
-a `World`. A new budget is a `Ledger` with its `Account` (`nafaudit.core.ledger`). Engine and
-auditor know mechanisms by these types alone. Nothing here needs torch: its tensors are type hints.
+Four kinds of class can be audited (docs/protocols.md), from the one of which most is seen to the
+one of which least is: a step-level `Rule`, a whole `Mechanism` (rule, ledger and debt), a
+`SequenceRule` that chooses among whole drafts, and a `BlackBox` that does everything itself on the
+two models of a `World`. A new budget is a `Ledger` with its `Account` (`nafaudit.core.ledger`).
+Engine and auditor know mechanisms by these types alone. Nothing here needs torch: its tensors are
+type hints.
 """
 
 from __future__ import annotations
@@ -96,6 +97,9 @@ class Mechanism:
         ledger: What may be spent.
         debt: What a prompt owes.
         requires: Makes the mechanism from a run's resources, if it cannot do without them.
+        shadow: Which second implementation of the rule the auditor has: "kl", "renyi:2",
+            "pathwise"; empty for none. The registry sets it for shipped rules alone, so that no
+            plug-in, not even a subclass of a shipped rule, chooses what it is recomputed by.
     """
 
     name: str
@@ -103,6 +107,7 @@ class Mechanism:
     ledger: Ledger
     debt: DebtRule
     requires: Callable[[Resources], Mechanism] | None = None
+    shadow: str = ""
 
     def bind(self, resources: Resources) -> Mechanism:
         """Returns the mechanism, ready to serve."""
@@ -277,8 +282,8 @@ class World(Protocol):
         """
         ...
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ...: two arrays [len(tokens), size].
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+        """Log-laws after tokens[:1], tokens[:2], ...: two arrays [len(tokens), size].
 
         With `raw`, those of the models as they are, before temperature and penalty.
         """
@@ -368,7 +373,7 @@ def debt_of(world: World, prompt: Sequence[int]) -> float:
     if len(prompt) < 2:
         return 0.0
     # The whole prompt, as the engine reads it: a product of fewer rows may differ in a bit.
-    safe, risky = world.along(prompt, raw=True) if world.debt.raw else world.along(prompt)
+    safe, risky = world.prefix_laws(prompt, raw=world.debt.raw)
     rows, following = np.arange(len(prompt) - 1), np.asarray(prompt[1:])
     with np.errstate(invalid="ignore"):
         ratios = risky[rows, following] - safe[rows, following]

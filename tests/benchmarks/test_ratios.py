@@ -32,7 +32,7 @@ def test_bad_arguments_are_refused_before_anything_is_built() -> None:
 @pytest.mark.skipif(
     not PYTHON,
     reason="no environment with anchoreddecode 0.1.0: set NAFAUDIT_OFFICIAL_PYTHON to its "
-    "interpreter (docs/doors.md says how to build it)",
+    "interpreter (docs/protocols.md says how to build it)",
 )
 def test_ahead_of_the_published_decoder_where_rows_bind(tmp_path: Path) -> None:
     out = tmp_path / "bench.json"

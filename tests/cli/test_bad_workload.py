@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from nafaudit.cli.main import app
 from nafaudit.core.errors import InputError
@@ -62,12 +62,12 @@ def test_a_prompt_beyond_the_context_is_named(hollow: list[str], tmp_path: Path)
         (["--protocol", "paper", "--cap", "val=999"], "fewer than its cap of 999"),
         (["--cap", "val"], "cap must be CLASS=N"),
         (["--cap", "val=-1"], "cap must be CLASS=N"),
-        (["--cap", "val=1,val=2"], "cap of class 'val' is given twice"),
+        (["--cap", "val=1,val=2"], "cap of 'val' is given twice"),
         (["--cap", "val=0"], "cap of class 'val' must be at least 1"),
         (["--classes", "val,val"], "class 'val' is named twice"),
         (["--protocol", "papers"], "did you mean 'paper'?"),
         (["--protocol", "paper", "--seed", "1"], "seed = 1 has no effect"),
-        (["--delta", "1.5"], "delta must be in (0, 1), got 1.5"),
+        (["--delta", "1.5"], "delta must be above 0 and below 1, got 1.5"),
         (["--safe", "a", "--risky", "b"], "give --prompts FILE"),
     ],
 )

@@ -71,10 +71,10 @@ def test_a_reader_that_goes_away_is_no_fault(
     def gone(text: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr("typer.echo", gone)
+    monkeypatch.setattr("click.echo", gone)
     monkeypatch.setattr("os.dup2", lambda *_: None)  # this process still needs its output
     echo("anything")
-    monkeypatch.setattr("typer.echo", print)
+    monkeypatch.setattr("click.echo", print)
     echo("still there")
     assert capfd.readouterr().out == "still there\n"
 

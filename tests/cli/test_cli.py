@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.runner import recording
 from nafaudit.store.run import read_journal
 from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
@@ -133,10 +133,10 @@ def test_help_tells_the_defaults(tmp_path: Path) -> None:
         "temperature",
     ):
         option = name.replace("_", "-")
-        default = getattr(Settings(), name)
+        default = getattr(RunSettings(), name)
         shown = f"{default:g}" if isinstance(default, float) else default
-        assert re.search(rf"--{option} <\w+> [^-]*Default: {shown}\.", text), name
-    budgets = ",".join(f"{k:g}" for k in Settings().k)
+        assert re.search(rf"--{option} <\w+> (?:(?! --).)*Default: {shown}\.", text), name
+    budgets = ",".join(f"{k:g}" for k in RunSettings().k)
     assert f"Default: {budgets}." in text
 
 

@@ -95,7 +95,7 @@ def test_two_spends_are_refused_before_anything_is_written(tmp_path: Path) -> No
     [
         (["import", "nothing.csv", "--out", "r"], "nothing.csv: cannot be read"),
         (["import", "t.csv", "--out", "r"], "t.csv:2: no known log"),
-        (["import", "t.csv", "--column", "spend", "--out", "r"], "--column needs OURS=THEIRS"),
+        (["import", "t.csv", "--column", "spend", "--out", "r"], "column must be OURS=THEIRS"),
         (["import", "t.csv", "--k", "-3", "--out", "r"], "k must be at least 0"),
         (["import", "t.csv", "--ledger", "bank", "--out", "r"], "ledger must be one of banking"),
         (["import", "t.csv", "--mechanism", "../x", "--out", "r"], "a path out of its directory"),

@@ -16,9 +16,9 @@ import pytest
 
 from nafaudit.core.draws import fnv1a, trajectory_seeds
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.overlap import paper_scores
+from nafaudit.paper.files import paper_scores
 from nafaudit.store.run import Run
-from nafaudit.workload.paper import CAPS
+from nafaudit.workload.prompts import CAPS
 from tests.commands import call
 from tests.workload.files import lines, small, write
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.core.settings import Settings
-from nafaudit.runner.execute import run_stage1
+from nafaudit.core.settings import RunSettings
+from nafaudit.runner.execute import run
 from nafaudit.runner.plan import plan
 from tests.commands import WITHOUT_TORCH, call
 
@@ -17,11 +17,11 @@ Paths = Callable[[str], tuple[Path, Path]]
 
 
 @pytest.fixture
-def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
+def settings(tiny_pair_paths: Paths, tmp_path: Path) -> RunSettings:
     safe, risky = tiny_pair_paths("llama")
     rows = [{"id": f"p{i}", "text": "The bread", "class": "c", "reference": "x"} for i in range(3)]
     (tmp_path / "prompts.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    return Settings(
+    return RunSettings(
         safe=str(safe),
         risky=str(risky),
         prompts=str(tmp_path / "prompts.jsonl"),
@@ -32,7 +32,7 @@ def settings(tiny_pair_paths: Paths, tmp_path: Path) -> Settings:
     )
 
 
-def test_a_plan_counts_what_the_run_then_records(settings: Settings) -> None:
+def test_a_plan_counts_what_the_run_then_records(settings: RunSettings) -> None:
     made = plan(settings, seconds=0.05)
     assert (made.prompts, made.per_budget, made.trajectories) == (3, 15, 60)
     assert made.tokens == 60 * 9
@@ -43,14 +43,14 @@ def test_a_plan_counts_what_the_run_then_records(settings: Settings) -> None:
     assert (1 - made.prompt_rate) ** 3 == pytest.approx(0.05)
     assert made.needed == {0.01: 299, 0.001: 2995}
     assert not made.conclusive  # 15 of the 20 that a verdict needs
-    outcome = run_stage1(settings, lambda _: None)
+    outcome = run(settings)
     records = list(outcome.run.trajectories())
     assert len(records) == made.trajectories
     assert sum(map(len, records)) <= made.tokens
-    assert {arm.k for arm in outcome.arms} == set(made.budgets)
+    assert {arm.k for arm in outcome.result.arms} == set(made.budgets)
 
 
-def test_the_timing_is_of_decoding(settings: Settings) -> None:
+def test_the_timing_is_of_decoding(settings: RunSettings) -> None:
     made = plan(settings, seconds=0.05)
     assert made.timing is not None
     assert made.timing.tokens > 0
@@ -72,7 +72,7 @@ def test_without_models_it_still_counts_and_says_why_it_cannot_time(tmp_path: Pa
     assert "UNKNOWN, as no prompt has a reference" in done.stdout
 
 
-def test_drafts_are_not_timed_as_steps(settings: Settings) -> None:
+def test_drafts_are_not_timed_as_steps(settings: RunSettings) -> None:
     made = plan(replace(settings, mechanism="best-of-n"), seconds=0.05)
     assert made.seconds is None and "whole outputs" in made.untimed
 

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from nafaudit.cli.progress import ProgressLine, describe, duration
-from nafaudit.runner.recording import Progress
+from nafaudit.cli.progress import ProgressLine, describe
+from nafaudit.core.progress import Progress
+from nafaudit.core.text import duration
 
 HALF_WAY = Progress(
-    done=10, total=20, resumed=4, under_way=2.0, tokens=900, seconds=8.0, worst_utilisation=0.983
+    "", done=10, total=20, resumed=4, under_way=2.0, tokens=900, seconds=8.0, worst=0.983
 )
 
 
@@ -23,7 +24,7 @@ def test_the_line_says_what_is_done_how_fast_and_how_long_still() -> None:
     assert describe(HALF_WAY) == (
         "10/20 trajectories, 112 tokens/s, 8 s left, worst utilisation 98.3%"
     )
-    start = replace(HALF_WAY, done=4, under_way=0.0, tokens=0, worst_utilisation=float("-inf"))
+    start = replace(HALF_WAY, done=4, under_way=0.0, tokens=0, worst=float("-inf"))
     assert describe(start) == "4/20 trajectories"
     # Before the first trajectory ends there is a time left already.
     assert "left" in describe(replace(start, under_way=0.5, tokens=50))

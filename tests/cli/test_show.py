@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.checks import judge_run
 from nafaudit.cli.show import show
-from nafaudit.core.design import AuditProtocol, Decoding, Design, Extent, Identity
+from nafaudit.core.design import Decoding, Design, Extent, Identity, ProtocolName
 from nafaudit.core.trajectory import Key, Logged, Trajectory
+from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 from tests.records import trajectory
@@ -25,7 +25,7 @@ def test_a_hostile_name_is_no_markup_and_no_control(
         for i in range(20)
     ]
     run = run_of(tmp_path / place, records, "imported")
-    assert show(run, judge_run(run), as_json=False, source=f"[/y]{place}") == 0
+    assert show(AuditResult.of(run), as_json=False, source=f"[/y]{place}") == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
@@ -33,7 +33,7 @@ def test_a_hostile_name_is_no_markup_and_no_control(
     assert f"[/y]{place[:4]}" in text.replace("\n", "")
 
 
-def run_of(path: Path, records: list[Trajectory], protocol: AuditProtocol = "sound") -> Run:
+def run_of(path: Path, records: list[Trajectory], protocol: ProtocolName = "sound") -> Run:
     prompts = [TokenizedPrompt(Prompt("[red]p", "text"), (0, 5))]
     identity = Identity(
         {"safe": "a"},
@@ -59,7 +59,7 @@ def test_a_copy_gets_its_line_and_the_exit_status_stays(
     ]
     copy = trajectory(Key("[red]p", "m", 1.0, 20), [0.5] * 60, token=[3, *range(59)])
     run = run_of(tmp_path, [*records, copy])
-    assert show(run, judge_run(run), as_json=False) == 0
+    assert show(AuditResult.of(run), as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(line.strip() for line in lines)
@@ -75,7 +75,7 @@ def test_a_log_of_totals_gets_one_line_of_what_is_unknown(
     totals = Logged(spend=5.0, budget=9.0)
     keys = [Key("[red]p", "m", 1.0, i) for i in range(20)]
     run = run_of(tmp_path, [trajectory(key, [], logged=totals) for key in keys])
-    show(run, judge_run(run), as_json=False)
+    show(AuditResult.of(run), as_json=False)
     text = " ".join(capsys.readouterr().out.split())
     said = "UNKNOWN for lack of records: regime, worth, copying, accounting, opening, tails,"
     assert text.count(said) == 1
@@ -87,7 +87,7 @@ def test_json_names_the_witness_of_what_is_suspect(
 ) -> None:
     key = Key("[red]p", "m", 1.0, 0)
     run = run_of(tmp_path, [trajectory(key, [0.5] * 60, allowance=[9] * 60)])
-    show(run, judge_run(run), as_json=True)
+    show(AuditResult.of(run), as_json=True)
     found = {f["check"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
     assert found["accounting"]["verdict"] == "SUSPECT"
     assert found["accounting"]["numbers"]["allowance_broken"] == 1

@@ -7,14 +7,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nafaudit.checks import ClassTable, classes_of, judge
 from nafaudit.cli.show import show
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.design import Decoding, Design, Extent, Identity
-from nafaudit.report.words import budget_name
+from nafaudit.core.ledger import budget_name
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassTable, class_table
+from nafaudit.measures.table import Measures
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
-from tests.checks.test_classes import FACTS, LABELS, PIECES, T, executions
+from tests.measures.test_classes import FACTS, LABELS, PIECES, T, executions
 
 
 def printed(table: ClassTable) -> list[str]:
@@ -28,7 +30,7 @@ def printed(table: ClassTable) -> list[str]:
 
 @pytest.fixture(scope="module")
 def table() -> ClassTable:
-    return classes_of(judge(executions(2.0) + executions(1.0), FACTS))
+    return class_table(Measures.of(executions(2.0) + executions(1.0), FACTS))
 
 
 def test_a_row_per_class_and_budget_with_its_bounds(table: ClassTable) -> None:
@@ -65,13 +67,12 @@ def test_a_hostile_or_long_name_stays_a_name(table: ClassTable) -> None:
 
 def test_too_few_for_evidence_leaves_the_bounds_out(table: ClassTable) -> None:
     few = [one for one in executions() if int(one.key.prompt[4:]) < 4]
-    text = "\n".join(printed(classes_of(judge(few, FACTS))))
+    text = "\n".join(printed(class_table(Measures.of(few, FACTS))))
     assert "U_eff" not in text
     assert "fewer than 20 are no evidence" in text
 
 
 def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from nafaudit.checks import class_table, judge_run
 
     identity = Identity({"safe": "a"}, "m", "banking", Decoding(max_new_tokens=T), "h", 256, 0)
     design = Design(identity, Extent((2.0,), 2, tuple(LABELS)))
@@ -84,7 +85,7 @@ def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFi
         writer.append(executions())
         writer.note_session({"delta": 0.02})
     run = Run(tmp_path)
-    show(run, judge_run(run), as_json=True)
+    show(AuditResult.of(run), as_json=True)
     calm, wild = json.loads(capsys.readouterr().out)["classes"]
     assert (wild["class"], wild["trajectories"], wild["prompts"]) == ("wild", 50, 25)
     assert (wild["worst"], calm["worst"]) == (True, False)
@@ -94,4 +95,4 @@ def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFi
     assert wild["U_EBB_eff"]["holds"] is False
     assert wild["overlap"]["rouge_l_f1_mean"] == 1
     assert calm["debt"]["max"] == pytest.approx(3.4)
-    assert [row.label for row in class_table(run).rows] == ["calm", "wild"]
+    assert [row.label for row in AuditResult.of(run).classes.rows] == ["calm", "wild"]

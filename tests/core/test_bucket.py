@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nafaudit.auditor.shadow import shadow_account
 from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.ledger import (
     KL,
@@ -22,7 +23,6 @@ from nafaudit.core.ledger import (
     recorded_currency,
 )
 from nafaudit.core.ledger import most_granted as most
-from nafaudit.mechanisms.shadow import shadow_account
 
 PIECES = (b"a", b" the", "été".encode(), b"\xa9", None)
 NATS = st.floats(0, 20)

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
+from nafaudit.auditor.laws import Reader
+from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.lanes import Scorer
-from nafaudit.engine.laws import Reader
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.proof import numerics_of
-from nafaudit.engine.replay import Written, replay_written
 from nafaudit.mechanisms.laws import log_law
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
@@ -43,10 +43,10 @@ def tokens(pair: Pair, how: int) -> dict[Key, list[int]]:
 def charges(pair: Pair, found: dict[Key, list[int]]) -> list[float]:
     prompts: dict[str, PromptRequest] = {one.prompt: one for one in REQUESTS}
     written = [
-        Written(key, prompts[key.prompt].tokens, np.array(ids, np.int32), False)
+        ReplayTask(key, prompts[key.prompt].tokens, np.array(ids, np.int32), False)
         for key, ids in found.items()
     ]
-    replayed = replay_written(Reader(pair, WARPED), RULE, written)
+    replayed = replay_texts(Reader(pair, WARPED), RULE, written)
     again = {one.trajectory.key: one.trajectory.steps.charge for one in replayed}
     return [charge for key in found for charge in again[key].tolist()]
 

@@ -17,7 +17,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream, gumbel, noise_of, uniforms
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.draws import AT_ZERO, bounded, draw, draws
@@ -111,9 +111,9 @@ def test_speculation_that_would_change_records_is_refused(
 
 def test_settings_say_what_cannot_be() -> None:
     with pytest.raises(InputError, match="0 \\(off\\) to 64"):
-        Settings(speculate=-1)
+        RunSettings(speculate=-1)
     with pytest.raises(InputError, match="exclude each other"):
-        Settings(speculate=2, together=True)
+        RunSettings(speculate=2, together=True)
 
 
 @settings(max_examples=150)

@@ -59,15 +59,16 @@ def test_any_history_of_calls_gives_the_laws_of_the_plain_model(pair: Pair) -> N
             rows = [[*row, int(rng.integers(0, 50))] for row in rows]
 
 
-def test_along_is_the_laws_of_every_prefix(pair: Pair) -> None:
+def test_prefix_laws_are_the_laws_of_every_prefix(pair: Pair) -> None:
     world = _world(pair)
     tokens = [5, 9, 2, 30, 7]
-    for along, laws in zip(
-        world.along(tokens),
+    for together, laws in zip(
+        world.prefix_laws(tokens),
         world.laws([tokens[: i + 1] for i in range(5)]),
         strict=True,
     ):
-        np.testing.assert_allclose(along, laws, atol=1e-4)
+        np.testing.assert_allclose(together, laws, atol=1e-4)
+    np.testing.assert_array_equal(world.along(tokens), world.prefix_laws(tokens))
 
 
 class WithOurNoise(AnchoredDecoder):
@@ -109,6 +110,6 @@ def test_what_lies_outside_is_refused_by_name(pair: Pair) -> None:
     with pytest.raises(InputError, match="65 tokens"):
         world.laws([[1] * 65])
     with pytest.raises(InputError, match="token id -1"):
-        world.along([-1])
+        world.prefix_laws([-1])
     assert debt_of(world, (3,)) == 0.0
     assert [law.shape for law in world.laws([])] == [(0, world.size)] * 2

@@ -30,5 +30,5 @@ class TableWorld:
         last = [prefix[-1] for prefix in prefixes]
         return self._safe[last], self._risky[last]
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         return self.laws([[token] for token in tokens])

@@ -26,7 +26,17 @@ from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.sequences import write
 from nafaudit.protocols import Plan, Request
 from nafaudit.selftest.worlds import ToyWorld, toy_world, truth_of_mechanism
-from nafaudit.stats.guarantees import best_of_kl, block_budget
+
+
+def best_of_kl(n: int) -> float:
+    """Most KL to the safe law that the best of n of its draws can have (Beirami et al., 2024)."""
+    return math.log(n) - (n - 1) / n
+
+
+def block_budget(n: int, block: int, length: int, window: int) -> float:
+    """Pathwise budget of a window: it touches at most ceil(window/block) + 1 blocks."""
+    return min(math.ceil(length / block), math.ceil(window / block) + 1) * math.log(n)
+
 
 PROMPT = (1, 2, 3)
 Outputs = dict[tuple[int, ...], float]
@@ -50,7 +60,7 @@ def outputs(world: ToyWorld, spec: str, k: float, length: int) -> tuple[Outputs,
     safe = {leaf.tokens: math.exp(leaf.safe) for leaf in found.leaves}
     risky = {}
     for y in served:
-        law = world.along((*PROMPT, *y[:-1]))[1][len(PROMPT) - 1 :]
+        law = world.prefix_laws((*PROMPT, *y[:-1]))[1][len(PROMPT) - 1 :]
         risky[y] = math.exp(float(law[np.arange(len(y)), y].sum()))
     return served, safe, risky
 
@@ -134,7 +144,7 @@ def test_blocks_are_charged_one_by_one() -> None:
 
 
 def _logp(world: ToyWorld, tokens: tuple[int, ...]) -> float:
-    law = world.along((*PROMPT, *tokens[:-1]))[0][len(PROMPT) - 1 :]
+    law = world.prefix_laws((*PROMPT, *tokens[:-1]))[0][len(PROMPT) - 1 :]
     return float(law[np.arange(len(tokens)), tokens].sum())
 
 
@@ -151,7 +161,7 @@ def _block_law(world: ToyWorld, n: int, length: int, block: int) -> Outputs:
             at = len(prefix) - 1
             pairs = {}
             for y in texts:
-                laws = world.along((*prefix, *y[:-1]))
+                laws = world.prefix_laws((*prefix, *y[:-1]))
                 pairs[y] = [float(one[at:][np.arange(len(y)), y].sum()) for one in laws]
             score = {y: other for y, (_, other) in pairs.items()}
             best = best_of(n, {y: math.exp(s) for y, (s, _) in pairs.items()}, score)

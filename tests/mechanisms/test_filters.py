@@ -26,7 +26,7 @@ from nafaudit.mechanisms.published import (
 )
 from nafaudit.mechanisms.registry import mechanism, recorded_mechanism
 from nafaudit.protocols import Resources
-from tests.mechanisms.test_shadow import random_laws
+from tests.auditor.test_shadow import random_laws
 
 FREE = torch.full((12,), math.inf, dtype=torch.float64)
 

@@ -33,7 +33,7 @@ def _outputs(world: _Short) -> dict[tuple[int, ...], tuple[float, float]]:
     for tokens in itertools.product(range(world.size), repeat=3):
         cut = next((i + 1 for i, t in enumerate(tokens) if t in world.stops), 3)
         y = tokens[:cut]
-        laws = world.along([PROMPT[-1], *y[:-1]])
+        laws = world.prefix_laws([PROMPT[-1], *y[:-1]])
         found[y] = tuple(float(law[np.arange(cut), y].sum()) for law in laws)
     return found  # type: ignore[return-value]
 

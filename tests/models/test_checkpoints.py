@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nafaudit.core.errors import InputError, UnavailableError
-from nafaudit.core.trust import Trust
+from nafaudit.core.settings import Trust
 from nafaudit.models.checkpoints import load_model, repository, weights_hash
 from nafaudit.models.pair import Pair, load_pair
 

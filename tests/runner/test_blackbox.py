@@ -16,7 +16,7 @@ import pytest
 from nafaudit.core.draws import row_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Fault
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.probe import Settled
 from nafaudit.engine.prompts import PromptRequest, RowRequest
@@ -24,9 +24,10 @@ from nafaudit.engine.proof import numerics_of
 from nafaudit.engine.world import PairWorld
 from nafaudit.models.pair import load_pair
 from nafaudit.protocols import Request
-from nafaudit.runner import sources, worker
+from nafaudit.runner import workbench, worker
 from nafaudit.runner.blackbox import BlackBoxDecoder, DecoderError, Launch, Session, launch_of
-from nafaudit.runner.prepare import Order
+from nafaudit.runner.executors import BlackBoxExecutor
+from nafaudit.runner.workbench import Workbench, WorkbenchSpec
 
 REQUESTS = [Request((1, 2), 0.5, seed, 3) for seed in range(2)]
 READY = "import sys, json, time, os\nsys.stdin.readline()\nprint('{\"ready\": {}}', flush=True)\n"
@@ -291,14 +292,15 @@ def test_the_world_behind_a_decoder_has_the_rows_of_the_design(
 ) -> None:
     """What whole rows have shown is not found out again in the other process: it is told."""
     safe, risky = map(str, tiny_pair_paths("llama"))
-    settings = Settings(safe=safe, risky=risky, decoder="theirs:Box")
+    settings = RunSettings(safe=safe, risky=risky, decoder="theirs:Box")
     pair, paths = load_pair(safe, risky), (safe, risky)
     how = numerics_of((pair.safe, pair.risky), 64, depends="a crowd was seen to matter")
-    monkeypatch.setattr(sources, "settle", lambda *_, **__: Settled(how, mock.Mock()))
+    monkeypatch.setattr(workbench, "settle", lambda *_, **__: Settled(how, mock.Mock()))
     session = Session(launch_of(settings, pair, paths, 64))
     monkeypatch.setattr(session, "start", lambda: {"source": "0"})
     with session:
-        sources.Boxed(Order(settings, paths, None, 64), mock.Mock(), pair, session)
+        spec = WorkbenchSpec(settings, paths, 64)
+        BlackBoxExecutor(Workbench.load(spec, mock.Mock(), pair=pair), session)
         hello = json.loads(json.dumps(session.launch.hello))
     assert hello["depends"] == "a crowd was seen to matter"
     world = worker._load(hello)

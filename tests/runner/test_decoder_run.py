@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from nafaudit.report.data import collect
-from nafaudit.report.figures.arms import left_out
+from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run
+from nafaudit.views.figures.style import left_out
 from tests.commands import call
 
 DECODERS = Path(__file__).with_name("decoders.py")
@@ -77,7 +77,7 @@ def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_
         again = call(*command.split(), "run", cwd=tmp_path)
         assert again.returncode in (0, 3), again.stderr
     assert (tmp_path / "run" / "report" / "figures" / "bound-n.svg").is_file()
-    assert left_out(collect(Run(tmp_path / "run"))) == " (1 of 2 budgets)"
+    assert left_out(AuditResult.of(Run(tmp_path / "run"))) == " (1 of 2 budgets)"
 
 
 def test_a_hang_is_given_up_in_time(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(
         not PYTHON,
         reason="no environment with anchoreddecode 0.1.0: set NAFAUDIT_OFFICIAL_PYTHON to its "
-        "interpreter (docs/doors.md says how to build it)",
+        "interpreter (docs/protocols.md says how to build it)",
     ),
 ]
 

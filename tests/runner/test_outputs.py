@@ -13,7 +13,7 @@ from nafaudit.core.finding import FAULTS, Fault
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.protocols import STEP_CLAIMS, Output, Request
-from nafaudit.runner.outputs import Reading, read_output
+from nafaudit.runner.outputs import ReadOutput, read_output
 from nafaudit.runner.worker import answer, plain
 from tests.mechanisms.tables import TableWorld
 
@@ -21,11 +21,11 @@ KEY = Key("p", "theirs", 0.5, 0)
 REQUEST = Request((1, 2), 0.5, 3, 4)
 
 
-def _read(raw: Any) -> Reading:
+def _read(raw: Any) -> ReadOutput:
     return read_output(raw, KEY, REQUEST, size=10, stops=frozenset({9}))
 
 
-def _names(reading: Reading) -> list[str]:
+def _names(reading: ReadOutput) -> list[str]:
     return [fault.name for fault in reading.faults]
 
 
@@ -103,7 +103,7 @@ def test_a_shown_law_is_looked_at() -> None:
     world = TableWorld()
     request = Request((0, 3), 0.4, 1, 6)
     output = AnchoredDecoder(world).decode([request])[0]
-    safe, _ = world.along([3, *output.tokens[:-1]])
+    safe, _ = world.prefix_laws([3, *output.tokens[:-1]])
 
     def names(laws: Any, **claims: Any) -> list[str]:
         raw = plain(Output(output.tokens, laws=laws, **claims))

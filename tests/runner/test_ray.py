@@ -15,12 +15,12 @@ from nafaudit import __version__
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, WorkerError
 from nafaudit.core.numerics import ConstantRows
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.runner.cluster import Answer, Hello, gpus_of
-from nafaudit.runner.fleet import Fleet
-from nafaudit.runner.prepare import Order
+from nafaudit.runner.cluster import WorkerAnswer, WorkerInfo, gpus_of
+from nafaudit.runner.fleet import RayExecutor
+from nafaudit.runner.workbench import WorkbenchSpec
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from tests.commands import NAFAUDIT, call
@@ -41,7 +41,7 @@ DEADLY = Path(__file__).with_name("deadly.py")
 )
 def test_what_cannot_be_is_said_before_anything_starts(given: dict[str, object], says: str) -> None:
     with pytest.raises(InputError, match=says):
-        Settings(**given)  # type: ignore[arg-type]
+        RunSettings(**given)  # type: ignore[arg-type]
 
 
 def test_a_search_stays_in_its_process(tmp_path: Path) -> None:
@@ -174,12 +174,12 @@ def test_servers_that_do_not_start_are_tried_twice_and_said(
             pass
 
     once = Failing(1)
-    with ray_cluster._local(once, Settings(ray="local", workers=1), 0):
+    with ray_cluster._local(once, RunSettings(ray="local", workers=1), 0):
         assert once.tries == 2
     never = Failing(9)
     with (
         pytest.raises(WorkerError, match=r"twice \(Failed to start GCS\.\)"),
-        ray_cluster._local(never, Settings(ray="local", workers=1), 0),
+        ray_cluster._local(never, RunSettings(ray="local", workers=1), 0),
     ):
         pass
     assert never.tries == 2
@@ -207,14 +207,14 @@ class _Actor:
         digest = f"{self.machine.split()[0]} {constant is not None}"
         facts = {"nafaudit": __version__, "processor": self.machine}
         why = depends or "its rows depend" if constant else ""
-        hello = Hello(self.machine, facts, "m", {}, True, digest, constant, why)
-        return Answer([hello])
+        hello = WorkerInfo(self.machine, facts, "m", {}, True, digest, constant, why)
+        return WorkerAnswer([hello])
 
     def _decoded(self, requests: Any) -> Any:
         if "mortal" in self.machine:
             return _Died("gone")
         keys = [Key(one.prompt, "m", row.k, row.trajectory) for one in requests for row in one.rows]
-        return Answer([SimpleNamespace(key=key) for key in keys])
+        return WorkerAnswer([SimpleNamespace(key=key) for key in keys])
 
 
 class _Died(Exception):  # noqa: N818 - a name for what Ray would raise
@@ -246,13 +246,13 @@ class _Cluster:
         self.killed.append(actor.machine)
 
 
-def _fleet(cluster: _Cluster, workers: int) -> Fleet:
-    order = Order(Settings(), ("safe", "risky"), None, 64)
-    asked: Any = SimpleNamespace(order=order, mechanism=SimpleNamespace(name="m"))
-    return Fleet(cluster, asked, workers)
+def _fleet(cluster: _Cluster, workers: int) -> RayExecutor:
+    spec = WorkbenchSpec(RunSettings(), ("safe", "risky"), 64)
+    mechanism: Any = SimpleNamespace(name="m")
+    return RayExecutor(cluster, spec, mechanism, workers)
 
 
-def _decoded(fleet: Fleet) -> list[Any]:
+def _decoded(fleet: RayExecutor) -> list[Any]:
     rows = (RowRequest(1.0, 0, sound_stream(0, "audit", "p", 0)),)
     requests = [PromptRequest(f"p{i}", (1, 2), rows) for i in range(3)]
     return list(fleet.decode(requests, lambda fault: None, lambda rows: None))
@@ -261,7 +261,7 @@ def _decoded(fleet: Fleet) -> list[Any]:
 def test_where_one_machine_needs_constant_rows_every_worker_has_them() -> None:
     fleet = _fleet(_Cluster("one", "two needy", "one"), 3)
     assert fleet.constant == ConstantRows()
-    assert {worker.hello.digest for worker in fleet._workers if worker.hello} == {
+    assert {worker.info.digest for worker in fleet._workers if worker.info} == {
         "one True",
         "two True",
     }

@@ -10,14 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
+from nafaudit.paper.archive import KDpp, log_symmetric, paper_archive
 from nafaudit.search.archive import (
-    KDpp,
-    MapElites,
+    Tfidf,
     dpp_archive,
     greedy_map,
     kernel,
-    log_symmetric,
-    paper_archive,
     quality_weights,
 )
 
@@ -160,16 +158,15 @@ def test_the_papers_archive_agrees_with_its_slow_twin() -> None:
     assert paper_archive([0.2, 0.5], spots[:2]) == [1, 0]
 
 
-def test_map_elites_keeps_the_best_of_each_kind() -> None:
-    grid = MapElites()
-    cells = [
-        grid.cell("novel", 30, 0.5), grid.cell("novel", 39.9, 0.0), grid.cell("novel", 40, 0.5),
-        grid.cell("qa", 30, 0.5), grid.cell("novel", 30, math.nan), grid.cell("qa", 999, 99.0),
-    ]  # fmt: skip
-    assert cells[0] == cells[1] == ("novel", 0, 0)
-    assert len(set(cells)) == 5
-    scores = [0.2, 0.7, 0.1, math.nan, 0.3, 0.4]
-    found = grid.elites(scores, cells)
-    assert found == {cells[1]: 1, cells[2]: 2, cells[4]: 4, cells[5]: 5}
-    with pytest.raises(InputError, match="must increase"):
-        MapElites(debts=(3.0, 1.0))
+TEXTS = ["the owl counts at dusk", "the owl counts again", "a kettle sings in the kitchen"]
+
+
+def test_tfidf_sees_likeness() -> None:
+    made = Tfidf.of(TEXTS)
+    assert made.name.startswith("TF-IDF (")
+    points = made.embed(TEXTS)
+    assert np.linalg.norm(points, axis=1) == pytest.approx([1.0] * 3)
+    assert points[0] @ points[1] > points[0] @ points[2]
+    assert made.embed(["zzz"]).sum() == 0.0
+    with pytest.raises(InputError, match="corpus with words"):
+        Tfidf.of([" "])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -9,8 +10,8 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.search.paper_settings import PaperSettings
-from nafaudit.search.settings import SearchSettings, StudySettings, check_claim, claim, directory_of
+from nafaudit.paper.settings import PaperSettings
+from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
 from tests.commands import call
 
 
@@ -25,11 +26,50 @@ def test_the_same_search_resumes_and_another_is_named(tmp_path: Path) -> None:
         (replace(mine, generations=1), "generations: 2 in the run, 1 now"),
         (replace(mine, k=(1.0, 3.0)), "k: "),
         (replace(mine, delta=0.01), "delta: "),
-        (StudySettings(out=str(tmp_path)), "kind: "),
         (PaperSettings(out=str(tmp_path)), "kind: "),
     ):
         with pytest.raises(InputError, match=says):
             check_claim(other)
+
+
+@pytest.mark.parametrize(
+    ("former", "resumes"),
+    [
+        ({"surrogate": "off", "embedding": "tfidf"}, True),
+        ({"archive": "elites"}, False),
+        ({"training": 3, "surrogate": "off"}, False),
+    ],
+)
+def test_a_search_from_before_the_surrogate_went_resumes_if_it_would_go_the_same_way(
+    tmp_path: Path, former: dict[str, object], resumes: bool
+) -> None:
+    mine = SearchSettings(out=str(tmp_path))
+    claim(tmp_path, mine)
+    file = tmp_path / "settings.json"
+    written = json.loads(file.read_text())
+    assert {"archive": "dpp", "surrogate": "auto", "training": 0}.items() <= written.items()
+    file.write_text(json.dumps(written | former))
+    if resumes:
+        check_claim(mine)
+        return
+    with pytest.raises(InputError, match=next(iter(former))):
+        check_claim(mine)
+
+
+@pytest.mark.parametrize("name", ["archive", "surrogate", "training", "embedding", "study"])
+def test_an_option_that_was_taken_away_is_refused_with_the_reason(
+    name: str, tmp_path: Path
+) -> None:
+    value = () if name == "study" else ("1",)
+    done = call("search", f"--{name}", *value, cwd=tmp_path)
+    assert done.returncode == 2
+    given = "1" if value else "True"
+    reason = f"{name} = {given} is refused: {SearchSettings.refused[name]}"
+    assert reason in " ".join(done.stderr.split())
+    (tmp_path / "d.toml").write_text(f"{name} = 1\n")
+    done = call("search", "d.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"d.toml: {name} = 1 is refused" in " ".join(done.stderr.split())
 
 
 def test_every_size_of_the_papers_search_counts(tmp_path: Path) -> None:
@@ -49,7 +89,6 @@ def test_different_searches_have_different_directories() -> None:
     settings = [
         SearchSettings(),
         SearchSettings(generations=1),
-        StudySettings(searches=2, finalists=2),
         PaperSettings(),
         PaperSettings(fix="min-n"),
     ]
@@ -68,6 +107,6 @@ def test_a_damaged_claim_is_no_fault_of_ours(content: str, tmp_path: Path) -> No
 
 def test_the_command_refuses_before_a_model_loads(tmp_path: Path) -> None:
     claim(tmp_path, SearchSettings(pool=10))
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 2 and "pool: 10 in the run, 12 now" in done.stderr

@@ -195,10 +195,6 @@ def test_a_reader_hands_out_each_value_once() -> None:
     [
         ({"k": (1.0, 1.0)}, "each once"),
         ({"k": (math.inf,)}, "budgets above 0"),
-        ({"archive": "elite"}, "dpp or elites"),
-        ({"surrogate": "on"}, "auto or off"),
-        ({"embedding": "t5"}, "tfidf"),
-        ({"training": -1}, "training must be at least 0"),
         ({"above": 1.5}, "between 0 and 1"),
         ({"draws": 10}, "at least"),
         ({"generations": -1}, "generations must be at least 0"),

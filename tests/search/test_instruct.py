@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError, StoreError, UnavailableError
 from nafaudit.search import llm_chat
-from nafaudit.search.candidate import Candidate, Parent, check_unique
+from nafaudit.search.candidate import Candidate, Parent
 from nafaudit.search.filters import LengthWindow
 from nafaudit.search.llm_answers import (
     COMPLETE,
@@ -99,7 +99,7 @@ def test_every_answer_is_counted_and_what_is_missing_is_filled(
     assert counted["attempts"] == sum(outcomes.values()) <= 4
     assert counted["by_model"] == min(count, by_model)
     assert counted["by_model"] + counted["filled"] == len(made) == counted["asked"] == count
-    check_unique(made)
+    assert len({one.id for one in made}) == len(made)
     assert all(set(one.parents) <= {"p0", "p1"} and one.parents for one in made)
     assert [one.operator == MUTATE for one in made] == [i < by_model for i in range(count)]
 
@@ -118,7 +118,7 @@ def test_the_papers_calls_show_all_parents_and_fill_nothing(tmp_path: Path) -> N
         assert all(one.candidate.text in server.questions[0]["messages"][1]["content"]
                    for one in PARENTS)  # fmt: skip
     assert (len(made), len(crossed)) == (8, 1)
-    check_unique([*made, *crossed])
+    assert len({one.id for one in (*made, *crossed)}) == len(made) + len(crossed)
     said = them.to_json()
     assert (said["asked"], said["by_model"], said["filled"]) == (12, 9, 0)
     assert [(row["kind"], row["call"]) for row in said["generations"]] == [(MUTATE, 0), (CROSS, 0)]

@@ -195,7 +195,7 @@ def test_a_model_that_writes_garbage_is_counted_and_filled(make: Make, instruct:
 def test_bad_proposers_are_refused_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -204,7 +204,7 @@ def test_bad_proposers_are_refused_before_a_model_loads(
 def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None:
     settings = make("y")
     with (
-        mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError),
+        mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError),
         pytest.raises(ValueError, match="no chat template"),
     ):
         searched(make("z", proposer=f"transformers:{settings.safe}"))
@@ -212,10 +212,10 @@ def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None
 
 @pytest.mark.full
 def test_the_papers_protocol_asks_a_model_call_by_call(make: Make, tmp_path: Path) -> None:
-    from nafaudit.search.paper_result import paper_json
-    from nafaudit.search.paper_run import run_paper_search
-    from nafaudit.search.paper_settings import PaperSettings
-    from tests.search.test_paper_run import SIZES as PAPER_SIZES
+    from nafaudit.paper.search import run_paper_search
+    from nafaudit.paper.search_files import paper_json
+    from nafaudit.paper.settings import PaperSettings
+    from tests.paper.test_search import SIZES as PAPER_SIZES
 
     chance, words = random.Random(2), " ".join(SENTENCES).split()
     lines = [

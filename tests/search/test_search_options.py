@@ -10,26 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.search_study import run_study, study_json, study_text, write_study
 
-from nafaudit.cli.show_study import study_text, sweep_text
-from nafaudit.lab.others import other_prompts
+from nafaudit.cli.show_search import sweep_text
+from nafaudit.lab.prompts import others as other_prompts
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.lab.works import protected
 from nafaudit.overlap.runs import ngrams, words_of
 from nafaudit.search.confirm import Protected
-from nafaudit.search.features import NUMBERS
-from nafaudit.search.search import Sweep, prepare, run_sweep, sweep_json, write_sweep
+from nafaudit.search.search import Sweep, run_sweep, sweep_json, write_sweep
 from nafaudit.search.settings import SearchSettings
-from nafaudit.search.study import run_study, study_json, write_study
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
+from nafaudit.workshop.works import protected
 from tests.kills import kill_at, moments_of
 
 Paths = Callable[[str], tuple[Path, Path]]
 SIZES: dict[str, Any] = {
     "k": (2.0, 4.0), "max_new_tokens": 6, "pool": 4, "generations": 1, "proposals": 6,
     "screened": 4, "draws": 8, "fresh": 20, "finalists": 1, "heldout": 2, "heldout_draws": 1,
-    "searches": 1, "archive": "elites", "training": 3, "shortest": 5,
+    "searches": 1, "shortest": 5,
 }  # fmt: skip
 
 
@@ -96,7 +95,7 @@ def test_each_budget_is_a_search_of_its_own_and_delta_is_shared(whole: Sweep) ->
     assert all(one.settings.delta == pytest.approx(0.025) for one in whole.found)
     # The same prompts to start from, under the same draws.
     first, second = ({t.key.prompt for t in Run(one.path).trajectories()} for one in whole.found)
-    assert {name for name in first & second if name.startswith(("s0_", "training_"))}
+    assert {name for name in first & second if name.startswith("s0_")}
     assert sweep_json(whole)["outcome"] == "WITHIN"
     assert all(len(line) <= 80 or "/" in line for line in sweep_text(whole).splitlines())
 
@@ -109,18 +108,6 @@ def test_other_kinds_are_held_out_pools_of_their_own(whole: Sweep) -> None:
     assert not any(name.startswith(("other_", "heldout_")) for name in seen)
 
 
-def test_what_teaches_a_surrogate_is_counted_and_looked_at(whole: Sweep) -> None:
-    one = whole.found[1]
-    data = json.loads((one.path / "search.json").read_text())["surrogate"]
-    assert one.taught == data["taught_by"] == 3 * 10
-    (gate,) = data["gates"]
-    assert not gate["steers"] and gate["reasons"] and data["embedding"].startswith("TF-IDF")
-    # Those who teach, and what was tried before, but for prompts that end in debt.
-    assert 3 <= gate["prompts"] <= 3 + 4
-    drawn = {name for explored in one.explored for name in explored.draws}
-    assert one.looked == len(drawn) + 3 + len(one.pools.unseen)
-
-
 def test_overlap_is_what_the_records_say(whole: Sweep) -> None:
     one = whole.found[1]
     assert one.overlaps is not None
@@ -129,7 +116,7 @@ def test_overlap_is_what_the_records_say(whole: Sweep) -> None:
     assert one.overlaps.everything.trajectories == len(everything)
 
 
-# While teaching or exploring under the first budget, and under the second.
+# While exploring under the first budget, and under the second.
 @pytest.mark.full
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.45, 0.7, 0.95])
 def test_a_killed_sweep_ends_where_an_undisturbed_one_ends(
@@ -144,7 +131,7 @@ def test_a_killed_sweep_ends_where_an_undisturbed_one_ends(
 def test_a_study_survives_a_kill_and_says_the_same(
     settings: Callable[..., SearchSettings],
 ) -> None:
-    more: dict[str, Any] = {"k": (2.0,), "searches": 2, "training": 0}
+    more: dict[str, Any] = {"k": (2.0,), "searches": 2}
     study, last = moments_of(lambda: run_study(settings("study", **more), quiet))
     assert study.hidden.bank == 24 and len(study.paired[0].differences) == 2
     assert study.paired[0].answer == "not told apart"
@@ -156,31 +143,6 @@ def test_a_study_survives_a_kill_and_says_the_same(
         found = run_study(again, quiet)
         assert study_json(found) | {"run": ""} == study_json(study) | {"run": ""}
         assert json.loads(write_study(found).read_text()) == study_json(found)
-
-
-def test_features_do_not_depend_on_who_else_is_asked(
-    settings: Callable[..., SearchSettings],
-) -> None:
-    features = prepare(settings("unused")).features
-    assert features is not None
-    texts = [SENTENCES[0], SENTENCES[1]]
-    points, numbers = features(texts)
-    assert numbers.shape == (2, len(NUMBERS))
-    fresh = prepare(settings("unused")).features
-    assert fresh is not None
-    alone = fresh([texts[1]])
-    assert (alone[0][0] == points[1]).all() and (alone[1][0] == numbers[1]).all()
-
-
-def test_the_debt_among_the_features_is_counted_as_its_rule_says(
-    settings: Callable[..., SearchSettings],
-) -> None:
-    def debt(**given: object) -> float:
-        features = prepare(settings("unused", **given)).features
-        assert features is not None
-        return float(features.numbers(SENTENCES[0])[NUMBERS.index("debt")])
-
-    assert debt(temperature=0.7, debt="positives-raw") == debt() != debt(temperature=0.7)
 
 
 def test_the_longest_run_of_protected_words_is_found() -> None:

@@ -13,10 +13,10 @@ from unittest import mock
 
 import pytest
 
+from nafaudit.auditor.verify import check_integrity
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.runner.unaltered import require_unaltered
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
@@ -132,8 +132,8 @@ def test_an_edited_candidate_is_refused(place: Path, whole: dict[str, Any]) -> N
     path = place / "edited" / "prompts.jsonl"
     path.write_text(path.read_text().replace('"label": "', '"label": "x', 1))
     with pytest.raises(StoreError, match=r"prompts\.jsonl is not what was written"):
-        require_unaltered(Run(place / "edited"))
-    require_unaltered(Run(place / "whole"))
+        check_integrity(Run(place / "edited"))
+    check_integrity(Run(place / "whole"))
 
 
 # Before and after single writes: the first part, between generations, while confirming.
@@ -213,10 +213,6 @@ def test_a_search_that_two_kinds_of_machine_recorded_says_so(
     ("options", "says"),
     [
         (("--k", "1,1"), "each once"),
-        (("--study", "--k", "1,3"), "one budget at a time"),
-        (("--study", "--protocol", "paper"), "protocol sound"),
-        (("--archive", "elite"), "elites"),
-        (("--embedding", "minilm"), "minilm"),
         (("--others", "none.jsonl"), "none.jsonl"),
         (("--passages", "none.txt"), "none.txt"),
         (("--draws", "5"), "trajectories"),
@@ -229,7 +225,7 @@ def test_a_search_that_two_kinds_of_machine_recorded_says_so(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.search.recorder.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()

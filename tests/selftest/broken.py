@@ -130,7 +130,7 @@ class OwnLawsDebt(AnchoredDecoder):
 
     def debt(self, request: Request) -> float:
         rows, prompt = np.arange(len(request.prompt) - 1), np.asarray(request.prompt)
-        safe, risky = self.world.along(request.prompt, raw=True)
+        safe, risky = self.world.prefix_laws(request.prompt, raw=True)
         gains = (risky - safe)[rows, prompt[1:]]
         counted = np.array([token not in self.world.special for token in prompt[1:]], bool)
         return prefix_debt(gains, counted, self.world.debt)

@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.checks.replayed import FOREIGN_STEP
+from nafaudit.auditor.claims import FOREIGN_STEP
+from nafaudit.auditor.follow import replay_many
+from nafaudit.auditor.replay import ReplayTask, replay_in
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Key, Steps
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import Task, replay_in
-from nafaudit.mechanisms.replay_many import replay_many
 from nafaudit.protocols import Output
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
@@ -57,24 +57,22 @@ def test_replaying_many_is_replaying_each(k: float) -> None:
     outputs = AnchoredDecoder(world).decode([one.request for one in asked])
     promise = mechanism("anchored", world.debt)
     tasks = [
-        Task(
+        ReplayTask(
             one.key,
             one.request.prompt,
             np.asarray(output.tokens, np.int32),
-            0.0,
             output.tokens[-1] in world.stops,
             theta=np.asarray(output.theta),
         )
         for one, output in zip(asked, outputs, strict=True)
     ]
     for task, many in zip(tasks, replay_many(world, promise, tasks), strict=True):
-        theta = None if task.theta is None else task.theta.tolist()
-        alone, law = replay_in(world, promise, task.key, task.prompt, task.tokens.tolist(), theta)
-        again = many.replayed
+        single = replay_in(world, promise, task)
+        again, alone = many.replayed, single.replayed
         assert again.trajectory.debt == alone.trajectory.debt
         assert again.trajectory.stopped == alone.trajectory.stopped
         assert np.allclose(again.granted, alone.granted, rtol=0, atol=1e-12)
-        assert np.allclose(many.law, law, rtol=0, atol=1e-9)
+        assert np.allclose(many.law, single.law, rtol=0, atol=1e-9)
         for name in Steps.columns:
             one, other = (getattr(x.trajectory.steps, name) for x in (again, alone))
             assert np.allclose(one, other, rtol=1e-6, atol=1e-9), name

@@ -16,9 +16,9 @@ from nafaudit.mechanisms.reference import AnchoredDecoder, RuleDecoder
 from nafaudit.protocols import Served
 from nafaudit.selftest.conform import (
     ITEMS,
+    Conformance,
     Conforms,
     DecoderConformance,
-    Examined,
     Item,
     conform,
     judge,
@@ -139,7 +139,7 @@ def test_the_command_answers_in_words_and_by_its_status(
     ]
     promise = "anchored, ledger banking, no prefix debt, k = 0.25, 1"
     monkeypatch.setattr(
-        "nafaudit.selftest.conform.examine", lambda *_, **__: Examined(promise, said)
+        "nafaudit.selftest.conform.examine", lambda spec, **__: Conformance(promise, spec, said)
     )
     result = call("conform", "some.module:Class", cwd=tmp_path)
     assert result.returncode == 1

@@ -105,9 +105,9 @@ class _Cooled(ToyWorld):
 
     own: tuple[Law, Law] = field(default=(np.empty(0), np.empty(0)), repr=False)
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         warmed = replace(self, safe=self.own[0], risky=self.own[1]) if raw else self
-        return ToyWorld.along(warmed, tokens)
+        return ToyWorld.prefix_laws(warmed, tokens)
 
 
 def test_a_debt_counted_in_other_laws_breaks_no_promise() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.checks import judge_run
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.gaps import Plan, missing_of
 from nafaudit.store.run import Run
 from tests.commands import call
+from tests.records import judge_run
 from tests.runner.forge import without
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -109,9 +109,9 @@ def test_dropped_violations_leave_an_unfinished_run(
     forged = without(violated, tmp_path / "forged", lambda key: key in gone, extents)
     gaps = missing_of(Run(forged))
     assert gaps is not None and gaps.count >= len([k for k in gone if k.prompt != PROMPTS[-1]])
-    arms = [arm for arm in judge_run(Run(forged)) if not arm.is_baseline]
+    arms = [arm for arm in judge_run(Run(forged)) if not arm.baseline]
     assert [arm.kept for arm in arms] == [Kept.INCONCLUSIVE]
-    assert arms[0].invariant.violations == 0 and arms[0].invariant.trajectories >= 20
+    assert arms[0].violations == 0 and arms[0].trajectories >= 20
 
 
 def test_every_reader_calls_it_unfinished(

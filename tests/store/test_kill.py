@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.checks import judge_run
 from nafaudit.cli.show import show
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run, read_journal
 from tests.store.victim import PROMPTS, VOCABULARY, record, work
 
@@ -99,7 +99,7 @@ def same(left: list[Trajectory], right: list[Trajectory]) -> bool:
 
 def findings(capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    show(Run(RUN), judge_run(Run(RUN)), as_json=True)
+    show(AuditResult.of(Run(RUN)), as_json=True)
     return capsys.readouterr().out
 
 

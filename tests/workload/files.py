@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from nafaudit.workload.paper import FILES
+from nafaudit.workload.prompts import FILES
 
 Rows = dict[str, list[dict[str, Any]]]
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.settings import load_settings
+from nafaudit.core.options import load
+from nafaudit.core.settings import RunSettings
 from nafaudit.workload import Prompt, Workload, read_corpus, read_workload
 from tests.workload.files import lines
 
@@ -32,7 +33,7 @@ def design(tmp_path: Path) -> Path:
 
 
 def corpus(design: Path, **overrides: Any) -> Workload:
-    settings = load_settings(design, overrides)
+    settings = load(RunSettings, design, overrides)
     return read_corpus(settings.corpus, settings.classes, settings.cap)
 
 
@@ -81,7 +82,7 @@ def test_the_command_line_wins(design: Path) -> None:
         ('variant = "text"', r"needs --protocol paper"),
         ('protocol = "paper"\nvariant = "prose"', r"variant must be code or text"),
         ('protocol = "paper"\nseed = 3', r"seed = 3 has no effect in the paper's protocol"),
-        ("delta = 0", r"delta must be in \(0, 1\), got 0"),
+        ("delta = 0", r"delta must be above 0 and below 1, got 0"),
         ("limit = -1", r"limit must be at least 0"),
     ],
 )
@@ -117,12 +118,12 @@ def test_ids_are_unique_over_classes(design: Path) -> None:
 def test_one_key_in_two_spellings_is_refused(tmp_path: Path) -> None:
     (tmp_path / "d.toml").write_text("max_new_tokens = 3\nmax-new-tokens = 4\n")
     with pytest.raises(InputError, match=r"max-new-tokens and max_new_tokens are one key"):
-        load_settings(tmp_path / "d.toml", {})
+        load(RunSettings, tmp_path / "d.toml", {})
 
 
 def test_a_design_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (tmp_path / "d.toml").write_text("\ufeffmax-new-tokens = 3\n", encoding="utf-8")
-    assert load_settings(tmp_path / "d.toml", {}).max_new_tokens == 3
+    assert load(RunSettings, tmp_path / "d.toml", {}).max_new_tokens == 3
 
 
 def test_an_empty_file_is_named(design: Path) -> None:
@@ -142,9 +143,9 @@ def test_a_file_of_prompts_has_classes_to_choose_from(tmp_path: Path) -> None:
 
 def test_a_protocol_brings_its_defaults_and_the_user_wins(design: Path) -> None:
     design.write_text('protocol = "paper"\nk = 1\n')
-    settings = load_settings(design, {"trajectories": 4})
+    settings = load(RunSettings, design, {"trajectories": 4})
     assert (settings.k, settings.trajectories, settings.limit) == ((1.0,), 4, 0)
-    settings = load_settings(None, {"protocol": "paper"})
+    settings = load(RunSettings, None, {"protocol": "paper"})
     assert (settings.k, settings.trajectories, settings.max_new_tokens) == ((3.0, 5.0), 10, 200)
     assert (settings.temperature, settings.prefix_n, settings.delta) == (1.0, 5, 0.05)
 

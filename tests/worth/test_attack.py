@@ -13,14 +13,15 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.store.artifacts import read_passages_file
 from nafaudit.store.run import Run
+from nafaudit.views.worth import write_attack
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack import run_attack
-from nafaudit.worth.attack_files import attack_json, write_attack
-from nafaudit.worth.attack_result import Answered
+from nafaudit.worth.attack_result import AttackResult, attack_result
 from nafaudit.worth.settings import AttackSettings
 from tests.commands import call
 from tests.kills import kill_at, moments_of
@@ -69,25 +70,25 @@ def opened() -> Iterator[None]:
         yield
 
 
-def attacked(settings: AttackSettings) -> Answered:
-    answered = Answered(run_attack(passages(), settings, lambda told: None))
-    write_attack(answered)
-    return answered
+def attacked(settings: AttackSettings) -> AttackResult:
+    found = attack_result(run_attack(passages(), settings, lambda told: None))
+    write_attack(found)
+    return found
 
 
 @pytest.fixture(scope="module")
-def undisturbed(settings: Callable[..., AttackSettings], opened: None) -> tuple[Answered, int]:
+def undisturbed(settings: Callable[..., AttackSettings], opened: None) -> tuple[AttackResult, int]:
     """An attack that nobody disturbed, and how many moments it has."""
     return moments_of(lambda: attacked(settings("whole")))
 
 
 @pytest.fixture(scope="module")
-def whole(undisturbed: tuple[Answered, int]) -> Answered:
+def whole(undisturbed: tuple[AttackResult, int]) -> AttackResult:
     return undisturbed[0]
 
 
 @pytest.fixture(scope="module")
-def moments(undisturbed: tuple[Answered, int]) -> int:
+def moments(undisturbed: tuple[AttackResult, int]) -> int:
     return undisturbed[1]
 
 
@@ -109,11 +110,11 @@ def test_a_pair_that_recalls_nothing_is_not_attacked(place: Path, tiny_pair_path
 
 
 def test_every_answer_is_an_ordinary_record_and_every_number_follows(
-    place: Path, whole: Answered
+    place: Path, whole: AttackResult
 ) -> None:
-    names = {log.path.name for log in whole.attacked.logs}
+    names = {path.name for path in whole.runs}
     assert names == {"single", "oracle36", "chained36"}
-    data = attack_json(whole)
+    data = plain(whole)
     # Six answers of a budget are too few for a verdict; the lab has enough, below.
     assert data["outcome"] == "INCONCLUSIVE" and data["violations"] == 0
     lines = [json.loads(line) for line in (place / "whole" / "queries.jsonl").open()]
@@ -137,7 +138,7 @@ def test_every_answer_is_an_ordinary_record_and_every_number_follows(
     assert list(second[len(first) :]) in [out[: len(second) - len(first)] for out in outputs]
 
 
-def test_its_runs_can_be_checked_and_verified(place: Path, whole: Answered) -> None:
+def test_its_runs_can_be_checked_and_verified(place: Path, whole: AttackResult) -> None:
     for name in ("single", "oracle36", "chained36"):
         done = call("check", place / "whole" / name, "--json", cwd=place)
         kept = {row["kept"] for row in json.loads(done.stdout)["verdicts"]}
@@ -150,7 +151,7 @@ def test_its_runs_can_be_checked_and_verified(place: Path, whole: Answered) -> N
     assert all(row["violations"] == 0 for row in json.loads(log.stdout)["verdicts"])
 
 
-def test_ways_to_attack_share_their_draws(place: Path, whole: Answered) -> None:
+def test_ways_to_attack_share_their_draws(place: Path, whole: AttackResult) -> None:
     single, oracle, chained = (
         records(place / "whole" / name) for name in ("single", "oracle36", "chained36")
     )
@@ -164,13 +165,13 @@ def test_ways_to_attack_share_their_draws(place: Path, whole: Answered) -> None:
 
 @pytest.mark.full
 def test_nothing_depends_on_the_batch(
-    place: Path, settings: Callable[..., AttackSettings], whole: Answered
+    place: Path, settings: Callable[..., AttackSettings], whole: AttackResult
 ) -> None:
     again = attacked(settings("again", batch=5))
     for name in ("queries.jsonl", "passages.csv", "recall.svg"):
         one, other = (place / out / name for out in ("whole", "again"))
         assert one.read_bytes() == other.read_bytes()
-    mine, theirs = (attack_json(one) for one in (again, whole))
+    mine, theirs = (plain(one) for one in (again, whole))
     assert {**mine, "attack": 0, "runs": 0} == {**theirs, "attack": 0, "runs": 0}
 
 
@@ -182,7 +183,7 @@ def test_a_killed_attack_ends_where_an_undisturbed_one_ends(
     share: float,
     place: Path,
     settings: Callable[..., AttackSettings],
-    whole: Answered,
+    whole: AttackResult,
     moments: int,
 ) -> None:
     out = f"killed{share}"
@@ -219,7 +220,7 @@ def test_a_violation_is_the_result(
 ) -> None:
     monkeypatch.chdir(place)
     bad = attacked(settings("bad", mechanism="over.py:Over", modes=("single",), k=(0.5,), limit=2))
-    assert attack_json(bad)["outcome"] == "VIOLATED" and bad.violations > 0
+    assert plain(bad)["outcome"] == "VIOLATED" and bad.violations > 0
     assert call("check", place / "bad" / "single", cwd=place).returncode == 1
 
 
@@ -240,12 +241,11 @@ def slow_cap(surprisal: float, budget: float) -> float:
 
 
 def test_the_certificate_is_vacuous_from_where_the_maths_says(
-    place: Path, settings: Callable[..., AttackSettings], whole: Answered
+    place: Path, settings: Callable[..., AttackSettings], whole: AttackResult
 ) -> None:
-    single = whole.attacked.logs[0]
-    scores = read_passages_file(single.path / "passages.jsonl")
+    scores = read_passages_file(whole.runs[0] / "passages.jsonl")
     assert scores is not None and len(scores) == 3
-    length = single.method.length
+    length = whole.methods[0].length
     surprisals = [one.surprisal(length) for one in scores.passages]
 
     def is_vacuous(k: float) -> bool:
@@ -258,7 +258,7 @@ def test_the_certificate_is_vacuous_from_where_the_maths_says(
     assert whole.critical_k == pytest.approx(high, rel=1e-9)
     sides = {"modes": ("single",), "trajectories": 1, "k": (high * 0.999, high * 1.001)}
     found = attacked(settings("threshold", **sides))
-    verdicts = [str(row.worth.verdict) for row in found.rows]
+    verdicts = [row.worth for row in found.rows]
     assert verdicts == ["INFORMATIVE", "INFORMATIVE", "VACUOUS", "VACUOUS"]
 
 
@@ -280,7 +280,7 @@ def test_the_certificate_is_vacuous_from_where_the_maths_says(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.worth.attack.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("attack", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "runs").exists()
@@ -311,8 +311,8 @@ def test_an_attack_goes_on_with_another_choice_of_debts_and_says_whose_bits_it_m
     attacked(settings("debts", **small, prefix_debt=False))
     # The same machine, which is not taken for another one.
     both = attacked(settings("debts", **small, ablation=True))
-    assert {log.path.name for log in both.attacked.logs} == {"single", "single-nodebt"}
-    assert not both.attacked.mixed and "mixed" not in attack_json(both)
+    assert {path.name for path in both.runs} == {"single", "single-nodebt"}
+    assert not both.mixed and "mixed" not in plain(both)
     sessions = place / "debts" / "single-nodebt" / "sessions.jsonl"
     first, *others = map(json.loads, sessions.read_text().splitlines())
     first["probe"]["digest"] = "of another CPU"
@@ -320,4 +320,4 @@ def test_an_attack_goes_on_with_another_choice_of_debts_and_says_whose_bits_it_m
     with pytest.raises(InputError, match="another arithmetic"):
         attacked(settings("debts", **small, ablation=True))
     mixed = attacked(settings("debts", **small, ablation=True, mixed=True))
-    assert "2 different arithmetics" in attack_json(mixed)["mixed"]
+    assert "2 different arithmetics" in plain(mixed)["mixed"]

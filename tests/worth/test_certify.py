@@ -12,20 +12,21 @@ import pytest
 import torch
 
 from nafaudit.core.debt import DebtDefinition, DebtRule, most_debt, prefix_debt
-from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Worth
 from nafaudit.core.passage import ScoredPassage
+from nafaudit.core.text import plain
 from nafaudit.lab.tiny import SENTENCES, build_checkpoint
 from nafaudit.models.pair import load_anchor
 from nafaudit.store.artifacts import read_passages_file
+from nafaudit.views.worth import write_certificate
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.certify import Certification, CertifySettings, budget_card, certify, passage_row
-from nafaudit.worth.files import certificate_json, write_certificate
+from nafaudit.worth.certify import Certificate, budget_card, certify, passage_row
+from nafaudit.worth.settings import CertifySettings
 
 Paths = Callable[[str], tuple[Path, Path]]
 PASSAGES = [Passage(f"p{i}", text) for i, text in enumerate(SENTENCES)]
-SETTINGS = CertifySettings(k=(30.0, 0.5, 3.0), decoding=Decoding(20), window=4)
+SETTINGS = CertifySettings(k=(30.0, 0.5, 3.0), max_new_tokens=20, window=4)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def safe(tiny_pair_paths: Paths) -> str:
 
 
 @pytest.fixture(scope="module")
-def done(safe: str) -> Certification:
+def done(safe: str) -> Certificate:
     return certify(safe, PASSAGES, SETTINGS)
 
 
@@ -46,9 +47,11 @@ def slow(safe: str, text: str) -> list[float]:
     return [-law[i, token].item() for i, token in enumerate(ids[1:])]
 
 
-def test_rows_are_the_sums_of_one_pass(safe: str, done: Certification) -> None:
-    assert [row.critical_k for row in done.rows] == sorted(row.critical_k for row in done.rows)
-    for row in done.rows:
+def test_rows_are_the_sums_of_one_pass(safe: str, done: Certificate) -> None:
+    assert [row.critical_k for row in done.passages] == sorted(
+        row.critical_k for row in done.passages
+    )
+    for row in done.passages:
         values = slow(safe, SENTENCES[int(row.id[1:])])
         assert row.tokens == len(values) > 20
         # Only what one output of 20 tokens can hold counts.
@@ -62,29 +65,29 @@ def test_rows_are_the_sums_of_one_pass(safe: str, done: Certification) -> None:
         assert row.debt_at_most == pytest.approx(max(values), abs=1e-4)
 
 
-def test_cards_follow_from_the_rows(done: Certification) -> None:
+def test_cards_follow_from_the_rows(done: Certificate) -> None:
     assert [card.k for card in done.cards] == [0.5, 3.0, 30.0]
     for i, card in enumerate(done.cards):
         assert card.budget == 20 * card.k
-        reached = [row.surprisal <= card.budget for row in done.rows]
+        reached = [row.surprisal <= card.budget for row in done.passages]
         assert card.vacuous == sum(reached)
         assert (card.worth == Worth.VACUOUS) == (2 * sum(reached) >= len(reached))
-        assert card.cap_max == pytest.approx(max(row.caps[i] for row in done.rows))
-        assert card.worst == done.rows[0].id
-        worst = done.rows[0].surprisal
+        assert card.cap_max == pytest.approx(max(row.caps[i] for row in done.passages))
+        assert card.worst == done.passages[0].id
+        worst = done.passages[0].surprisal
         assert card.log10_pathwise == pytest.approx(min(0.0, card.budget - worst) / math.log(10))
         assert card.log10_pathwise <= card.log10_renyi <= 0
         assert card.queries == max(0, math.ceil(worst / card.budget) - 1)
         assert card.log10_best_of == pytest.approx(card.budget / math.log(10))
         assert card.window_budget == 4 * card.k
-        debts = [row.debt_at_most for row in done.rows]
+        debts = [row.debt_at_most for row in done.passages]
         assert card.forced_at_most == math.floor(max(debts) / card.k)
     assert {card.worth for card in done.cards} == {Worth.INFORMATIVE, Worth.VACUOUS}
 
 
 def test_given_tokens_move_from_the_passage_to_the_prompt(safe: str) -> None:
     settings = replace(SETTINGS, given=7, k=(1.0,))
-    row = next(row for row in certify(safe, PASSAGES, settings).rows if row.id == "p1")
+    row = next(row for row in certify(safe, PASSAGES, settings).passages if row.id == "p1")
     values = slow(safe, SENTENCES[1])
     assert row.tokens == len(values) - 7
     assert row.surprisal == pytest.approx(sum(values[7:27]), abs=1e-3)
@@ -100,7 +103,7 @@ def test_a_tokenizer_without_an_opening_still_scores_every_token(tmp_path: Path)
     assert done.scores.passages[0].length == len(done.scores.passages[0].surprisals)
 
 
-def test_files_say_the_same_and_are_written_once(done: Certification, tmp_path: Path) -> None:
+def test_files_say_the_same_and_are_written_once(done: Certificate, tmp_path: Path) -> None:
     files = write_certificate(done, tmp_path / "c")
     assert [path.name for path in files] == [
         "certificate.json", "passages.csv", "passages.jsonl", "cap.svg",
@@ -112,7 +115,7 @@ def test_files_say_the_same_and_are_written_once(done: Certification, tmp_path: 
         table = list(csv.DictReader(stream))
     data = json.loads(files[0].read_text(), parse_constant=lambda name: pytest.fail(name))
     assert [row["id"] for row in table] == [row["id"] for row in data["passages"]]
-    for line, row in zip(table, done.rows, strict=True):
+    for line, row in zip(table, done.passages, strict=True):
         assert float(line["surprisal"]) == row.surprisal
         assert [float(line[f"cap_k{k:g}"]) for k in SETTINGS.k] == list(row.caps)
         assert [float(line[f"queries_k{k:g}"]) for k in SETTINGS.k] == list(row.queries)
@@ -121,7 +124,7 @@ def test_files_say_the_same_and_are_written_once(done: Certification, tmp_path: 
 
 
 def test_a_directory_of_another_text_is_left_alone(
-    safe: str, done: Certification, tmp_path: Path
+    safe: str, done: Certificate, tmp_path: Path
 ) -> None:
     write_certificate(done, tmp_path)
     other = certify(safe, PASSAGES[:2], SETTINGS)
@@ -131,11 +134,11 @@ def test_a_directory_of_another_text_is_left_alone(
     write_certificate(certify(safe, PASSAGES, replace(SETTINGS, k=(2.0,))), tmp_path)
 
 
-def test_what_is_infinite_stays_json(done: Certification) -> None:
+def test_what_is_infinite_stays_json(done: Certificate) -> None:
     odd = replace(
-        done, rows=(replace(done.rows[0], surprisal=math.inf, window_surprisal=math.nan),)
+        done, passages=(replace(done.passages[0], surprisal=math.inf, window_surprisal=math.nan),)
     )
-    data = json.loads(json.dumps(certificate_json(odd), allow_nan=False))
+    data = json.loads(json.dumps(plain(odd), allow_nan=False))
     assert data["passages"][0]["surprisal"] == "inf"
     assert data["passages"][0]["window_surprisal"] == "nan"
 
@@ -164,7 +167,7 @@ def test_what_does_not_fit_is_named_before_the_model_loads(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("nafaudit.worth.certify.load_anchor", lambda *a, **b: pytest.fail("loaded"))
+    monkeypatch.setattr("nafaudit.models.pair.load_model", lambda *a, **b: pytest.fail("loaded"))
     with pytest.raises(InputError, match=message):
         certify(safe, passages, settings)
 
@@ -196,8 +199,7 @@ def test_no_risky_model_can_owe_more_than_the_most(definition: str) -> None:
 
 def test_a_raw_debt_does_not_depend_on_the_temperature(safe: str) -> None:
     def owed(temperature: float, definition: DebtDefinition) -> dict[str, float]:
-        decoding, debt = Decoding(20, temperature), DebtRule(5, definition)
-        settings = replace(SETTINGS, decoding=decoding, debt=debt)
-        return {row.id: row.debt_at_most for row in certify(safe, PASSAGES, settings).rows}
+        settings = replace(SETTINGS, temperature=temperature, debt=definition)
+        return {row.id: row.debt_at_most for row in certify(safe, PASSAGES, settings).passages}
 
     assert owed(0.7, "official-raw") == owed(1.0, "official") != owed(0.7, "official")

@@ -13,22 +13,23 @@ import numpy as np
 import pytest
 import torch
 
+from nafaudit.auditor import follow
+from nafaudit.auditor.follow import follow_texts
+from nafaudit.auditor.laws import ForcedText, Reader
+from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Payment
 from nafaudit.core.trajectory import Key
-from nafaudit.engine.laws import Reader, Text
-from nafaudit.engine.replay import Written, replay_written
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import booked
 from nafaudit.workload.passages import Passage
-from nafaudit.worth import along
-from nafaudit.worth.along import follow
-from nafaudit.worth.frontier import Frontier, FrontierSettings, Side, frontier
-from nafaudit.worth.matched import Reading
+from nafaudit.worth.frontier import Frontier, Side, frontier
+from nafaudit.worth.matched import FrontierResult, frontier_result
+from nafaudit.worth.settings import FrontierSettings
 from tests.commands import call
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -36,7 +37,7 @@ SPECS = ("anchored", "renyi:2", "pathwise")
 BUDGETS = (0.5, 2.0, 30.0)
 ORDINARY = [Passage(f"o{i}", text) for i, text in enumerate(SENTENCES[:2])]
 PROTECTED = [Passage(f"p{i}", text) for i, text in enumerate(SENTENCES[2:])]
-SETTINGS = FrontierSettings(SPECS, BUDGETS, Decoding(20), given=6, window=10)
+SETTINGS = FrontierSettings(mechanisms=SPECS, k=BUDGETS, max_new_tokens=20, given=6, window=10)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,14 @@ def pair(tiny_pair_paths: Paths) -> Pair:
 
 
 @pytest.fixture(scope="module")
-def found(tiny_pair_paths: Paths) -> Reading:
+def source(tiny_pair_paths: Paths) -> Frontier:
     safe, risky = map(str, tiny_pair_paths("llama"))
-    return Reading(frontier((safe, risky), PROTECTED, ORDINARY, SETTINGS))
+    return frontier((safe, risky), PROTECTED, ORDINARY, SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def found(source: Frontier) -> FrontierResult:
+    return frontier_result(source)
 
 
 def laws_of(model: torch.nn.Module, tokens: tuple[int, ...]) -> torch.Tensor:
@@ -60,11 +66,11 @@ def laws_of(model: torch.nn.Module, tokens: tuple[int, ...]) -> torch.Tensor:
 @pytest.mark.parametrize("held", [1, 1 << 23])
 def test_paths_are_those_of_a_walk(pair: Pair, held: int) -> None:
     ids = [tuple(pair.tokenizer(text)["input_ids"]) for text in SENTENCES[:2]]
-    texts = [Text(row[:7], row[7:22]) for row in ids]
+    texts = [ForcedText(row[:7], row[7:22]) for row in ids]
     mechanisms = [mechanism(spec, DebtRule(3)) for spec in SPECS]
-    with mock.patch.object(along, "_HELD", held):
-        rows = {i: (ends, paths) for i, ends, paths in follow(
-            Reader(pair, Decoding()), mechanisms, BUDGETS, texts)}  # fmt: skip
+    with mock.patch.object(follow, "_HELD", held):
+        rows = {i: (ends, paths) for i, ends, paths in follow_texts(
+            Reader(pair, Decoding()), mechanisms, BUDGETS, texts, kl)}  # fmt: skip
     assert sorted(rows) == [0, 1]
     for i, text in enumerate(texts):
         safe, risky = (laws_of(model, text.tokens) for model in (pair.safe, pair.risky))
@@ -112,11 +118,11 @@ def test_a_debt_is_counted_in_the_laws_that_its_rule_names(pair: Pair) -> None:
     for rule in rules:
         made = mechanism("anchored", rule)
         both = [made, mechanism("anchored", rule.other)]
-        text = Text(ids[:7], ids[7:8])
-        ((_, ends, _),) = follow(Reader(pair, decoding), both, (0.5,), [text])
+        text = ForcedText(ids[:7], ids[7:8])
+        ((_, ends, _),) = follow_texts(Reader(pair, decoding), both, (0.5,), [text], kl)
         paying.append(ends.paying_k)
-        task = Written(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
-        (second,) = replay_written(Reader(pair, decoding), made, [task])
+        task = ReplayTask(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
+        (second,) = replay_texts(Reader(pair, decoding), made, [task])
         assert ends.paying_k == pytest.approx(second.trajectory.debt - ends.safe, abs=1e-6)
     assert abs(paying[0] - paying[1]) > 0.1
 
@@ -141,7 +147,7 @@ def test_fidelity_on_the_geodesic_is_its_closed_form() -> None:
         assert bought == pytest.approx(theta * ceiling - psi(theta), abs=1e-9)
 
 
-def test_points_lie_between_the_models(found: Reading) -> None:
+def test_points_lie_between_the_models(found: FrontierResult) -> None:
     assert [(p.mechanism, p.k) for p in found.points] == [(m, k) for m in SPECS for k in BUDGETS]
     for name in SPECS:
         points = [p for p in found.points if p.mechanism == name]
@@ -152,13 +158,12 @@ def test_points_lie_between_the_models(found: Reading) -> None:
             assert point.price == pytest.approx(point.nats) and point.nats <= point.k
 
 
-def test_a_mechanism_matches_itself(found: Reading) -> None:
+def test_a_mechanism_matches_itself(source: Frontier) -> None:
     """Under another name it buys the same at the same k, and leaks the same."""
-    source = found.frontier
     twice = [side_twice(side) for side in (source.ordinary, source.protected)]
     settings = replace(source.settings, mechanisms=("anchored", "renyi:2"))
-    same = Reading(Frontier(source.identity, settings, *twice))
-    for match in same.matches:
+    same = frontier_result(Frontier(source.identity, settings, *twice))
+    for match in same.matched:
         assert match.matched_k == pytest.approx(match.k, rel=1e-6)
         assert (match.same_k, match.none) == (0.0, 0.0)
         assert match.difference == pytest.approx(0, abs=1e-4)
@@ -169,9 +174,8 @@ def side_twice(side: Side) -> Side:
     return replace(side, paths=(side.paths[0], side.paths[0]))
 
 
-def test_what_no_budget_buys_has_no_match(found: Reading) -> None:
+def test_what_no_budget_buys_has_no_match(source: Frontier) -> None:
     """A mechanism that serves the safe law alone buys nothing, whatever its budget."""
-    source = found.frontier
     sides = []
     for side in (source.ordinary, source.protected):
         nothing = tuple(
@@ -183,7 +187,7 @@ def test_what_no_budget_buys_has_no_match(found: Reading) -> None:
         )
         sides.append(replace(side, paths=(side.paths[0], nothing)))
     settings = replace(source.settings, mechanisms=("anchored", "renyi:2"))
-    for match in Reading(Frontier(source.identity, settings, *sides)).matches:
+    for match in frontier_result(Frontier(source.identity, settings, *sides)).matched:
         assert match.matched_k == math.inf and match.none == 1.0
         assert math.isnan(match.difference) and math.isnan(match.low)
 
@@ -227,7 +231,7 @@ def test_text_that_the_risky_model_does_not_know_is_not_bracketed(
 def test_bad_input_is_said_before_a_model_loads(
     options: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
-    with mock.patch("nafaudit.worth.frontier.load_pair", side_effect=AssertionError):
+    with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("frontier", *options, cwd=tmp_path)
     assert done.returncode == 2 and says in done.stderr
     assert not (tmp_path / "frontiers").exists()

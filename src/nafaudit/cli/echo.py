@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import sys
 
-import typer
+import click
 
 
 def echo(text: str) -> None:
     """Prints to standard output; if the reader went away (a pager, head), prints nothing more."""
     try:
-        typer.echo(text)
+        click.echo(text)
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

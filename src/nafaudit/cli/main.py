@@ -3,90 +3,116 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
 
-import typer
+import click
 
 from nafaudit import __version__
-from nafaudit.cli import mechanisms, records, run, search, selftest, siblings, worth
-from nafaudit.cli.sections import SectionedCommand, SentenceGroup
+from nafaudit.cli.command import Verb, Verbs
 from nafaudit.core.errors import NafauditError
 
-app = typer.Typer(
-    name="nafaudit",
-    cls=SentenceGroup,
+_DESIGN = "TOML file with the names of these options."
+
+VERBS: dict[str, Verb | click.Group] = {
+    "run": Verb("cli.run:run", ("core.settings:RunSettings",), design=_DESIGN),
+    "search": Verb(
+        "cli.search:search",
+        ("search.settings:SearchSettings", "paper.settings:PaperSettings"),
+        load="cli.search:search_settings",
+        design=_DESIGN,
+    ),
+    "check": Verb("cli.records:check", ("store.importers.entry:CheckSettings",)),
+    "verify": Verb("cli.records:verify", ("core.settings:VerifySettings",)),
+    "report": Verb("cli.records:report", ("cli.records:ReportSettings",)),
+    "compare": Verb("cli.records:compare", ("cli.records:CompareSettings",)),
+    "certify": Verb("cli.worth:certify", ("worth.settings:CertifySettings",)),
+    "attack": Verb("cli.worth:attack", ("worth.settings:AttackSettings",)),
+    "frontier": Verb("cli.worth:frontier", ("worth.settings:FrontierSettings",)),
+    "plan": Verb(
+        "cli.run:plan",
+        ("core.settings:PlanSettings",),
+        design="TOML file with the names of nafaudit run's options.",
+    ),
+    "import": Verb("cli.records:import_", ("store.importers.entry:ImportSettings",)),
+    "export": Verb("cli.records:export", ("cli.records:ExportSettings",)),
+    "conform": Verb("cli.selftest:conform", ("core.settings:ConformSettings",)),
+    "selftest": Verb("cli.selftest:selftest", ("cli.selftest:SelftestSettings",)),
+    "mechanisms": Verb("cli.selftest:mechanisms", ("cli.selftest:MechanismsSettings",)),
+    "paper": Verb("cli.siblings:paper", ("cli.siblings:PaperPageSettings",)),
+    "checklist": Verb("cli.siblings:checklist", ("cli.siblings:ChecklistSettings",)),
+    "lab": Verbs(
+        "lab",
+        {
+            "train": Verb("cli.siblings:train", ("cli.siblings:TrainSettings",)),
+            "workload": Verb("cli.siblings:workload", ("cli.siblings:LabWorkloadSettings",)),
+            "digests": Verb("cli.siblings:digests", ("cli.siblings:DigestsSettings",)),
+            "memorise": Verb("cli.siblings:memorise", ("cli.siblings:MemoriseSettings",)),
+        },
+        help="The embedded world: its models, text and prompts.",
+    ),
+}
+
+
+def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        click.echo(f"nafaudit {__version__}")
+        context.exit()
+
+
+app = Verbs(
+    "nafaudit",
+    VERBS,
     help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?"
     "\n\nExit status: 0 within, 1 violated, 2 bad usage or input, 3 inconclusive, 70 our fault.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    params=[
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=_print_version,
+            help="Print the version.",
+        )
+    ],
 )
-
-
-@app.callback(invoke_without_command=True)
-def _root(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
-) -> None:
-    if version:
-        typer.echo(f"nafaudit {__version__}")
-        raise typer.Exit
-
-
-app.command("run", cls=SectionedCommand)(run.run)
-app.command("search", cls=SectionedCommand)(search.search)
-app.command("check")(records.check)
-app.command("verify")(records.verify)
-app.command("report")(records.report)
-app.command("compare")(records.compare)
-app.command("certify")(worth.certify)
-app.command("attack", cls=SectionedCommand)(worth.attack)
-app.command("frontier")(worth.frontier)
-app.command("plan")(run.plan)
-app.command("import")(records.import_)
-app.command("export")(records.export)
-app.command("conform")(selftest.conform)
-app.command("selftest")(selftest.selftest)
-app.command("mechanisms")(mechanisms.mechanisms)
-app.command("paper")(siblings.paper)
-app.command("checklist")(siblings.checklist)
-app.add_typer(siblings.app, name="lab")
 
 
 def main() -> None:
     """Entry point: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
     try:
-        app(prog_name="nafaudit", standalone_mode=True)
+        # Not app.main(), which answers a closed pipe with 1, the status of a violation.
+        with app.make_context("nafaudit", sys.argv[1:]) as context:
+            app.invoke(context)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except NafauditError as error:
-        typer.echo(f"nafaudit: {_shortened(str(error))}", err=True)
+        text = str(error)
+        if len(text) > 4000:
+            # The middle of an endless value: place and remedy are at the ends of a message.
+            text = f"{text[:2000]} [...] {text[-1000:]}"
+        click.echo(f"nafaudit: {text}", err=True)
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
-    except ImportError as error:
-        if error.name in ("torch", "transformers", "tokenizers", "safetensors"):
-            typer.echo(
-                f"nafaudit: this command runs models and needs {error.name}; install it with "
+    except Exception as error:
+        missing = error.name if isinstance(error, ImportError) else None
+        if missing in ("torch", "transformers", "tokenizers", "safetensors"):
+            click.echo(
+                f"nafaudit: this command runs models and needs {missing}; install it with "
                 "pip install 'nafaudit[models]'.",
                 err=True,
             )
             sys.exit(2)
-        _report_fault(error)
-    except Exception as error:
-        _report_fault(error)
+        # A crash of ours must never look like a violation to a script, which reads 1 as one.
+        import traceback
 
-
-def _shortened(text: str) -> str:
-    """A message without the middle of an endless value: place and remedy are at its ends."""
-    return text if len(text) <= 4000 else f"{text[:2000]} [...] {text[-1000:]}"
-
-
-def _report_fault(error: BaseException) -> None:
-    """A crash of ours must never look like a violation to a script, which reads 1 as one."""
-    import traceback
-
-    traceback.print_exception(error)
-    typer.echo("nafaudit: this is a fault of nafaudit; please report the lines above.", err=True)
-    sys.exit(70)
+        traceback.print_exception(error)
+        click.echo(
+            "nafaudit: this is a fault of nafaudit; please report the lines above.", err=True
+        )
+        sys.exit(70)
 
 
 if __name__ == "__main__":

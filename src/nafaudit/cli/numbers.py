@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from nafaudit.report import text
+from nafaudit.core import text
 
 nats = partial(text.nats, unknown="-")
 percent = partial(text.percent, unknown="-")

@@ -1,18 +1,19 @@
-"""The one line that long work shows: without it nobody knows whether to wait."""
+"""The one line that long work shows, so that a user knows whether to wait."""
 
 from __future__ import annotations
 
 import math
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
-import typer
+import click
+
+from nafaudit.core.text import duration
 
 if TYPE_CHECKING:
-    from nafaudit.runner.recording import Progress
+    from nafaudit.core.progress import Progress
 
 _WIDTH = 79
 
@@ -34,8 +35,9 @@ class ProgressLine:
         self._shown = False
 
     def update(self, progress: Progress) -> None:
-        """Shows where a run is, unless it was shown a moment ago."""
-        self.line(describe(progress), progress.seconds, finished=progress.done == progress.total)
+        """Shows how far work is, unless it was shown a moment ago."""
+        finished = not progress.stage and progress.done == progress.total
+        self.line(describe(progress), progress.seconds, finished=finished)
 
     def line(self, text: str, seconds: float, *, finished: bool = False) -> None:
         """Shows a line of whatever work; `seconds` is its age."""
@@ -60,63 +62,26 @@ def resumable(progress: ProgressLine) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         progress.close()
-        typer.echo(
+        click.echo(
             "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
         )
-        raise typer.Exit(130) from None
+        raise click.exceptions.Exit(130) from None
     progress.close()
 
 
-class CountedLine:
-    """Pieces of work done, of how many; time left after the first.
-
-    Args:
-        quiet: Show nothing.
-        what: What is counted, in the plural.
-    """
-
-    def __init__(self, quiet: bool, what: str) -> None:
-        self._line, self._what = ProgressLine(quiet), what
-        self._start: float | None = None
-
-    def update(self, done: int, total: int) -> None:
-        """So many are done."""
-        if self._start is None:
-            # Loading models is no sign of what a piece takes.
-            self._start = time.monotonic()
-        seconds = time.monotonic() - self._start
-        left = f", {duration((total - done) * seconds / (done - 1))} left" if done > 1 else ""
-        self._line.line(f"{done}/{total} {self._what}{left}", seconds, finished=done == total)
-
-    def close(self) -> None:
-        """Leaves the line behind."""
-        self._line.close()
-
-
 def describe(progress: Progress) -> str:
-    """Done and all trajectories, tokens a second, time left, the worst utilisation so far."""
-    parts = [f"{progress.done}/{progress.total} trajectories"]
+    """Writes what is done and all there is, tokens a second, time left, the worst utilisation."""
+    stage = f"{progress.stage}: " if progress.stage else ""
+    parts = [f"{stage}{progress.done}/{progress.total} {progress.unit}"]
     if progress.tokens and progress.seconds > 0:
         parts.append(f"{progress.tokens / progress.seconds:.0f} tokens/s")
     work = progress.done - progress.resumed + progress.under_way
-    if work > 0:
+    if work > 0 and not stage:  # the end of a stage is not the end
         left = (progress.total - progress.done - progress.under_way) * progress.seconds / work
         parts.append(f"{duration(left)} left")
-    if progress.worst_utilisation >= 0:
-        parts.append(f"worst utilisation {progress.worst_utilisation:.1%}")
+    if progress.worst >= 0:
+        parts.append(f"worst utilisation {progress.worst:.1%}")
     return ", ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds in the units that matter."""
-    whole = round(max(0.0, seconds))
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    if whole < 172_800:
-        return f"{whole // 3600} h {whole % 3600 // 60} min"
-    return f"{whole // 86_400} d"
 
 
 def remark_on_machine(batch_free: bool, *remarks: str) -> None:
@@ -130,4 +95,4 @@ def remark_on_machine(batch_free: bool, *remarks: str) -> None:
         )
     for remark in remarks:
         if remark:
-            typer.echo(f"nafaudit: {remark}", err=True)
+            click.echo(f"nafaudit: {remark}", err=True)

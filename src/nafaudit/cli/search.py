@@ -2,213 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from nafaudit.cli import options
 from nafaudit.cli.echo import echo
-from nafaudit.cli.progress import ProgressLine, resumable
+from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
+from nafaudit.cli.run import protocol_of
 
 if TYPE_CHECKING:
-    from nafaudit.search.recorder import Told
-
-_search, _proposer = options.panel("The search"), options.panel("Proposer")
-_surrogate, _confirm = options.panel("Surrogate"), options.panel("Confirmation on fresh draws")
-_study = options.panel("Study")
+    from nafaudit.core.progress import OnProgress
+    from nafaudit.paper.settings import PaperSettings
+    from nafaudit.search.settings import SearchSettings
 
 
-def search(
-    design: Annotated[
-        Path | None, typer.Argument(help="TOML file with the names of these options.")
-    ] = None,
-    pair: options.Pair = None,
-    safe: options.Safe = None,
-    risky: options.Risky = None,
-    mechanism: options.Mechanism = None,
-    k: Annotated[
-        list[str] | None,
-        options.audited_option(
-            metavar="K,...",
-            help="Budgets in nats per token; several are searched in turn. Default: 3.",
-        ),
-    ] = None,
-    prompts: options.Prompts = None,
-    data: options.Data = None,
-    classes: Annotated[
-        list[str] | None,
-        options.prompts_option(
-            metavar="NAME,...",
-            help="Classes to start from. Default: the ordinary ones of the lab; all of yours.",
-        ),
-    ] = None,
-    cap: options.Cap = None,
-    limit: Annotated[
-        int | None, options.prompts_option(help="Largest number of prompts; 0 for all. Default: 0.")
-    ] = None,
-    shortest: Annotated[
-        int | None, options.prompts_option(help="Fewest tokens of a prompt. Default: 20.")
-    ] = None,
-    longest: Annotated[
-        int | None, options.prompts_option(help="Most tokens of a prompt. Default: 250.")
-    ] = None,
-    searches: Annotated[int | None, _search(help="Independent searches. Default: 2.")] = None,
-    pool: Annotated[
-        int | None, _search(help="Prompts that a search starts from. Default: 12.")
-    ] = None,
-    generations: Annotated[int | None, _search(help="Rounds of new prompts. Default: 2.")] = None,
-    proposals: Annotated[
-        int | None, _search(help="Prompts proposed in a generation. Default: 24.")
-    ] = None,
-    screened: Annotated[
-        int | None, _search(help="How many of them get a trajectory. Default: 12.")
-    ] = None,
-    draws: Annotated[int | None, _search(help="Trajectories of a generation. Default: 72.")] = None,
-    survivors: Annotated[
-        int | None, _search(help="Prompts of a generation never dropped. Default: 2.")
-    ] = None,
-    parents: Annotated[
-        int | None, _search(help="Prompts the next generation is made of. Default: 6.")
-    ] = None,
-    operators: Annotated[
-        list[str] | None, _search(metavar="NAME,...", help="Ways to make prompts. Default: all.")
-    ] = None,
-    proposer: Annotated[
-        str | None,
-        _proposer(
-            help="Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with "
-            "--proposer-url. Default: local."
-        ),
-    ] = None,
-    proposer_url: Annotated[
-        str | None,
-        _proposer(
-            help="Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
-            "NAFAUDIT_API_KEY in the environment."
-        ),
-    ] = None,
-    proposer_attempts: Annotated[
-        int | None, _proposer(help="Most attempts at each question to it. Default: 4.")
-    ] = None,
-    proposer_timeout: Annotated[
-        float | None, _proposer(help="Seconds that an answer may take. Default: 120.")
-    ] = None,
-    archive: Annotated[
-        str | None,
-        _search(
-            help="What is built upon: dpp (diverse) or elites (best of each kind). Default: dpp."
-        ),
-    ] = None,
-    surrogate: Annotated[
-        str | None,
-        _surrogate(help="auto: chooses among proposals if it passes its gate; off. Default: auto."),
-    ] = None,
-    training: Annotated[
-        int | None,
-        _surrogate(help="Prompts that teach it first, 10 trajectories each. Default: 0."),
-    ] = None,
-    embedding: Annotated[
-        str | None, _surrogate(help="What it sees of a text: auto, tfidf or minilm. Default: auto.")
-    ] = None,
-    finalists: Annotated[
-        int | None, _confirm(help="Prompts of a search that are confirmed. Default: 2.")
-    ] = None,
-    fresh: Annotated[
-        int | None, _confirm(help="Fresh trajectories of each finalist. Default: 24.")
-    ] = None,
-    heldout: Annotated[
-        int | None, _confirm(help="Prompts that no search sees. Default: 10.")
-    ] = None,
-    heldout_draws: Annotated[
-        int | None, _confirm(help="Trajectories of each of these. Default: 4.")
-    ] = None,
-    others: Annotated[
-        str | None,
-        _confirm(help="JSON Lines of held-out prompts of other kinds. Default: the pair's own."),
-    ] = None,
-    passages: Annotated[
-        str | None,
-        _confirm(help="Protected text that outputs are compared with. Default: the pair's own."),
-    ] = None,
-    above: Annotated[
-        float | None, _confirm(help="Name prompts that use more than this share. Default: 0.5.")
-    ] = None,
-    delta: Annotated[
-        float | None, _confirm(help="Level of all limits together. Default: 0.05.")
-    ] = None,
-    study: Annotated[
-        bool, _study("--study", help="Does search work here? Ten seeds, and a planted prompt.")
-    ] = False,
-    protocol: Annotated[
-        str | None,
-        options.protocol_option(help="sound, or paper: the paper's search. Default: sound."),
-    ] = None,
-    variant: options.Variant = None,
-    fix: Annotated[
-        str | None,
-        options.protocol_option(
-            metavar="NAME",
-            help="The paper's own recommendation: min-n, at least 20 draws where a first rho is "
-            "above 0.9. Default: none.",
-        ),
-    ] = None,
-    topup_fraction: Annotated[
-        float | None,
-        options.protocol_option(
-            help="Share of a pool that is topped up; its k = 5 table needs 0.75. Default: 0.5."
-        ),
-    ] = None,
-    second_k: Annotated[
-        float | None,
-        options.protocol_option(
-            help="Second budget for flagged prompts. Default: 5/3 of k, as 5 is of 3."
-        ),
-    ] = None,
-    init: Annotated[
-        list[str] | None,
-        options.protocol_option(
-            metavar="CLASS=N,...",
-            help="Prompts that it starts from. Default: attack_train=48,factual=24,creative=24.",
-        ),
-    ] = None,
-    heldout_class: Annotated[
-        str | None, options.protocol_option(help="Class of the held-out pool. Default: test.")
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        options.protocol_option(
-            metavar="NAME=N,...",
-            help="Other sizes than the paper's, by its names: generations=1,init_traj=4.",
-        ),
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, options.decoding_option(help="Length limit T. Default: 64.")
-    ] = None,
-    temperature: options.Temperature = None,
-    repetition_penalty: options.RepetitionPenalty = None,
-    prefix_n: options.PrefixN = None,
-    prefix_debt: options.PrefixDebt = None,
-    debt: options.Debt = None,
-    seed: Annotated[
-        int | None, options.machine_option(help="Seed of run and search. Default: 0.")
-    ] = None,
-    batch: options.Batch = None,
-    threads: options.Threads = None,
-    mixed: options.Mixed = None,
-    device: options.Device = None,
-    dtype: options.Dtype = None,
-    chat_template: options.ChatTemplate = None,
-    remote_code: options.RemoteCode = None,
-    allow_pickle_weights: options.PickleWeights = None,
-    ray: Annotated[str | None, typer.Option(hidden=True)] = None,
-    out: Annotated[
-        str | None,
-        options.machine_option(help="Run directory. Default: runs/search-<design hash>."),
-    ] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+def search(settings: SearchSettings | PaperSettings, *, quiet: bool, as_json: bool) -> int:
     """Can an adversary find a prompt that drives spend to the budget?
 
     Looks for one, confirms what it found on fresh draws, and says whether it beats its controls.
@@ -216,34 +26,97 @@ def search(
 
     Example: nafaudit search --k 1,3,5 --generations 1
     """
-    given = dict(locals())
-    from nafaudit.search.paper_settings import PaperSettings
-    from nafaudit.search.protocols import search_settings
-
-    overrides = {n: v for n, v in given.items() if n not in ("design", "quiet", "as_json", "study")}
-    lists = {
-        "k": options.budgets(k),
-        "classes": options.names(classes),
-        "cap": options.caps(cap),
-        "operators": options.names(operators),
-        "remote_code": options.names(remote_code),
-        "init": options.counts(init, "init", "CLASS=N, for example --init test=24"),
-        "size": options.counts(size, "size", "NAME=N, for example --size generations=1"),
-    }
-    settings = search_settings(design, overrides | lists, study=study)
-    options.refuse_code_of(design, settings, overrides)
-
-    from nafaudit.cli.search_answers import answer_paper, answer_search, answer_study, described
+    from nafaudit.search.settings import SearchSettings
 
     progress = ProgressLine(quiet)
-
-    def tell(told: Told) -> None:
-        progress.line(described(told), told.seconds)
-
     with resumable(progress):
-        if isinstance(settings, PaperSettings):
-            text, status = answer_paper(settings, tell, as_json)
+        if isinstance(settings, SearchSettings):
+            text, status = _answer_search(settings, progress.update, as_json)
         else:
-            text, status = (answer_study if study else answer_search)(settings, tell, as_json)
+            text, status = _answer_paper(settings, progress.update, as_json)
     echo(text)
-    raise typer.Exit(status)
+    return status
+
+
+def search_settings(
+    design: Path | None, overrides: Mapping[str, Any]
+) -> SearchSettings | PaperSettings:
+    """Merges defaults, a design file and the command line, in this order.
+
+    Args:
+        design: A TOML file with the names of the options, or None.
+        overrides: Values from the command line; None means not given.
+
+    Raises:
+        InputError: A value is wrong, or belongs to the other protocol.
+    """
+    from nafaudit.core.errors import InputError
+    from nafaudit.core.options import declared, load
+    from nafaudit.paper.settings import PaperSettings
+    from nafaudit.search.settings import SearchSettings
+
+    kind: type[SearchSettings | PaperSettings] = SearchSettings
+    other = "--protocol paper: add that, or leave it out"
+    if (overrides.get("protocol") or _read(design).get("protocol")) == "paper":
+        kind = PaperSettings
+        other = "the protocol sound; the paper's sizes are set by --size NAME=N"
+    known = {one.name for one in declared(kind)} | set(kind.refused)
+    for name, value in overrides.items():
+        if value is not None and name not in known:
+            raise InputError(f"--{name.replace('_', '-')} = {value} belongs to {other}.")
+    given = {name: value for name, value in overrides.items() if name in known}
+    return load(kind, design, given)
+
+
+def _read(design: Path | None) -> dict[str, Any]:
+    """A design file's values; what is wrong with the file is said where all of it is read."""
+    if design is None:
+        return {}
+    try:
+        return tomllib.loads(design.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _answer_search(
+    settings: SearchSettings, on_progress: OnProgress, as_json: bool
+) -> tuple[str, int]:
+    """One budget, or one after the other: what to print, and the exit status."""
+    from nafaudit.cli.show_search import EXIT, search_text
+    from nafaudit.search.result import search_json, write_result
+    from nafaudit.search.search import run_search
+
+    if len(settings.k) > 1:
+        return _sweep(settings, on_progress, as_json)
+    found = run_search(settings, on_progress, protocol_of(settings))
+    remark_on_machine(found.batch_free, found.remark)
+    write_result(found)
+    text = json.dumps(search_json(found), indent=2) if as_json else search_text(found)
+    return text, EXIT[found.outcome]
+
+
+def _sweep(settings: SearchSettings, on_progress: OnProgress, as_json: bool) -> tuple[str, int]:
+    from nafaudit.cli.show_search import EXIT, sweep_text
+    from nafaudit.search.search import run_sweep, sweep_json, write_sweep
+
+    sweep = run_sweep(settings, on_progress, protocol_of(settings))
+    remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
+    write_sweep(sweep)
+    text = json.dumps(sweep_json(sweep), indent=2) if as_json else sweep_text(sweep)
+    return text, EXIT[sweep.outcome]
+
+
+def _answer_paper(
+    settings: PaperSettings, on_progress: OnProgress, as_json: bool
+) -> tuple[str, int]:
+    """The paper's search."""
+    from nafaudit.cli.show_paper_search import paper_text
+    from nafaudit.cli.show_search import EXIT
+    from nafaudit.paper.search import run_paper_search
+    from nafaudit.paper.search_files import paper_json, write_paper_result
+
+    done = run_paper_search(settings, on_progress)
+    remark_on_machine(done.found.batch_free, done.found.remark)
+    write_paper_result(done)
+    text = json.dumps(paper_json(done), indent=2) if as_json else paper_text(done)
+    return text, EXIT[done.found.outcome]

@@ -9,18 +9,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.checks.verdict import ArmResult, classes_of, gaps_of, overall_of
 from nafaudit.cli.echo import echo
 from nafaudit.cli.numbers import nats, percent
-from nafaudit.cli.screen import drawn
 from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Finding
-from nafaudit.report.result import result_json
-from nafaudit.report.text import cut, visible
-from nafaudit.report.text import name as shown
-from nafaudit.report.words import budget_name
-from nafaudit.store.run import Run
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.text import cut, visible
+from nafaudit.core.text import name as shown
+from nafaudit.measures.audit import AuditResult, result_json
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.views.terminal import drawn
 
 # A log that keeps only totals leaves most checks unknown; then their names have to do.
 _MOST_REASONS = 3
@@ -45,8 +44,7 @@ def latest_runs(count: int, directory: Path = Path("runs")) -> list[Path]:
 
 
 def show(
-    run: Run,
-    arms: Sequence[ArmResult],
+    result: AuditResult,
     *,
     as_json: bool,
     source: str | None = None,
@@ -55,27 +53,27 @@ def show(
     """Prints the result of a run; returns the exit status.
 
     Args:
-        run: What was judged.
-        arms: What came out.
+        result: What came out.
         as_json: Print for machines.
         source: What the user named, if that is not the run directory.
         page: The report, if one was written.
     """
-    name = source or str(run.path)
+    name = source or str(result.run.path)
     if as_json:
         more = {"report": str(page)} if page else {}
-        echo(json.dumps(result_json(run, arms, name) | more, indent=2))
+        echo(json.dumps(result_json(result, name) | more, indent=2))
     else:
-        text = drawn(lambda console: print_result(console, run, arms, name))
+        text = drawn(lambda console: print_result(console, result, name))
         echo(text + (f"\nreport: {page}" if page else ""))
-    return overall_of(arms).exit_status
+    return result.overall.exit_status
 
 
-def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: str) -> None:
+def print_result(console: Console, result: AuditResult, name: str) -> None:
     """Prints the table, its legend and what is not fine."""
+    run, arms = result.run, result.arms
     several = len({arm.mechanism for arm in arms}) > 1
 
-    def arm_name(arm: ArmResult) -> str:
+    def arm_name(arm: ArmVerdict) -> str:
         budget = budget_name(arm.k)
         return f"{cut(shown(arm.mechanism), _MECHANISM)} {budget}" if several else budget
 
@@ -91,15 +89,15 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
         "mixture, the risky model; recall: share of the reference that came back nearly\n"
         "word for word"
     )
-    print_classes(console, classes_of(arms), budget_name)
-    recorded = sum(arm.invariant.trajectories for arm in arms)
-    if (gaps := gaps_of(run, arms)) is not None:
-        console.print(visible(f"incomplete: {gaps.text}"))
+    print_classes(console, result.classes, budget_name)
+    recorded = len(result.rows)
+    if result.gaps is not None:
+        console.print(visible(f"incomplete: {result.gaps.text}"))
     elif recorded < run.asked:
         console.print(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
     for arm in arms:
-        finding = arm.invariant.finding()
-        if not arm.is_baseline:
+        finding = arm.finding("invariant")
+        if not arm.baseline:
             console.print(visible(f"{arm_name(arm)}: {finding.text}{_where(finding)}"))
     for line in _remarks(arms):
         console.print(visible(line))
@@ -107,31 +105,31 @@ def print_result(console: Console, run: Run, arms: Sequence[ArmResult], name: st
     console.print(f"{_kind(name)}: {visible(name)}")
 
 
-def _verdict_table(arms: Sequence[ArmResult], name: Callable[[ArmResult], str]) -> Table:
+def _verdict_table(arms: Sequence[ArmVerdict], name: Callable[[ArmVerdict], str]) -> Table:
     """The three answers for every budget."""
     table = _table(("budget", "kept?", "tested?", "worth?"), ())
     for arm in arms:
-        worth = f"{arm.worth} ({arm.worth_check.share})" if arm.worth_check.share else arm.worth
-        words = (arm.kept, arm.tested, worth) if not arm.is_baseline else ("-", "-", "-")
+        worth = f"{arm.worth} ({arm.passages.share})" if arm.passages.share else arm.worth
+        words = (arm.kept, arm.tested, worth) if not arm.baseline else ("-", "-", "-")
         table.add_row(name(arm), *words)
     return table
 
 
-def _number_table(arms: Sequence[ArmResult], name: Callable[[ArmResult], str]) -> Table:
+def _number_table(arms: Sequence[ArmVerdict], name: Callable[[ArmVerdict], str]) -> Table:
     """What the first two answers rest on, and what came back."""
     numbers = ("n", "spend", "use", "worst", "forced", "active", "free", "recall")
     table = _table(("budget",), numbers)
     for arm in arms:
         regime, use = arm.regime, arm.utilisation
-        judged = not arm.is_baseline
+        judged = not arm.baseline
         table.add_row(
             name(arm),
-            str(arm.invariant.trajectories),
-            nats(use.mean_spend),
+            str(arm.trajectories),
+            nats(arm.spend.mean),
             percent(use.mean) if judged else "-",
-            percent(use.finding().value) if judged else "-",
-            *(percent(regime.share(n)) for n in (regime.forced, regime.active, regime.free)),
-            percent(arm.copying.mean),
+            percent(use.max) if judged else "-",
+            *(percent(share) for share in (regime.forced, regime.active, regime.free)),
+            percent(arm.recall.mean),
         )
     return table
 
@@ -149,7 +147,7 @@ def _kind(name: str) -> str:
     return "run directory" if Path(name).is_dir() else "read from"
 
 
-def _remarks(arms: Sequence[ArmResult]) -> list[str]:
+def _remarks(arms: Sequence[ArmVerdict]) -> list[str]:
     """A line for every finding that is not fine; what is unknown for one reason is said once."""
     suspect: list[str] = []
     unknown: dict[tuple[str, str], list[str]] = {}
@@ -159,7 +157,7 @@ def _remarks(arms: Sequence[ArmResult]) -> list[str]:
             if finding.verdict in (Answer.SUSPECT, Answer.FAILED):
                 suspect.append(f"{name}: {finding.check} {finding.verdict}: {finding.text}")
                 suspect[-1] += _where(finding)
-            elif finding.verdict == Answer.UNKNOWN and not arm.is_baseline:
+            elif finding.verdict == Answer.UNKNOWN and not arm.baseline:
                 unknown.setdefault((finding.check, finding.text), []).append(name)
     if len(unknown) > _MOST_REASONS:
         checks = ", ".join(dict.fromkeys(check for check, _ in unknown))

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from nafaudit.checks import ClassRow, ClassTable
 from nafaudit.cli.numbers import nats, percent
 from nafaudit.core.ledger import is_baseline
+from nafaudit.core.text import cut, name
 from nafaudit.core.trajectory import Arm
-from nafaudit.report.text import cut, name
+from nafaudit.measures.classes import ClassRow, ClassTable
 from nafaudit.stats import MIN_EVIDENCE, Bound, enough
 
 _MOST_ROWS = 24

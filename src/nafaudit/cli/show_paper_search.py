@@ -12,9 +12,9 @@ from rich.table import Table
 from nafaudit.cli.numbers import nats
 from nafaudit.cli.show_search import plain_table, verdict_lines
 from nafaudit.core.finding import Answer
-from nafaudit.search.finals import Item
-from nafaudit.search.paper_found import PaperFound
-from nafaudit.search.paper_loop import Trail
+from nafaudit.paper.loop import Trail
+from nafaudit.paper.proxy import Item
+from nafaudit.paper.search import PaperFound
 
 _ID, _SHOWN = 30, 8
 
@@ -121,7 +121,7 @@ def _surrogate(found: PaperFound) -> str:
     line += f"chose in {chose} of {len(steps)} generations"
     if chose < len(steps):
         last = [step for step in steps if not step.steers][-1]
-        line += f" (generation {last.generation}: {'; '.join(last.judgement.reasons)})"
+        line += f" (generation {last.generation}: {'; '.join(last.reasons)})"
     return f"{line}; its AUC on held-out rows was never measured" if chose else line
 
 

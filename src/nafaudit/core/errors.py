@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 
 class NafauditError(Exception):
@@ -44,3 +44,19 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """Ends a sentence on an unknown name: with the closest known one, or with a full stop."""
     close = difflib.get_close_matches(name, list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else "."
+
+
+def reject_unknown(given: Iterable[str], known: Collection[str], where: str = "") -> None:
+    """Raises for a name that is not known, with the nearest that is.
+
+    Args:
+        given: Names.
+        known: Those that are allowed.
+        where: The file that they come from; empty if they were given in Python.
+    """
+    for key in given:
+        if key not in known:
+            what = f"{where}: unknown key" if where else "unknown option"
+            raise InputError(
+                f"{what} {key!r}{nearest(key, known)} Allowed: {', '.join(sorted(known))}."
+            )

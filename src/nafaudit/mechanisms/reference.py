@@ -1,14 +1,11 @@
-"""Sound decoders behind the black-box door: KL-anchored, and of any rule.
+"""Sound black boxes: a KL-anchored decoder, and one of any step-level rule or mechanism.
 
-KL-anchored decoding behind the black-box door: the sound decoder that faults are made from.
+`AnchoredDecoder` is what faulty decoders are made from. It shares the solver with the engine and
+nothing else. Each method is one thing that a decoder can get wrong, so a faulty decoder is a
+subclass that overrides one of them.
 
-It shares the solver with the engine and nothing else. Each method is one thing that a decoder
-can get wrong, so a faulty decoder is a subclass that overrides one of them.
-
-A step-level rule or mechanism behind the black-box door, so that one suite serves both.
-
-The rule's law is sampled and its true charge is paid, as our engine would; what is claimed is the
-charge that the rule itself states.
+`RuleDecoder` and `MechanismDecoder` let one suite try rules and decoders: the rule's law is sampled
+and its true charge is paid, as the engine would; the charge that the rule states is the claim.
 """
 
 from __future__ import annotations

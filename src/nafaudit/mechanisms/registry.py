@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import WHOLE, Banking, Bucket, Paths, Whole
+from nafaudit.core.ledger import WHOLE, Banking, Bucket, Ledger, Paths, Whole
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
@@ -33,14 +33,14 @@ from nafaudit.mechanisms.published import (
 from nafaudit.protocols import Mechanism, Resources, Rule, SequenceRule, Served, currency
 
 
-def _mixing(rule: Rule, spec: Spec, debt: DebtRule) -> Mechanism:
-    """A rule on whichever ledger its options ask for."""
+def _mixing(rule: Rule, spec: Spec, debt: DebtRule, shadow: str = "") -> Mechanism:
+    """Puts a rule on the ledger that its options ask for."""
     name = f"{spec.name}:debt={debt.definition},n={debt.n}"
     refill: Any = spec.word("refill")
     bucket = Bucket(spec.number("cap"), spec.number("bank"), refill)
     if bucket == Bucket():
-        return Mechanism(name, rule, Banking(), debt)
-    made = Mechanism(name, rule, bucket, debt)
+        return Mechanism(name, rule, Banking(), debt, shadow=shadow)
+    made = Mechanism(name, rule, bucket, debt, shadow=shadow)
     if refill == "token":
         return made
     return replace(made, requires=lambda run: replace(made, ledger=bucket.of_pieces(run.pieces)))
@@ -53,7 +53,8 @@ def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
             f"mechanism {spec.name!r}: alpha must be 1 or at least {_LEAST_ORDER} (inf is the "
             f"largest log-ratio), got {alpha:g}: closer to 1 the divergence drowns in rounding."
         )
-    return _mixing(Renyi(alpha), spec, debt)
+    # Order 1 is the KL divergence, which has a second implementation of its own.
+    return _mixing(Renyi(alpha), spec, debt, "kl" if alpha == 1 else f"renyi:{alpha!r}")
 
 
 def _cp_delta(spec: Spec, debt: DebtRule) -> Mechanism:
@@ -111,14 +112,20 @@ def _lines(path: str) -> list[str]:
 _LEAST_ORDER = 1.01
 
 BUILDERS: dict[str, Callable[[Spec, DebtRule], Mechanism]] = {
-    "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt),
+    "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt, "kl"),
     "renyi": _renyi,
-    "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt),
+    "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt, "pathwise"),
     "cp-delta": _cp_delta,
     "cp-fuse": lambda spec, debt: _free(CpFuse(), spec),
     "memfree": _memfree,
     "tokenswap": _tokenswap,
 }
+
+
+def anchored_on(ledger: Ledger, debt: DebtRule) -> Mechanism:
+    """Returns KL-anchored decoding on a given ledger, which a log of another tool is held to."""
+    name = f"anchored:debt={debt.definition},n={debt.n}"
+    return Mechanism(name, Anchored(), ledger, debt, shadow="kl")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The door for a mechanism that chooses among whole outputs, or among blocks of them.
+"""Draws drafts for a mechanism that chooses among whole outputs, or among blocks of them.
 
 Best-of-n and CP-k serve no law at a step; what they promise holds for the output as a whole. So
 they get drafts: whole outputs that *we* draw, of the safe model, or of the risky model where the

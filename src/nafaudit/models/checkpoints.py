@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from nafaudit.core import trust as trusts
 from nafaudit.core.errors import InputError, UnavailableError, nearest
-from nafaudit.core.trust import Trust
+from nafaudit.core.settings import NO_TRUST, Trust
 
 DTYPES = {
     "float32": torch.float32,
@@ -76,7 +75,7 @@ def check_device(device: str, *, laws: bool = True) -> None:
         ) from error
 
 
-def load_tokenizer(path: str | Path, trust: Trust = trusts.NONE) -> Any:
+def load_tokenizer(path: str | Path, trust: Trust = NO_TRUST) -> Any:
     """Loads the tokenizer of a checkpoint."""
     from transformers import AutoTokenizer
 
@@ -98,7 +97,7 @@ def load_model(
     *,
     dtype: str = "float32",
     device: str = "cpu",
-    trust: Trust = trusts.NONE,
+    trust: Trust = NO_TRUST,
 ) -> Any:
     """Loads the weights of one checkpoint.
 
@@ -149,12 +148,12 @@ def load_model(
     return (model if placed else model.to(device)).eval()
 
 
-def context_of(*paths: str | Path, trust: Trust = trusts.NONE) -> int:
+def context_of(*paths: str | Path, trust: Trust = NO_TRUST) -> int:
     """Positions that all checkpoints have, from their configurations alone."""
     return min(context_in(load_config(path, trust)) for path in paths)
 
 
-def load_config(path: str | Path, trust: Trust = trusts.NONE) -> Any:
+def load_config(path: str | Path, trust: Trust = NO_TRUST) -> Any:
     """A checkpoint's configuration; no weights are read."""
     from transformers import AutoConfig
 
@@ -183,7 +182,7 @@ def context_in(config: Any) -> int:
     return int(getattr(text, "max_position_embeddings", None) or 1 << 30)
 
 
-def check_files(path: str | Path, trust: Trust = trusts.NONE) -> None:
+def check_files(path: str | Path, trust: Trust = NO_TRUST) -> None:
     """Raises unless the weights that would load are plain files, which `weights_hash` covers.
 
     What is missing is left to whoever loads it. A hub's commit covers all of its repository, so
@@ -231,7 +230,7 @@ def check_files(path: str | Path, trust: Trust = trusts.NONE) -> None:
     _weight_files(directory)
 
 
-def weights_hash(path: str | Path, trust: Trust = trusts.NONE) -> str:
+def weights_hash(path: str | Path, trust: Trust = NO_TRUST) -> str:
     """Content hash of a local checkpoint's configuration and weights, or the hub commit.
 
     Of the weights exactly the files that load. What a tokenizer decides is recorded elsewhere:

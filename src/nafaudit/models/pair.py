@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core import trust as trusts
 from nafaudit.core.errors import InputError
+from nafaudit.core.settings import NO_TRUST, Trust
 from nafaudit.core.text import token_bytes
-from nafaudit.core.trust import Trust
 from nafaudit.models.checkpoints import (
     check_device,
     check_dtype,
@@ -90,7 +89,7 @@ def load_pair(
     device: str = "cpu",
     safe_device: str | None = None,
     stop_ids: Iterable[int] | None = None,
-    trust: Trust = trusts.NONE,
+    trust: Trust = NO_TRUST,
 ) -> Pair:
     """Loads two checkpoints and checks that they can be audited together.
 
@@ -231,7 +230,7 @@ def load_anchor(
     *,
     dtype: str = "float32",
     device: str = "cpu",
-    trust: Trust = trusts.NONE,
+    trust: Trust = NO_TRUST,
 ) -> Anchor:
     """Loads one checkpoint.
 
@@ -260,7 +259,7 @@ _DATE = "26 Jul 2024"
 
 
 @dataclass(frozen=True)
-class Wording:
+class PromptTokenizer:
     """A tokenizer, and the chat template that prompts are put into.
 
     Attributes:
@@ -270,21 +269,28 @@ class Wording:
 
     tokenizer: Any
     template: str = ""
+    _known: dict[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     def ids(self, text: str) -> tuple[int, ...]:
-        """Token ids of a prompt."""
-        if not self.template:
-            return tuple(self.tokenizer(text)["input_ids"])
-        return tuple(
-            self.tokenizer.apply_chat_template(
-                [{"role": "user", "content": text}],
-                chat_template=self.template,
-                add_generation_prompt=True,
-                tokenize=True,
-                return_dict=False,
-                date_string=_DATE,
+        """Returns the token ids of a prompt; each text is split once."""
+        if text not in self._known:
+            self._known[text] = tuple(
+                self.tokenizer.apply_chat_template(
+                    [{"role": "user", "content": text}],
+                    chat_template=self.template,
+                    add_generation_prompt=True,
+                    tokenize=True,
+                    return_dict=False,
+                    date_string=_DATE,
+                )
+                if self.template
+                else self.tokenizer(text)["input_ids"]
             )
-        )
+        return self._known[text]
+
+    def count(self, text: str) -> int:
+        """Returns how many token ids a prompt has."""
+        return len(self.ids(text))
 
     @property
     def chat(self) -> str:
@@ -292,14 +298,14 @@ class Wording:
         return hashlib.sha256(self.template.encode()).hexdigest()[:16] if self.template else ""
 
 
-def wording(
+def prompt_tokenizer(
     safe: str,
     risky: str,
     *,
     chat: bool = False,
     by_risky: bool = False,
-    trust: Trust = trusts.NONE,
-) -> Wording:
+    trust: Trust = NO_TRUST,
+) -> PromptTokenizer:
     """Reads the tokenizer of a pair; loads no weights.
 
     Args:
@@ -311,13 +317,13 @@ def wording(
     """
     tokenizer = load_tokenizer(risky if by_risky else safe, trust)
     if not chat:
-        return Wording(tokenizer)
+        return PromptTokenizer(tokenizer)
     for place in (risky, safe):
         template = load_tokenizer(place, trust).chat_template
         # Some models have several templates by name.
         found = template.get("default") if isinstance(template, dict) else template
         if found:
-            return Wording(tokenizer, str(found))
+            return PromptTokenizer(tokenizer, str(found))
     raise InputError(
         f"neither {risky} nor {safe} has a chat template, so prompts cannot be put into one; "
         "leave out --chat-template, or take an instruct model."

@@ -18,7 +18,6 @@ from nafaudit.overlap.metrics import (
     rouge_l,
     spans,
 )
-from nafaudit.overlap.paper import PaperScores, paper_scores
 from nafaudit.overlap.runs import Reference, prepare
 
 __all__ = [
@@ -26,14 +25,12 @@ __all__ = [
     "MIN_BLOCK",
     "MIN_SPAN",
     "Overlap",
-    "PaperScores",
     "PreparedReferences",
     "Reference",
     "RougeL",
     "measure",
     "near_verbatim_recall",
     "ngram_jaccard",
-    "paper_scores",
     "prepare",
     "rouge_l",
     "spans",

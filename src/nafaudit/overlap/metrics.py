@@ -92,7 +92,7 @@ MIN_BLOCK = 5
 """Common runs of fewer words are everybody's, and are not accumulated."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Overlap:
     """What an output shares with a reference; NaN is never 0 but "cannot be said".
 
@@ -139,6 +139,10 @@ METRICS = tuple(field.name for field in fields(Overlap) if field.name != "unscor
 """Names of the metrics, in the order of `Overlap`."""
 
 
+# One object for all outputs that cannot be compared.
+_NO_TEXT, _NO_REFERENCE = Overlap(unscored="no output text"), Overlap(unscored="no reference")
+
+
 class RougeL(NamedTuple):
     """ROUGE-L of one output."""
 
@@ -159,10 +163,10 @@ def measure(output: str | None, reference: str | Reference | None) -> Overlap:
         The metrics, or an unscored result that says why.
     """
     if output is None:
-        return Overlap(unscored="no output text")
+        return _NO_TEXT
     wanted = reference if isinstance(reference, Reference) else prepare(reference or "")
     if not wanted.words:
-        return Overlap(unscored="no reference")
+        return _NO_REFERENCE
     words = words_of(output)
     code = wanted.encode(words)
     lengths = match_lengths(code, wanted.code)

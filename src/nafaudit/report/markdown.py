@@ -2,51 +2,27 @@
 
 from __future__ import annotations
 
-import html
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from nafaudit.report.charts import arm_name
-from nafaudit.report.data import Report
-from nafaudit.report.decided import COMMANDS, decided
-from nafaudit.report.record import typed_record
-from nafaudit.report.replayed import refuted, replay_section
+from nafaudit.core.text import name, nats, percent
+from nafaudit.measures.audit import AuditResult, prompt_rows
 from nafaudit.report.searched import search_view
-from nafaudit.report.tables import prompt_rows
-from nafaudit.report.text import name, nats, percent, visible
-from nafaudit.report.words import said_of
+from nafaudit.views.markdown import plain_text
+from nafaudit.views.records import typed_record
+from nafaudit.views.words import (
+    COMMANDS,
+    arm_name,
+    refuted,
+    replay_section,
+    settings_table,
+    verdict_texts,
+)
 
 _WORST = 20
-# Marks within a line; tags and entities; addresses that some readers make links of; what makes a
-# block of a line; what a heading loses at its end. What is none of these, as in R_eff <= 3, stays.
-_MARKUP = re.compile(
-    r"""[\\`*\[\]|~$]
-    | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])
-    | <(?![\s=0-9]) | ^> | &(?=\#?\w+;)
-    | :(?=//) | (?<=www)\. | @(?=[\w-]+\.)
-    | ^[-+](?=[\s-]|$) | ^[\#=] | (?<!\#)\#+$""",
-    re.VERBOSE | re.IGNORECASE,
-)
-_NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
 
 
-def plain_text(text: str) -> str:
-    """Hostile text on one line of Markdown, without markup of its own.
-
-    Rendered, it shows the characters of the text and makes no element, image or link; controls
-    are shown as code points, and white space of any kind as one space.
-    """
-    line = " ".join(visible(text).split())
-    return _NUMBERED.sub(r"\1\\\2", _MARKUP.sub(_escaped, line))
-
-
-def _escaped(found: re.Match[str]) -> str:
-    mark = found[0]
-    return html.escape(mark) if mark in "<>&" else f"\\{mark}"
-
-
-def markdown(report: Report, plain: Mapping[str, Any]) -> str:
+def markdown(report: AuditResult, plain: Mapping[str, Any]) -> str:
     """The report as Markdown."""
     replay = replay_section(report)
     lines = ["# nafaudit report", "", plain_text(plain["summary"]), ""]
@@ -60,24 +36,24 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
         for remark in replay["remarks"]
     ]
     for arm in report.arms:
-        if not arm.is_baseline:
-            lines += [f"## {plain_text(arm_name(arm, report))}", ""]
+        if not arm.baseline:
+            lines += [f"## {plain_text(arm_name(arm, report.arms))}", ""]
             lines += [
                 f"- **{said.question}** {said.word}: {plain_text(said.headline)}. "
                 f"{plain_text(said.text)}"
-                for said in said_of(arm, refuted=refuted(report.verification))
+                for said in verdict_texts(arm, refuted=refuted(report.verification))
             ]
             lines.append("")
     lines += _search(plain)
     lines += ["## Numbers", "", *_numbers(report, plain), "", "## Worst prompts", ""]
     lines += [*_worst(report), "", "## Findings", ""]
     lines += [
-        f"- {plain_text(arm_name(arm, report))}, {plain_text(f.check)}: {f.verdict}. "
+        f"- {plain_text(arm_name(arm, report.arms))}, {plain_text(f.check)}: {f.verdict}. "
         f"{plain_text(f.text)}"
         for arm in report.arms
         for f in arm.findings
     ]
-    lines += ["", "## Checklist", ""]
+    lines += ["", "## Checklist", ""] if plain["checklist"] else []
     lines += [
         f"- {row['item']}. {plain_text(row['title'])}: **{row['answer']}**. "
         f"{plain_text(row['text'])}"
@@ -88,7 +64,7 @@ def markdown(report: Report, plain: Mapping[str, Any]) -> str:
     lines += ["", "## Decided", ""]
     lines += [
         f"- {plain_text(term)}: {plain_text(value)}"
-        for term, value in decided(report, redact=False)
+        for term, value in settings_table(report, redact=False)
     ]
     lines += ["", "## Again", ""]
     lines += [f"- `{command}`: {meaning}" for command, meaning in COMMANDS]
@@ -126,17 +102,17 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     return [f"| {' | '.join(heads)} |", f"|{rule}|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
+def _numbers(report: AuditResult, plain: Mapping[str, Any]) -> list[str]:
     heads = ["budget", "kept", "tested", "worth", "n", "spend", "use", "worst", "active", "recall"]
     rows = []
     for arm, verdict in zip(report.arms, plain["verdicts"], strict=True):
-        words = ["\u2013"] * 3 if arm.is_baseline else [arm.kept, arm.tested, arm.worth]
+        words = ["\u2013"] * 3 if arm.baseline else [arm.kept, arm.tested, arm.worth]
         use = verdict["utilisation"]
-        shares = [use["mean"], use["max"]] if not arm.is_baseline else ["nan", "nan"]
+        shares = [use["mean"], use["max"]] if not arm.baseline else ["nan", "nan"]
         shares += [verdict["regime"]["active"], verdict["recall"]["mean"]]
         rows.append(
             [
-                plain_text(arm_name(arm, report)),
+                plain_text(arm_name(arm, report.arms)),
                 *words,
                 str(verdict["trajectories"]),
                 nats(float(verdict["spend"]["mean"])),
@@ -146,9 +122,9 @@ def _numbers(report: Report, plain: Mapping[str, Any]) -> list[str]:
     return table(heads, rows)
 
 
-def _worst(report: Report) -> list[str]:
+def _worst(report: AuditResult) -> list[str]:
     heads = ["prompt", "class", "budget", "n", "over", "spend", "worst use", "recall", "record"]
-    arms = {(arm.mechanism, arm.k): arm_name(arm, report) for arm in report.arms}
+    arms = {(arm.mechanism, arm.k): arm_name(arm, report.arms) for arm in report.arms}
     rows = [
         [
             plain_text(name(row.prompt)),

@@ -7,20 +7,24 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from nafaudit.checks.verdict import ArmResult
 from nafaudit.core.finding import Answer, Finding, Kept, Tested, Worth
+from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.core.trajectory import Key
-from nafaudit.report.bounds import bound_rows
-from nafaudit.report.charts import POINTS, arm_name, colour
-from nafaudit.report.checklist import of_run, page_rows
+from nafaudit.measures.audit import AuditResult, bound_rows
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.report.classes import classes_note
-from nafaudit.report.data import Report
-from nafaudit.report.decided import COMMANDS, GLOSSARY, decided
-from nafaudit.report.payload import ROWS
-from nafaudit.report.replayed import basis, refuted, replay_section
 from nafaudit.report.searched import search_view
-from nafaudit.report.text import name, nats, percent, visible
-from nafaudit.report.words import said_of
+from nafaudit.views.payload import POINTS, ROWS, colour
+from nafaudit.views.words import (
+    COMMANDS,
+    GLOSSARY,
+    arm_name,
+    basis,
+    refuted,
+    replay_section,
+    settings_table,
+    verdict_texts,
+)
 
 _TONES = {
     Kept.WITHIN: "good",
@@ -50,13 +54,14 @@ _HEADS = (
     ("L max", "largest log-likelihood ratio of an output"),
     ("L > K", "outputs whose log-likelihood ratio exceeds K = kT"),
 )
+_CHECKLIST_TONES = {"pass": "good", "fail": "bad", "not applicable": "open"}
 _PARTS_LISTED = 400
 
 Shown = Mapping[Key, int]
 
 
 def sections(
-    report: Report, plain: Mapping[str, Any], shown: Shown, *, redact: bool
+    report: AuditResult, plain: Mapping[str, Any], shown: Shown, *, redact: bool
 ) -> dict[str, Any]:
     """What the template is filled with.
 
@@ -74,16 +79,14 @@ def sections(
         "summary": plain["summary"],
         "basis": basis(report.verification),
         "replay": replay_section(report),
-        "recorded": len(report.outlines),
+        "recorded": len(report.rows),
         "asked": report.run.asked,
         "gaps": None if report.gaps is None else visible(report.gaps.text),
         "mixed": visible(report.run.mixed),
-        "prompt_count": len({one.key.prompt for one in report.outlines}),
+        "prompt_count": len({one.key.prompt for one in report.rows}),
         "anchor": design["anchor"],
         "hash": design["hash"],
-        "cards": [
-            _card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.is_baseline
-        ],
+        "cards": [_card(report, i, shown) for i, arm in enumerate(report.arms) if not arm.baseline],
         "number_heads": [{"name": head, "meaning": meaning} for head, meaning in _HEADS],
         "number_rows": [
             _numbers(report, i, plain, findings, shown) for i in range(len(report.arms))
@@ -93,13 +96,22 @@ def sections(
         "points_note": _points_note(report),
         "drawn": plain.get("figures", []),
         "bounds": _bounds(report),
-        "level": report.facts.level,
+        "level": report.context.delta,
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
         "classes_note": classes_note(report.classes),
         "prompts_note": _prompts_note(len(plain["prompts"])),
-        "checklist": page_rows(of_run(report)),
+        "checklist": [
+            {
+                "item": f"{row['item']}. {row['title']}",
+                "answer": row["answer"],
+                "tone": _CHECKLIST_TONES[row["answer"]],
+                "text": visible(row["text"]),
+                "todo": row["to_pass"],
+            }
+            for row in plain["checklist"]
+        ],
         "check_groups": [_checks(report, i, findings, shown) for i in range(len(report.arms))],
-        "decided": decided(report, redact=redact),
+        "decided": settings_table(report, redact=redact),
         "commands": COMMANDS,
         "glossary": GLOSSARY,
         "sessions": [visible(json.dumps(s, sort_keys=True)) for s in report.run.sessions],
@@ -109,7 +121,7 @@ def sections(
     }
 
 
-def _title(report: Report) -> str:
+def _title(report: AuditResult) -> str:
     names = sorted({arm.mechanism.split(":")[0] for arm in report.arms})
     if not names:
         return "Audit of an empty run"
@@ -117,15 +129,15 @@ def _title(report: Report) -> str:
     return name(f"{'Audit of a log' if imported else 'Audit'}: {', '.join(names)}")
 
 
-def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
+def _card(report: AuditResult, index: int, shown: Shown) -> dict[str, Any]:
     arm = report.arms[index]
-    length = report.facts.max_new_tokens
+    length = report.context.max_new_tokens
     promise = f"the promise: at most {arm.k:g} nats a token"
     if length:
         promise += f", K = {arm.k * length:g} nats over {length} tokens"
     return {
         "index": index,
-        "name": name(arm_name(arm, report)),
+        "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
         "promise": promise,
         "said": [
@@ -137,7 +149,7 @@ def _card(report: Report, index: int, shown: Shown) -> dict[str, Any]:
                 "text": visible(said.text),
                 "href": href(said.finding, shown),
             }
-            for said in said_of(arm, refuted=refuted(report.verification))
+            for said in verdict_texts(arm, refuted=refuted(report.verification))
         ],
     }
 
@@ -149,7 +161,7 @@ def href(finding: Finding | None, shown: Shown) -> str:
     return f"#t{shown[finding.witness.key]}.{finding.witness.step}"
 
 
-def _indexed(report: Report) -> list[list[tuple[int, Finding]]]:
+def _indexed(report: AuditResult) -> list[list[tuple[int, Finding]]]:
     """The findings of each arm with their numbers in report.json."""
     found, start = [], 0
     for arm in report.arms:
@@ -160,7 +172,7 @@ def _indexed(report: Report) -> list[list[tuple[int, Finding]]]:
 
 
 def _numbers(
-    report: Report,
+    report: AuditResult,
     index: int,
     plain: Mapping[str, Any],
     findings: list[list[tuple[int, Finding]]],
@@ -181,13 +193,13 @@ def _numbers(
     cells = [
         cell(str(verdict["trajectories"]), f"{path}.trajectories"),
         cell(
-            "\u2013" if arm.is_baseline else str(verdict["violations"]),
+            "\u2013" if arm.baseline else str(verdict["violations"]),
             f"{path}.violations",
             href(named["invariant"][1], shown) or here,
         ),
         cell(nats(float(verdict["spend"]["mean"])), f"{path}.spend.mean"),
         *(
-            cell("\u2013" if arm.is_baseline else percent(float(use[key])),
+            cell("\u2013" if arm.baseline else percent(float(use[key])),
                  f"{path}.utilisation.{key}", worst if key == "max" else here)
             for key in ("mean", "p95", "max")
         ),
@@ -196,24 +208,24 @@ def _numbers(
         cell(percent(float(verdict["recall"]["mean"])), f"{path}.recall.mean",
              href(named["copying"][1], shown) or here),
         cell(nats(tails.value), f"findings[{number}].value", href(tails, shown) or here),
-        cell("\u2013" if math.isnan(over) or arm.is_baseline else f"{over:g}",
+        cell("\u2013" if math.isnan(over) or arm.baseline else f"{over:g}",
              f"findings[{number}].numbers.above_K"),
     ]  # fmt: skip
     return {
-        "name": name(arm_name(arm, report)),
+        "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
-        "baseline": arm.is_baseline,
+        "baseline": arm.baseline,
         "cells": cells,
     }
 
 
-def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dict[str, str]]:
+def _remarks(report: AuditResult, plain: Mapping[str, Any], shown: Shown) -> list[dict[str, str]]:
     """Suspect findings first, then what is unknown, each reason once."""
-    groups: dict[tuple[str, str, str], list[tuple[ArmResult, Finding]]] = {}
+    groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:
             suspect = finding.verdict in (Answer.SUSPECT, Answer.FAILED)
-            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.is_baseline):
+            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.baseline):
                 key = (str(finding.verdict), finding.check, finding.text)
                 groups.setdefault(key, []).append((arm, finding))
     ordered = sorted(groups.items(), key=lambda item: item[0][0])
@@ -223,7 +235,7 @@ def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dic
             "tone": _TONES[Answer(word)],
             "check": check,
             "text": visible(text),
-            "where": ", ".join(name(arm_name(arm, report)) for arm, _ in group),
+            "where": ", ".join(name(arm_name(arm, report.arms)) for arm, _ in group),
             "href": next((link for _, f in group if (link := href(f, shown))), ""),
         }
         for (word, check, text), group in ordered
@@ -236,7 +248,7 @@ def _remarks(report: Report, plain: Mapping[str, Any], shown: Shown) -> list[dic
     ]  # fmt: skip
 
 
-def _bounds(report: Report) -> list[dict[str, Any]]:
+def _bounds(report: AuditResult) -> list[dict[str, Any]]:
     shown = []
     for index, row in enumerate(bound_rows(report)):
         arm = report.arms[row.arm]
@@ -245,9 +257,9 @@ def _bounds(report: Report) -> list[dict[str, Any]]:
         shown.append(
             {
                 "arm": row.arm,
-                "name": name(arm_name(arm, report)),
+                "name": name(arm_name(arm, report.arms)),
                 "colour": colour(arm, report),
-                "baseline": arm.is_baseline,
+                "baseline": arm.baseline,
                 "target": row.target,
                 "estimate": write(row.point) + unit,
                 "interval": f"below {write(row.upper)}{unit}",
@@ -262,7 +274,7 @@ def _bounds(report: Report) -> list[dict[str, Any]]:
 
 
 def _checks(
-    report: Report, index: int, findings: list[list[tuple[int, Finding]]], shown: Shown
+    report: AuditResult, index: int, findings: list[list[tuple[int, Finding]]], shown: Shown
 ) -> dict[str, Any]:
     arm = report.arms[index]
     rows = [
@@ -278,7 +290,7 @@ def _checks(
     ]
     return {
         "index": index,
-        "name": name(arm_name(arm, report)),
+        "name": name(arm_name(arm, report.arms)),
         "colour": colour(arm, report),
         "count": len(rows),
         "suspect": sum(row["tone"] == "bad" for row in rows),
@@ -286,8 +298,8 @@ def _checks(
     }
 
 
-def _viewer_note(report: Report, shown: int) -> str:
-    recorded = len(report.outlines)
+def _viewer_note(report: AuditResult, shown: int) -> str:
+    recorded = len(report.rows)
     if shown == recorded:
         return f"All {recorded} executions are here, as recorded."
     return (
@@ -297,8 +309,8 @@ def _viewer_note(report: Report, shown: int) -> str:
     )
 
 
-def _points_note(report: Report) -> str:
-    most = max((len(report.of(arm)) for arm in report.arms), default=0)
+def _points_note(report: AuditResult) -> str:
+    most = max((len(report.of_arm(arm)) for arm in report.arms), default=0)
     if most <= POINTS:
         return "Every execution is drawn. Click a mark to read it."
     return (

@@ -1,13 +1,9 @@
-"""Black boxes: a decoder at the end of a pipe, and the published one.
+"""Black boxes: a decoder of the user's at the end of a pipe, and the published one.
 
-Somebody's decoder at the other end of a pipe: asked with a time limit, believed in nothing.
-
-Whatever it does instead of answering is a `DecoderError` with a name from `core.finding`.
-
-`--decoder anchoreddecode`: the published decoder of the mechanism's authors, as a black box.
-
-It needs a Transformers of its own, so it runs in its own environment, through a program that
-imports nothing of ours (`official_worker.py`).
+A decoder is asked with a time limit and believed in nothing: what it does instead of answering is
+a `DecoderError` with a name from `core.finding`. The published decoder of the mechanism's authors
+(`--decoder anchoreddecode`) needs a Transformers of its own, so it runs in its own environment,
+through a program that imports nothing of ours (`official_worker.py`).
 """
 
 from __future__ import annotations
@@ -29,13 +25,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.finding import Fault
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
-from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.engine.prompts import PromptRequest
 from nafaudit.mechanisms.cards import parse
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Request
@@ -73,18 +69,13 @@ class Launch:
 
     Attributes:
         command: The program, which speaks the lines of `nafaudit.runner.worker`.
-        hello: What it is told first.
+        hello: The first line that it gets: what to build.
         timeout: Seconds that an answer may take.
     """
 
     command: tuple[str, ...]
     hello: Mapping[str, Any]
     timeout: float
-
-
-def worker_command(python: str | None = None) -> tuple[str, ...]:
-    """The program that builds a decoder of anybody's behind the door."""
-    return (python or sys.executable, "-m", "nafaudit.runner.worker")
 
 
 class Session:
@@ -121,7 +112,14 @@ class Session:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 start_new_session=True,
-                env=_environment(self.launch.hello.get("threads", 1)),
+                # As many threads as our own models have, unless the user set them: a library
+                # would otherwise take every core, beside ours and other workers.
+                env=(
+                    dict(os.environ)
+                    if any(name in os.environ for name in _THREADS)
+                    else dict.fromkeys(_THREADS, str(self.launch.hello.get("threads", 1)))
+                    | dict(os.environ)
+                ),
             )
         except OSError as error:
             raise InputError(
@@ -176,12 +174,17 @@ class Session:
             text = f"it still ran {_EXIT_SECONDS:g} s after it was told to end"
             raise DecoderError("exit", text)
         if status:
-            raise DecoderError("exit", f"it ended with {_status(status)}{self._said()}")
+            raise DecoderError("exit", f"it ended with {_status(status)}{self._last_words()}")
 
     def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         process = self._process
         assert process is not None and process.stdin is not None
-        self._expect_silence()
+        with contextlib.suppress(queue.Empty):
+            # A line that came unasked would pass for the answer to the next question.
+            if (line := self._lines.get_nowait()) is not None:
+                self._kill()
+                raise DecoderError("garbled", f"a line that nobody asked for: {line[:80]!r}")
+            self._lines.put(None)
         try:
             process.stdin.write(json.dumps(message).encode() + b"\n")
             process.stdin.flush()
@@ -194,7 +197,7 @@ class Session:
         if line is None:
             status = self._end(_EXIT_SECONDS)
             how = "a closed pipe" if status is None else _status(status)
-            raise DecoderError("died", f"it ended with {how}{self._said()}")
+            raise DecoderError("died", f"it ended with {how}{self._last_words()}")
         try:
             answer = json.loads(line)
             if isinstance(answer, dict):
@@ -204,16 +207,8 @@ class Session:
         self._kill()
         raise DecoderError("garbled", f"not a JSON object: {line[:80]!r}")
 
-    def _expect_silence(self) -> None:
-        """An answer that nobody asked for would pass for that to the next question."""
-        with contextlib.suppress(queue.Empty):
-            if (line := self._lines.get_nowait()) is not None:
-                self._kill()
-                raise DecoderError("garbled", f"a line that nobody asked for: {line[:80]!r}")
-            self._lines.put(None)
-
-    def _said(self) -> str:
-        """The end of what it wrote to standard error."""
+    def _last_words(self) -> str:
+        """Returns the last line that it wrote to standard error, as part of a sentence."""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _TAIL))
         text = self._errors.read().decode("utf-8", "replace")
@@ -249,16 +244,6 @@ class Session:
                     pipe.close()
 
 
-def _environment(threads: int) -> dict[str, str]:
-    """The environment of a worker: as many threads as our own models have, unless the user said.
-
-    A library of theirs would otherwise take every core, beside ours and other workers.
-    """
-    if any(name in os.environ for name in _THREADS):
-        return dict(os.environ)
-    return {name: str(threads) for name in _THREADS} | dict(os.environ)
-
-
 def _pump(source: Any, lines: queue.Queue[bytes | None]) -> None:
     """Reads lines until there are none, so that waiting for one can have a limit."""
     with contextlib.suppress(ValueError, OSError):
@@ -283,43 +268,33 @@ HOW_TO_BUILD = (
 )
 
 
-def official_command(python: str | None) -> tuple[str, ...]:
-    """The program that answers for the published decoder.
+def command_of(settings: RunSettings, *, rules: bool = False) -> tuple[str, ...]:
+    """Returns the program that answers for the decoder that the settings name; starts nothing.
 
     Args:
-        python: Interpreter of the environment that holds it.
+        settings: Which decoder, and which interpreter runs it.
+        rules: True if a step-level rule will do, ours or a plug-in's.
 
     Raises:
-        InputError: None was given, or there is none there; the message says how to build one.
+        InputError: There is no such decoder, or no interpreter that has it.
     """
-    if python is None or shutil.which(python) is None:
-        what = "no --decoder-python was given" if python is None else f"there is no {python!r}"
-        raise InputError(
-            f"decoder {OFFICIAL} needs Transformers 4.57, so it runs in an environment of its own, "
-            f"and {what}. Build one:\n  {HOW_TO_BUILD}\nand name its interpreter: "
-            "--decoder-python official/bin/python"
-        )
-    # Isolated: neither our modules nor the user's directory may shadow what it imports.
-    return (python, "-I", str(Path(__file__).with_name("official_worker.py")))
-
-
-# After so many deaths and hangs a decoder is not asked again.
-PATIENCE = 3
-# A decoder takes its seed as a number that every language can hold.
-_SEED_BITS = (1 << 63) - 1
-
-
-def command_of(settings: Settings, *, rules: bool = False) -> tuple[str, ...]:
-    """The program that answers for the decoder that the settings name; starts nothing."""
-    spec = settings.decoder or ""
+    spec, python = settings.decoder or "", settings.decoder_python
     if parse(spec) is not None and not rules:
         raise InputError(
             f"{spec} is a mechanism of our own engine, not a decoder; use --mechanism {spec}."
         )
     if spec == OFFICIAL:
-        return official_command(settings.decoder_python)
+        if python is None or shutil.which(python) is None:
+            what = "no --decoder-python was given" if python is None else f"there is no {python!r}"
+            raise InputError(
+                f"decoder {OFFICIAL} needs Transformers 4.57, so it runs in an environment of its "
+                f"own, and {what}. Build one:\n  {HOW_TO_BUILD}\nand name its interpreter: "
+                "--decoder-python official/bin/python"
+            )
+        # Isolated: neither our modules nor the user's directory may shadow what it imports.
+        return (python, "-I", str(Path(__file__).with_name("official_worker.py")))
     if ":" in spec or (rules and parse(spec) is not None):
-        return worker_command(settings.decoder_python)
+        return (python or sys.executable, "-m", "nafaudit.runner.worker")
     raise InputError(
         f"unknown decoder {spec!r}{nearest(spec, [OFFICIAL])} Known: {OFFICIAL}; your own is "
         "package.module:Class or file.py:Class."
@@ -327,21 +302,21 @@ def command_of(settings: Settings, *, rules: bool = False) -> tuple[str, ...]:
 
 
 def launch_of(
-    settings: Settings,
+    settings: RunSettings,
     pair: Pair,
     checkpoints: tuple[str, str],
     width: int,
     *,
     rules: bool = False,
 ) -> Launch:
-    """How the decoder that the settings name is started.
+    """Returns how to start the decoder that the settings name.
 
     Args:
         settings: Which decoder.
         pair: The models.
         checkpoints: Where they are.
         width: Positions per row.
-        rules: True if a step-level rule will do, ours or anybody's.
+        rules: True if a step-level rule will do, ours or a plug-in's.
     """
     hello = {
         "rules": rules,
@@ -363,25 +338,26 @@ def launch_of(
     return Launch(command_of(settings, rules=rules), hello, settings.decoder_timeout)
 
 
-@dataclass(frozen=True)
-class _Wanted:
+# After so many deaths and hangs a decoder is not asked again.
+PATIENCE = 3
+# A decoder takes its seed as a number that every language can hold.
+_SEED_BITS = (1 << 63) - 1
+
+
+class _Asked(NamedTuple):
+    """One row for a black box: its place in the order of requests, its key, the request."""
+
     place: bytes
     key: Key
     request: Request
 
 
-def _place(prompt: str, row: RowRequest) -> bytes:
-    """Where a row stands among others: by its draws and its key, whatever else is asked for."""
-    parts = [row.stream.key, prompt, budget_text(row.k), row.trajectory]
-    return hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
-
-
 class BlackBoxDecoder:
-    """A decoder of somebody's, asked in batches.
+    """A black box, asked in batches.
 
     Args:
         session: Where it runs.
-        name: Under which its records are kept.
+        name: Name under which its records are kept.
         max_new_tokens: Length limit.
         batch: Outputs that are asked for together.
     """
@@ -394,74 +370,71 @@ class BlackBoxDecoder:
         self._broken = 0
 
     def decode(
-        self, requests: Iterable[PromptRequest], note: Callable[[Fault], None]
+        self, requests: Iterable[PromptRequest], on_fault: Callable[[Fault], None]
     ) -> Iterator[Trajectory]:
-        """Yields what could be recorded; notes every fault as it is seen."""
-        wanted = iter(self._wanted(requests))
-        while batch := list(islice(wanted, self._batch)):
-            yield from self._ask(batch, note)
+        """Yields what could be recorded, in an order that mixes prompts, budgets and numbers.
+
+        A row's place in that order follows from its draws and its key, whatever else is asked for.
+
+        Args:
+            requests: What is wanted.
+            on_fault: Called with every fault as it is seen.
+        """
+        rows = []
+        for prompt in requests:
+            for row in prompt.rows:
+                parts = [row.stream.key, prompt.prompt, budget_text(row.k), row.trajectory]
+                place = hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
+                seed = row.stream.key & _SEED_BITS
+                request = Request(prompt.tokens, row.k, seed, self._most)
+                key = Key(prompt.prompt, self.name, row.k, row.trajectory)
+                rows.append(_Asked(place, key, request))
+        ordered = iter(sorted(rows, key=lambda one: one.place))
+        while batch := list(islice(ordered, self._batch)):
+            yield from self._ask(batch, on_fault)
         if self._broken >= PATIENCE:
-            note(Fault("died", f"given up after {PATIENCE} hangs or deaths"))
+            on_fault(Fault("died", f"given up after {PATIENCE} hangs or deaths"))
             return
         try:
             self.session.close()
         except DecoderError as fault:
-            note(Fault(fault.name, str(fault)))
+            on_fault(Fault(fault.name, str(fault)))
 
-    def _wanted(self, requests: Iterable[PromptRequest]) -> list[_Wanted]:
-        """Every row that is asked for, in an order that mixes prompts, budgets and numbers."""
-        found = [
-            _Wanted(
-                _place(prompt.prompt, row),
-                Key(prompt.prompt, self.name, row.k, row.trajectory),
-                Request(prompt.tokens, row.k, row.stream.key & _SEED_BITS, self._most),
-            )
-            for prompt in requests
-            for row in prompt.rows
-        ]
-        return sorted(found, key=lambda one: one.place)
+    def _ask(self, batch: Sequence[_Asked], on_fault: Callable[[Fault], None]) -> list[Trajectory]:
+        """Asks for a batch; if that fails, for its rows one by one, as long as there is patience.
 
-    def _ask(self, batch: Sequence[_Wanted], note: Callable[[Fault], None]) -> list[Trajectory]:
+        One by one shows which request of a batch is to blame.
+        """
         if self._broken >= PATIENCE:
             for one in batch:
-                note(Fault("died", "not asked: given up", one.key, lost=True))
+                on_fault(Fault("died", "not asked: given up", one.key, lost=True))
             return []
+        found: list[Trajectory] = []
         try:
             outputs = self.session.ask([one.request for one in batch])
-        except DecoderError as fault:
+        except DecoderError as error:
+            fault = error
             self._broken += fault.name in ("hang", "died", "garbled")
-            return self._one_by_one(batch, fault, note)
         except InputError as error:  # it died, and cannot be started again
+            fault = DecoderError("died", str(error))
             self._broken = PATIENCE
-            return self._one_by_one(batch, DecoderError("died", str(error)), note)
-        return self._read(batch, outputs, note)
-
-    def _one_by_one(
-        self, batch: Sequence[_Wanted], fault: DecoderError, note: Callable[[Fault], None]
-    ) -> list[Trajectory]:
-        """Finds out which request of a batch is to blame, as long as there is patience."""
+        else:
+            for one, raw in zip(batch, outputs, strict=True):
+                read = read_output(raw, one.key, one.request, self._size, self._stops)
+                for flaw in read.faults:
+                    on_fault(flaw)
+                if read.trajectory is not None:
+                    found.append(read.trajectory)
+            return found
         if len(batch) == 1 or self._broken >= PATIENCE:
             for one in batch:
-                note(Fault(fault.name, str(fault), one.key, lost=True))
+                on_fault(Fault(fault.name, str(fault), one.key, lost=True))
             return []
-        lost: list[Fault] = []
-        found: list[Trajectory] = []
+        alone: list[Fault] = []
         for one in batch:
-            found += self._ask([one], lost.append)
-        for alone in lost:
-            note(alone)
-        if not any(alone.lost for alone in lost):
-            note(Fault(fault.name, f"in a batch of {len(batch)}, never alone: {fault}"))
-        return found
-
-    def _read(
-        self, batch: Sequence[_Wanted], outputs: Sequence[Any], note: Callable[[Fault], None]
-    ) -> list[Trajectory]:
-        found = []
-        for one, raw in zip(batch, outputs, strict=True):
-            reading = read_output(raw, one.key, one.request, self._size, self._stops)
-            for fault in reading.faults:
-                note(fault)
-            if reading.trajectory is not None:
-                found.append(reading.trajectory)
+            found += self._ask([one], alone.append)
+        for flaw in alone:
+            on_fault(flaw)
+        if not any(flaw.lost for flaw in alone):
+            on_fault(Fault(fault.name, f"in a batch of {len(batch)}, never alone: {fault}"))
         return found

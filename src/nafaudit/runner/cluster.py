@@ -29,12 +29,12 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.core import errors
 from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.numerics import ConstantRows
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 
 if TYPE_CHECKING:
     from nafaudit.engine.prompts import PromptRequest
-    from nafaudit.runner.prepare import Order
-    from nafaudit.runner.sources import Engine
+    from nafaudit.runner.executors import EngineExecutor
+    from nafaudit.runner.workbench import WorkbenchSpec
     from nafaudit.workload import TokenizedPrompt
 
 # Trajectories are small; Ray would take a third of the memory for them.
@@ -67,7 +67,7 @@ def gpus_of(device: str) -> int:
 
 
 @contextmanager
-def connected(settings: Settings, rows: int) -> Iterator[tuple[Any, int]]:
+def connected(settings: RunSettings, rows: int) -> Iterator[tuple[Any, int]]:
     """Connects to a cluster; yields Ray and the number of workers to start there.
 
     Args:
@@ -113,7 +113,7 @@ def connected(settings: Settings, rows: int) -> Iterator[tuple[Any, int]]:
 
 
 @contextmanager
-def _local(ray: Any, settings: Settings, gpus: int) -> Iterator[None]:
+def _local(ray: Any, settings: RunSettings, gpus: int) -> Iterator[None]:
     """A cluster of this machine's own."""
     here = tempfile.gettempdir()
     if len(here) > _LONGEST_DIRECTORY:
@@ -186,14 +186,14 @@ def _first_line(error: BaseException) -> str:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class RemoteError:
     """An exception as data: the name of one of our errors, or none and a traceback."""
 
     kind: str
     text: str
 
-    def error(self) -> Exception:
-        """The exception that a local run would have raised."""
+    def exception(self) -> Exception:
+        """Returns the exception that a local run would have raised."""
         if not self.kind:
             return RuntimeError(f"a worker failed:\n{self.text}")
         made: Exception = getattr(errors, self.kind)(self.text)
@@ -201,15 +201,15 @@ class Trouble:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What a worker has to say: results, and what ended them early if something did."""
+class WorkerAnswer:
+    """Results of a worker, and what ended them early if something did."""
 
     content: list[Any]
-    trouble: Trouble | None = None
+    error: RemoteError | None = None
 
 
 @dataclass(frozen=True)
-class Hello:
+class WorkerInfo:
     """What a worker is.
 
     Attributes:
@@ -237,90 +237,90 @@ class Worker:
     """Built by Ray; `start` loads the models.
 
     Args:
-        order: What to decode with.
+        spec: What to load.
         environment: Variables that the driver has set and that change what is loaded.
         directory: Where the driver runs: plug-ins are found from there.
         host: The driver's machine; on another one, errors say so.
     """
 
     def __init__(
-        self, order: Order, environment: Mapping[str, str], directory: str, host: str
+        self, spec: WorkbenchSpec, environment: Mapping[str, str], directory: str, host: str
     ) -> None:
         os.environ.update(environment)
         with contextlib.suppress(OSError):  # another machine need not have it
             os.chdir(directory)
-        self._order, self._host = order, host
-        self._engine: Engine | None = None
+        self._spec, self._host = spec, host
+        self._executor: EngineExecutor | None = None
 
-    def start(self, depends: str = "") -> Answer:
+    def start(self, depends: str = "") -> WorkerAnswer:
         """Loads the pair and probes the machine; says what it is.
 
         Args:
             depends: Why rows must be constant, if another worker found that they must.
         """
-        answer, here = _answer(lambda: [self._hello(depends)]), socket.gethostname()
-        if answer.trouble is None or here == self._host:
+        answer, here = _answer(lambda: [self._info(depends)]), socket.gethostname()
+        if answer.error is None or here == self._host:
             return answer
-        said = Trouble(answer.trouble.kind, f"the worker on {here}: {answer.trouble.text}")
-        return Answer([], said)
+        said = RemoteError(answer.error.kind, f"the worker on {here}: {answer.error.text}")
+        return WorkerAnswer([], said)
 
-    def vocabulary(self, _: object) -> Answer:
+    def vocabulary(self, _: object) -> WorkerAnswer:
         """What token ids stand for."""
-        return _answer(lambda: [self._loaded.vocabulary()])
+        return _answer(lambda: [self._loaded.vocabulary])
 
-    def score(self, prompts: Sequence[TokenizedPrompt]) -> Answer:
+    def score(self, prompts: Sequence[TokenizedPrompt]) -> WorkerAnswer:
         """Surprisals of the prompts' references."""
         return _answer(lambda: self._loaded.score(prompts))
 
-    def decode(self, requests: Sequence[PromptRequest]) -> Answer:
+    def decode(self, requests: Sequence[PromptRequest]) -> WorkerAnswer:
         """Decodes a unit of work; what ended before an error is in the answer."""
         return _answer(lambda: self._loaded.decode(requests))
 
     @property
-    def _loaded(self) -> Engine:
-        assert self._engine is not None, "start comes first"
-        return self._engine
+    def _loaded(self) -> EngineExecutor:
+        assert self._executor is not None, "start comes first"
+        return self._executor
 
-    def _hello(self, depends: str) -> Hello:
-        for path in self._order.checkpoints:
+    def _info(self, depends: str) -> WorkerInfo:
+        for path in self._spec.checkpoints:
             if Path(path).is_absolute() and not Path(path).is_dir():
                 raise errors.InputError(
                     f"there is no {path}. Put the checkpoint where every node finds it under this "
                     "path (a shared disk, or a copy), or give a hub id."
                 )
-        from nafaudit.runner.prepare import load, ordered_mechanism
+        from nafaudit.runner.executors import EngineExecutor
         from nafaudit.runner.recording import machine_facts
-        from nafaudit.runner.sources import Engine
+        from nafaudit.runner.workbench import Workbench
 
-        mechanism = ordered_mechanism(self._order)
-        pair = self._engine.pair if self._engine else load(self._order)
-        engine = self._engine = Engine(self._order, mechanism, pair, depends)
-        seen = engine.look()
+        pair = self._executor.pair if self._executor else None
+        workbench = Workbench.load(self._spec, depends=depends, pair=pair)
+        executor = self._executor = EngineExecutor(workbench)
+        probe = executor.probe
         import ray
 
         node = ray.get_runtime_context().get_node_id()
         place = f"{ray.util.get_node_ip_address()} ({node[:8]})"
         where = {"node": place, "host": socket.gethostname(), "pid": os.getpid()}
-        return Hello(
+        return WorkerInfo(
             place,
-            where | machine_facts() | seen.facts,
-            mechanism.name,
-            engine.fingerprint,
-            seen.batch_free,
-            seen.facts["probe"]["digest"],
-            engine.constant,
-            engine.settled.numerics.why,
+            where | machine_facts() | probe.facts,
+            executor.name,
+            executor.fingerprint,
+            probe.batch_free,
+            probe.facts["probe"]["digest"],
+            executor.constant,
+            workbench.settled.numerics.why,
         )
 
 
-def _answer(work: Callable[[], Iterable[Any]]) -> Answer:
+def _answer(work: Callable[[], Iterable[Any]]) -> WorkerAnswer:
     """Does the work; an exception becomes data, because Ray would wrap it in its own words."""
     content: list[Any] = []
     try:
         for item in work():
             content.append(item)
     except errors.NafauditError as error:
-        return Answer(content, Trouble(type(error).__name__, str(error)))
+        return WorkerAnswer(content, RemoteError(type(error).__name__, str(error)))
     except (Exception, SystemExit):
-        return Answer(content, Trouble("", traceback.format_exc()))
-    return Answer(content)
+        return WorkerAnswer(content, RemoteError("", traceback.format_exc()))
+    return WorkerAnswer(content)

@@ -1,46 +1,162 @@
-"""Stage 1: a fixed workload, decoded under every budget and both baselines, and judged.
+"""Runs an audit: a workload, decoded under every budget and both baselines, and recorded.
 
-design -> workload -> plan -> engine -> store -> checks: this file is that line, in order.
+settings -> prompts -> executor -> what is missing -> records: this file is that line, in order.
+
+A run may also grow: a search or an attack asks for prompts that follow from its own records. Both
+kinds decode what is asked for and not yet recorded, so the same command resumes after a kill.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nafaudit.checks import ArmResult, Facts, judge_run
-from nafaudit.checks.utilisation import Utilisation
+from nafaudit.auditor.verify import check_integrity, verify
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
-from nafaudit.core.settings import Settings
-from nafaudit.core.trajectory import Key
+from nafaudit.core.progress import OnProgress
+from nafaudit.core.settings import RunSettings, VerifySettings
+from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.report.verification import verification_json
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.context import RunContext
 from nafaudit.runner.blackbox import Session, command_of, launch_of
 from nafaudit.runner.cluster import connected
-from nafaudit.runner.fleet import Fleet
-from nafaudit.runner.pairs import checkpoints_of
-from nafaudit.runner.prepare import Asked, load, read
+from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor, identity_of
+from nafaudit.runner.fleet import RayExecutor
+from nafaudit.runner.pairs import SOUND, AuditProtocol
 from nafaudit.runner.recording import (
-    Progress,
     Reporter,
     record_parts,
     record_passages,
     session_facts,
 )
-from nafaudit.runner.sources import Boxed, Engine, Source
-from nafaudit.runner.verify import VerifyOptions, verify_run
-from nafaudit.store.artifacts import write_truth, write_verification
-from nafaudit.store.run import Made, Run, open_for_writing
-from nafaudit.workload import TokenizedPrompt, protected_prompts, workload_hash
+from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_inputs
+from nafaudit.store.artifacts import Verification, write_truth, write_verification
+from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
+from nafaudit.views.verify import verification_json
+from nafaudit.workload import Source, TokenizedPrompt, protected_prompts, workload_hash
+
+Prompts = Mapping[str, TokenizedPrompt]
+
+
+def missing(
+    identity: Identity, extent: Extent, prompts: Prompts, recorded: set[Key]
+) -> list[PromptRequest]:
+    """Returns what an extent asks for and is not yet recorded, prompt by prompt.
+
+    Args:
+        identity: Of the run; it decides the draws.
+        extent: What is asked for.
+        prompts: The extent's prompts, by id.
+        recorded: What the run has.
+    """
+    requests = []
+    for name in extent.prompts:
+        rows = []
+        for index in extent.numbers or range(extent.trajectories):
+            stream = row_stream(identity.protocol, identity.seed, identity.purpose, name, index)
+            rows += [
+                RowRequest(k, index, stream)
+                for k in extent.budgets
+                if Key(name, identity.mechanism, k, index) not in recorded
+            ]
+        requests.append(PromptRequest(name, prompts[name].tokens, tuple(rows)))
+    return requests
+
+
+class OpenRun:
+    """A run directory that is open for writing; made by `open_run`."""
+
+    def __init__(self, writer: RunWriter, identity: Identity, executor: Executor) -> None:
+        self._writer, self._executor = writer, executor
+        self._recorded = writer.run.keys()
+        self.identity = identity
+
+    @property
+    def run(self) -> Run:
+        """The same run, for reading."""
+        return self._writer.run
+
+    def missing(self, extents: Sequence[Extent], prompts: Prompts) -> list[PromptRequest]:
+        """Returns what some extents ask for and is not yet recorded."""
+        return [
+            request
+            for extent in extents
+            for request in missing(self.identity, extent, prompts, self._recorded)
+        ]
+
+    def decode(
+        self,
+        requests: Sequence[PromptRequest],
+        on_trajectory: Callable[[Trajectory], None],
+        on_step: Callable[[int], None] = lambda rows: None,
+    ) -> None:
+        """Decodes requests; when it returns, all are on disk.
+
+        Args:
+            requests: What is wanted.
+            on_trajectory: Called as trajectories end.
+            on_step: Called after each step with the number of rows that have written a token.
+        """
+
+        def recorded(trajectory: Trajectory) -> None:
+            self._recorded.add(trajectory.key)
+            on_trajectory(trajectory)
+
+        decoded = self._executor.decode(requests, self._writer.note_fault, on_step)
+        record_parts(decoded, self._writer, recorded)
+
+    def fill(
+        self,
+        extents: Sequence[Extent],
+        prompts: Prompts,
+        on_trajectory: Callable[[Trajectory], None],
+    ) -> None:
+        """Adds extents to the design and decodes what is missing of them.
+
+        Args:
+            extents: What is wanted.
+            prompts: Their prompts, by id.
+            on_trajectory: Called as trajectories end.
+        """
+        for extent in extents:
+            self._writer.widen(extent, [prompts[name] for name in extent.prompts])
+        requests = self.missing(extents, prompts)
+        if any(request.rows for request in requests):
+            self.decode(requests, on_trajectory)
+
+
+@contextmanager
+def open_run(
+    executor: Executor,
+    path: Path,
+    design: Design,
+    prompts: Sequence[TokenizedPrompt],
+    sources: Mapping[str, Source] | None = None,
+) -> Iterator[OpenRun]:
+    """Creates a run directory, or resumes it.
+
+    Args:
+        executor: What decodes.
+        path: The directory.
+        design: What decides its records, and what is wanted first.
+        prompts: All prompts that are known at the start.
+        sources: What each prompt was made of, by its id.
+    """
+    spec, probe = executor.spec, executor.probe
+    made = Made(probe.facts["probe"]["digest"], spec.settings.mixed)
+    with open_for_writing(path, design, prompts, executor.vocabulary, sources, made) as writer:
+        writer.note_session(session_facts(spec.settings, spec.checkpoints) | probe.facts)
+        yield OpenRun(writer, design.identity, executor)
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """A finished stage 1.
+class RunResult:
+    """A finished run.
 
     Attributes:
         run: Its directory.
@@ -53,111 +169,93 @@ class Outcome:
     remarks: tuple[str, ...] = ()
 
     @cached_property
-    def arms(self) -> list[ArmResult]:
-        """Every check of every arm, from the records."""
-        return judge_run(self.run)
+    def result(self) -> AuditResult:
+        """Every verdict and finding, from the records."""
+        return AuditResult.of(self.run)
 
 
-def run_stage1(settings: Settings, report: Callable[[Progress], None]) -> Outcome:
+def run(
+    settings: RunSettings,
+    on_progress: OnProgress = lambda progress: None,
+    protocol: AuditProtocol = SOUND,
+) -> RunResult:
     """Runs, or resumes, the audit that the settings describe.
 
     Args:
         settings: What to run; checked before any model loads.
-        report: Called as trajectories are recorded.
+        on_progress: Called as trajectories are recorded.
+        protocol: What the settings' protocol has of its own.
     """
-    with ExitStack() as stack:
-        return _run(settings, report, stack)
-
-
-def _run(settings: Settings, report: Callable[[Progress], None], stack: ExitStack) -> Outcome:
     if settings.decoder is not None:
         command_of(settings)  # a wrong name is said before a model loads
-    asked = read(settings)
-    source = _source(asked, stack)
-    mechanism, chosen = asked.mechanism, asked.chosen
-    design = Design(
-        Identity(
-            pair=source.fingerprint,
-            mechanism=source.name,
-            ledger=mechanism.ledger.spec,
-            decoding=settings.decoding,
-            workload=workload_hash(asked.tokenized),
-            width=asked.width,
-            seed=settings.seed,
-            protocol="paper" if settings.protocol == "paper" else "sound",
-            promise=mechanism.name if settings.decoder else "",
-            currency=mechanism.currency,
-            chat=asked.chat,
-            constant_rows=source.constant,
-        ),
-        Extent(settings.budgets, settings.trajectories, tuple(p.prompt.id for p in chosen)),
-    )
-    path = Path(settings.out) if settings.out else Path("runs") / f"run-{design.identity.hash[:10]}"
-    seen, vocabulary, sources = source.look(), source.vocabulary(), asked.workload.sources
-    made = Made(seen.facts["probe"]["digest"], settings.mixed)
-    with open_for_writing(path, design, asked.tokenized, vocabulary, sources, made) as writer:
-        writer.note_session(session_facts(settings, asked.order.checkpoints) | seen.facts)
-        record_passages(path, source.score, settings.decoding, protected_prompts(chosen))
-        requests = _plan(design, chosen, writer.run.keys())
-        total = sum(len(request.rows) for request in requests)
-        resumed = design.extent.size - total
-        running = Utilisation(Facts(mechanism.ledger))
-        reporter = Reporter(report, running, resumed, total + resumed, settings.max_new_tokens)
-        decoded = source.decode(requests, writer.note_fault, reporter.step)
-        record_parts(decoded, writer, reporter.see)
-    if settings.decoder is not None:
-        _verify(writer.run, settings)
-    return Outcome(writer.run, seen.batch_free, (writer.run.mixed, *source.remarks))
+    inputs = read_inputs(settings, protocol)
+    with ExitStack() as stack:
+        executor = _executor(inputs, stack)
+        batch_free = executor.probe.batch_free
+        identity = identity_of(executor, workload_hash(inputs.tokenized))
+        prompts = {item.prompt.id: item for item in inputs.chosen}
+        extent = Extent(settings.budgets, settings.trajectories, tuple(prompts))
+        path = Path(settings.out) if settings.out else Path("runs") / f"run-{identity.hash[:10]}"
+        with open_run(
+            executor, path, Design(identity, extent), inputs.tokenized, inputs.workload.sources
+        ) as opened:
+            protected = protected_prompts(inputs.chosen)
+            record_passages(path, executor.score, settings.decoding, protected)
+            requests = opened.missing([extent], prompts)
+            resumed = extent.size - sum(len(request.rows) for request in requests)
+            context = RunContext(inputs.mechanism.ledger)
+            reporter = Reporter(on_progress, context, resumed, extent.size, settings.max_new_tokens)
+            opened.decode(requests, reporter.on_trajectory, reporter.on_step)
+        if settings.decoder is not None:
+            _verify(opened.run, settings, inputs.spec.checkpoints)
+        return RunResult(opened.run, batch_free, (opened.run.mixed, *executor.remarks))
 
 
-def _source(asked: Asked, stack: ExitStack) -> Source:
-    order, settings = asked.order, asked.order.settings
+def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:
+    """Starts what decodes a run: workers of a cluster, a black box, or our own engine."""
+    spec = inputs.spec
+    settings = spec.settings
     if settings.ray is not None:
-        rows = len(asked.chosen) * len(settings.budgets) * settings.trajectories
+        rows = len(inputs.chosen) * len(settings.budgets) * settings.trajectories
         ray, workers = stack.enter_context(connected(settings, rows))
-        return stack.enter_context(closing(Fleet(ray, asked, workers)))
-    pair = load(order)
+        executor = RayExecutor(ray, spec, inputs.mechanism, workers)
+        return stack.enter_context(closing(executor))
+    workbench = Workbench.load(spec, inputs.mechanism)
     if settings.decoder is None:
-        return Engine(order, asked.mechanism, pair)
-    launch = launch_of(settings, pair, order.checkpoints, order.width)
-    return Boxed(order, asked.mechanism, pair, stack.enter_context(Session(launch)))
+        return EngineExecutor(workbench)
+    launch = launch_of(settings, workbench.pair, spec.checkpoints, spec.width)
+    return BlackBoxExecutor(workbench, stack.enter_context(Session(launch)))
 
 
-def _verify(run: Run, settings: Settings) -> None:
-    """Recomputes everything a black box claims: the verdicts rest on that."""
-    safe, risky = checkpoints_of(settings)
-    found = verify_run(
-        run,
-        VerifyOptions(
-            safe=safe,
-            risky=risky,
-            device=settings.device,
-            trust=settings.trust,
-            mechanism=settings.mechanism,
-        ),
+def _verify(run: Run, settings: RunSettings, checkpoints: tuple[str, str]) -> None:
+    """Recomputes everything that a black box claims: the verdicts rest on that."""
+    safe, risky = checkpoints
+    options = VerifySettings(
+        safe=safe,
+        risky=risky,
+        device=settings.device,
+        remote_code=settings.remote_code,
+        allow_pickle_weights=settings.allow_pickle_weights,
+        mechanism=settings.mechanism,
     )
+    found = verify_run(run, options)
     data = verification_json(found, str(run.path), run.design["hash"])
     if found.truth:
         data["replayed_sha256"] = write_truth(run, found.truth)
     write_verification(run, data)
 
 
-def _plan(
-    design: Design, prompts: Iterable[TokenizedPrompt], recorded: set[Key]
-) -> list[PromptRequest]:
-    """What is asked for and not yet recorded, prompt by prompt."""
-    identity, extent = design.identity, design.extent
-    requests = []
-    for item in prompts:
-        rows = []
-        for index in range(extent.trajectories):
-            stream = row_stream(
-                identity.protocol, identity.seed, identity.purpose, item.prompt.id, index
-            )
-            rows += [
-                RowRequest(k, index, stream)
-                for k in extent.budgets
-                if Key(item.prompt.id, identity.mechanism, k, index) not in recorded
-            ]
-        requests.append(PromptRequest(item.prompt.id, item.tokens, tuple(rows)))
-    return requests
+def verify_run(
+    run: Run,
+    options: VerifySettings,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Verification:
+    """Loads the promise and the models of a run, and verifies it.
+
+    Args:
+        run: Whose records to check.
+        options: How much, and where the models are.
+        on_progress: Called with the trajectories done and to do.
+    """
+    check_integrity(run)
+    return verify(run, *load_recorded(run, options), options, on_progress)

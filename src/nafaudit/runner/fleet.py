@@ -16,15 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit import __version__
+from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import VARIABLE, ConstantRows
 from nafaudit.core.passage import ScoredPassage
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest
-from nafaudit.runner.cluster import Answer, Hello, Worker, gpus_of
-from nafaudit.runner.prepare import Asked, Order
-from nafaudit.runner.sources import Seen
+from nafaudit.protocols import Mechanism
+from nafaudit.runner.cluster import Worker, WorkerAnswer, WorkerInfo, gpus_of
+from nafaudit.runner.workbench import ProbeResult, WorkbenchSpec
 from nafaudit.workload import TokenizedPrompt
 
 # A unit refills its batch so often: its last rows leave slots empty, and that is once a unit.
@@ -66,7 +67,7 @@ def cut(requests: Sequence[PromptRequest], workers: int, batch: int) -> list[Uni
 
 # So often a unit may end its worker, and a worker end before it is ready.
 TRIES = 3
-# Nobody waits longer than this for a first worker; for the others, once more what it took.
+# Seconds to wait for a first worker at most; for the others, once more what it took.
 _PATIENCE = 600.0
 _WAIT = 1.0
 # What changes how checkpoints are found or read, and how products are made.
@@ -75,7 +76,7 @@ _VARIABLES = ("HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "TOKENIZERS_PARALLELI
 
 @dataclass(eq=False)
 class _Job:
-    """Something that any worker can do: a method, its argument, what it is about."""
+    """A piece of work for any worker: a method, its argument, what it is about."""
 
     method: str
     argument: Any
@@ -90,25 +91,31 @@ class _Held:
     actor: Any
     due: Any
     job: _Job | None = None
-    hello: Hello | None = None
+    info: WorkerInfo | None = None
 
 
-class Fleet:
-    """Workers that decode for a run; a `Source`.
+class RayExecutor:
+    """Workers of a Ray cluster that decode for a run; an `Executor`.
 
     Args:
         ray: Ray, connected.
-        asked: What the run was asked for.
+        spec: What each worker loads.
+        mechanism: What is audited.
         workers: How many processes to start.
     """
 
-    def __init__(self, ray: Any, asked: Asked, workers: int) -> None:
+    def __init__(self, ray: Any, spec: WorkbenchSpec, mechanism: Mechanism, workers: int) -> None:
         self._ray = ray
-        self._order = _portable(asked.order)
-        self._mechanism = asked.mechanism.name
+        # As another process can read it: local checkpoints with their whole path.
+        safe, risky = (
+            str(Path(path).resolve()) if Path(path).is_dir() else path for path in spec.checkpoints
+        )
+        self._portable = replace(spec, checkpoints=(safe, risky))
+        self.spec, self.mechanism = spec, mechanism
+        self.decoding: Decoding = spec.settings.decoding
         self._size = workers
         self._workers: list[_Held] = []
-        self._first: Hello | None = None
+        self._first: WorkerInfo | None = None
         self._depends = ""
         # Of the workers that the session's line will name; none until the run begins.
         self._digests: frozenset[str] = frozenset()
@@ -116,14 +123,14 @@ class Fleet:
         self._remarks: dict[str, None] = {}
         self._deaths = 0
         for _ in range(workers):
-            self._hire()
-        self._muster()
-        self._digests = frozenset(one.hello.digest for one in self._workers if one.hello)
+            self._start()
+        self._wait_ready()
+        self._digests = frozenset(one.info.digest for one in self._workers if one.info)
 
     @property
     def name(self) -> str:
         """The mechanism's own name."""
-        return self._mechanism
+        return self.mechanism.name
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
@@ -136,6 +143,20 @@ class Fleet:
         return self._reference.constant
 
     @property
+    def probe(self) -> ProbeResult:
+        """What the workers' own probes saw, together."""
+        infos = [worker.info for worker in self._workers if worker.info]
+        batch_free = all(info.batch_free for info in infos)
+        facts = self._reference.facts
+        found = {
+            "probe": {**facts["probe"], "batch_free": batch_free},
+            "arithmetic": facts["arithmetic"],
+            "ray": {"address": self.spec.settings.ray, "version": self._ray.__version__},
+            "workers": [dict(info.facts) for info in infos],
+        }
+        return ProbeResult(batch_free, found)
+
+    @property
     def remarks(self) -> tuple[str, ...]:
         """What the user should know of the workers."""
         if not self._deaths:
@@ -143,24 +164,13 @@ class Fleet:
         died = f"{self._deaths} worker{'s' * (self._deaths > 1)} died on the way"
         return (*self._remarks, f"{died}; what they held was decoded again.")
 
+    @property
     def vocabulary(self) -> dict[str, Any]:
         """What token ids stand for."""
         return next(dict(table) for _, table in self._spread([_Job("vocabulary", None, "")]))
 
-    def look(self) -> Seen:
-        """What the workers' own probes saw."""
-        hellos = [worker.hello for worker in self._workers if worker.hello]
-        batch_free = all(hello.batch_free for hello in hellos)
-        facts = self._reference.facts
-        probe = {**facts["probe"], "batch_free": batch_free}
-        workers = [dict(hello.facts) for hello in hellos]
-        ray = {"address": self._order.settings.ray, "version": self._ray.__version__}
-        arithmetic = facts["arithmetic"]
-        found = {"probe": probe, "arithmetic": arithmetic, "ray": ray, "workers": workers}
-        return Seen(batch_free, found)
-
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
-        """Surprisals of the prompts' references, in their order."""
+        """Returns surprisals of the prompts' references, in their order."""
         size = max(1, len(prompts) // (2 * self._size))
         parts = [prompts[i : i + size] for i in range(0, len(prompts), size)]
         jobs = [_Job("score", part, _names(p.prompt.id for p in part)) for part in parts]
@@ -170,15 +180,19 @@ class Fleet:
     def decode(
         self,
         requests: Sequence[PromptRequest],
-        note: Callable[[Fault], None],
-        step: Callable[[int], None],
+        on_fault: Callable[[Fault], None],
+        on_step: Callable[[int], None],
     ) -> Iterator[Trajectory]:
         """Yields trajectories as units are answered."""
         jobs = [
             _Job("decode", unit, _names(request.prompt for request in unit))
-            for unit in cut(requests, self._size, self._order.settings.batch)
+            for unit in cut(requests, self._size, self.spec.settings.batch)
         ]
-        wanted = {key for job in jobs for key in self._keys(job)}
+        wanted = {
+            Key(request.prompt, self.name, row.k, row.trajectory)
+            for request in requests
+            for row in request.rows
+        }
         for _, trajectory in self._spread(jobs):
             wanted.remove(trajectory.key)  # a KeyError here would be a fault of ours
             yield trajectory
@@ -192,19 +206,13 @@ class Fleet:
         self._workers.clear()
 
     @property
-    def _reference(self) -> Hello:
+    def _reference(self) -> WorkerInfo:
         assert self._first is not None
         return self._first
 
-    def _keys(self, job: _Job) -> list[Key]:
-        return [
-            Key(request.prompt, self._mechanism, row.k, row.trajectory)
-            for request in job.argument
-            for row in request.rows
-        ]
-
-    def _hire(self) -> None:
-        settings = self._order.settings
+    def _start(self) -> None:
+        """Starts one worker."""
+        settings = self.spec.settings
         variables = {name: os.environ[name] for name in _VARIABLES if name in os.environ}
         actor = (
             self._ray.remote(Worker)
@@ -214,17 +222,17 @@ class Fleet:
                 max_restarts=0,
                 scheduling_strategy="SPREAD",
             )
-            .remote(self._order, variables, str(Path.cwd()), socket.gethostname())
+            .remote(self._portable, variables, str(Path.cwd()), socket.gethostname())
         )
         self._workers.append(_Held(actor, actor.start.remote(self._depends)))
 
-    def _muster(self) -> None:
+    def _wait_ready(self) -> None:
         """Waits for the workers: for the first as long as it takes, within reason."""
         start, limit = time.monotonic(), _PATIENCE
         while any(worker.due is not None for worker in self._workers):
             self._next()
             passed = time.monotonic() - start
-            ready = sum(worker.hello is not None for worker in self._workers)
+            ready = sum(worker.info is not None for worker in self._workers)
             if ready == 1:
                 limit = min(limit, 2 * passed + 30)
             if passed > limit and ready:
@@ -254,17 +262,17 @@ class Fleet:
                 continue
             for piece in answer.content:
                 yield job, piece
-            if answer.trouble is not None:
-                raise answer.trouble.error()
+            if answer.error is not None:
+                raise answer.error.exception()
 
-    def _next(self) -> tuple[_Job, Answer | None] | None:
+    def _next(self) -> tuple[_Job, WorkerAnswer | None] | None:
         """Waits a moment for any worker; returns a job with its answer, or without if it died."""
         due = {worker.due: worker for worker in self._workers if worker.due is not None}
         started = time.monotonic()
         ready: list[Any] = []
         while not ready:
             ready, _ = self._ray.wait(list(due), num_returns=1, timeout=_WAIT)
-            if any(worker.hello for worker in self._workers):
+            if any(worker.info for worker in self._workers):
                 break
             if time.monotonic() - started > _PATIENCE:
                 raise UnavailableError(
@@ -276,77 +284,77 @@ class Fleet:
         worker = due[ready[0]]
         job, worker.due, worker.job = worker.job, None, None
         try:
-            answer: Answer = self._ray.get(ready[0])
+            answer: WorkerAnswer = self._ray.get(ready[0])
         except self._ray.exceptions.RayTaskError:
             raise  # our own methods answer whatever happens: a fault
         except self._ray.exceptions.RayError as error:
-            self._lose(worker, job, error)
+            self._on_death(worker, job, error)
             return None if job is None else (job, None)
         if job is not None:
             return job, answer
-        self._greet(worker, answer)
+        self._admit(worker, answer)
         return None
 
-    def _greet(self, worker: _Held, answer: Answer) -> None:
-        """Takes a worker in if it decodes what the run decodes."""
-        if answer.trouble is not None:
-            raise answer.trouble.error()
-        hello: Hello = answer.content[0]
+    def _admit(self, worker: _Held, answer: WorkerAnswer) -> None:
+        """Admits a worker if it decodes what the run decodes."""
+        if answer.error is not None:
+            raise answer.error.exception()
+        info: WorkerInfo = answer.content[0]
         self._early_deaths = 0
-        if not self._agrees(worker, hello):
+        if not self._agrees(worker, info):
             return
-        self._first = first = self._first or hello
-        where = f"the worker on node {hello.node}"
-        if hello.facts["nafaudit"] != __version__:
+        self._first = first = self._first or info
+        where = f"the worker on node {info.node}"
+        if info.facts["nafaudit"] != __version__:
             raise InputError(
-                f"{where} has nafaudit {hello.facts['nafaudit']}, this process has {__version__}; "
+                f"{where} has nafaudit {info.facts['nafaudit']}, this process has {__version__}; "
                 "install the same on every node."
             )
-        if hello.mechanism != self._mechanism:
+        if info.mechanism != self.name:
             raise InputError(
-                f"{where} finds another source of the mechanism ({hello.mechanism}) than this "
-                f"process ({self._mechanism}); put the same file on every node."
+                f"{where} finds another source of the mechanism ({info.mechanism}) than this "
+                f"process ({self.name}); put the same file on every node."
             )
-        if keys := [k for k, v in first.fingerprint.items() if hello.fingerprint.get(k) != v]:
+        if keys := [k for k, v in first.fingerprint.items() if info.fingerprint.get(k) != v]:
             raise InputError(
                 f"{where} finds another pair than the one on {first.node}; they differ in "
                 f"{', '.join(keys)}. Put the same checkpoints on every node."
             )
-        if hello.digest != first.digest:
-            one, other = (f"{h.facts['processor']}, {h.node}" for h in (first, hello))
+        if info.digest != first.digest:
+            one, other = (f"{h.facts['processor']}, {h.node}" for h in (first, info))
             self._remark(
                 f"workers compute different last bits ({one}; {other}): a repeated run may differ "
                 "in rare tokens. Use nodes of one kind where bits must repeat."
             )
-        worker.hello = hello
+        worker.info = info
 
-    def _agrees(self, worker: _Held, hello: Hello) -> bool:
+    def _agrees(self, worker: _Held, info: WorkerInfo) -> bool:
         """True if a worker computes with the rows that all others have; asks it to if it can.
 
         Where one machine must have constant rows, all have them. Once the run has begun, a machine
         that cannot do without them is left out of a run that does, and so is one whose last bits
         are those of no worker that the session names.
         """
-        if hello.constant and not self._depends:
+        if info.constant and not self._depends:
             if self._digests:
-                return self._leave_out(worker, hello, hello.why)
-            self._depends = f"on node {hello.node} {hello.why}"
+                return self._leave_out(worker, info, info.why)
+            self._depends = f"on node {info.node} {info.why}"
             self._first = None
             for other in self._workers:
-                if other is not worker and other.hello is not None:
-                    other.hello, other.due = None, other.actor.start.remote(self._depends)
-        if self._depends and not hello.constant:
+                if other is not worker and other.info is not None:
+                    other.info, other.due = None, other.actor.start.remote(self._depends)
+        if self._depends and not info.constant:
             worker.due = worker.actor.start.remote(self._depends)
             return False
-        if self._digests and hello.digest not in self._digests:
-            return self._leave_out(worker, hello, "it computes other last bits than this run's")
-        if hello.constant:
-            self._remark(f"{hello.why}; so every product has a constant number of rows, slower.")
+        if self._digests and info.digest not in self._digests:
+            return self._leave_out(worker, info, "it computes other last bits than this run's")
+        if info.constant:
+            self._remark(f"{info.why}; so every product has a constant number of rows, slower.")
         return True
 
-    def _leave_out(self, worker: _Held, hello: Hello, why: str) -> bool:
+    def _leave_out(self, worker: _Held, info: WorkerInfo, why: str) -> bool:
         """Does without a worker that came after the run began, and says why; returns False."""
-        self._remark(f"the worker on node {hello.node} was left out: {why}.")
+        self._remark(f"the worker on node {info.node} was left out: {why}.")
         self._workers.remove(worker)
         self._ray.kill(worker.actor)
         if not self._workers:
@@ -355,10 +363,10 @@ class Fleet:
             )
         return False
 
-    def _lose(self, worker: _Held, job: _Job | None, error: Exception) -> None:
+    def _on_death(self, worker: _Held, job: _Job | None, error: Exception) -> None:
         """Forgets a dead worker and starts another one, unless that has been done often enough."""
         self._workers.remove(worker)
-        # One that cannot be reached may live; nobody may wait for it, nor it hold a GPU.
+        # One that cannot be reached may live; it must not be waited for, nor hold a GPU.
         self._ray.kill(worker.actor)
         why = _reason(error)
         if job is None:
@@ -378,18 +386,10 @@ class Fleet:
                     "was finished is recorded. Lower --batch if memory is short; without --ray "
                     "the same command decodes them in this process."
                 )
-        self._hire()
+        self._start()
 
     def _remark(self, text: str) -> None:
         self._remarks[text] = None
-
-
-def _portable(order: Order) -> Order:
-    """The order as another process can read it: local checkpoints with their whole path."""
-    safe, risky = (
-        str(Path(path).resolve()) if Path(path).is_dir() else path for path in order.checkpoints
-    )
-    return replace(order, checkpoints=(safe, risky))
 
 
 def _names(prompts: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a black box handed back, turned into a record; what is wrong with it, into faults.
+"""Reads what a black box handed back: outputs become records, what is wrong becomes faults.
 
 Its tokens are kept as they are, up to their own stop. Its numbers are kept as claims.
 """
@@ -22,7 +22,7 @@ _CLAIM_SLACK = 1e-3
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOutput:
     """One output, read.
 
     Attributes:
@@ -34,7 +34,9 @@ class Reading:
     faults: tuple[Fault, ...]
 
 
-def read_output(raw: Any, key: Key, request: Request, size: int, stops: frozenset[int]) -> Reading:
+def read_output(
+    raw: Any, key: Key, request: Request, size: int, stops: frozenset[int]
+) -> ReadOutput:
     """Reads one raw output of a decoder.
 
     Args:
@@ -47,11 +49,11 @@ def read_output(raw: Any, key: Key, request: Request, size: int, stops: frozense
     faults: list[Fault] = []
     tokens = _tokens(raw, key, size, faults)
     if tokens is None:
-        return Reading(None, tuple(faults))
+        return ReadOutput(None, tuple(faults))
     kept = _kept(tokens, key, request, stops, faults)
     columns = {name: _claim(raw, name, key, len(tokens), faults) for name in STEP_CLAIMS}
     if raw.get("served") is None and len(raw.get("law_served", ())) == len(tokens):
-        # Whoever shows a law claims what it gives the token.
+        # A law that is shown claims what it gives the token.
         columns["served"] = raw["law_served"]
     _check_law(raw, columns["served"], key, (len(tokens), size), faults)
     with np.errstate(over="ignore"):
@@ -65,7 +67,7 @@ def read_output(raw: Any, key: Key, request: Request, size: int, stops: frozense
     debt, spend = (_number(raw, name, key, faults) for name in ("debt", "spend"))
     stopped = tokens[kept - 1] in stops
     record = Trajectory(key, debt, stopped, steps, Logged(spend=spend, length=float(len(tokens))))
-    return Reading(record, tuple(faults))
+    return ReadOutput(record, tuple(faults))
 
 
 def _tokens(raw: Any, key: Key, size: int, faults: list[Fault]) -> list[int] | None:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
+from nafaudit.lab import prompts as lab
+from nafaudit.lab.pair import WEIGHTS, cache_directory, smollm2_pair
 from nafaudit.workload import (
     Prompt,
     Source,
     Sourced,
     Workload,
     read_corpus,
-    read_paper,
     read_workload,
 )
 from nafaudit.workload.passages import Passage
-
-# Shorter documents of the lab are left out of its ordinary text.
-_ORDINARY_WORDS = 60
-
-PaperWorkload = Callable[[Collection[str], Mapping[str, int], str], Workload]
 
 
 @dataclass(frozen=True)
@@ -40,8 +35,6 @@ class NamedPair:
         shapes: Names in shapes.csv, safe and risky: how large it is before it is here. If empty,
             its configurations are read.
         ordinary: Returns text that neither model memorised, of the kind that both were made for.
-        paper: Classes, caps and variant in, the paper's six classes out; None if the pair has
-            no such prompts and the paper's protocol takes what there is.
         others: Returns prompts of other kinds than the workload's, for further held-out pools.
         start: Classes that a search starts from unless told; all if empty. Whoever holds the
             openings of protected passages need not search for them.
@@ -53,15 +46,8 @@ class NamedPair:
     passages: Callable[[], list[Passage]] = list
     shapes: tuple[str, str] | None = None
     ordinary: Callable[[], list[Passage]] = list
-    paper: PaperWorkload | None = None
     others: Callable[[], list[Prompt]] = list
     start: tuple[str, ...] = ()
-
-
-def cache_directory() -> Path:
-    """Where what was built on the spot is kept."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "nafaudit"
 
 
 def _tiny() -> tuple[str, str]:
@@ -84,16 +70,8 @@ def _tiny_passages() -> list[Passage]:
     return [Passage(f"tiny:{i}", text) for i, text in enumerate(SENTENCES)]
 
 
-def _lab() -> tuple[str, str]:
-    from nafaudit.lab.pair import WEIGHTS
-
-    return str(WEIGHTS / "safe"), str(WEIGHTS / "risky")
-
-
-def _lab_second_anchor() -> tuple[str, str]:
-    from nafaudit.lab.pair import WEIGHTS
-
-    return str(WEIGHTS / "safe2"), str(WEIGHTS / "risky")
+def _shipped(anchor: str) -> Callable[[], tuple[str, str]]:
+    return lambda: (str(WEIGHTS / anchor), str(WEIGHTS / "risky"))
 
 
 def _on_hub(risky: str) -> Callable[[], tuple[str, str]]:
@@ -101,83 +79,38 @@ def _on_hub(risky: str) -> Callable[[], tuple[str, str]]:
     return lambda: ("jacquelinehe/tinycomma-1.8b-llama3-tokenizer", risky)
 
 
-def _lab_workload() -> Workload:
-    from nafaudit.lab.prompts import lab_workload
-
-    return lab_workload()
-
-
-def _lab_paper(classes: Collection[str], cap: Mapping[str, int], variant: str) -> Workload:
-    from nafaudit.lab.prompts import paper_lab_workload
-
-    return paper_lab_workload(classes, cap, variant)
-
-
-def _lab_passages() -> list[Passage]:
-    from nafaudit.lab.works import protected
-
-    return [Passage(passage.id, passage.text) for passage in protected()]
-
-
-def _lab_others() -> list[Prompt]:
-    from nafaudit.lab.others import other_prompts
-
-    return other_prompts()
-
-
-def _lab_ordinary() -> list[Passage]:
-    from nafaudit.lab.measure import held_out_documents
-
-    long_enough = [text for text in held_out_documents() if len(text.split()) >= _ORDINARY_WORDS]
-    return [Passage(f"ordinary.{i:03d}", text) for i, text in enumerate(long_enough)]
-
-
 _LAB: dict[str, Any] = {
     "limit": 48,
-    "passages": _lab_passages,
-    "ordinary": _lab_ordinary,
-    "paper": _lab_paper,
+    "passages": lab.passages,
+    "ordinary": lab.ordinary,
     "start": ("neutral", "factual", "creative"),
-    "others": _lab_others,
+    "others": lab.others,
 }
 
 
-def _smollm2() -> tuple[str, str]:
-    from nafaudit.runner.memorised import smollm2_pair
-
-    return smollm2_pair().checkpoints
-
-
-def _smollm2_workload() -> Workload:
-    from nafaudit.runner.memorised import smollm2_pair
-
-    return smollm2_pair().workload
-
-
-def _smollm2_passages() -> list[Passage]:
-    from nafaudit.runner.memorised import smollm2_pair
-
-    return smollm2_pair().passages
-
-
 PAIRS = {
-    "lab": NamedPair(_lab, _lab_workload, **_LAB),
+    "lab": NamedPair(_shipped("safe"), lab.lab_workload, **_LAB),
     "tiny": NamedPair(_tiny, _tiny_workload, passages=_tiny_passages),
     # A real model, and the same after it memorised pages; nafaudit lab memorise makes it.
-    "smollm2": NamedPair(_smollm2, _smollm2_workload, limit=10, passages=_smollm2_passages),
+    "smollm2": NamedPair(
+        lambda: smollm2_pair().checkpoints,
+        lambda: smollm2_pair().workload,
+        limit=10,
+        passages=lambda: smollm2_pair().passages,
+    ),
     # The same risky model and prompts: what changes hangs on the choice of the anchor.
-    "lab-safe2": NamedPair(_lab_second_anchor, _lab_workload, **_LAB),
+    "lab-safe2": NamedPair(_shipped("safe2"), lab.lab_workload, **_LAB),
     # The paper's pair and that of the mechanism's authors. Neither's data may be shipped: prompts
     # are the lab's, in the paper's six classes, unless --data names the paper's own files.
     "paper": NamedPair(
         _on_hub("meta-llama/Llama-3.1-8B-Instruct"),
-        _lab_workload,
+        lab.lab_workload,
         shapes=("tinycomma-1.8b", "llama-3.1-8b"),
         **_LAB,
     ),
     "authors": NamedPair(
         _on_hub("meta-llama/Llama-3.1-70B"),
-        _lab_workload,
+        lab.lab_workload,
         shapes=("tinycomma-1.8b", "llama-3.1-70b"),
         **_LAB,
     ),
@@ -201,28 +134,48 @@ def known_checkpoints() -> Iterator[tuple[str, str]]:
             yield pair.locate()
 
 
-def workload_of(settings: Settings) -> Workload:
-    """The prompts of a run with their sources, before any limit; reads no model."""
-    classes, cap = settings.classes, settings.cap
-    if settings.data is not None:
-        return read_paper(Path(settings.data), classes, cap, settings.variant)
-    if settings.corpus:
-        return read_corpus(settings.corpus, classes, cap)
-    if settings.prompts is not None:
-        return read_workload(Path(settings.prompts)).select(classes, cap)
-    if settings.safe is not None:
-        raise InputError(
-            "your own pair has no prompts yet: give --prompts FILE (JSON Lines with 'id' and "
-            "'text'), --data DIR (the paper's six files), or [classes.NAME] tables in a design "
-            "file."
-        )
-    pair = named_pair(settings.pair)
-    if settings.protocol == "paper" and pair.paper is not None:
-        return pair.paper(classes, cap, settings.variant)
-    return pair.workload().select(classes, cap)
+class AuditProtocol(Protocol):
+    """What a protocol has of its own; the command line hands in another one than `SOUND`."""
+
+    def workload(self, settings: RunSettings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
+        """Returns the ids that end a row; None for what the models declare.
+
+        Args:
+            settings: What was asked for.
+            end: The tokenizer's own end of text, if it has one.
+        """
 
 
-def limit_of(settings: Settings) -> int:
+class SoundProtocol:
+    """Prompts of a file, of several, or of a named pair; rows end where the models say."""
+
+    def workload(self, settings: RunSettings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+        classes, cap = settings.classes, settings.cap
+        if settings.corpus:
+            return read_corpus(settings.corpus, classes, cap)
+        if settings.prompts is not None:
+            return read_workload(Path(settings.prompts)).select(classes, cap)
+        if settings.safe is not None:
+            raise InputError(
+                "your own pair has no prompts yet: give --prompts FILE (JSON Lines with 'id' and "
+                "'text'), --data DIR (the paper's six files), or [classes.NAME] tables in a design "
+                "file."
+            )
+        return named_pair(settings.pair).workload().select(classes, cap)
+
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
+        """Returns None: a row ends where the models declare it."""
+        return None
+
+
+SOUND: AuditProtocol = SoundProtocol()
+
+
+def limit_of(settings: RunSettings) -> int:
     """How many prompts to take; 0 for all."""
     if settings.limit is not None:
         return settings.limit
@@ -232,7 +185,7 @@ def limit_of(settings: Settings) -> int:
     return named_pair(settings.pair).limit
 
 
-def checkpoints_of(settings: Settings) -> tuple[str, str]:
+def checkpoints_of(settings: RunSettings) -> tuple[str, str]:
     """Where the two checkpoints are."""
     if settings.safe is not None and settings.risky is not None:
         return settings.safe, settings.risky

@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from nafaudit.core.design import row_width
+from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, UnavailableError, nearest
-from nafaudit.core.finding import MIN_TRAJECTORIES
+from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.settings import Settings
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import STEP_TYPES
 from nafaudit.runner.gpu import BYTES, Arithmetic, Work, gpu_of, shape_of
-from nafaudit.runner.pairs import checkpoints_of, limit_of, named_pair, workload_of
+from nafaudit.runner.pairs import SOUND, AuditProtocol, checkpoints_of, limit_of, named_pair
 from nafaudit.stats.rates import detectable_rate, trajectories_for_rate
 from nafaudit.workload import TokenizedPrompt, protected_prompts
-
-if TYPE_CHECKING:
-    from nafaudit.runner.timing import Timing
 
 # Measured in docs/benchmarks.md; a real run takes less, because its budgets repeat each other.
 BYTES_PER_STEP = 16.3
 RATES = (0.01, 0.001)
 # Of a token, where no tokenizer is asked; English text has about so many.
 _CHARACTERS = 4
+# Prompts that are read to time it.
+_PROMPTS = 3
 _MODEL_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How fast this machine decodes the pair, measured on the run's own first rows.
+
+    Attributes:
+        loading: Seconds to read prompts and models.
+        seconds_per_prompt: To read a prompt with both models.
+        tokens_per_second: Written, over all rows of a batch.
+        tokens: How many that rests on.
+        seconds: How long they took.
+        price: How many times longer a full batch takes for its constant number of rows; 1 where
+            rows are free.
+        why: Why rows are constant; empty where they are free.
+    """
+
+    loading: float
+    seconds_per_prompt: float
+    tokens_per_second: float
+    tokens: int
+    seconds: float
+    price: float = 1.0
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +129,13 @@ class Plan:
         return self.per_budget >= MIN_TRAJECTORIES
 
     @property
+    def overall(self) -> Overall:
+        """Whether the run can say that a budget is kept; a plan itself does not fail."""
+        if self.conclusive:
+            return Overall("CONCLUSIVE", f"{self.per_budget} trajectories a budget", 0)
+        return Overall(Kept.INCONCLUSIVE, f"below {MIN_TRAJECTORIES} trajectories a budget", 0)
+
+    @property
     def bytes_expected(self) -> float:
         """Disk that the records are likely to take, at most: outputs may stop early."""
         return self.tokens * BYTES_PER_STEP
@@ -125,7 +157,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Hardware:
-    """GPUs that somebody thinks of.
+    """GPUs to plan for.
 
     Attributes:
         gpu: A name in gpus.csv.
@@ -148,25 +180,32 @@ class Hardware:
             )
 
 
-def plan(settings: Settings, *, seconds: float = 3.0, hardware: Hardware | None = None) -> Plan:
+def plan(
+    settings: RunSettings,
+    *,
+    seconds: float = 3.0,
+    hardware: Hardware | None = None,
+    protocol: AuditProtocol = SOUND,
+) -> Plan:
     """Counts what the settings ask for, and times a little of it.
 
     Args:
         settings: What would be run; wrong prompts are an error here as there.
         seconds: How long to time decoding; 0 for not at all.
         hardware: GPUs to count memory and time for.
+        protocol: What the settings' protocol has of its own.
 
     Raises:
         InputError: What would be run cannot be; a model or device that is not here is no error.
     """
     if not 0 <= seconds < math.inf:
         raise InputError(f"seconds must be at least 0 (0: no timing), got {seconds}.")
-    prompts = workload_of(settings).prompts
+    prompts = protocol.workload(settings).prompts
     limit = limit_of(settings)
     chosen = prompts[:limit] if limit else prompts
-    # Before anything loads: it may be that somebody mistyped.
+    # Before anything loads: a name may be mistyped.
     arithmetic = _arithmetic(settings, [p.text for p in chosen], hardware) if hardware else None
-    timing, untimed = _time(settings, seconds)
+    timing, untimed = _time(settings, seconds, protocol)
     return Plan(
         classes=dict(Counter(prompt.label for prompt in chosen)),
         budgets=settings.budgets,
@@ -179,7 +218,7 @@ def plan(settings: Settings, *, seconds: float = 3.0, hardware: Hardware | None 
     )
 
 
-def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) -> Arithmetic:
+def _arithmetic(settings: RunSettings, texts: Sequence[str], hardware: Hardware) -> Arithmetic:
     gpu = gpu_of(hardware.gpu)
     if settings.dtype not in BYTES:
         raise InputError(f"unknown dtype {settings.dtype!r}{nearest(settings.dtype, BYTES)}")
@@ -201,15 +240,16 @@ def _arithmetic(settings: Settings, texts: Sequence[str], hardware: Hardware) ->
     return Arithmetic(safe, risky, settings.dtype, gpu, hardware.gpus, work)
 
 
-def _time(settings: Settings, seconds: float) -> tuple[Timing | None, str]:
+def _time(
+    settings: RunSettings, seconds: float, protocol: AuditProtocol
+) -> tuple[Timing | None, str]:
+    """Times decoding if that is possible; says why where it is not."""
     if seconds <= 0:
         return None, "not asked for"
     if settings.decoder is not None:
         return None, "somebody's decoder takes as long as it takes; run it on a few prompts"
     try:
-        from nafaudit.runner.timing import time_decoding
-
-        timing = time_decoding(settings, seconds)
+        timing = time_decoding(settings, seconds, protocol)
         return timing, "" if timing else "it draws whole outputs; run it on a few prompts"
     except ImportError as error:
         if error.name not in _MODEL_PACKAGES:
@@ -217,3 +257,90 @@ def _time(settings: Settings, seconds: float) -> tuple[Timing | None, str]:
         return None, f"{error.name} is not installed (pip install 'nafaudit[models]')"
     except UnavailableError as error:
         return None, str(error)
+
+
+class _EnoughError(Exception):
+    """Ends the timing in the middle of a row."""
+
+
+def time_decoding(
+    settings: RunSettings, seconds: float, protocol: AuditProtocol = SOUND
+) -> Timing | None:
+    """Loads the pair and decodes the run's first rows for some seconds; records nothing.
+
+    None for a mechanism that draws whole outputs: a step of one row says nothing about it.
+    """
+    from nafaudit.engine.decode import Decoder
+    from nafaudit.engine.prompts import PromptRequest, RowRequest
+    from nafaudit.mechanisms.registry import SequenceMechanism
+    from nafaudit.runner.workbench import Workbench, load_models, read_inputs
+
+    start = time.monotonic()
+    inputs = read_inputs(settings, protocol)
+    spec = inputs.spec
+    pair = load_models(
+        settings, spec.checkpoints, safe_device=settings.safe_device, stops=spec.stops
+    )
+    loading = time.monotonic() - start
+    if isinstance(inputs.mechanism, SequenceMechanism):
+        return None
+    workbench = Workbench.load(spec, inputs.mechanism, pair=pair)
+    # As many of the run's first prompts as fill a batch, with draws of their own.
+    rows = len(settings.budgets) * settings.trajectories
+    requests = [
+        PromptRequest(
+            item.prompt.id,
+            item.tokens,
+            tuple(
+                RowRequest(k, j, sound_stream(settings.seed, "timing", item.prompt.id, j))
+                for j in range(settings.trajectories)
+                for k in settings.budgets
+            ),
+        )
+        for item in inputs.chosen[: -(-settings.batch // rows)]
+    ]
+
+    def decode(decoder: Decoder) -> tuple[int, float]:
+        """Decodes until time is up; returns tokens from the second step on, and their seconds."""
+        tokens, passed, first, start = 0, 0.0, math.nan, time.monotonic()
+
+        def on_step(rows: int) -> None:
+            nonlocal tokens, passed, first
+            now = time.monotonic()
+            if math.isnan(first):
+                # The first step allocates caches, and the prompts were read before it.
+                first = now
+                return
+            tokens, passed = tokens + rows, now - first
+            if passed > seconds:
+                raise _EnoughError
+
+        decoder.watch = on_step
+        with contextlib.suppress(_EnoughError):
+            for _ in decoder.decode(requests):
+                pass
+        if tokens:
+            return tokens, max(passed, 1e-6)
+        # Every row ended at its first token.
+        return len(inputs.chosen), max(time.monotonic() - start, 1e-6)
+
+    decoder = workbench.decoder()
+    assert isinstance(decoder, Decoder)
+    by_length = sorted(inputs.chosen, key=lambda item: len(item.tokens))
+    middle = by_length[len(by_length) // 2].tokens
+    decoder.debt(middle)  # warms up
+    start = time.monotonic()
+    for _ in range(_PROMPTS):
+        decoder.debt(middle)
+    per_prompt = (time.monotonic() - start) / _PROMPTS
+    tokens, passed = decode(decoder)
+    timing = Timing(loading, per_prompt, tokens / passed, tokens, passed)
+    numerics = workbench.settled.numerics
+    if numerics.constant is None:
+        return timing
+    free = workbench.settled._replace(numerics=replace(numerics, constant=None))
+    decoder = replace(workbench, settled=free).decoder()
+    assert isinstance(decoder, Decoder)
+    tokens, passed = decode(decoder)
+    price = tokens / passed / max(timing.tokens_per_second, 1e-6)
+    return replace(timing, price=price, why=numerics.why)

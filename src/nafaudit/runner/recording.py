@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,15 @@ import torch
 import transformers
 
 from nafaudit import __version__
-from nafaudit.checks.utilisation import Utilisation
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import StoreError
 from nafaudit.core.passage import PassageScores, ScoredPassage
-from nafaudit.core.settings import Settings
+from nafaudit.core.progress import OnProgress, Progress
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.store.files import interrupts_deferred
@@ -34,80 +36,61 @@ _PART_SECONDS = (2.0, 30.0)
 _PART_SHARE = 0.05
 
 
-@dataclass(frozen=True)
-class Progress:
-    """Where a run is.
-
-    Attributes:
-        done: Trajectories that are finished, those of earlier sessions included.
-        total: All that are asked for.
-        resumed: Those of earlier sessions.
-        under_way: What is written of unfinished ones, in trajectories of full length.
-        tokens: Written in this session, unfinished trajectories included.
-        seconds: Since this session began to decode.
-        worst_utilisation: Largest spend over budget of this session; -inf before the first.
-    """
-
-    done: int
-    total: int
-    resumed: int
-    under_way: float
-    tokens: int
-    seconds: float
-    worst_utilisation: float
-
-
 class Reporter:
-    """Keeps the running numbers of a progress line."""
+    """Counts what a run has written, and reports it as `Progress`."""
 
     def __init__(
         self,
-        report: Callable[[Progress], None],
-        utilisation: Utilisation,
+        on_progress: OnProgress,
+        context: RunContext,
         resumed: int,
         total: int,
         longest: int,
     ) -> None:
-        self._report = report
+        self._on_progress = on_progress
         self._longest = longest
         self._resumed = resumed
         self._total = total
         self._done = resumed
         self._stepped = 0
         self._finished = 0
-        self._utilisation = utilisation
+        self._context, self._worst = context, -math.inf
         self._start = time.monotonic()
-        self._tell()
+        self._report()
 
-    def step(self, rows: int) -> None:
-        """Every active row has written one token."""
+    def on_step(self, rows: int) -> None:
+        """Counts a token of every active row."""
         self._stepped += rows
-        self._tell()
+        self._report()
 
-    def see(self, trajectory: Trajectory) -> None:
-        """A trajectory has ended."""
+    def on_trajectory(self, trajectory: Trajectory) -> None:
+        """Counts a trajectory that has ended."""
         self._done += 1
         self._finished += len(trajectory)
-        self._utilisation.see(trajectory)
-        self._tell()
+        use = measure(trajectory, self._context).utilisation
+        self._worst = use if use > self._worst else self._worst
+        self._report()
 
-    def _tell(self) -> None:
-        self._report(
+    def _report(self) -> None:
+        self._on_progress(
             Progress(
+                "",
                 self._done,
                 self._total,
-                self._resumed,
-                # Somebody's decoder does not tell its steps.
-                max(0, self._stepped - self._finished) / self._longest,
                 max(self._stepped, self._finished),
                 time.monotonic() - self._start,
-                self._utilisation.worst.value,
+                self._worst,
+                resumed=self._resumed,
+                # A black box does not report its steps.
+                under_way=max(0, self._stepped - self._finished) / self._longest,
             )
         )
 
 
 def record_parts(
-    trajectories: Iterator[Trajectory], writer: RunWriter, see: Callable[[Trajectory], None]
+    trajectories: Iterator[Trajectory],
+    writer: RunWriter,
+    on_trajectory: Callable[[Trajectory], None],
 ) -> None:
     """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
     buffer: list[Trajectory] = []
@@ -128,7 +111,7 @@ def record_parts(
     try:
         for trajectory in trajectories:
             buffer.append(trajectory)
-            see(trajectory)
+            on_trajectory(trajectory)
             if len(buffer) >= _PART_ROWS or is_old():
                 close_part()
     except StoreError:
@@ -139,7 +122,7 @@ def record_parts(
     close_part()
 
 
-def session_facts(settings: Settings, checkpoints: tuple[str, str]) -> dict[str, Any]:
+def session_facts(settings: RunSettings, checkpoints: tuple[str, str]) -> dict[str, Any]:
     """What a session ran on."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

@@ -27,7 +27,7 @@ import numpy as np
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.trust import Trust
+from nafaudit.core.settings import Trust
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
 from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World
 
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
-    """What the hello names: a decoder, or, where that will do, a rule behind the same door.
+    """Builds what the hello names: a decoder, or, where that will do, a rule as a decoder.
 
     A rule that chooses among whole outputs is only recognised: nothing is asked of it here.
     """
@@ -94,7 +94,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
         return None
     from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
     from nafaudit.models.checkpoints import load_tokenizer
-    from nafaudit.runner.material import material_of
+    from nafaudit.runner.workbench import protected_passages, resources_of
 
     made = mechanism(spec, debt)
     if isinstance(made, SequenceMechanism):
@@ -102,7 +102,7 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
             f"{spec} chooses among whole outputs and serves no law at a step, so there is nothing "
             "to replay."
         )
-    return made.bind(material_of(load_tokenizer(checkpoint), (), "lab"))
+    return made.bind(resources_of(load_tokenizer(checkpoint), protected_passages((), "lab")))
 
 
 class HelloWorld:
@@ -119,9 +119,11 @@ class HelloWorld:
         """Next-token log-laws, safe and risky, after each prefix."""
         return self._loaded.laws(prefixes)
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         """The log-laws after tokens[:1], tokens[:2], ..."""
-        return self._loaded.along(tokens, raw=raw)
+        return self._loaded.prefix_laws(tokens, raw=raw)
+
+    along = prefix_laws  # its old name, which recorded decoders call
 
     @cached_property
     def _loaded(self) -> World:

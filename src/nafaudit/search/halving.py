@@ -14,20 +14,10 @@ from dataclasses import dataclass
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import total
-from nafaudit.search.measured import Draws
 
 PRIOR_ICC = 0.215
 """Share of the variance that lies between prompts, in the paper's released spends at k = 3; used
 where a pool has too few repeats to show its own."""
-
-
-def utilisations(draws: Draws) -> list[float]:
-    """Z / B of each trajectory; one that ended before its debt was paid has none.
-
-    Nor has one whose spend is no number, or whose budget is not finite.
-    """
-    pairs = zip(draws.spends, draws.budgets, strict=True)
-    return [z / b for z, b in pairs if 0 < b < math.inf and math.isfinite(z)]
 
 
 def intraclass(groups: Sequence[Sequence[float]]) -> float:

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 import torch
 
 from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.core.text import visible
 from nafaudit.models.checkpoints import (
     check_device,
     check_dtype,
@@ -30,7 +31,6 @@ from nafaudit.models.checkpoints import (
     load_model,
     load_tokenizer,
 )
-from nafaudit.report.text import visible
 
 ANSWERED = "answered"
 FAILURES = ("busy", "fault", "timeout", "broken")

@@ -19,14 +19,12 @@ class Pools:
         usable: What searches may start from: new to one another, of a fair length.
         heldout: What no search sees; nothing that is nearly the same is ever tried.
         dropped: Prompts of the workload that are copies, or too short or long.
-        training: What a surrogate learns from before a search begins; no search starts there.
         others: Held-out prompts of other kinds, not of the workload; the kind is the label.
     """
 
     usable: tuple[Candidate, ...]
     heldout: tuple[Candidate, ...]
     dropped: int
-    training: tuple[Candidate, ...] = ()
     others: tuple[Candidate, ...] = ()
 
     @property
@@ -53,13 +51,10 @@ def divide(
     random.Random(f"nafaudit search held out {settings.seed}").shuffle(order)
     fit = admit(order, [one.text for one in others], tokens, settings.window).kept
     held = fit[: min(settings.heldout, len(fit) // 3)]
-    rest = fit[len(held) :]
-    taught = rest[: min(settings.training, len(rest) // 2)]
     return Pools(
-        rest[len(taught) :],
+        fit[len(held) :],
         _renamed(held, "heldout"),
         len(prompts) - len(fit),
-        _renamed(taught, "training"),
         _renamed(others, "other"),
     )
 

@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nafaudit.report.result import as_number, key_json
+from nafaudit.core.text import as_number
+from nafaudit.measures.audit import key_json
 from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Interval
 from nafaudit.search.explore import STRATEGIES, Explored
 from nafaudit.search.found import Found
@@ -90,11 +91,12 @@ def _copied(one: Copied) -> dict[str, Any]:
 
 
 def _surrogate(found: Found) -> dict[str, Any]:
-    numbers = ("auc", "spearman", "disattenuated", "lower", "coverage")
+    """What the paper's surrogate did; nothing is measured of it."""
+    unknown = dict.fromkeys(("auc", "spearman", "disattenuated", "lower", "coverage"), "nan")
     return {
         "mode": found.settings.surrogate,
         "embedding": found.embedding,
-        "taught_by": found.taught,
+        "taught_by": 0,
         "gates": [
             {
                 "seed": seed,
@@ -102,9 +104,9 @@ def _surrogate(found: Found) -> dict[str, Any]:
                 "steers": one.steers,
                 "offered": one.offered,
                 "kept": one.kept,
-                "prompts": one.judgement.prompts,
-                **{name: as_number(getattr(one.judgement, name)) for name in numbers},
-                "reasons": list(one.judgement.reasons),
+                "prompts": 0,
+                **unknown,
+                "reasons": list(one.reasons),
             }
             for seed, one in found.steered
         ],

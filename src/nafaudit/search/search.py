@@ -1,46 +1,42 @@
-"""Stage 2 from settings to result, for one budget or several.
+"""Searches for prompts that use much of a budget, for one budget or several.
 
-Stage 2, in order: divide the workload, explore, name finalists, confirm them on fresh draws.
+Divide the workload, explore, name finalists, confirm them on fresh draws. Every decision is a
+function of the records, so the same command resumes a search that was killed and ends where an
+uninterrupted one ends.
 
-Every decision is a function of the records, so the same command resumes a search that was killed
-and ends where an uninterrupted one ends.
-
-What a search needs before its first draw: prompts, models, protected text, features.
-
-Whatever is wrong with the settings is said here, before a model loads.
-
-One search after the other over several budgets: where does searching beat the seed pool?
-
-Each budget is a search directory of its own, `RUN/k-3` and so on, with the same prompts to start
-from and the same draws, so that what differs is the budget. Delta is shared by the budgets.
+Over several budgets there is one search after the other, each in a directory of its own (`RUN/k-3`
+and so on), with the same prompts to start from and the same draws, so that what differs is the
+budget. Delta is shared by the budgets.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
-from nafaudit.report.result import as_number
-from nafaudit.runner.prepare import mechanism_of
-from nafaudit.search.archive import embedder, sklearn
+from nafaudit.core.progress import OnProgress, Progress
+from nafaudit.core.text import as_number
+from nafaudit.runner.pairs import SOUND, AuditProtocol
+from nafaudit.runner.workbench import mechanism_of
+from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (
-    Book,
     Candidate,
+    Parent,
     UnrecordedError,
     references_of,
     utilisations_of,
 )
 from nafaudit.search.confirm import (
-    Comparison,
     Copied,
-    Finalist,
-    HeldOut,
     Protected,
     compare,
     confirmed,
@@ -49,37 +45,35 @@ from nafaudit.search.confirm import (
     outcome_of,
 )
 from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, explore
-from nafaudit.search.features import PromptFeatures
 from nafaudit.search.found import Found, Overlaps
 from nafaudit.search.halving import halving_plan
 from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
 from nafaudit.search.pools import Pools, divide, start_of
 from nafaudit.search.recorder import (
-    Ask,
-    Bench,
     Recorder,
-    Told,
-    Words,
-    load_bench,
+    SearchBench,
     open_recorder,
     others_of,
     passages_of,
+    read_pair,
     seeds_of,
     violations_of,
     write_bundles,
 )
 from nafaudit.search.result import search_json, write_result
 from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
-from nafaudit.search.steer import Steering
 from nafaudit.stats import Bonferroni
 from nafaudit.store.files import make_directory, write_whole
+from nafaudit.workload import TokenizedPrompt
 from nafaudit.workload.passages import Passage
+
+INF = float("inf")
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """What every budget of a search shares.
+class Search:
+    """A search with its models loaded.
 
     Attributes:
         settings: What was asked for.
@@ -87,215 +81,194 @@ class Prepared:
         pools: The workload, divided.
         references: What outputs are compared with, by the text of a prompt.
         passages: Protected text.
-        features: What a surrogate sees; None if it is off.
         chat: A model that proposes; None for the local operators.
     """
 
     settings: SearchSettings
-    bench: Bench
+    bench: SearchBench
     pools: Pools
     references: Mapping[str, str]
     passages: tuple[Passage, ...]
-    features: PromptFeatures | None
     chat: Chat | None
 
-    def at(self, settings: SearchSettings) -> Prepared:
-        """The same for other settings with the same decoding, such as another budget."""
-        return replace(self, settings=settings, bench=replace(self.bench, settings=settings))
+    @classmethod
+    def load(cls, settings: SearchSettings, protocol: AuditProtocol = SOUND) -> Search:
+        """Reads prompts and loads models.
 
-    @property
+        Raises:
+            InputError: Something is wrong with prompts or settings; no model was loaded.
+        """
+        mechanism_of(settings)
+        check_claim(settings)
+        sklearn("feature_extraction.text")
+        prompts, passages = seeds_of(settings, protocol), passages_of(settings)
+        pair, needed = read_pair(settings)
+        count = pair.tokenizer.count
+        others = [Candidate(p.id, p.text, p.label) for p in others_of(settings, count)]
+        seeds = [Candidate(p.id, p.text, p.label) for p in prompts]
+        pools = divide(seeds, settings, count, others)
+        if len(pools.usable) < 2 or not pools.heldout:
+            raise InputError(
+                f"a search needs at least 3 different prompts of {settings.shortest} to "
+                f"{settings.longest} tokens, the workload has "
+                f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
+            )
+        chat = chat_of(settings)
+        bench = SearchBench.load(pair, needed, prompts)
+        references = {p.text: p.reference for p in prompts if p.reference}
+        return cls(settings, bench, pools, references, tuple(passages), chat)
+
+    def at(self, settings: SearchSettings) -> Search:
+        """Returns a search with other settings of the same decoding, such as another budget."""
+        return replace(self, settings=settings, bench=self.bench.at(settings))
+
+    @cached_property
     def path(self) -> Path:
         """The run directory."""
-        return directory_of(self.settings, self.bench.identity.hash)
+        return directory_of(self.settings, self.bench.identity().hash)
 
+    def run(self, on_progress: OnProgress, *, baselines: bool = True) -> Found:
+        """Explores, confirms, and returns what was found; resumes what is recorded.
 
-def prepare(settings: SearchSettings) -> Prepared:
-    """Reads prompts and loads models; whatever is wrong is said before a model loads."""
-    mechanism_of(settings)
-    check_claim(settings)
-    sklearn("feature_extraction.text")
-    prompts, passages = seeds_of(settings), passages_of(settings)
-    words = Words(settings)
-    others = [Candidate(p.id, p.text, p.label) for p in others_of(settings, words)]
-    seeds = [Candidate(p.id, p.text, p.label) for p in prompts]
-    pools = divide(seeds, settings, words.count, others)
-    if len(pools.usable) < 2 or not pools.heldout:
-        raise InputError(
-            f"a search needs at least 3 different prompts of {settings.shortest} to "
-            f"{settings.longest} tokens, the workload has "
-            f"{len(pools.usable) + len(pools.heldout)}; give more, or another --shortest."
-        )
-    sees = embedder([one.text for one in pools.usable], settings.embedding)
-    chat = chat_of(settings)
-    bench = load_bench(settings, words, prompts)
-    features = None
-    if settings.surrogate != "off":
-        features = PromptFeatures(
-            bench.pair, settings.decoding, settings.debt_rule, words.ids, sees,
-            context=words.width,
-        )  # fmt: skip
-    references = {p.text: p.reference for p in prompts if p.reference}
-    return Prepared(settings, bench, pools, references, tuple(passages), features, chat)
+        Args:
+            on_progress: Called as trajectories end.
+            baselines: False leaves out what each model alone does with a finalist.
+        """
+        settings, pools, began = self.settings, self.pools, time.monotonic()
+        size = min(settings.pool, len(pools.usable))
+        starts = [one for seed in settings.search_seeds for one in start_of(pools, seed, size)[0]]
+        each = halving_plan(size, settings.draws, min(settings.survivors, size))[0].each
+        catalogue = {one.id: one for one in (*pools.unseen, *starts)}
 
+        def prompts() -> dict[str, TokenizedPrompt]:
+            """Returns every candidate so far as a prompt of a run."""
+            references = references_of(catalogue, self.references)
+            return self.bench.prompts(catalogue.values(), references)
 
-Tell = Callable[[Told], None]
-INF = float("inf")
+        def on_call(seed: int, call: int, calls: int) -> None:
+            stage = f"asking {settings.proposer}, search seed {seed}"
+            seconds = time.monotonic() - began
+            on_progress(Progress(stage, call, calls, seconds=seconds, unit="calls"))
 
-
-def run_search(settings: SearchSettings, tell: Tell) -> Found:
-    """Runs, or resumes, the search that the settings describe.
-
-    Args:
-        settings: What to search; checked before any model loads.
-        tell: Called as trajectories end.
-    """
-    return search_with(prepare(settings), tell)
-
-
-def search_with(ready: Prepared, tell: Tell, *, baselines: bool = True) -> Found:
-    """The same with models that are loaded already.
-
-    Args:
-        ready: Models and prompts.
-        tell: Called as trajectories end.
-        baselines: False leaves out what each model alone does with a finalist.
-    """
-    return _Search(ready, tell, baselines).run()
-
-
-class _Search:
-    """What the stages of a search share."""
-
-    def __init__(self, ready: Prepared, tell: Tell, baselines: bool) -> None:
-        self.bench, self.settings, self.pools = ready.bench, ready.settings, ready.pools
-        self._by_text = ready.references
-        self._passages = ready.passages
-        self._features = ready.features
-        self._steering = Steering(ready.features) if ready.features is not None else None
-        self._tell = tell
-        self._baselines = baselines
-        self._chat = ready.chat
-        self._began = time.monotonic()
-        self.catalogue: dict[str, Candidate] = {one.id: one for one in self.pools.unseen}
-        self.path = ready.path
-
-    def run(self) -> Found:
-        """Explores, confirms, and says what was found."""
-        with open_recorder(
-            self.bench, self.path, "search", self._first(), self._references()
-        ) as recorder:
-            claim(self.path, self.settings)
-            self._proposers = Proposers(self.settings, self._chat, self.path, self._tell_of_call)
-            explored = self._explore(recorder)
-            asks, chosen = self._finals(explored)
-            place = self.path / "confirm"
-            with open_recorder(self.bench, place, "confirm", asks[0], self._references()) as fresh:
-                fresh.fill(asks, self._references(), "confirming", self._tell)
-                return self._found(explored, chosen, recorder, fresh)
-
-    def _first(self) -> Ask:
-        """What every search asks for at its start."""
-        size = min(self.settings.pool, len(self.pools.usable))
-        starts = [start_of(self.pools, seed, size)[0] for seed in self.settings.search_seeds]
-        self.catalogue |= {one.id: one for start in starts for one in start}
-        keep = min(self.settings.survivors, size)
-        each = halving_plan(size, self.settings.draws, keep)[0].each
-        return Ask(tuple(one for start in starts for one in start), each, self.settings.k)
-
-    def _explore(self, recorder: Recorder) -> tuple[Explored, ...]:
-        """Asks all searches in turn, records what they lack, until none lacks anything."""
-        done: dict[tuple[int, str], Explored] = {}
-        everyone = [(seed, who) for seed in self.settings.search_seeds for who in STRATEGIES]
-        rounds = 0
-        while len(done) < len(everyone):
-            wanted: dict[str, int] = {}
-            for seed, who in everyone:
-                if (seed, who) in done:
-                    continue
-                try:
-                    done[seed, who] = self._one(who, seed, recorder.book)
-                except UnrecordedError as gap:
-                    wanted |= gap.wanted
-            rounds += 1
-            if wanted:
-                stage = f"exploring, round {rounds}"
-                recorder.fill(self._asks(wanted), self._references(), stage, self._tell)
-        return tuple(done[one] for one in everyone)
-
-    def _one(self, who: str, seed: int, book: Book) -> Explored:
-        return explore(
-            who,
-            seed,
-            self.pools,
-            self.settings,
-            self.bench.words.count,
-            book,
-            self.catalogue,
-            self._proposers.of(seed),
-            self._steering,
-        )
-
-    def _tell_of_call(self, seed: int, call: int, calls: int) -> None:
-        stage = f"asking {self.settings.proposer}, search seed {seed}"
-        seconds = time.monotonic() - self._began
-        self._tell(Told(stage, call, calls, 0, seconds, -INF, unit="calls"))
-
-    def _asks(self, wanted: Mapping[str, int]) -> list[Ask]:
-        """Prompts that need equally many trajectories, together."""
-        counts = sorted(set(wanted.values()))
-        return [
-            Ask(
-                tuple(self.catalogue[one] for one, n in wanted.items() if n == count),
-                count,
-                self.settings.k,
-            )
-            for count in counts
-        ]
-
-    def _references(self) -> dict[str, str]:
-        return references_of(self.catalogue, self._by_text)
-
-    def _finals(self, explored: Sequence[Explored]) -> tuple[list[Ask], list[_Chosen]]:
-        """Who is confirmed, chosen before a fresh draw: what to run, and what was promised."""
-        chosen = [
-            _Chosen(one, rank, parent.candidate, parent.score)
-            for one in explored
-            for rank, parent in enumerate(one.ranking[: self._places(one.strategy)], start=1)
-        ]
-        mine = _unique(one.candidate for one in chosen if one.explored.strategy == SEARCH)
-        others = _unique(one.candidate for one in chosen if one.explored.strategy != SEARCH)
-        others = tuple(one for one in others if one not in mine)
-        k, fresh = self.settings.budget, self.settings.fresh
-        asks = [Ask(mine, fresh, (0.0, k, INF) if self._baselines else (k,))]
-        if others:
-            asks.append(Ask(others, fresh, (k,)))
-        asks.append(Ask(self.pools.unseen, self.settings.heldout_draws, (k,)))
-        return asks, chosen
-
-    def _places(self, strategy: str) -> int:
-        return self.settings.finalists if strategy == SEARCH else 1
+        first = Extent(settings.k, each, _ids(starts))
+        with open_recorder(self.bench, self.path, "search", first, prompts()) as recorder:
+            claim(self.path, settings)
+            proposers = Proposers(settings, self.chat, self.path, on_call)
+            # All searches are asked in turn, and what they lack is recorded, until none lacks any.
+            done: dict[tuple[int, str], Explored] = {}
+            everyone = [(seed, who) for seed in settings.search_seeds for who in STRATEGIES]
+            for number in itertools.count(1):
+                wanted: dict[str, int] = {}
+                for seed, who in everyone:
+                    if (seed, who) in done:
+                        continue
+                    try:
+                        done[seed, who] = explore(
+                            who,
+                            seed,
+                            pools,
+                            settings,
+                            self.bench.tokenizer.count,
+                            recorder.book,
+                            catalogue,
+                            proposers.of(seed),
+                        )
+                    except UnrecordedError as gap:
+                        wanted |= gap.wanted
+                if len(done) == len(everyone):
+                    break
+                extents = [
+                    Extent(settings.k, count, tuple(one for one, n in wanted.items() if n == count))
+                    for count in sorted(set(wanted.values()))
+                ]
+                recorder.fill(extents, prompts(), f"exploring, round {number}", on_progress)
+            explored = tuple(done[one] for one in everyone)
+            # Finalists are chosen before a fresh draw.
+            chosen = [
+                (one, rank, parent)
+                for one in explored
+                for rank, parent in enumerate(
+                    one.ranking[: settings.finalists if one.strategy == SEARCH else 1], start=1
+                )
+            ]
+            mine = dict.fromkeys(p.candidate for one, _, p in chosen if one.strategy == SEARCH)
+            others = dict.fromkeys(p.candidate for _, _, p in chosen if p.candidate not in mine)
+            k, draws = settings.budget, settings.fresh
+            extents = [Extent((0.0, k, INF) if baselines else (k,), draws, _ids(mine))]
+            if others:
+                extents.append(Extent((k,), draws, _ids(others)))
+            extents.append(Extent((k,), settings.heldout_draws, _ids(pools.unseen)))
+            place, finals = self.path / "confirm", prompts()
+            with open_recorder(self.bench, place, "confirm", extents[0], finals) as fresh:
+                fresh.fill(extents, finals, "confirming", on_progress)
+                found = self._found(explored, chosen, recorder, fresh, catalogue)
+                return replace(found, proposer=proposers.to_json())
 
     def _found(
         self,
         explored: tuple[Explored, ...],
-        chosen: Sequence[_Chosen],
+        chosen: Sequence[tuple[Explored, int, Parent]],
         recorder: Recorder,
         fresh: Recorder,
+        catalogue: Mapping[str, Candidate],
     ) -> Found:
-        settings, k = self.settings, self.settings.budget
-        taught = {one.id for one in self.pools.training} if self._steering is not None else set()
-        looked = {name for one in explored for name in one.draws} | taught
+        """Judges the finalists and everything beside them, from the records of both runs.
+
+        Args:
+            explored: What each search did.
+            chosen: Finalists: by which search, in which place, and what they promised.
+            recorder: The exploration.
+            fresh: The fresh draws.
+            catalogue: How prompts were made, by id.
+        """
+        settings, k, book = self.settings, self.settings.budget, fresh.book
+        looked = {name for one in explored for name in one.draws}
         looked |= {one.id for one in self.pools.unseen}
         level = Bonferroni(settings.delta, len(looked))
-        judged = [one.judged(fresh.book, settings, level) for one in chosen]
+        judged = [
+            confirmed(
+                (one.strategy, one.seed, rank),
+                parent.candidate,
+                (parent.score, one.draws[parent.candidate.id]),
+                book.rows(parent.candidate.id, k, settings.fresh),
+                book.rows(parent.candidate.id, INF, settings.fresh),
+                level,
+                settings.above,
+            )
+            for one, rank, parent in chosen
+        ]
         finalists = tuple(one for one in judged if one.strategy == SEARCH)
-        controls = tuple(one for one in judged if one.strategy != SEARCH)
-        heldout = self._unseen(finalists, fresh.book)
-        rows = recorder.book.all(k), fresh.book.all(k)
+        # First finalists of every search seed, the search against each control.
+        firsts: dict[str, list[float]] = {who: [] for who in STRATEGIES}
+        for finalist in judged:
+            if finalist.rank == 1:
+                rows = book.rows(finalist.candidate.id, k, settings.fresh)
+                firsts[finalist.strategy] += utilisations_of(rows)
+        controls = {who: firsts[who] for who in STRATEGIES if who != SEARCH}
+        # The pool of the workload, then the other kinds; all their limits share delta.
+        kinds = {"workload": self.pools.heldout}
+        for candidate in self.pools.others:
+            kinds[candidate.label] = (*kinds.get(candidate.label, ()), candidate)
+        unseen = [
+            held_out(
+                [book.rows(one.id, k, settings.heldout_draws) for one in pool],
+                finalists,
+                settings.delta / len(kinds),
+                kind,
+            )
+            for kind, pool in kinds.items()
+        ]
+        overlaps = None
+        if self.passages:
+            protected = Protected(self.passages, self.bench.executor.pair.vocabulary.pieces)
+            before, later = (protected.most(one.at_budget(k)) for one in (recorder, fresh))
+            everything = sum((*before.values(), *later.values()), start=Copied())
+            overlaps = Overlaps(len(protected), everything, later)
+        both = recorder.book.all(k), book.all(k)
         bad = [
             violation
-            for one, found in zip((recorder, fresh), rows, strict=True)
-            for violation in violations_of(one.path, one.identity, found)
+            for one, measured in zip((recorder, fresh), both, strict=True)
+            for violation in violations_of(one.path, one.identity, measured)
         ]
         return Found(
             path=self.path,
@@ -303,86 +276,39 @@ class _Search:
             pools=self.pools,
             explored=explored,
             finalists=finalists,
-            controls=controls,
-            comparisons=tuple(self._compared(judged, fresh.book)),
-            heldout=heldout[0],
-            others=tuple(heldout[1:]),
+            controls=tuple(one for one in judged if one.strategy != SEARCH),
+            comparisons=tuple(compare(controls, firsts[SEARCH], settings.delta)),
+            heldout=unseen[0],
+            others=tuple(unseen[1:]),
             named=name_above(judged, settings.above, settings.delta, len(looked)),
-            overlaps=self._overlaps(recorder, fresh),
-            embedding=self._features.embedder.name if self._features is not None else "",
+            overlaps=overlaps,
+            embedding="",
             looked=len(looked),
-            trajectories=sum(map(len, rows)),
-            taught=sum(row.key.prompt in taught for row in rows[0]),
+            trajectories=sum(map(len, both)),
             violating=len({violation.worst.key.prompt for violation in bad}),
-            outcome=outcome_of(*rows, min((one.fresh for one in finalists), default=0)),
-            counterexamples=write_bundles(self.path, bad, self.catalogue),
-            batch_free=self.bench.batch_free,
+            outcome=outcome_of(*both, min((one.fresh for one in finalists), default=0)),
+            counterexamples=write_bundles(self.path, bad, catalogue),
+            batch_free=self.bench.executor.probe.batch_free,
             remark=recorder.remark,
-            proposer=self._proposers.to_json(),
-        )
-
-    def _unseen(self, finalists: Sequence[Finalist], book: Book) -> list[HeldOut]:
-        """The pool of the workload, then the other kinds; all their limits share delta."""
-        pools = {"workload": self.pools.heldout}
-        for one in self.pools.others:
-            pools[one.label] = (*pools.get(one.label, ()), one)
-        draws, k = self.settings.heldout_draws, self.settings.budget
-        return [
-            held_out(
-                [book.rows(one.id, k, draws) for one in pool],
-                finalists,
-                self.settings.delta / len(pools),
-                kind,
-            )
-            for kind, pool in pools.items()
-        ]
-
-    def _overlaps(self, recorder: Recorder, fresh: Recorder) -> Overlaps | None:
-        """What was repeated of protected text, from the records of both runs."""
-        if not self._passages:
-            return None
-        protected = Protected(self._passages, self.bench.pair.vocabulary.pieces)
-        explored, later = (
-            protected.most(one.at_budget(self.settings.budget)) for one in (recorder, fresh)
-        )
-        everything = sum((*explored.values(), *later.values()), start=Copied())
-        return Overlaps(len(protected), everything, later)
-
-    def _compared(self, judged: Sequence[Finalist], book: Book) -> list[Comparison]:
-        """First finalists of every search seed, search against each control."""
-        values: dict[str, list[float]] = {who: [] for who in STRATEGIES}
-        for one in judged:
-            if one.rank == 1:
-                rows = book.rows(one.candidate.id, self.settings.budget, self.settings.fresh)
-                values[one.strategy] += utilisations_of(rows)
-        controls = {who: values[who] for who in STRATEGIES if who != SEARCH}
-        return compare(controls, values[SEARCH], self.settings.delta)
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """A finalist before it is confirmed."""
-
-    explored: Explored
-    rank: int
-    candidate: Candidate
-    promised: float
-
-    def judged(self, book: Book, settings: SearchSettings, level: Bonferroni) -> Finalist:
-        name = self.candidate.id
-        return confirmed(
-            (self.explored.strategy, self.explored.seed, self.rank),
-            self.candidate,
-            (self.promised, self.explored.draws[name]),
-            book.rows(name, settings.budget, settings.fresh),
-            book.rows(name, INF, settings.fresh),
-            level,
-            settings.above,
+            proposer={},
         )
 
 
-def _unique(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    return tuple(dict.fromkeys(candidates))
+def _ids(candidates: Iterable[Candidate]) -> tuple[str, ...]:
+    return tuple(one.id for one in candidates)
+
+
+def run_search(
+    settings: SearchSettings, on_progress: OnProgress, protocol: AuditProtocol = SOUND
+) -> Found:
+    """Runs, or resumes, the search that the settings describe.
+
+    Args:
+        settings: What to search; checked before any model loads.
+        on_progress: Called as trajectories end.
+        protocol: What reads the workload.
+    """
+    return Search.load(settings, protocol).run(on_progress)
 
 
 @dataclass(frozen=True)
@@ -400,15 +326,18 @@ class Sweep:
         return next(one for one in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if one in said)
 
 
-def run_sweep(settings: SearchSettings, tell: Tell) -> Sweep:
+def run_sweep(
+    settings: SearchSettings, on_progress: OnProgress, protocol: AuditProtocol = SOUND
+) -> Sweep:
     """Runs, or resumes, a search under each budget of the settings.
 
     Args:
         settings: What to search; checked before any model loads.
-        tell: Called as trajectories end.
+        on_progress: Called as trajectories end.
+        protocol: What reads the workload.
     """
-    ready = prepare(settings)
-    path, budgets = ready.path, settings.k
+    search = Search.load(settings, protocol)
+    path, budgets = search.path, settings.k
     make_directory(path)
     claim(path, settings)
     found = []
@@ -416,14 +345,14 @@ def run_sweep(settings: SearchSettings, tell: Tell) -> Sweep:
         one = replace(
             settings, k=(k,), out=str(path / f"k-{k:.12g}"), delta=settings.delta / len(budgets)
         )
-        done = search_with(ready.at(one), _naming(tell, f"k = {k:g}, "))
+
+        def on_stage(progress: Progress, k: float = k) -> None:
+            on_progress(replace(progress, stage=f"k = {k:g}, {progress.stage}"))
+
+        done = search.at(one).run(on_stage)
         write_result(done)
         found.append(done)
     return Sweep(path, settings.delta, tuple(found))
-
-
-def _naming(tell: Tell, name: str) -> Tell:
-    return lambda told: tell(replace(told, stage=name + told.stage))
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:

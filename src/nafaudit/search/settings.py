@@ -10,15 +10,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from nafaudit.core.design import differences
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.settings import Settings
+from nafaudit.core.options import option
+from nafaudit.core.settings import (
+    BUDGETS_FORM,
+    RunSettings,
+    audited_option,
+    decoding_option,
+    machine_option,
+    prompts_option,
+    protocol_option,
+)
 from nafaudit.search.filters import LengthWindow
 from nafaudit.search.halving import halving_plan
 from nafaudit.search.operators import OPERATORS
@@ -94,35 +105,80 @@ def _address(url: str) -> str:
     return url.rstrip("/").removesuffix("/chat/completions")
 
 
-@dataclass(frozen=True)
-class SearchBasics(Settings):
-    """Settings that both protocols share; the names of `nafaudit run` mean the same here.
+_search_option = partial(option, section="The search")
+_proposer_option = partial(option, section="Proposer")
+_confirm_option = partial(option, section="Confirmation on fresh draws")
 
-    Attributes:
-        k: The one budget that is searched, in nats per token.
-        shortest: Fewest tokens of a proposed prompt.
-        longest: Most tokens of a proposed prompt.
-        operators: Ways to make new prompts.
-        proposer: Who makes them: the operators, or a model that they only stand in for.
-        proposer_url: Address of an openai proposer.
-        proposer_attempts: At most so many answers, failures included, for each question to it.
-        proposer_timeout: Seconds that its server may take to answer.
-    """
+_NO_SURROGATE = (
+    "the sound search has no surrogate any more: its gate needs 100 held-out prompts of ten "
+    "trajectories and stayed shut at every size that was measured "
+    "(docs/decisions/006-no-surrogate.md). Leave it out; the search draws what it proposes."
+)
 
-    k: tuple[float, ...] = (3.0,)
-    shortest: int = 20
-    longest: int = 250
-    operators: tuple[str, ...] = tuple(OPERATORS)
-    proposer: str = "local"
-    proposer_url: str | None = None
-    proposer_attempts: int = 4
-    proposer_timeout: float = 120.0
+
+@dataclass(frozen=True, kw_only=True)
+class SearchBasics(RunSettings):
+    """Settings that both protocols share; the names of `nafaudit run` mean the same here."""
+
+    unlisted: ClassVar[frozenset[str]] = frozenset({
+        *("corpus", "decoder", "decoder_python", "decoder_timeout", "trajectories", "baselines"),
+        *("safe_device", "together", "speculate", "workers"),
+    })  # fmt: skip
+    refused: ClassVar[Mapping[str, str]] = {
+        **RunSettings.refused,
+        "archive": "there is one archive, the greedy k-DPP set. Leave it out.",
+        "surrogate": _NO_SURROGATE,
+        "training": _NO_SURROGATE,
+        "embedding": _NO_SURROGATE,
+        "study": "studies are a program of the repository: python -m benchmarks.search_study "
+        "--help.",
+    }
+
+    k: tuple[float, ...] = audited_option(
+        (3.0,), "Budgets in nats per token; several are searched in turn.", metavar="K,...",
+        form=BUDGETS_FORM, common=True,
+    )  # fmt: skip
+    classes: tuple[str, ...] = prompts_option(
+        (), "Classes to start from.", metavar="NAME,...",
+        unset="the ordinary ones of the lab; all of yours",
+        file_form="a list of names, or [classes.NAME] tables with file and prompt",
+    )  # fmt: skip
+    limit: int | None = prompts_option(
+        None, "Largest number of prompts; 0 for all.", least=0, unit=" (0: all prompts)", unset="0"
+    )
+    shortest: int = prompts_option(20, "Fewest tokens of a prompt.")
+    longest: int = prompts_option(250, "Most tokens of a prompt.")
+    operators: tuple[str, ...] = _search_option(
+        tuple(OPERATORS), "Ways to make prompts.", metavar="NAME,...", unset="all"
+    )
+    proposer: str = _proposer_option(
+        "local",
+        "Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with --proposer-url.",
+        common=True,
+    )
+    proposer_url: str | None = _proposer_option(
+        None,
+        "Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
+        "NAFAUDIT_API_KEY in the environment.",
+    )
+    proposer_attempts: int = _proposer_option(4, "Most attempts at each question to it.", least=1)
+    proposer_timeout: float = _proposer_option(
+        120.0, "Seconds that an answer may take.", above=0, below=86400, unit=" seconds"
+    )
+    protocol: str = protocol_option(
+        "sound", "sound, or paper: the paper's search.", choices=("sound", "paper"), common=True
+    )
+    delta: float = _confirm_option(0.05, "Level of all limits together.", above=0, below=1)
+    seed: int = machine_option(0, "Seed of run and search.", common=True)
+    ray: str | None = machine_option(None, "Not for a search.", bare="local", hidden=True)
+    out: str | None = machine_option(
+        None, "Run directory.", unset="runs/search-<design hash>", common=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.window
+        _ = self.window, self.proposer_spec
         chosen(self.operators)
-        self._check_proposer()
         self.check_budgets()
         if self.ray is not None:
             raise InputError(
@@ -143,16 +199,6 @@ class SearchBasics(Settings):
                 "search each in its own run, for example --k 1."
             )
 
-    def _check_proposer(self) -> None:
-        _ = self.proposer_spec
-        if self.proposer_attempts < 1:
-            raise InputError(f"proposer-attempts must be at least 1, got {self.proposer_attempts}.")
-        if not 0 < self.proposer_timeout < 86400:
-            raise InputError(
-                f"proposer-timeout must be above 0 and below 86400 seconds, got "
-                f"{self.proposer_timeout}."
-            )
-
     @property
     def proposer_spec(self) -> ProposerSpec:
         """Who suggests prompts."""
@@ -170,91 +216,65 @@ class SearchBasics(Settings):
         return self.k[0]
 
     @property
+    def archive(self) -> str:
+        """Which prompts are built upon: a greedy k-DPP set."""
+        return "dpp"
+
+    @property
+    def surrogate(self) -> str:
+        """Whose guesses steer: none."""
+        return "off"
+
+    @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """One per search."""
+        return (self.seed,)
+
+    @property
     def window(self) -> LengthWindow:
         """Allowed lengths of a prompt."""
         return LengthWindow(self.shortest, self.longest)
 
 
-CHOICES = {
-    "archive": ("dpp", "elites"),
-    "surrogate": ("auto", "off"),
-    "embedding": ("auto", "tfidf", "minilm"),
-}
-TRAINING_DRAWS = 10
-"""Trajectories behind each label that teaches a surrogate: what its gate asks for."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SearchSettings(SearchBasics):
-    """Everything `nafaudit search` can be told in the sound protocol.
+    """Everything that `nafaudit search` takes in the sound protocol.
 
-    Attributes:
-        k: Budgets that are searched, one after the other, in nats per token.
-        max_new_tokens: Length limit T.
-        searches: Independent searches; the first has the run's seed, each other the next one.
-        pool: Prompts of the workload that a search starts from.
-        generations: Rounds of new prompts after the first pool.
-        proposals: Prompts that are proposed in a generation.
-        screened: How many of them get a trajectory.
-        draws: Trajectories of a generation, shared out by successive halving.
-        survivors: Prompts of a generation that are never dropped.
-        parents: Prompts that the next generation is made of.
-        finalists: Best prompts of a search that are confirmed.
-        fresh: Fresh trajectories of each finalist.
-        heldout: Prompts that no search ever sees, confirmed beside the finalists.
-        heldout_draws: Trajectories of each.
-        archive: Which prompts are built upon: `dpp` or `elites`.
-        surrogate: `auto` lets a surrogate choose among proposals if it passes its gate; `off`.
-        training: Prompts of the workload that teach it before a search begins.
-        embedding: What it sees of a text: `auto`, `tfidf` or `minilm`.
-        others: JSON Lines file of held-out prompts of other kinds; the pair's own if empty.
-        passages: File of protected passages that outputs are compared with; the pair's own.
-        above: A prompt is named if its mean utilisation is shown to be above this.
+    The first of several searches has the run's seed, each other the next one.
     """
 
-    max_new_tokens: int = 64
-    searches: int = 2
-    pool: int = 12
-    generations: int = 2
-    proposals: int = 24
-    screened: int = 12
-    draws: int = 72
-    survivors: int = 2
-    parents: int = 6
-    finalists: int = 2
-    fresh: int = 24
-    heldout: int = 10
-    heldout_draws: int = 4
-    archive: str = "dpp"
-    surrogate: str = "auto"
-    training: int = 0
-    embedding: str = "auto"
-    others: str | None = None
-    passages: str | None = None
-    above: float = 0.5
+    max_new_tokens: int = decoding_option(64, "Length limit T.", common=True)
+    searches: int = _search_option(2, "Independent searches.", least=1, common=True)
+    pool: int = _search_option(12, "Prompts that a search starts from.", least=2)
+    generations: int = _search_option(2, "Rounds of new prompts.", least=0, common=True)
+    proposals: int = _search_option(24, "Prompts proposed in a generation.", least=1)
+    screened: int = _search_option(12, "How many of them get a trajectory.", least=1)
+    draws: int = _search_option(72, "Trajectories of a generation.", least=1)
+    survivors: int = _search_option(2, "Prompts of a generation never dropped.", least=1)
+    parents: int = _search_option(6, "Prompts the next generation is made of.", least=1)
+    finalists: int = _confirm_option(2, "Prompts of a search that are confirmed.", least=1)
+    fresh: int = _confirm_option(24, "Fresh trajectories of each finalist.", least=1)
+    heldout: int = _confirm_option(10, "Prompts that no search sees.", least=1)
+    heldout_draws: int = _confirm_option(4, "Trajectories of each of these.", least=1)
+    others: str | None = _confirm_option(
+        None, "JSON Lines of held-out prompts of other kinds.", unset="the pair's own"
+    )
+    passages: str | None = _confirm_option(
+        None, "Protected text that outputs are compared with.", unset="the pair's own"
+    )
+    above: float = _confirm_option(
+        0.5, "Name prompts that use more than this share.", above=0, below=1
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        least = {"pool": 2, "generations": 0, "training": 0}
-        names = (
-            "searches", "pool", "generations", "proposals", "screened", "draws", "survivors",
-            "parents", "finalists", "fresh", "heldout", "heldout_draws", "training",
-        )  # fmt: skip
-        for name in names:
-            if getattr(self, name) < least.get(name, 1):
-                raise InputError(
-                    f"{name.replace('_', '-')} must be at least {least.get(name, 1)}, got "
-                    f"{getattr(self, name)}."
-                )
-        self._check_protocol()
-        for name, known in CHOICES.items():
-            value = getattr(self, name)
-            if value not in known:
-                raise InputError(
-                    f"{name} must be {' or '.join(known)}, got {value!r}{nearest(value, known)}"
-                )
-        if not 0 < self.above < 1:
-            raise InputError(f"above must be between 0 and 1, got {self.above}.")
+        if self.trajectories != RunSettings.trajectories:
+            raise InputError(
+                f"a search shares its trajectories out itself, got trajectories = "
+                f"{self.trajectories}; set --draws (of a generation) and --fresh (of a finalist)."
+            )
+        if self.protocol != "sound":
+            raise InputError(f"these are settings of the protocol sound, got {self.protocol!r}.")
         for size in (self.pool, self.screened):
             halving_plan(size, self.draws, min(self.survivors, size))
 
@@ -266,45 +286,29 @@ class SearchSettings(SearchBasics):
                 f"{', '.join(map(str, self.k))}; give one, or several as in --k 1,3,5."
             )
 
-    def _check_protocol(self) -> None:
-        if self.trajectories != Settings.trajectories:
-            raise InputError(
-                f"a search shares its trajectories out itself, got trajectories = "
-                f"{self.trajectories}; set --draws (of a generation) and --fresh (of a finalist)."
-            )
-        if self.protocol != "sound":
-            raise InputError(f"these are settings of the protocol sound, got {self.protocol!r}.")
-
     @property
     def search_seeds(self) -> tuple[int, ...]:
         """One per search."""
         return tuple(range(self.seed, self.seed + self.searches))
 
 
-@dataclass(frozen=True)
-class StudySettings(SearchSettings):
-    """The same for a study, which asks for more search seeds and one finalist of each.
-
-    Attributes:
-        searches: Ten are the fewest whose exact limits may leave out one at each end.
-        finalists: Best prompts of a search that are confirmed.
-    """
-
-    searches: int = 10
-    finalists: int = 1
-
-
 FILE = "settings.json"
-_RUNS = {one.name for one in fields(Settings)} - {"k", "delta", "variant"}
-"""Settings of a run, which are in its design."""
-_NOT_DECISIVE = {"proposer_url", "proposer_timeout"}
-"""A server may move, and an answer that was given is in the journal."""
+_OF_A_RUN = ("variant", "delta", "k")
+"""Settings of a run that decide a search beside the run's design."""
+_NOT_DECISIVE = {one.name for one in fields(RunSettings)} | {"proposer_url", "proposer_timeout"}
+"""What the design has; a server may move, and an answer that was given is in the journal."""
+_FORMER = {"archive": "dpp", "surrogate": "auto", "training": 0, "embedding": "auto"}
+"""Choices that were settings once, as a search made them: with them older directories resume."""
 
 
 def decisive(settings: SearchBasics) -> dict[str, Any]:
     """What decides a search beside the design of its run, as JSON has it."""
-    names = [one.name for one in fields(settings) if one.name not in _RUNS | _NOT_DECISIVE]
-    found = {"kind": type(settings).__name__} | {name: getattr(settings, name) for name in names}
+    found: dict[str, Any] = {"kind": type(settings).__name__}
+    own = [one.name for one in fields(settings) if one.name not in _NOT_DECISIVE]
+    for name in (*_OF_A_RUN, *own):
+        found[name] = getattr(settings, name)
+        if name == "heldout_draws":
+            found |= _FORMER
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 
@@ -333,6 +337,8 @@ def check_claim(settings: SearchBasics) -> None:
         return
     try:
         recorded = json.loads(path.read_text())
+        if recorded.get("surrogate") == "off":
+            recorded |= {"surrogate": "auto", "embedding": "auto"}
         found = differences(decisive(settings), recorded)
     except (ValueError, TypeError, AttributeError):
         raise InputError(

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from nafaudit.checks import Facts, judge
-from nafaudit.checks.replayed import Comparison, levels
-from nafaudit.checks.sampled import SamplerTests
-from nafaudit.checks.sampler import ALPHA, Scores
+from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
+from nafaudit.auditor.claims import ClaimComparison, levels
+from nafaudit.auditor.follow import replay_many
+from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
+from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.finding import Answer, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import judge
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import Task
-from nafaudit.mechanisms.replay_many import Again, replay_many
 from nafaudit.protocols import Output, Request, World
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import plain
@@ -66,11 +67,10 @@ def examine(world: World, asked: Sequence[Asked], outputs: Sequence[Output]) -> 
         for one, output in zip(asked, outputs, strict=True)
     ]
     tasks = [
-        Task(
+        ReplayTask(
             r.trajectory.key,
             one.request.prompt,
             r.trajectory.steps.token,
-            0.0,
             r.trajectory.stopped,
             theta=r.trajectory.steps.theta,
         )
@@ -86,7 +86,9 @@ def examine(world: World, asked: Sequence[Asked], outputs: Sequence[Output]) -> 
     ]
 
 
-def _scores(world: World, tasks: Sequence[Task], again: Sequence[Again]) -> list[Scores]:
+def _scores(
+    world: World, tasks: Sequence[ReplayTask], again: Sequence[ReplayWithLaws]
+) -> list[Scores]:
     """The scores of every trajectory; steps of several are worked on together."""
     if not again:
         return []
@@ -129,7 +131,7 @@ def findings(
         alpha: Level of the sampler tests together.
     """
     promise = mechanism("anchored", world.debt)
-    facts = Facts(
+    context = RunContext(
         promise.ledger,
         foreign=True,
         max_new_tokens=limit,
@@ -137,13 +139,14 @@ def findings(
         faults=[fault for one in exhibits for fault in one.faults],
         claimed=True,
     )
-    arms = judge((one.claimed for one in exhibits if one.claimed is not None), facts)
-    comparison = Comparison(levels({}, foreign=True), world.stops, limit, own=False)
+    claimed = (one.claimed for one in exhibits if one.claimed is not None)
+    arms = judge(Measures.of(claimed, context))
+    comparison = ClaimComparison(levels({}, foreign=True), world.stops, limit, own=False)
     tests = SamplerTests(list(ALTERNATIVES), alpha)
     for one in exhibits:
         if one.claimed is not None and one.replayed is not None and one.scores is not None:
-            comparison.see(one.claimed, one.replayed)
-            tests.see(one.key, one.claimed.steps.token, one.scores)
+            comparison.add(one.claimed, one.replayed)
+            tests.add(one.key, one.claimed.steps.token, one.scores)
     return [*(f for arm in arms for f in arm.findings), *comparison.findings(), *tests.findings()]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any, ClassVar
@@ -17,14 +17,14 @@ from typing import Any, ClassVar
 import numpy as np
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import reject_unknown
-from nafaudit.core.errors import InputError
+from nafaudit.core.errors import InputError, reject_unknown
+from nafaudit.core.finding import Overall
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.selftest.trials import ACTIVE, SLACK, LabBench, Trials, run_trials
 
-# What a promise may be told of, in the names of `Settings`.
+# What a promise may be told of, in the names of `RunSettings`.
 PROMISE = (
     *("mechanism", "k", "temperature", "repetition_penalty"),
     *("prefix_n", "prefix_debt", "debt"),
@@ -57,16 +57,33 @@ class Item:
 
 
 @dataclass(frozen=True)
-class Examined:
+class Conformance:
     """What a decoder was held to, and the answers.
 
     Attributes:
         promise: The tested promise, in words.
+        decoder: As it was named.
+        conforms: False if an item is broken.
         items: One answer per item.
     """
 
     promise: str
+    decoder: str
+    conforms: bool = field(init=False)
     items: list[Item]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "conforms", all(item.answer is not Conforms.NO for item in self.items)
+        )
+
+    @property
+    def overall(self) -> Overall:
+        """YES if no item is broken, and how many cannot be told."""
+        unknown = sum(item.answer is Conforms.UNKNOWN for item in self.items)
+        why = "breaks no item" if self.conforms else "breaks the contract"
+        why += f"; {unknown} of {len(self.items)} items cannot be told" if unknown else ""
+        return Overall(Conforms.YES, why, 0) if self.conforms else Overall(Conforms.NO, why, 1)
 
 
 def conform(
@@ -96,7 +113,7 @@ def examine(
     python: str | None = None,
     timeout: float = 120.0,
     promise: Mapping[str, Any] | None = None,
-) -> Examined:
+) -> Conformance:
     """Tries a decoder on the lab pair, answers for every item, and says what it was held to.
 
     A mechanism that chooses among whole outputs is tried in small exact worlds instead
@@ -106,7 +123,7 @@ def examine(
         spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
-        promise: What is promised, in the names of `Settings`: any of `PROMISE`; None is not given.
+        promise: What is promised: any of `PROMISE`; None is not given.
 
     Raises:
         InputError: It cannot be built, or the promise is none that it can be held to.
@@ -122,7 +139,7 @@ def examine(
         budgets = ", ".join(f"{k:g}" for k in active)
         said = f"{bench.promise}, k = {budgets}{bench.warps}"
         trials = run_trials(bench, promises=bench.promises, active=active, debt=bench.debt)
-        return Examined(said, judge(trials))
+        return Conformance(said, spec, judge(trials))
 
 
 def _active(budgets: Sequence[float]) -> tuple[float, ...]:
@@ -134,7 +151,7 @@ def _active(budgets: Sequence[float]) -> tuple[float, ...]:
     return tuple(sorted(set(budgets)))
 
 
-def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Examined:
+def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Conformance:
     """The items of a mechanism that chooses among whole outputs, which no replay can judge."""
     from nafaudit.selftest.choosing import conform_choosing
 
@@ -145,7 +162,8 @@ def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Examined:
         )
     made = mechanism(spec, DebtRule(0))
     assert isinstance(made, SequenceMechanism)
-    return Examined(f"{spec}, over whole outputs, no prefix debt", conform_choosing(made, spec))
+    said = f"{spec}, over whole outputs, no prefix debt"
+    return Conformance(said, spec, conform_choosing(made, spec))
 
 
 def judge(trials: Trials) -> list[Item]:

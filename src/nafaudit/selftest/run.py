@@ -2,20 +2,248 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, ClassVar
 
+from nafaudit.core.finding import Answer, Overall
 from nafaudit.selftest.catalogue import CATALOGUE, SAMPLER, Case
-from nafaudit.selftest.power import SOUND, Arena, bound_misses, outcomes, sound_audits, summary
-from nafaudit.selftest.table import Row, Selftest
-from nafaudit.selftest.worlds import overspend
+from nafaudit.selftest.power import (
+    LEVEL,
+    SIZES,
+    SOUND,
+    Alarms,
+    Arena,
+    Power,
+    Sound,
+    bound_misses,
+    is_sound,
+    outcomes,
+    pooled,
+    sound_audits,
+    summary,
+)
+from nafaudit.selftest.worlds import Overspend, overspend
 from nafaudit.stats.coverage import Miss
 
 Note = Callable[[str], None]
+# What a fault must reach at the largest size.
+ENOUGH = 0.95
+
+
+@dataclass(frozen=True)
+class FaultRow:
+    """What came out for one fault.
+
+    Attributes:
+        name: Of the fault.
+        description: What it does.
+        expected_check: Beginnings of the names of checks that should notice, the likeliest first.
+        caught_by: Checks that fired, the most frequent first.
+        power: Share of audits that caught it, by number of outputs.
+        limits: Clopper-Pearson limits of the power.
+        audits: How many were held.
+        warned: Share of audits with an alarm or a warning.
+        harmless: Why a warning is enough; empty if it must be caught.
+        escapes: Why 60 outputs need not show it; empty if they must.
+        overspend: What it truly costs.
+        lab: Checks that fired on the lab pair; None if it was not tried there.
+    """
+
+    name: str
+    description: str
+    expected_check: tuple[str, ...]
+    caught_by: tuple[str, ...]
+    power: Mapping[int, float]
+    limits: Mapping[int, tuple[float, float]]
+    audits: int
+    warned: Mapping[int, float]
+    harmless: str
+    escapes: str
+    overspend: Overspend
+    lab: tuple[str, ...] | None = None
+    also: ClassVar = ("as_expected",)
+
+    @classmethod
+    def of(cls, case: Case, power: Power, overspend: Overspend) -> FaultRow:
+        """Returns the row of a fault that was audited."""
+        return cls(
+            name=case.name,
+            description=case.about,
+            expected_check=case.expected,
+            caught_by=tuple(power.by),
+            power={size: power.rate(size) for size in SIZES},
+            limits={size: power.limits(size) for size in SIZES},
+            audits=power.audits,
+            warned={size: power.warned[size] / power.audits for size in SIZES},
+            harmless=case.harmless,
+            escapes=case.escapes,
+            overspend=overspend,
+        )
+
+    @property
+    def must_catch(self) -> bool:
+        """True if the audit fails its self-test without it."""
+        return not (self.harmless or self.escapes)
+
+    @property
+    def as_expected(self) -> bool:
+        """True if it was caught, by a check that was expected to, or need not be.
+
+        A warning counts where the fault is harmless.
+        """
+        if self.escapes:
+            return True
+        if (self.warned if self.harmless else self.power)[SIZES[-1]] < ENOUGH:
+            return False
+        fired = self.expected_check if self.harmless else self.caught_by
+        return any(name.startswith(self.expected_check) for name in fired)
+
+
+@dataclass(frozen=True)
+class SoundKind:
+    """Audits of one kind of sound decoder: false alarms by number of outputs, and what fired."""
+
+    name: str
+    audits: int
+    alarms: Mapping[int, int]
+    fired: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class SoundAudits:
+    """Audits of sound decoders: all together, then each kind."""
+
+    audits: int
+    alarms: int
+    upper_limit: float
+    nominal: float
+    kinds: tuple[SoundKind, ...]
+
+
+@dataclass(frozen=True)
+class BoundMisses:
+    """Worst miss rate of one bound.
+
+    Attributes:
+        name: Of the bound.
+        nominal: The miss rate that it allows itself.
+        miss_rate: How often it missed a mean that is known.
+        samples: Of how many.
+        worst_law: On which law.
+        n: Values per sample.
+        sound: True if it misses no more often than it may.
+        allowed: True if it is sound, or never promised anything, as the paper's proxy.
+    """
+
+    name: str
+    nominal: float
+    miss_rate: float
+    samples: int
+    worst_law: str
+    n: int
+    sound: bool
+    allowed: bool = field(metadata={"json": None})
+
+
+@dataclass(frozen=True)
+class SelftestResult:
+    """Everything that `nafaudit selftest` found out.
+
+    Attributes:
+        passed: True if every fault is caught that must be, and nothing sound is accused.
+        level: Of the whole battery of checks.
+        budget: k of the audits.
+        faults: Every fault that was tried.
+        sound: Audits of sound decoders.
+        bounds: Worst miss rate of every bound.
+        command: What makes this table.
+        seed: Of everything random.
+        arena: Where wrong samplers were audited.
+        short: Where the other faults were.
+    """
+
+    passed: bool
+    level: float
+    budget: float
+    faults: tuple[FaultRow, ...]
+    sound: SoundAudits
+    bounds: tuple[BoundMisses, ...]
+    command: str = field(metadata={"json": None})
+    seed: int = field(metadata={"json": None})
+    arena: Arena = field(metadata={"json": None})
+    short: Arena = field(metadata={"json": None})
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of outputs after which an audit is judged."""
+        return SIZES
+
+    @property
+    def missed(self) -> list[FaultRow]:
+        """Faults that escaped and should not have."""
+        return [row for row in self.faults if not row.as_expected]
+
+    @property
+    def overall(self) -> Overall:
+        """PASSED or FAILED, and how many faults of those that must be caught are."""
+        must = [row for row in self.faults if row.must_catch]
+        caught = sum(row.as_expected for row in must)
+        why = f"{caught} of {len(must)} faults that must be caught are, at n = {SIZES[-1]}"
+        return Overall("PASSED", why, 0) if self.passed else Overall(Answer.FAILED, why, 1)
+
+
+def selftest_result(
+    rows: Sequence[FaultRow],
+    sound: Sequence[Sound],
+    misses: Sequence[Miss],
+    effort: Effort,
+    *,
+    seed: int,
+    full: bool,
+) -> SelftestResult:
+    """Judges what was found.
+
+    Args:
+        rows: Of every fault that was tried.
+        sound: Audits of sound decoders.
+        misses: Worst miss rate of every bound.
+        effort: How much was tried.
+        seed: Of everything random.
+        full: True for the published form.
+    """
+    alarms: Alarms = pooled(list(sound))
+    bounds = tuple(
+        BoundMisses(m.bound, m.delta, m.rate, m.samples, m.null, m.n, m.sound, is_sound(m))
+        for m in misses
+    )
+    caught = all(row.as_expected for row in rows)
+    words = ["nafaudit", "selftest", *(["--full"] if full else [])]
+    return SelftestResult(
+        passed=caught and alarms.consistent and all(bound.allowed for bound in bounds),
+        level=LEVEL,
+        budget=effort.arena.k,
+        faults=tuple(rows),
+        sound=SoundAudits(
+            alarms.audits,
+            alarms.alarms,
+            alarms.upper,
+            alarms.nominal,
+            tuple(
+                SoundKind(kind.name, kind.power.audits, kind.power.caught, kind.power.by)
+                for kind in sound
+            ),
+        ),
+        bounds=bounds,
+        command=shlex.join([*words, *(["--seed", str(seed)] if seed else [])]),
+        seed=seed,
+        arena=effort.arena,
+        short=effort.short,
+    )
 
 
 @dataclass(frozen=True)
@@ -69,7 +297,9 @@ def quick_cases() -> list[Case]:
     ]
 
 
-def selftest(*, full: bool, seed: int = 0, jobs: int = 1, note: Note = lambda _: None) -> Selftest:
+def selftest(
+    *, full: bool, seed: int = 0, jobs: int = 1, note: Note = lambda _: None
+) -> SelftestResult:
     """Audits the auditor.
 
     Args:
@@ -89,7 +319,7 @@ def selftest(*, full: bool, seed: int = 0, jobs: int = 1, note: Note = lambda _:
     misses = next(done)
     lab = next(done) if labs else [None] * len(cases)
     rows = [replace(row, lab=fired) for row, fired in zip(done, lab, strict=True)]
-    return Selftest(rows, sound, misses, seed, full, effort.arena, effort.short)
+    return selftest_result(rows, sound, misses, effort, seed=seed, full=full)
 
 
 def _all(tasks: Sequence[Callable[[], Any]], jobs: int, note: Note) -> Iterator[Any]:
@@ -117,7 +347,7 @@ def _bounds(seed: int) -> list[Miss]:
     return list(bound_misses(seed=seed))
 
 
-def _row(case: Case, effort: Effort, seed: int) -> Row:
+def _row(case: Case, effort: Effort, seed: int) -> FaultRow:
     arena = effort.arena if case.expected[0].startswith(SAMPLER) else effort.short
     found = list(outcomes(case.decoder, effort.first, seed, arena, coupled=case.coupled))
     # What a refuted claim shows a dozen times it always shows; chance needs more audits.
@@ -128,7 +358,7 @@ def _row(case: Case, effort: Effort, seed: int) -> Row:
     world = arena.world(seed)
     asked = [one.request for one in arena.asked(world, seed, 0)]
     spent = overspend(case.decoder(world), asked[:: len(asked) // _METERED][:_METERED])
-    return Row(case, summary(found, arena.sizes), spent)
+    return FaultRow.of(case, summary(found, arena.sizes), spent)
 
 
 def _on_the_lab(cases: Sequence[Case], seed: int) -> list[tuple[str, ...]]:

@@ -19,27 +19,26 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.checks.sampled import SamplerTests, joined
-from nafaudit.checks.sampler import Scores
+from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.laws import Reader
+from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
+from nafaudit.auditor.sampler import SamplerTests, Scores, joined
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import FAULTS, Answer, Fault
-from nafaudit.core.settings import load_settings
+from nafaudit.core.options import load
+from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
-from nafaudit.engine.laws import Reader
-from nafaudit.engine.replay import Seen, Written, replay_written
 from nafaudit.lab.prompts import prompts as lab_prompts
-from nafaudit.mechanisms.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.mechanisms.replay import replay_in
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
 from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of
-from nafaudit.runner.prepare import mechanism_of
+from nafaudit.runner.workbench import mechanism_of
 from nafaudit.runner.worker import answer, registered
 
 # Budgets that bind, unless told.
@@ -207,7 +206,7 @@ class Bench(Protocol):
         ...
 
     def replay(
-        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
         """Recomputes outputs, and shows `look` every law on the way; without a debt if told."""
         ...
@@ -334,7 +333,9 @@ def _replay(
         blocks.setdefault(key, []).append(scores)
 
     written = [
-        Written(r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
+        ReplayTask(
+            r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta
+        )
         for r in outputs
     ]
     for second in bench.replay(written, look, indebted=indebted):
@@ -343,7 +344,7 @@ def _replay(
         tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(trials.budgets))
         for key, parts in blocks.items():
             if key.k == k:
-                tests.see(key, records[key].steps.token, joined(parts))
+                tests.add(key, records[key].steps.token, joined(parts))
         for finding in tests.findings():
             if finding.verdict != Answer.FAILED:
                 continue
@@ -370,7 +371,7 @@ class LabBench:
         spec: Which decoder.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
-        promise: What a decoder promises, in the names of `Settings`.
+        promise: What a decoder promises, in the names of `RunSettings`.
     """
 
     def __init__(
@@ -384,7 +385,7 @@ class LabBench:
         given = {"decoder": spec, "decoder_python": python, "decoder_timeout": timeout}
         shape = {"max_new_tokens": MOST_TOKENS, "batch": BATCH}
         self._told = dict(promise or {})
-        self._settings = load_settings(None, given | shape | self._told)
+        self._settings = load(RunSettings, None, given | shape | self._told)
         mechanism_of(self._settings)  # a wrong promise is said before a model loads
         checkpoints = checkpoints_of(self._settings)
         self._pair = load_pair(*checkpoints)
@@ -467,11 +468,11 @@ class LabBench:
         return made or mechanism(self._rule, debt)
 
     def replay(
-        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
         """One teacher-forced pass of both models."""
         promised = self._promised if indebted else replace(self._promised, debt=DebtRule(0))
-        return replay_written(Reader(self._pair, self._settings.decoding), promised, written, look)
+        return replay_texts(Reader(self._pair, self._settings.decoding), promised, written, look)
 
 
 def _prompts(pair: Pair) -> dict[str, Tokens]:
@@ -525,24 +526,15 @@ class WorldBench:
         """Nothing to end."""
 
     def replay(
-        self, written: Sequence[Written], look: Seen, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
         """Feeds the world's laws to the replay, one output at a time."""
         promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))
         for one in written:
-            tokens = one.tokens.tolist()
-            second, law = replay_in(
-                self.world, promised, one.key, one.prompt, tokens, _listed(one.theta)
-            )
-            along = self.world.along((*one.prompt, *tokens[:-1]))
-            safe, risky = (torch.from_numpy(x[len(one.prompt) - 1 :].copy()) for x in along)
-            steps = second.trajectory.steps
+            again = replay_in(self.world, promised, one)
+            steps = again.replayed.trajectory.steps
             charge, theta = (
                 torch.tensor(x, dtype=torch.float64) for x in (steps.charge, steps.theta)
             )
-            look(one.key, 0, Served(law, charge, theta), safe, risky)
-            yield second
-
-
-def _listed(theta: NDArray[np.floating] | None) -> list[float] | None:
-    return None if theta is None else [float(value) for value in theta]
+            look(one.key, 0, Served(again.law, charge, theta), again.safe, again.risky)
+            yield again.replayed

@@ -18,6 +18,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -73,10 +74,12 @@ class ToyWorld:
         )
         return self.safe[places], self.risky[places]
 
-    def along(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
+    def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
         """The log-laws after tokens[:1], tokens[:2], ..., which nothing warps."""
         places = self._contexts([0, *tokens[:-1]], tokens)
         return self.safe[places], self.risky[places]
+
+    along = prefix_laws  # its old name, which recorded decoders call
 
     def _contexts(self, before: Sequence[int], last: Sequence[int]) -> NDArray[np.int64]:
         pairs = np.asarray(before, np.int64) * 31 + np.asarray(last, np.int64)
@@ -326,9 +329,10 @@ class Overspend:
         ratio: Mean of the true spend over mean of the budget.
     """
 
-    executions: int
-    exceeding: int
+    executions: int = field(metadata={"json": None})
+    exceeding: int = field(metadata={"json": None})
     ratio: float
+    also: ClassVar = ("share",)
 
     @property
     def share(self) -> float:

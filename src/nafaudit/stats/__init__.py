@@ -3,7 +3,7 @@
 `bound(name, Sample(values, high), delta)` gives any of `BOUNDS`, and refuses a sample that breaks
 an assumption of it. `ebb` is the paper's U_EBB for any input, also from printed moments.
 `certify(S, K)` is what a budget says about one passage. Modules of their own: `rates` (also what
-n trajectories can show), `coverage` (how often a bound misses), `guarantees` (of mechanisms).
+n trajectories can show) and `coverage` (how often a bound misses).
 """
 
 from nafaudit.stats.betting import e_values, prpl_sequence
@@ -16,7 +16,9 @@ from nafaudit.stats.moments import (
     ebb,
     effective_range,
     implied_range,
+    mean,
     paper_range,
+    quantile,
     student_two_sided,
 )
 from nafaudit.stats.rates import anytime_rate, clopper_pearson, zero_count_upper
@@ -46,8 +48,10 @@ __all__ = [
     "enough",
     "implied_range",
     "log_cap",
+    "mean",
     "paper_range",
     "prpl_sequence",
+    "quantile",
     "student_two_sided",
     "zero_count_upper",
 ]

@@ -162,12 +162,6 @@ class Bonferroni:
         """Level of each statement."""
         return self.delta / self.looked
 
-    def adjusted(self, p: float) -> float:
-        """A p value after paying for all looks."""
-        if not 0 <= p <= 1:
-            raise InputError(f"a p value is in [0, 1], got {p}.")
-        return min(1.0, p * self.looked)
-
 
 def e_bh(evidence: Sequence[float], delta: float, looked: int) -> list[int]:
     """Places of the hypotheses that may be rejected, largest e-value first.

@@ -63,6 +63,19 @@ class Moments:
         return self.top - self.low
 
 
+def mean(values: Sequence[float]) -> float:
+    """The mean, whatever the order; NaN if there is none."""
+    return total(values) / len(values) if values else math.nan
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """A quantile, interpolated unless a value is infinite; NaN if there is none."""
+    if not values:
+        return math.nan
+    method = "linear" if all(map(math.isfinite, values)) else "inverted_cdf"
+    return float(np.quantile(values, q, method=method))  # type: ignore[call-overload]
+
+
 def paper_range(max_new_tokens: int, vocabulary: int) -> float:
     """The paper's R = T ln|V|, in nats; entropy obeys it, a KL divergence need not."""
     if max_new_tokens < 1 or vocabulary < 2:

@@ -1,22 +1,18 @@
-"""Files beside the records: passages, search, replayed records, verification.
+"""Files beside the records of a run: what a replay, a search and scored passages leave behind.
 
-What a verification found, kept beside the run so that a report can show it.
+Each artefact is declared once, as the JSON that it is. The declaration names the fields for the
+code that writes them, is what a file is held to when it is read back, and gives its JSON Schema
+(`schema`). A number that is not finite is one of the strings of `Number`. Fields that a later
+version adds are no error; a field of another type is.
 
-The file has its own checksum, and that of the journal it was made from: an edited result is an
-error, and one that is older than the records says so.
-
-The file of passages and their surprisals, from which anybody can judge a budget without models.
-
-    {"format": 1, "context": ..., "anchor": ..., "passages": n, "sha256": ...}
-    {"id": ..., "tokens": n, "surprisals": [...]}
-
-one line per passage after the first. The checksum covers everything but itself; infinity is the
-string "inf". The file is written whole and replaced whole.
-
-What a replay found a black box to have done: a second record, beside the claims.
-
-Verdicts on a black box rest on these trajectories. The file's checksum stands in verify.json, and
-it counts only as long as the records are those that were verified.
+* `verify.json` has its own checksum, and that of the journal it was made from: an edited result is
+  an error, and one that is older than the records says so.
+* `replayed.parquet` has the trajectories that a replay found a black box to have drawn: a second
+  record, beside the claims. Verdicts on a black box rest on it. Its checksum stands in verify.json,
+  and it counts only as long as the records are those that were verified.
+* `search.json` is what a search found.
+* `passages.jsonl` has passages and their surprisals, from which a budget can be judged without
+  models: a header, then one line per passage. The checksum covers everything but itself.
 """
 
 from __future__ import annotations
@@ -24,18 +20,146 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
+
+import msgspec
 
 from nafaudit.core.errors import StoreError
+from nafaudit.core.finding import Answer, Finding, Kept, Overall
 from nafaudit.core.passage import PassageScores, ScoredPassage
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import write_whole
 from nafaudit.store.run import Run
 
-VERIFICATION = "verify.json"
+VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
+SEARCH, PASSAGES = "search.json", "passages.jsonl"
+FORMAT = 1
+"""Of the file of passages."""
+
+_DEPTH = 16
+"""Of nested parts in a search.json; deeper ones are nobody's result and may exhaust the stack."""
+
+Number = float | Literal["nan", "inf", "-inf"]
+"""A number in JSON, which has no NaN and no infinity."""
+
+T = TypeVar("T")
+
+
+# What a verification found.
+
+QUANTITIES: Mapping[str, str] = {
+    "debt": "prefix debt",
+    "allowance": "allowance, from the replayed charges",
+    "charge": "charge of each step",
+    "theta": "weight, as the charge that it implies",
+    "served": "log p_served of the token",
+    "safe": "log p_safe of the token",
+    "risky": "log p_risky of the token",
+    "spend": "charges summed up to each step",
+    "token": "score missing to the best token",
+    "end": "stop token and length (0 right, 1 wrong)",
+}
+"""The numbers of a record that a replay compares, and what each is."""
+
+COUNTS = "replay: counts of the debt"
+"""Name of the finding on executions that the two counts of a debt judge differently."""
+
+
+@dataclass(frozen=True)
+class ArmFinding:
+    """A finding about one arm, or about the whole run."""
+
+    arm: Arm | None
+    finding: Finding
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What came out.
+
+    Attributes:
+        findings: Of the comparison, then of the sampler tests.
+        deviation: Largest deviation and both levels of every quantity.
+        trajectories: How many were replayed.
+        recorded: How many there are.
+        tokens: Tokens replayed.
+        seconds: Time for all of it, loading the models apart.
+        notes: What could not be done, or was done in a weaker way, in words.
+        truth: For a black box, what it really did; its own numbers are claims.
+        unfinished: True if the run lacks something that it was asked for; a note says what.
+    """
+
+    findings: list[ArmFinding]
+    deviation: dict[str, dict[str, float]]
+    trajectories: int
+    recorded: int
+    tokens: int
+    seconds: float
+    notes: list[str]
+    truth: Sequence[Trajectory] = ()
+    unfinished: bool = False
+
+    @property
+    def failed(self) -> bool:
+        """True if a claim is refuted or a budget was truly exceeded."""
+        bad = (Answer.FAILED, Kept.VIOLATED)
+        return any(found.finding.verdict in bad for found in self.findings)
+
+    @property
+    def overall(self) -> Overall:
+        """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
+        if self.failed:
+            return Overall(Answer.FAILED, "the claims are refuted", 1)
+        if not self.trajectories:
+            return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
+        why = "the claims are true as far as replayed"
+        return (
+            Overall(Kept.INCONCLUSIVE, why, 3) if self.unfinished else Overall(Answer.FINE, why, 0)
+        )
+
+
+class WitnessFile(TypedDict, total=False):
+    """The execution and step that a finding rests on; older files lack its mechanism."""
+
+    prompt: str
+    mechanism: str
+    k: Number
+    trajectory: int
+    step: int
+
+
+class FindingFile(TypedDict):
+    """A finding of a verification; mechanism and k are null if it is about the whole run."""
+
+    mechanism: str | None
+    k: Number | None
+    check: str
+    verdict: str
+    value: Number
+    numbers: dict[str, Number]
+    witness: WitnessFile | None
+    text: str
+
+
+class VerificationFile(TypedDict):
+    """The content of verify.json."""
+
+    run: str
+    design: str
+    recorded: int
+    replayed: int
+    tokens: int
+    seconds: float
+    deviation: dict[str, dict[str, Number]]
+    notes: list[str]
+    findings: list[FindingFile]
+    replayed_sha256: NotRequired[str]
+    journal: str
+    sha256: str
 
 
 def write_verification(run: Run, result: dict[str, Any]) -> Path:
@@ -59,125 +183,25 @@ def read_verification(run: Run) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        said = data.pop("sha256")
-    except (ValueError, KeyError, AttributeError):
-        said, data = None, {}
-    if said is None or said != _hash(data):
+        data: dict[str, Any] = _strict(path.read_bytes())
+        _held_to(VerificationFile, data)
+        if data.pop("sha256") != _hash(data):
+            raise ValueError("its SHA-256 differs")
+    except (ValueError, RecursionError) as error:
         raise StoreError(
             f"{path} is not what nafaudit verify wrote: it was damaged or edited. Delete it and "
             f"run: nafaudit verify {run.path}"
-        )
+        ) from error
     return data | {"current": data["journal"] == _journal_hash(run)}
 
 
-def _hash(content: dict[str, Any]) -> str:
+def _hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _journal_hash(run: Run) -> str:
     path = run.path / "journal.jsonl"
     return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
-
-
-PASSAGES = "passages.jsonl"
-FORMAT = 1
-
-
-def write_passages(path: Path, scores: PassageScores) -> None:
-    """Writes the file, or leaves the one that is there."""
-    write_whole(path, passages_bytes(scores))
-
-
-def passages_bytes(scores: PassageScores) -> bytes:
-    """The content of the file; the same scores give the same bytes."""
-    body = "".join(_line(_row(passage)) for passage in scores.passages).encode()
-    header = {
-        "format": FORMAT,
-        "context": scores.context,
-        "anchor": scores.anchor,
-        "passages": len(scores),
-    }
-    return _line(header | {"sha256": _checksum(header, body)}).encode() + body
-
-
-def read_passages_file(path: Path) -> PassageScores | None:
-    """Reads the file back; None if there is none.
-
-    Raises:
-        StoreError: It is not what was written.
-    """
-    if not path.exists():
-        return None
-    first, _, body = path.read_bytes().partition(b"\n")
-    try:
-        header = json.loads(first)
-        sha256 = header.pop("sha256")
-        if header["format"] != FORMAT or sha256 != _checksum(header, body):
-            raise ValueError("its SHA-256 differs")
-        rows = [json.loads(line) for line in body.split(b"\n")[:-1]]
-        passages = tuple(_passage(row) for row in rows)
-        return PassageScores(header["context"], header["anchor"], passages)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"{path} is not what was written ({error}): it was damaged or edited. Restore it, or "
-            "remove it and run the same command again, which scores the passages anew."
-        ) from error
-
-
-def _line(data: dict[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False) + "\n"
-
-
-def _checksum(header: dict[str, Any], body: bytes) -> str:
-    return hashlib.sha256(_line(header).encode() + body).hexdigest()
-
-
-def _row(passage: ScoredPassage) -> dict[str, Any]:
-    surprisals = [value if math.isfinite(value) else str(value) for value in passage.surprisals]
-    return {"id": passage.id, "tokens": passage.length, "surprisals": surprisals}
-
-
-def _passage(row: dict[str, Any]) -> ScoredPassage:
-    return ScoredPassage(row["id"], row["tokens"], tuple(map(float, row["surprisals"])))
-
-
-SEARCH = "search.json"
-
-
-def read_search(run: Run) -> dict[str, Any] | None:
-    """Returns the content of RUN/search.json, or None if the run holds no finished search.
-
-    Raises:
-        StoreError: The file is not what a search writes.
-    """
-    path = run.path / SEARCH
-    if not path.is_file():
-        return None
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-        if not isinstance(data, dict) or not isinstance(data.get("outcome"), str):
-            raise ValueError("it has no outcome")
-        if _too_deep(data):
-            raise ValueError("its parts are nested too deeply")
-    except (ValueError, OSError, RecursionError) as error:
-        raise StoreError(
-            f"{path} is not what nafaudit search wrote ({error}): it was damaged or edited. Delete "
-            "it and run the search's own command again, which makes it anew from the records."
-        ) from error
-    return data
-
-
-def _too_deep(value: Any, left: int = 16) -> bool:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return left == 0 or any(_too_deep(one, left - 1) for one in inner)
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not strict JSON")
-
-
-REPLAYED = "replayed.parquet"
 
 
 def write_truth(run: Run, trajectories: Sequence[Trajectory]) -> str:
@@ -200,3 +224,307 @@ def read_truth(run: Run) -> dict[Key, Trajectory]:
             f"nafaudit verify {run.path}"
         )
     return {trajectory.key: trajectory for trajectory in parts.decode(content)}
+
+
+# What a search found. Parts may be missing: another version, or another protocol.
+
+
+class IntervalFile(TypedDict, total=False):
+    """A mean with its limits."""
+
+    mean: Number
+    low: Number
+    high: Number
+
+
+class GenerationFile(TypedDict, total=False):
+    """What happened to the prompts of a generation."""
+
+    strategy: str
+    seed: int
+    generation: int
+    raw: int
+    dedup: int
+    length_ok: int
+    screened: int
+    medium: int
+    survivors: int
+    topped_up: int
+    best: Number
+    trajectories: int
+
+
+class FinalistFile(TypedDict, total=False):
+    """A prompt that was confirmed on fresh draws."""
+
+    strategy: str
+    seed: int
+    rank: int
+    id: str
+    text: str
+    label: str
+    generation: int
+    operator: str
+    lineage: str
+    parents: list[str]
+    promised: Number
+    draws: int
+    fresh: int
+    unspent: int
+    use: IntervalFile
+    worst: Number
+    violations: int
+    rate_upper: Number
+    spend: Number
+    risky_alone: Number
+    e_above: Number
+
+
+class ComparisonFile(TypedDict, total=False):
+    """The search against one of its controls."""
+
+    control: str
+    answer: str
+    difference: Number
+    low: Number
+    high: Number
+    search: IntervalFile
+    other: IntervalFile
+
+
+class SpreadFile(TypedDict, total=False):
+    """Confirmed utilisation of the first finalist of every search seed."""
+
+    maxima: list[Number]
+    range: Number
+
+
+class HeldOutFile(TypedDict, total=False):
+    """A pool that no search saw."""
+
+    kind: str
+    prompts: int
+    trajectories: int
+    use: IntervalFile
+    highest: Number
+    gap: Number
+
+
+class NamedFile(TypedDict, total=False):
+    """Prompts that are shown to use more than a share of their budget."""
+
+    above: Number
+    asked: int
+    looked: int
+    shared: list[str]
+    discovered: list[str]
+
+
+class CopiedFile(TypedDict, total=False):
+    """What outputs repeat of protected text."""
+
+    trajectories: int
+    repeating: int
+    words: int
+    passage: str
+    where: dict[str, Any] | None
+    near_verbatim_recall: Number
+
+
+class OverlapFile(TypedDict, total=False):
+    """What outputs of a search repeat of protected text."""
+
+    passages: int
+    everything: CopiedFile
+    confirmed: dict[str, CopiedFile]
+
+
+class GateFile(TypedDict, total=False):
+    """What a surrogate did in one generation."""
+
+    seed: int
+    generation: int
+    steers: bool
+    offered: int
+    kept: int
+    prompts: int
+    auc: Number
+    spearman: Number
+    disattenuated: Number
+    lower: Number
+    coverage: Number
+    reasons: list[str]
+
+
+class SurrogateFile(TypedDict, total=False):
+    """Whose guesses steered a search."""
+
+    mode: str
+    embedding: str
+    taught_by: int
+    gates: list[GateFile]
+
+
+class SearchFile(TypedDict, total=False):
+    """The content of search.json."""
+
+    run: str
+    outcome: str
+    k: Number
+    delta: Number
+    looked: int
+    trajectories: int
+    violating_prompts: int
+    generations: list[GenerationFile]
+    finalists: list[FinalistFile]
+    controls: list[FinalistFile]
+    comparisons: list[ComparisonFile]
+    spread: dict[str, SpreadFile]
+    heldout: HeldOutFile
+    proposer: dict[str, Any]
+    counterexamples: list[str]
+    others: list[HeldOutFile]
+    named: NamedFile
+    overlap: OverlapFile | None
+    archive: str
+    surrogate: SurrogateFile
+    paper: dict[str, Any]
+
+
+def read_search(run: Run) -> dict[str, Any] | None:
+    """Returns the content of RUN/search.json, or None if the run holds no finished search.
+
+    Raises:
+        StoreError: The file is not what a search writes.
+    """
+    path = run.path / SEARCH
+    if not path.is_file():
+        return None
+    try:
+        data: dict[str, Any] = _strict(path.read_bytes())
+        if not isinstance(data, dict) or not isinstance(data.get("outcome"), str):
+            raise ValueError("it has no outcome")
+        if _too_deep(data):
+            raise ValueError("its parts are nested too deeply")
+        _held_to(SearchFile, data)
+    except (ValueError, OSError, RecursionError) as error:
+        raise StoreError(
+            f"{path} is not what nafaudit search wrote ({error}): it was damaged or edited. Delete "
+            "it and run the search's own command again, which makes it anew from the records."
+        ) from error
+    return data
+
+
+def _too_deep(value: Any, left: int = _DEPTH) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return left == 0 or any(_too_deep(one, left - 1) for one in inner)
+
+
+# Passages and their surprisals.
+
+
+class PassagesHeader(TypedDict):
+    """The first line of passages.jsonl."""
+
+    format: int
+    context: str
+    anchor: str
+    passages: int
+    sha256: str
+
+
+class PassageFile(TypedDict):
+    """A passage and the surprisal of each of its tokens."""
+
+    id: str
+    tokens: int
+    surprisals: list[Number]
+
+
+def write_passages(path: Path, scores: PassageScores) -> None:
+    """Writes the file, or leaves the one that is there."""
+    write_whole(path, passages_bytes(scores))
+
+
+def passages_bytes(scores: PassageScores) -> bytes:
+    """The content of the file; the same scores give the same bytes."""
+    rows = [
+        {
+            "id": one.id,
+            "tokens": one.length,
+            "surprisals": [v if math.isfinite(v) else str(v) for v in one.surprisals],
+        }
+        for one in scores.passages
+    ]
+    body = "".join(map(_line, rows)).encode()
+    header = {
+        "format": FORMAT,
+        "context": scores.context,
+        "anchor": scores.anchor,
+        "passages": len(scores),
+    }
+    return _line(header | {"sha256": _checksum(header, body)}).encode() + body
+
+
+def read_passages_file(path: Path) -> PassageScores | None:
+    """Reads the file back; None if there is none.
+
+    Raises:
+        StoreError: It is not what was written.
+    """
+    if not path.exists():
+        return None
+    first, _, body = path.read_bytes().partition(b"\n")
+    try:
+        header: dict[str, Any] = _strict(first)
+        _held_to(PassagesHeader, header)
+        if header["format"] != FORMAT or header.pop("sha256") != _checksum(header, body):
+            raise ValueError("its SHA-256 differs")
+        rows = [_held_to(PassageFile, _strict(line)) for line in body.split(b"\n")[:-1]]
+        passages = tuple(
+            ScoredPassage(row["id"], row["tokens"], tuple(map(float, row["surprisals"])))
+            for row in rows
+        )
+        return PassageScores(header["context"], header["anchor"], passages)
+    except (ValueError, TypeError) as error:
+        raise StoreError(
+            f"{path} is not what was written ({error}): it was damaged or edited. Restore it, or "
+            "remove it and run the same command again, which scores the passages anew."
+        ) from error
+
+
+def _line(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=False) + "\n"
+
+
+def _checksum(header: Mapping[str, Any], body: bytes) -> str:
+    return hashlib.sha256(_line(header).encode() + body).hexdigest()
+
+
+# Reading and declaring.
+
+ARTIFACTS: Mapping[str, type] = {
+    VERIFICATION: VerificationFile,
+    SEARCH: SearchFile,
+    PASSAGES: PassageFile,
+}
+"""Declarations by the name of the file; of `passages.jsonl` that of a line after the first."""
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Returns the JSON Schema of an artefact, by the name of its file."""
+    return msgspec.json.schema(ARTIFACTS[name])
+
+
+def _strict(content: bytes) -> Any:
+    """Parses strict JSON, which has no NaN; text that is no UTF-8 is a ValueError too."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is not strict JSON")
+
+    return json.loads(content.decode(), parse_constant=refuse)
+
+
+def _held_to(kind: type[T], data: Any) -> T:
+    """Returns data as its declaration has it; `msgspec.ValidationError` is a ValueError."""
+    return msgspec.convert(data, kind)

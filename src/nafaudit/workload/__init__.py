@@ -1,7 +1,6 @@
-"""Prompts in named classes, from one file, from the paper's six, or from anybody's."""
+"""Prompts in named classes, from one file or from several."""
 
 from nafaudit.workload.corpus import read_corpus, read_prompts, read_workload
-from nafaudit.workload.paper import paper_workload, read_paper
 from nafaudit.workload.prompts import (
     Prompt,
     Source,
@@ -18,10 +17,8 @@ __all__ = [
     "Sourced",
     "TokenizedPrompt",
     "Workload",
-    "paper_workload",
     "protected_prompts",
     "read_corpus",
-    "read_paper",
     "read_prompts",
     "read_workload",
     "workload_hash",

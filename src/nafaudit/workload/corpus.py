@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core.design import reject_unknown
-from nafaudit.core.errors import InputError
+from nafaudit.core.errors import InputError, reject_unknown
 from nafaudit.workload.prompts import (
     Prompt,
     Record,

@@ -14,6 +14,28 @@ from typing import Any, NamedTuple
 
 from nafaudit.core.errors import InputError, nearest
 
+CAPS = {
+    "neutral": 200,
+    "val": 150,
+    "test": 150,
+    "attack_train": 100,
+    "factual": 150,
+    "creative": 150,
+}
+"""Prompts of each class that the paper has and the lab follows, in the order of the classes."""
+
+FILES = {
+    "attack_train": "copybench_attack_train.jsonl",
+    "test": "copybench_test.jsonl",
+    "val": "copybench_val.jsonl",
+    "neutral": "neutral.jsonl",
+    "creative": "creative.jsonl",
+    "factual": "factscore.jsonl",
+}
+
+HEADER = "Complete the prefix:\n"
+"""The line before every prompt but the factual ones."""
+
 
 @dataclass(frozen=True)
 class Prompt:

@@ -7,52 +7,32 @@ its own, and all that is said of an attack follows from those records.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from nafaudit.core.design import row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.engine.probe import settle
-from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
-from nafaudit.models.pair import load_pair
+from nafaudit.models.pair import read_vocabulary
 from nafaudit.overlap import MIN_SPAN
-from nafaudit.runner.pairs import checkpoints_of
-from nafaudit.runner.prepare import mechanism_of
-from nafaudit.runner.recording import session_facts
-from nafaudit.runner.sources import seen_of
+from nafaudit.runner.workbench import UnloadedPair, Workbench
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack_run import (
+    AttackBench,
     Attacker,
-    AttackRun,
-    Bench,
     Log,
     Method,
+    OnAnswer,
+    bound_mechanism,
     mechanism_of_method,
     open_attack_run,
 )
-from nafaudit.worth.certify import GivenText, given_text, opening_of
+from nafaudit.worth.certify import GivenText, given_text, opening_of, spread
 from nafaudit.worth.settings import ADMISSION, AttackSettings
-
-
-@dataclass(frozen=True)
-class Told:
-    """Where an attack is: what it asks, answers so far and in all, tokens, seconds."""
-
-    stage: str
-    done: int
-    total: int
-    tokens: int
-    seconds: float
-
-
-Tell = Callable[[Told], None]
 
 
 @dataclass(frozen=True)
@@ -91,54 +71,82 @@ class Attacked:
         return self.admission >= ADMISSION
 
 
-def run_attack(passages: Sequence[Passage], settings: AttackSettings, tell: Tell) -> Attacked:
+def run_attack(
+    passages: Sequence[Passage],
+    settings: AttackSettings,
+    on_progress: OnProgress = lambda progress: None,
+) -> Attacked:
     """Runs, or resumes, the attack that the settings describe.
 
     Args:
         passages: The protected text.
         settings: What to ask; checked before any model loads.
-        tell: Called as answers end.
+        on_progress: Called as answers end.
     """
-    # Whatever is wrong is said before a model loads.
-    mechanism_of(settings)
-    check_dtype(settings.dtype)
-    check_device(settings.device)
-    checkpoints = checkpoints_of(settings)
-    tokenizer = load_tokenizer(checkpoints[0], settings.trust)
+    unloaded = UnloadedPair.read(settings)
+    tokenizer = unloaded.tokenizer.tokenizer
     opening, context = opening_of(tokenizer)
     every = tuple(_divided(tokenizer, one, opening, settings) for one in passages)
-    width = _width(every, settings, context_of(*checkpoints, trust=settings.trust))
-    torch.set_num_threads(settings.threads)
-    pair = load_pair(
-        *checkpoints, dtype=settings.dtype, device=settings.device, trust=settings.trust
-    )
-    attacker = Attacker(pair.vocabulary.pieces, len(opening), settings.trajectories)
+    # The longest prompt and its answer; chained answers may run over.
+    most = max(settings.window)
+    longest = max(every, key=lambda text: len(text.before) + len(text.tokens))
+    needed = len(longest.before) + len(longest.tokens) + most
+    if needed > unloaded.context:
+        raise InputError(
+            f"{longest.passage} and a window of {most} need {needed} positions; the pair has "
+            f"{unloaded.context}. Lower --max-new-tokens, or split the passage."
+        )
     methods = _methods(settings, max(len(text.tokens) for text in every))
-    session = session_facts(settings, checkpoints)
-    texts = _spread(every, settings.limit or 0)
-    bench = Bench(pair, attacker, every, texts, settings, width, context, session)
+    texts = spread(every, settings.limit or 0)
+    pieces = read_vocabulary(tokenizer, (), ()).pieces
+    attacker = Attacker(pieces, len(opening), settings.trajectories)
     # Without the debt, whichever ways were asked for: the digest stands for the machine alone.
     first = replace(methods[0], debt=False)
-    shape: dict[str, Any] = {"width": width, "batch": settings.batch}
-    settled = settle(pair, bench.mechanism(first), bench.decoding(first), **shape)
-    seen, how = seen_of(settled), settled.numerics
-    bench = replace(bench, session={**session, **seen.facts}, numerics=how)
+    mechanism = bound_mechanism(settings, first, attacker.first_items(first, texts), tokenizer)
+    decoding = replace(settings.decoding, max_new_tokens=first.length)
+    workbench = Workbench.load(unloaded.spec(needed, ()), mechanism, decoding)
+    bench = AttackBench(workbench, attacker, every, texts, settings, context)
     design = bench.identity(methods[0]).hash
     path = Path(settings.out) if settings.out else Path("runs") / f"attack-{design[:10]}"
-    admission, logs = _attack(bench, path, methods, _Teller(tell).see)
-    found = (path, design, settings, texts, len(every), attacker, admission, logs)
+    tokens, start = 0, time.monotonic()
+
+    def on_answer(stage: str, done: int, total: int, trajectory: Trajectory) -> None:
+        nonlocal tokens
+        tokens += len(trajectory)
+        seconds = time.monotonic() - start
+        on_progress(Progress(stage, done, total, tokens, seconds, unit="answers"))
+
+    admission, logs = _attack(bench, path, methods, on_answer)
     mixed = next((words for log in logs if (words := Run(log.path).mixed)), "")
-    return Attacked(*found, seen.batch_free, how.remark, mixed)
+    return Attacked(
+        path,
+        design,
+        settings,
+        texts,
+        len(every),
+        attacker,
+        admission,
+        logs,
+        workbench.probe.batch_free,
+        workbench.settled.numerics.remark,
+        mixed,
+    )
 
 
 def _attack(
-    bench: Bench, path: Path, methods: Sequence[Method], see: Callable[..., None]
+    bench: AttackBench, path: Path, methods: Sequence[Method], on_answer: OnAnswer
 ) -> tuple[float, tuple[Log, ...]]:
     """The gate first; then, if it opens, every way to attack."""
     alone, budgets = (RISKY_ONLY,), bench.settings.budgets
-    with open_attack_run(bench, path, methods[0], alone, see) as single:
+    with open_attack_run(bench, path, methods[0], alone, on_answer) as single:
         single.fill(alone)
-        admission = _recall_alone(bench, single)
+        recalls = [  # of the risky model's sampled answers, each on its own
+            bench.attacker.score(answer.tokens, text.tokens)[0]
+            for text in bench.texts
+            for asked in single.asked(text, RISKY_ONLY)
+            for answer in asked.answers
+        ]
+        admission = sum(recalls) / len(recalls)
         if admission < ADMISSION:
             return admission, (single.log(alone),)
         single.fill(budgets)
@@ -148,21 +156,10 @@ def _attack(
         own = budgets
         if method.debt != methods[0].debt:
             own = tuple(k for k in budgets if not is_baseline(k))
-        with open_attack_run(bench, path, method, own, see) as run:
+        with open_attack_run(bench, path, method, own, on_answer) as run:
             run.fill(own)
             logs.append(run.log(own))
     return admission, tuple(logs)
-
-
-def _recall_alone(bench: Bench, single: AttackRun) -> float:
-    """Mean recall of the risky model's sampled answers, each on its own."""
-    recalls = [
-        bench.attacker.score(answer.tokens, text.tokens)[0]
-        for text in bench.texts
-        for asked in single.asked(text, RISKY_ONLY)
-        for answer in asked.answers
-    ]
-    return sum(recalls) / len(recalls)
 
 
 def _methods(settings: AttackSettings, longest: int) -> list[Method]:
@@ -195,34 +192,3 @@ def _divided(
             "--given or --max-new-tokens, or leave the passage out."
         )
     return replace(text, tokens=wanted)
-
-
-def _spread(texts: tuple[GivenText, ...], most: int) -> tuple[GivenText, ...]:
-    """At most so many, evenly over the whole list."""
-    n = len(texts)
-    return texts if not most or most >= n else tuple(texts[i * n // most] for i in range(most))
-
-
-def _width(texts: Sequence[GivenText], settings: AttackSettings, context: int) -> int:
-    """Positions that the longest prompt and its answer need; chained answers may run over."""
-    most = max(settings.window)
-    longest = max(texts, key=lambda text: len(text.before) + len(text.tokens))
-    needed = len(longest.before) + len(longest.tokens) + most
-    if needed > context:
-        raise InputError(
-            f"{longest.passage} and a window of {most} need {needed} positions; the pair has "
-            f"{context}. Lower --max-new-tokens, or split the passage."
-        )
-    return row_width(needed, context)
-
-
-class _Teller:
-    """Counts tokens and seconds for the progress line."""
-
-    def __init__(self, tell: Tell) -> None:
-        self._tell, self._tokens, self._start = tell, 0, time.monotonic()
-
-    def see(self, stage: str, done: int, total: int, trajectory: Trajectory) -> None:
-        """An answer has ended."""
-        self._tokens += len(trajectory)
-        self._tell(Told(stage, done, total, self._tokens, time.monotonic() - self._start))

@@ -2,65 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from nafaudit.checks.check import mean
-from nafaudit.core.finding import Finding, Kept, judge_kept
+from nafaudit import __version__
+from nafaudit.core.finding import Kept, Overall, judge_kept
 from nafaudit.core.ledger import SAFE_ONLY, is_baseline
+from nafaudit.stats import mean
 from nafaudit.stats.certificate import critical_k
 from nafaudit.stats.rates import Crossing, crossing
 from nafaudit.worth.attack import Attacked
 from nafaudit.worth.attack_run import Log, Method, Reconstruction, replayed
+from nafaudit.worth.settings import ADMISSION
 
 
 @dataclass(frozen=True)
-class Row:
+class BudgetRecall:
     """One way to attack under one budget.
 
     Attributes:
         method: Which way.
         k: The budget; 0 and infinity are the baselines.
-        got: What was reconstructed of each passage.
+        recall: Mean near-verbatim recall over passages.
+        passages_recalled: Passages of which anything came back.
+        span_words: Longest common run of words, of all passages.
+        queries: Mean number of answers to one user.
+        spend: Mean cost of attacking one passage, all retries included.
         trajectories: Answers that were judged.
         violations: Those above their budget.
         kept: The first verdict on this budget.
         tested: The second.
-        worth: The finding behind the third: K of one query against what it asks for.
+        worth: The third: K of one query against what it asks for.
+        certificate: The numbers behind the third.
+        got: What was reconstructed of each passage.
     """
 
-    method: Method
+    method: Method = field(metadata={"json": ...})
     k: float
-    got: tuple[Reconstruction, ...]
+    recall: float
+    passages_recalled: int
+    span_words: float
+    queries: float
+    spend: float
     trajectories: int
     violations: int
     kept: str
     tested: str
-    worth: Finding
-
-    @property
-    def recall(self) -> float:
-        """Mean near-verbatim recall over passages."""
-        return mean([one.recall for one in self.got])
-
-    @property
-    def span(self) -> float:
-        """Longest common run of words, of all passages."""
-        return max(one.span for one in self.got)
-
-    @property
-    def spend(self) -> float:
-        """Mean cost of attacking one passage, all retries included."""
-        return mean([one.spend for one in self.got])
+    worth: str
+    certificate: Mapping[str, float]
+    got: tuple[Reconstruction, ...] = field(metadata={"json": None})
 
 
 @dataclass(frozen=True)
 class Onset:
     """Where recall begins, as k grows, in one way to attack."""
 
-    method: Method
-    found: Crossing
+    method: Method = field(metadata={"json": ...})
+    found: Crossing = field(metadata={"json": ...})
+
+
+@dataclass(frozen=True)
+class UserBudget:
+    """What users get, on average, whose answers may cost a total budget.
+
+    Attributes:
+        budget: In nats.
+        recall: Near-verbatim recall.
+        cut: Share of users from whom an answer was withheld.
+        queries: Answers that were served.
+        spend: What they cost.
+    """
+
+    budget: float
+    recall: float
+    cut: float
+    queries: float
+    spend: float
 
 
 @dataclass(frozen=True)
@@ -70,101 +89,223 @@ class Odometer:
     Attributes:
         method: Which way.
         k: Budget of each query.
-        users: What each user got, by total budget.
-        found: The total budget at which mean recall reaches the target.
+        user_budgets: From nothing up.
+        crossing: The total budget at which mean recall reaches the target.
     """
 
-    method: Method
+    method: Method = field(metadata={"json": ...})
     k: float
-    users: dict[float, tuple[Reconstruction, ...]]
-    found: Crossing
+    user_budgets: tuple[UserBudget, ...]
+    crossing: Crossing
 
 
 @dataclass(frozen=True)
-class Answered:
-    """Everything that an attack says."""
+class Admission:
+    """Recall of the risky model's single answers, and what an attack needs."""
 
-    attacked: Attacked
+    recall: float
+    needed: float
 
-    @cached_property
-    def rows(self) -> tuple[Row, ...]:
-        """Every way under every budget."""
-        return tuple(self._row(log, k) for log in self.attacked.logs for k in log.asked)
+
+@dataclass(frozen=True)
+class AttackResult:
+    """Everything that an attack says.
+
+    Attributes:
+        attack: Its directory.
+        design: Hash of the identity of its first run.
+        nafaudit: Version that made it.
+        outcome: VIOLATED if an answer is above its budget; INCONCLUSIVE if there is too little.
+        admitted: False if the risky model alone recalls too little for an attack to say anything.
+        admission: The numbers behind that.
+        mechanism: What was attacked.
+        passages: How many were attacked.
+        passages_given: How many there were.
+        given: Opening tokens that the attacker knows.
+        attempts: How often each query was asked.
+        target: Recall whose budget is looked for.
+        violations: Answers above their budget, of all ways and budgets.
+        rows: Every way under every budget.
+        onsets: Where recall reaches the target as k grows, from the safe model alone on.
+        odometers: Every way and budget, replayed under total budgets.
+        runs: The run directory of each way.
+        mixed: That records were computed by different arithmetics, in words; empty if not.
+        wanted: Fewest and most tokens that are asked for of a passage.
+        critical_k: The budget from which on K = kT of a single answer is vacuous, by the third
+            verdict: S/T of the passage in the middle, the lower one of two.
+        log: The query log: one object per answer, in the order of each user, without text.
+    """
+
+    attack: Path
+    design: str
+    nafaudit: str
+    outcome: Kept
+    admitted: bool
+    admission: Admission
+    mechanism: str
+    passages: int
+    passages_given: int
+    given: int
+    attempts: int
+    target: float
+    violations: int
+    rows: tuple[BudgetRecall, ...]
+    onsets: tuple[Onset, ...]
+    odometers: tuple[Odometer, ...]
+    runs: tuple[Path, ...]
+    mixed: str = field(metadata={"optional": True})
+    wanted: tuple[int, int] = field(metadata={"json": None})
+    critical_k: float = field(metadata={"json": None})
+    log: tuple[dict[str, Any], ...] = field(metadata={"json": None}, repr=False)
 
     @property
-    def violations(self) -> int:
-        """Answers above their budget, of all ways and budgets."""
-        return sum(row.violations for row in self.rows)
+    def methods(self) -> list[Method]:
+        """Every way to attack, in the order of the runs."""
+        return list(dict.fromkeys(row.method for row in self.rows))
 
     @property
-    def outcome(self) -> Kept:
-        """VIOLATED if an answer is above its budget; INCONCLUSIVE if the attack says nothing."""
-        fewest = min(row.trajectories for row in self.rows)
-        if not self.violations and not self.attacked.admitted:
-            return Kept.INCONCLUSIVE
-        return judge_kept(fewest, self.violations)
+    def overall(self) -> Overall:
+        """The outcome, and what decided it."""
+        status = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}[self.outcome]
+        if not self.admitted and not self.violations:
+            return Overall(self.outcome, "the risky model alone recalls too little", status)
+        judged = sum(row.trajectories for row in self.rows)
+        why = f"{self.violations} of {judged} answers exceed their budget"
+        return Overall(self.outcome, why, status)
 
-    @cached_property
-    def onsets(self) -> tuple[Onset, ...]:
-        """Where recall reaches the target as k grows; from the safe model alone on."""
-        return tuple(self._onset(log) for log in self._judged)
-
-    @cached_property
-    def odometers(self) -> tuple[Odometer, ...]:
-        """Every way and budget, replayed under total budgets."""
-        return tuple(
-            self._odometer(log, k) for log in self._judged for k in log.asked if not is_baseline(k)
-        )
-
-    @property
-    def critical_k(self) -> float:
-        """The budget from which on K = kT of a single answer is vacuous, by the third verdict.
-
-        That takes half of the passages: S/T of the passage in the middle, the lower one of two.
-        """
-        first = self.attacked.logs[0]
-        surprisals = sorted(first.arms[0].worth_check.surprisals)
-        return critical_k(surprisals[(len(surprisals) + 1) // 2 - 1], first.method.length)
-
-    def row(self, method: Method, k: float) -> Row | None:
+    def row(self, method: Method, k: float) -> BudgetRecall | None:
         """One way under one budget; a baseline of a way without debt is that with it."""
-        same = [row for row in self.rows if row.k == k and row.method == method]
-        if not same and is_baseline(k):
-            shape = (method.mode, method.length)
-            same = [r for r in self.rows if r.k == k and (r.method.mode, r.method.length) == shape]
-        return same[0] if same else None
+        return _find(self.rows, method, k)
 
-    @property
-    def _judged(self) -> Sequence[Log]:
-        return self.attacked.logs if self.attacked.admitted else ()
 
-    def _row(self, log: Log, k: float) -> Row:
-        arm = log.arm(k)
-        return Row(
-            log.method,
-            k,
-            tuple(self._users(log, k)),
-            arm.invariant.trajectories,
-            arm.invariant.violations,
-            str(arm.invariant.verdict),
-            str(arm.regime.verdict),
-            arm.worth_check.finding(),
-        )
+def attack_result(attacked: Attacked) -> AttackResult:
+    """Reads a finished attack."""
+    settings, logs = attacked.settings, attacked.logs
+    lengths = [len(text.tokens) for text in attacked.texts]
+    rows = tuple(_row(attacked, log, k) for log in logs for k in log.asked)
+    violations = sum(row.violations for row in rows)
+    outcome = judge_kept(min(row.trajectories for row in rows), violations)
+    if not violations and not attacked.admitted:
+        outcome = Kept.INCONCLUSIVE
+    surprisals = logs[0].arms[0].passages.surprisals
+    middle = surprisals[(len(surprisals) + 1) // 2 - 1]
+    judged = logs if attacked.admitted else ()
+    return AttackResult(
+        attack=attacked.path,
+        design=attacked.design,
+        nafaudit=__version__,
+        outcome=outcome,
+        admitted=attacked.admitted,
+        admission=Admission(attacked.admission, ADMISSION),
+        mechanism=settings.mechanism,
+        passages=len(attacked.texts),
+        passages_given=attacked.given,
+        given=settings.given,
+        attempts=settings.trajectories,
+        target=settings.target,
+        violations=violations,
+        rows=rows,
+        onsets=tuple(_onset(log, rows, settings.target) for log in judged),
+        odometers=tuple(
+            _odometer(attacked, log, k) for log in judged for k in log.asked if not is_baseline(k)
+        ),
+        runs=tuple(log.path for log in logs),
+        mixed=attacked.mixed,
+        wanted=(min(lengths), max(lengths)),
+        critical_k=critical_k(middle, logs[0].method.length),
+        log=tuple(_queries(logs)),
+    )
 
-    def _users(self, log: Log, k: float, budget: float = float("inf")) -> Iterator[Reconstruction]:
-        for text in self.attacked.texts:
-            yield replayed(self.attacked.attacker, text, log.asked[k][text.id], budget)
 
-    def _onset(self, log: Log) -> Onset:
-        grid = [SAFE_ONLY, *(k for k in log.asked if not is_baseline(k))]
-        rows = [self.row(log.method, k) for k in grid]
-        curves = [[one.recall for one in row.got] for row in rows if row is not None]
-        values = list(zip(*curves, strict=True))
-        return Onset(log.method, crossing(grid, values, self.attacked.settings.target))
+def _row(attacked: Attacked, log: Log, k: float) -> BudgetRecall:
+    arm, got = log.arm(k), _users(attacked, log, k)
+    worth = arm.finding("worth")
+    return BudgetRecall(
+        method=log.method,
+        k=k,
+        recall=mean([one.recall for one in got]),
+        passages_recalled=sum(one.recall > 0 for one in got),
+        span_words=max(one.span for one in got),
+        queries=mean([one.queries for one in got]),
+        spend=mean([one.spend for one in got]),
+        trajectories=arm.trajectories,
+        violations=arm.violations,
+        kept=str(arm.kept),
+        tested=str(arm.tested),
+        worth=str(worth.verdict),
+        certificate=worth.numbers,
+        got=got,
+    )
 
-    def _odometer(self, log: Log, k: float) -> Odometer:
-        budgets = (0.0, *self.attacked.settings.user_budgets)
-        users = {budget: tuple(self._users(log, k, budget)) for budget in budgets}
-        values = list(zip(*([u.recall for u in users[b]] for b in budgets), strict=True))
-        found = crossing(budgets, values, self.attacked.settings.target)
-        return Odometer(log.method, k, users, found)
+
+def _users(
+    attacked: Attacked, log: Log, k: float, budget: float = float("inf")
+) -> tuple[Reconstruction, ...]:
+    return tuple(
+        replayed(attacked.attacker, text, log.asked[k][text.id], budget) for text in attacked.texts
+    )
+
+
+def _find(rows: Sequence[BudgetRecall], method: Method, k: float) -> BudgetRecall | None:
+    same = [row for row in rows if row.k == k and row.method == method]
+    if not same and is_baseline(k):
+        shape = (method.mode, method.length)
+        same = [r for r in rows if r.k == k and (r.method.mode, r.method.length) == shape]
+    return same[0] if same else None
+
+
+def _onset(log: Log, rows: Sequence[BudgetRecall], target: float) -> Onset:
+    grid = [SAFE_ONLY, *(k for k in log.asked if not is_baseline(k))]
+    found = [_find(rows, log.method, k) for k in grid]
+    curves = [[one.recall for one in row.got] for row in found if row is not None]
+    return Onset(log.method, crossing(grid, list(zip(*curves, strict=True)), target))
+
+
+def _odometer(attacked: Attacked, log: Log, k: float) -> Odometer:
+    budgets = (0.0, *attacked.settings.user_budgets)
+    users = {budget: _users(attacked, log, k, budget) for budget in budgets}
+    values = list(zip(*([u.recall for u in users[b]] for b in budgets), strict=True))
+    return Odometer(
+        log.method,
+        k,
+        tuple(
+            UserBudget(
+                budget,
+                mean([user.recall for user in got]),
+                mean([float(user.cut) for user in got]),
+                mean([user.queries for user in got]),
+                mean([user.spend for user in got]),
+            )
+            for budget, got in users.items()
+        ),
+        crossing(budgets, values, attacked.settings.target),
+    )
+
+
+def _queries(logs: tuple[Log, ...]) -> Iterator[dict[str, Any]]:
+    for log in logs:
+        for k, users in log.asked.items():
+            for passage, asked in users.items():
+                for one in asked:
+                    for answer in one.answers:
+                        pairs = enumerate(zip(answer.tokens, one.query.wanted, strict=False))
+                        whole = min(len(answer.tokens), len(one.query.wanted))
+                        yield {
+                            "mode": log.path.name,
+                            "k": k,
+                            "prompt_id": passage,
+                            "window": one.query.window,
+                            "attempt": answer.place.attempt,
+                            "query": one.query.item.prompt.id,
+                            "L": log.method.length,
+                            "delta_init": answer.debt,
+                            "K": k * log.method.length,
+                            "B": answer.budget,
+                            "Z": answer.spend,
+                            "R": answer.ratio,
+                            "n_tokens": answer.length,
+                            "forced": answer.forced,
+                            "free": answer.free,
+                            # Opening tokens that are the true ones.
+                            "matched": next((i for i, (a, b) in pairs if a != b), whole),
+                        }

@@ -13,27 +13,28 @@ one that would pass the user's budget is withheld, with everything after it.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nafaudit.checks import ArmResult, judge_run
-from nafaudit.core.design import Decoding, Identity
+from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.ledger import SAFE_ONLY, budget_word
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
-from nafaudit.engine.proof import Numerics
-from nafaudit.models.pair import Pair
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.overlap import MIN_SPAN, Reference, measure, prepare
 from nafaudit.protocols import Mechanism
-from nafaudit.runner.material import material_of
-from nafaudit.runner.prepare import mechanism_of, vocabulary_table
-from nafaudit.runner.sources import GrowingRun, Want, engine_of, open_growing
+from nafaudit.runner.execute import OpenRun, open_run
+from nafaudit.runner.executors import EngineExecutor, identity_of
+from nafaudit.runner.workbench import Workbench, mechanism_of, protected_passages, resources_of
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 from nafaudit.worth.certify import GivenText
@@ -184,6 +185,10 @@ class Attacker:
             self._scores[key] = (recall, overlap.substring_words)
         return self._scores[key]
 
+    def first_items(self, method: Method, texts: Sequence[GivenText]) -> list[TokenizedPrompt]:
+        """Returns the prompts that are known before anything is answered."""
+        return [q.item for text in texts for q in self.queries(text, method, SAFE_ONLY, {})]
+
     def _reference(self, wanted: tuple[int, ...]) -> Reference:
         if wanted not in self._references:
             self._references[wanted] = prepare(detokenize(wanted, self._pieces))
@@ -251,72 +256,55 @@ def replayed(
     return Reconstruction(text.id, recall, span, served, spend, cut)
 
 
-See = Callable[[str, int, int, Trajectory], None]
+OnAnswer = Callable[[str, int, int, Trajectory], None]
+
+
+def mechanism_of_method(settings: AttackSettings, method: Method) -> Mechanism:
+    """Returns the mechanism of one way to attack, not yet bound to resources."""
+    return mechanism_of(replace(settings, prefix_debt=method.debt, max_new_tokens=method.length))
+
+
+def bound_mechanism(
+    settings: AttackSettings, method: Method, items: Sequence[TokenizedPrompt], tokenizer: Any
+) -> Mechanism:
+    """Returns the mechanism of one way to attack, ready to serve."""
+    resources = resources_of(tokenizer, protected_passages(items))
+    return mechanism_of_method(settings, method).bind(resources)
 
 
 @dataclass(frozen=True)
-class Bench:
+class AttackBench:
     """What all ways to attack decode with, loaded once.
 
     Attributes:
-        pair: The models.
-        attacker: Who asks.
+        workbench: Models and arithmetic; rows are equally wide in every way, so that all ways
+            share their bits.
+        attacker: Makes the queries.
         every: All passages that were given: what a run's identity is about.
         texts: Those that are attacked.
         settings: What was asked.
-        width: Positions per row; the same for every way, so that they share their bits.
         context: What stands before each passage, in words.
-        session: What this session runs on.
-        numerics: By which arithmetic; chosen before the first answer.
     """
 
-    pair: Pair
+    workbench: Workbench
     attacker: Attacker
     every: tuple[GivenText, ...]
     texts: tuple[GivenText, ...]
     settings: AttackSettings
-    width: int
     context: str
-    session: Mapping[str, Any]
-    numerics: Numerics | None = None
 
-    def mechanism(self, method: Method) -> Mechanism:
-        """What is attacked, with or without its debt, ready to serve."""
-        material = material_of(self.pair.tokenizer, self.first_items(method, self.texts))
-        return mechanism_of_method(self.settings, method).bind(material)
-
-    def decoding(self, method: Method) -> Decoding:
-        """The warps, and the length of one answer."""
-        return replace(self.settings.decoding, max_new_tokens=method.length)
+    def executor(self, method: Method) -> EngineExecutor:
+        """Returns what decodes one way to attack: with or without debt, answers of its length."""
+        items = self.attacker.first_items(method, self.texts)
+        tokenizer = self.workbench.pair.tokenizer
+        mechanism = bound_mechanism(self.settings, method, items, tokenizer)
+        decoding = replace(self.settings.decoding, max_new_tokens=method.length)
+        return EngineExecutor(replace(self.workbench, mechanism=mechanism, decoding=decoding))
 
     def identity(self, method: Method) -> Identity:
         """Of one way's run; all passages are its workload, later prompts follow from them."""
-        mechanism = self.mechanism(method)
-        return Identity(
-            pair=self.pair.fingerprint,
-            mechanism=mechanism.name,
-            ledger=mechanism.ledger.spec,
-            decoding=self.decoding(method),
-            workload=workload_hash(self.first_items(method, self.every)),
-            width=self.width,
-            seed=self.settings.seed,
-            purpose="attack",
-            currency=mechanism.currency,
-            constant_rows=self.numerics.constant if self.numerics else None,
-        )
-
-    def first_items(self, method: Method, texts: Sequence[GivenText]) -> list[TokenizedPrompt]:
-        """The prompts that are known before anything is answered."""
-        return [query.item for text in texts for query in self.first_queries(method, text)]
-
-    def first_queries(self, method: Method, text: GivenText) -> list[Query]:
-        """The queries that are known before anything is answered."""
-        return list(self.attacker.queries(text, method, SAFE_ONLY, {}))
-
-
-def mechanism_of_method(settings: AttackSettings, method: Method) -> Mechanism:
-    """The mechanism of one way to attack."""
-    return mechanism_of(replace(settings, prefix_debt=method.debt, max_new_tokens=method.length))
+        workload = workload_hash(self.attacker.first_items(method, self.every))
+        return identity_of(self.executor(method), workload, "attack")
 
 
 @dataclass(frozen=True)
@@ -333,9 +321,9 @@ class Log:
     method: Method
     path: Path
     asked: Mapping[float, Mapping[str, tuple[Asked, ...]]]
-    arms: tuple[ArmResult, ...]
+    arms: tuple[ArmVerdict, ...]
 
-    def arm(self, k: float) -> ArmResult:
+    def arm(self, k: float) -> ArmVerdict:
         """The verdicts on one budget."""
         return next(arm for arm in self.arms if arm.k == k)
 
@@ -343,28 +331,37 @@ class Log:
 class AttackRun:
     """One way to attack, on its run directory; made by `open_attack_run`."""
 
-    def __init__(self, bench: Bench, method: Method, growing: GrowingRun, see: See) -> None:
-        self._bench, self._method, self._growing, self._see = bench, method, growing, see
-        self._ledger = bench.mechanism(method).ledger
+    def __init__(
+        self,
+        bench: AttackBench,
+        method: Method,
+        executor: EngineExecutor,
+        opened: OpenRun,
+        on_answer: OnAnswer,
+    ) -> None:
+        self._bench, self._method, self._opened = bench, method, opened
+        self._on_answer = on_answer
+        self._ledger = executor.mechanism.ledger
         self._answers: dict[Place, Answer] = {}
-        for trajectory in growing.run.trajectories():
+        for trajectory in opened.run.trajectories():
             self._add(trajectory)
 
     def fill(self, budgets: tuple[float, ...]) -> None:
         """Asks until every query of every passage is answered."""
         for window in range(max(len(text.tokens) for text in self._bench.texts)):
-            wants = self._wants(budgets)
-            total = sum(len(request.rows) for request in self._growing.missing(wants))
+            extents, prompts = self._wanted(budgets)
+            total = sum(len(one.rows) for one in self._opened.missing(extents, prompts))
             if not total:
                 return
             stage = self._method.words + (f", window {window + 1}" if window else "")
-            self._growing.fill(wants, self._counted(stage, total))
+            answered = partial(self._answered, stage, itertools.count(1), total)
+            self._opened.fill(extents, prompts, answered)
 
     def log(self, budgets: tuple[float, ...]) -> Log:
         """Everything that was asked, and the verdicts."""
         asked = {k: {text.id: self.asked(text, k) for text in self._bench.texts} for k in budgets}
-        run = self._growing.run
-        return Log(self._method, run.path, asked, tuple(judge_run(run)))
+        run = self._opened.run
+        return Log(self._method, run.path, asked, tuple(AuditResult.of(run).arms))
 
     def asked(self, text: GivenText, k: float) -> tuple[Asked, ...]:
         """The log of one user: queries about one passage under one budget, with answers."""
@@ -374,32 +371,30 @@ class AttackRun:
             for query in self._queries(text, k)
         )
 
-    def _counted(self, stage: str, total: int) -> Callable[[Trajectory], None]:
-        done = 0
-
-        def see(trajectory: Trajectory) -> None:
-            nonlocal done
-            done += 1
-            self._add(trajectory)
-            self._see(stage, done, total, trajectory)
-
-        return see
+    def _answered(
+        self, stage: str, done: Iterator[int], total: int, trajectory: Trajectory
+    ) -> None:
+        self._add(trajectory)
+        self._on_answer(stage, next(done), total, trajectory)
 
     def _queries(self, text: GivenText, k: float) -> list[Query]:
         return list(self._bench.attacker.queries(text, self._method, k, self._answers))
 
-    def _wants(self, budgets: tuple[float, ...]) -> list[Want]:
-        """What the attacker can ask next: prompts that share their budgets, together."""
+    def _wanted(
+        self, budgets: tuple[float, ...]
+    ) -> tuple[list[Extent], dict[str, TokenizedPrompt]]:
+        """Returns what the attacker can ask next, prompts that share their budgets together."""
         asking: dict[TokenizedPrompt, list[float]] = {}
         for text in self._bench.texts:
             for k in budgets:
                 for query in self._queries(text, k):
                     asking.setdefault(query.item, []).append(k)
-        groups: dict[tuple[float, ...], list[TokenizedPrompt]] = {}
+        groups: dict[tuple[float, ...], list[str]] = {}
         for item, ks in asking.items():
-            groups.setdefault(tuple(ks), []).append(item)
+            groups.setdefault(tuple(ks), []).append(item.prompt.id)
         attempts = self._bench.settings.trajectories
-        return [Want(tuple(items), attempts, ks) for ks, items in groups.items()]
+        extents = [Extent(ks, attempts, tuple(ids)) for ks, ids in groups.items()]
+        return extents, {item.prompt.id: item for item in asking}
 
     def _add(self, trajectory: Trajectory) -> None:
         key, steps = trajectory.key, trajectory.steps
@@ -421,7 +416,7 @@ class AttackRun:
 
 @contextmanager
 def open_attack_run(
-    bench: Bench, path: Path, method: Method, budgets: tuple[float, ...], see: See
+    bench: AttackBench, path: Path, method: Method, budgets: tuple[float, ...], on_answer: OnAnswer
 ) -> Iterator[AttackRun]:
     """Creates or resumes the run of one way to attack.
 
@@ -430,37 +425,27 @@ def open_attack_run(
         path: The attack's directory.
         method: Which way.
         budgets: What is asked first.
-        see: Called as answers end, with what is being done and how far it is.
+        on_answer: Called as answers end, with what is being done and how far it is.
     """
-    shape: dict[str, Any] = {"width": bench.width, "batch": bench.settings.batch}
-    shape["numerics"] = bench.numerics
-    decoder = engine_of(bench.pair, bench.mechanism(method), bench.decoding(method), **shape)
-    first = Want(
-        tuple(bench.first_items(method, bench.texts)), bench.settings.trajectories, budgets
-    )
-    with open_growing(
-        path / method.name,
-        bench.identity(method),
-        first,
-        decoder,
-        vocabulary_table(bench.pair),
-        bench.session,
-        mixed=bench.settings.mixed,
-    ) as growing:
+    executor, items = bench.executor(method), bench.attacker.first_items(method, bench.texts)
+    names = tuple(item.prompt.id for item in items)
+    extent = Extent(budgets, bench.settings.trajectories, names)
+    design = Design(bench.identity(method), extent)
+    with open_run(executor, path / method.name, design, items) as opened:
         if method.mode != "chained":
-            _score(bench, method, growing.run.path / PASSAGES)
-        yield AttackRun(bench, method, growing, see)
+            _score(bench, method, executor, opened.run.path / PASSAGES)
+        yield AttackRun(bench, method, executor, opened, on_answer)
 
 
-def _score(bench: Bench, method: Method, path: Path) -> None:
-    """Surprisals of what the queries ask for, so that the records say what a budget is worth."""
+def _score(bench: AttackBench, method: Method, executor: EngineExecutor, path: Path) -> None:
+    """Scores what the queries ask for, so that the records say what a budget is worth."""
     recorded = read_passages_file(path)
     known = {one.id: one for one in recorded.passages} if recorded else {}
-    decoding = bench.decoding(method)
-    scorer = Scorer(bench.pair.safe, bench.pair.vocabulary, decoding, context=bench.pair.context)
+    pair, decoding = executor.pair, executor.decoding
+    scorer = Scorer(pair.safe, pair.vocabulary, decoding, context=pair.context)
     added = []
     for text in bench.texts:
-        for query in bench.first_queries(method, text):
+        for query in bench.attacker.queries(text, method, SAFE_ONLY, {}):
             name = query.item.prompt.id
             if name not in known:
                 values = scorer.surprisals(query.item.tokens, query.wanted).tolist()

@@ -5,22 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
-from nafaudit.core import trust as trusts
+from nafaudit import __version__
 from nafaudit.core.debt import DebtRule, most_debt
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Worth, judge_worth
-from nafaudit.core.ledger import as_budget, is_baseline
-from nafaudit.core.numerics import check_threads
+from nafaudit.core.finding import Overall, Worth, judge_worth
 from nafaudit.core.passage import PassageScores, ScoredPassage
-from nafaudit.core.trust import Trust
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.lanes import Scorer
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
 from nafaudit.models.pair import Anchor, load_anchor
@@ -36,8 +35,10 @@ from nafaudit.stats.certificate import (
     certify as certify_passage,
 )
 from nafaudit.workload.passages import Passage, passages_hash
+from nafaudit.worth.settings import CertifySettings
 
 RENYI_ORDER = 2.0
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def opening_of(tokenizer: Any) -> tuple[tuple[int, ...], str]:
 def given_text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given: int) -> GivenText:
     """Divides a passage after its first `given` tokens."""
     ids = tuple(tokenizer(passage.text, add_special_tokens=False)["input_ids"])
-    # Somebody has to stand before the first scored token.
+    # A token has to stand before the first scored one.
     given = max(given, 0 if opening else 1)
     if len(ids) <= given:
         raise InputError(
@@ -222,6 +223,13 @@ def given_text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given
             "is left to ask about. Lower --given or leave the passage out."
         )
     return GivenText(passage, (*opening, *ids[:given]), ids[given:])
+
+
+def spread(items: Sequence[T], most: int) -> tuple[T, ...]:
+    """Returns at most so many, evenly over the whole list; all if 0."""
+    n = len(items)
+    count = n if not most else min(most, n)
+    return tuple(items[i * n // count] for i in range(count))
 
 
 def check_lengths(texts: Sequence[GivenText], context: int, whose: str) -> None:
@@ -235,82 +243,57 @@ def check_lengths(texts: Sequence[GivenText], context: int, whose: str) -> None:
 
 
 @dataclass(frozen=True)
-class CertifySettings:
-    """What a certificate is asked for.
-
-    Attributes:
-        k: Budgets in nats per token.
-        decoding: Warps of the safe model, and the length limit T of one output.
-        debt: How a prompt's debt would be reckoned.
-        given: Opening tokens of each passage that the prompt gives away.
-        window: Tokens of the windows that are certified too.
-        device: Torch device.
-        dtype: Precision of the forward pass.
-        threads: Torch threads, 1 or 2; two only where they change no bit.
-        trust: What the checkpoint is permitted.
-    """
-
-    k: tuple[float, ...] = (0.25, 1.0, 3.0, 10.0)
-    decoding: Decoding = field(default_factory=Decoding)
-    debt: DebtRule = field(default_factory=DebtRule)
-    given: int = 0
-    window: int = 50
-    device: str = "cpu"
-    dtype: str = "float32"
-    threads: int = 1
-    trust: Trust = trusts.NONE
-
-    def __post_init__(self) -> None:
-        check_threads(self.threads)
-        for name, least in (("given", 0), ("window", 1)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}.")
-        budgets = tuple(sorted({as_budget(k) for k in self.k}))
-        if not budgets or any(is_baseline(k) for k in budgets):
-            raise InputError(
-                f"k must be above 0 and finite, got {', '.join(f'{k:g}' for k in self.k)}; a "
-                "certificate is about a budget, not about a model alone."
-            )
-        object.__setattr__(self, "k", budgets)
-
-
-@dataclass(frozen=True)
-class Certification:
+class Certificate:
     """What the budgets say about the passages.
 
     Attributes:
+        hash: SHA-256 of the identity.
+        nafaudit: Version that made it.
         identity: What decides the surprisals: model, text, what stands before it, warps.
-        settings: What was asked.
-        scores: The surprisals.
-        rows: One per passage, the one with the smallest critical k first.
+        max_new_tokens: Length limit T of one output.
+        given: Opening tokens of each passage that the prompt gives away.
+        window: Tokens of the windows that are certified too.
+        debt: How a prompt's debt would be reckoned.
         cards: One per budget, from the smallest up.
+        passages: One row each, the one with the smallest critical k first.
+        scores: The surprisals.
     """
 
+    hash: str
+    nafaudit: str
     identity: dict[str, Any]
-    settings: CertifySettings
-    scores: PassageScores
-    rows: tuple[PassageRow, ...]
+    max_new_tokens: int
+    given: int
+    window: int
+    debt: DebtRule
     cards: tuple[BudgetCard, ...]
+    passages: tuple[PassageRow, ...]
+    scores: PassageScores = field(metadata={"json": None})
 
     @property
-    def hash(self) -> str:
-        """SHA-256 of the identity."""
-        return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
+    def overall(self) -> Overall:
+        """INFORMATIVE if a budget says something; that none does is an answer, not a failure."""
+        words = {
+            worth: ", ".join(f"{card.k:g}" for card in self.cards if card.worth == worth)
+            for worth in (Worth.INFORMATIVE, Worth.VACUOUS)
+        }
+        why = "; ".join(f"{worth} at k = {budgets}" for worth, budgets in words.items() if budgets)
+        return Overall(next(worth for worth, budgets in words.items() if budgets), why, 0)
 
 
 def certify(
     safe: str,
     passages: Sequence[Passage],
     settings: CertifySettings,
-    report: Callable[[int, int], None] = lambda done, total: None,
-) -> Certification:
+    on_progress: OnProgress = lambda progress: None,
+) -> Certificate:
     """Scores every passage once and says what each budget allows.
 
     Args:
         safe: Directory or hub id of the safe model.
         passages: The protected text.
         settings: Budgets and conventions; checked before the model loads.
-        report: Called with how many passages are scored, and how many there are.
+        on_progress: Called as passages are scored.
     """
     check_dtype(settings.dtype)
     check_device(settings.device)
@@ -320,30 +303,36 @@ def certify(
     check_lengths(texts, context_of(safe, trust=settings.trust), "the safe model")
     torch.set_num_threads(settings.threads)
     anchor = load_anchor(safe, dtype=settings.dtype, device=settings.device, trust=settings.trust)
-    scored, debts = [], {}
+    scored, debts, start = [], {}, time.monotonic()
     for done, text in enumerate(texts, start=1):
         passage, debts[text.passage.id] = _score(anchor, text, opening, settings)
         scored.append(passage)
-        report(done, len(texts))
+        seconds = time.monotonic() - start
+        on_progress(Progress("", done, len(texts), seconds=seconds, unit="passages"))
     context = named + (f" and its own first {settings.given} tokens" if settings.given else "")
     scores = PassageScores(context, settings.decoding.anchor, tuple(scored))
-    rows = sorted((passage_row(p, debts[p.id], settings) for p in scored), key=_worst_first)
-    return Certification(
-        identity={
-            **anchor.fingerprint,
-            "passages": passages_hash(passages),
-            "context": context,
-            "anchor": settings.decoding.anchor,
-        },
-        settings=settings,
-        scores=scores,
-        rows=tuple(rows),
-        cards=tuple(budget_card(k, rows, scored, settings) for k in settings.k),
+    rows = sorted(
+        (passage_row(p, debts[p.id], settings) for p in scored),
+        key=lambda row: (row.critical_k, row.id),
     )
-
-
-def _worst_first(row: PassageRow) -> tuple[float, str]:
-    return row.critical_k, row.id
+    identity = {
+        **anchor.fingerprint,
+        "passages": passages_hash(passages),
+        "context": context,
+        "anchor": settings.decoding.anchor,
+    }
+    return Certificate(
+        hash=hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest(),
+        nafaudit=__version__,
+        identity=identity,
+        max_new_tokens=settings.decoding.max_new_tokens,
+        given=settings.given,
+        window=settings.window,
+        debt=settings.debt_rule,
+        cards=tuple(budget_card(k, rows, scored, settings) for k in settings.k),
+        passages=tuple(rows),
+        scores=scores,
+    )
 
 
 def _score(
@@ -356,9 +345,9 @@ def _score(
     values = scorer.surprisals(row[:start], row[start:])
     quoted = len(text.before) - start
     passage = ScoredPassage(text.passage.id, len(text.tokens), tuple(values[quoted:].tolist()))
-    if settings.debt.raw and settings.decoding.warps:
+    if settings.debt_rule.raw and settings.decoding.warps:
         own = Scorer(anchor.model, anchor.vocabulary, Decoding(), context=anchor.context)
         values = own.surprisals(row[:start], row[start:])
     # Without a prompt of its own, the passage itself may be quoted in one.
     prompt = values[:quoted] if settings.given else values
-    return passage, most_debt(prompt, np.ones(len(prompt), bool), settings.debt)
+    return passage, most_debt(prompt, np.ones(len(prompt), bool), settings.debt_rule)

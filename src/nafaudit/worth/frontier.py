@@ -9,94 +9,26 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from nafaudit.core import trust as trusts
-from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import Decoding
-from nafaudit.core.errors import InputError
-from nafaudit.core.ledger import as_budget, is_baseline
-from nafaudit.core.numerics import check_threads
-from nafaudit.core.trust import Trust
-from nafaudit.engine.laws import Reader, Text
+from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
+from nafaudit.auditor.laws import ForcedText, Reader
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.proof import numerics_of
-from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
+from nafaudit.mechanisms.laws import kl
 from nafaudit.models.checkpoints import check_device, check_dtype, context_of, load_tokenizer
-from nafaudit.models.pair import load_pair
-from nafaudit.protocols import Mechanism
-from nafaudit.runner.material import material_of
-from nafaudit.workload import Prompt, TokenizedPrompt
+from nafaudit.runner.workbench import load_models, resources_of
 from nafaudit.workload.passages import Passage, passages_hash
-from nafaudit.worth.along import Ends, Path, follow
-from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of
+from nafaudit.worth.certify import GivenText, check_lengths, given_text, opening_of, spread
+from nafaudit.worth.settings import FrontierSettings
 
 Array = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class FrontierSettings:
-    """What a frontier is asked for.
-
-    Attributes:
-        mechanisms: Step-level ones; the first is what the others are compared with.
-        k: Budgets in nats per token.
-        decoding: Warps, and how many tokens of a text are followed at most.
-        debt: How a prompt's debt is reckoned.
-        given: Tokens of each text that count as its prompt.
-        window: Tokens over which leakage is stated.
-        limit: At most so many texts of either kind; 0 for all.
-        device: Torch device.
-        dtype: Precision of the forward passes.
-        threads: Torch threads, 1 or 2; two only where they change no bit.
-        trust: What the checkpoints are permitted.
-    """
-
-    mechanisms: tuple[str, ...] = ("anchored", "renyi:2", "renyi:4", "pathwise")
-    k: tuple[float, ...] = (0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
-    decoding: Decoding = field(default_factory=Decoding)
-    debt: DebtRule = field(default_factory=DebtRule)
-    given: int = 25
-    window: int = 50
-    limit: int = 16
-    device: str = "cpu"
-    dtype: str = "float32"
-    threads: int = 1
-    trust: Trust = trusts.NONE
-
-    def __post_init__(self) -> None:
-        check_threads(self.threads)
-        for name, least in (("given", 1), ("window", 1), ("limit", 0)):
-            if getattr(self, name) < least:
-                raise InputError(f"{name} must be at least {least}, got {getattr(self, name)}.")
-        budgets = tuple(sorted({as_budget(k) for k in self.k}))
-        if not budgets or any(is_baseline(k) for k in budgets):
-            raise InputError(
-                f"k must be above 0 and finite, got {', '.join(f'{k:g}' for k in self.k)}; the "
-                "two models alone are always there."
-            )
-        object.__setattr__(self, "k", budgets)
-        _ = self.built
-
-    @property
-    def built(self) -> list[Mechanism]:
-        """The mechanisms; a wrong name is said here."""
-        found = [mechanism(spec, self.debt) for spec in self.mechanisms]
-        if len({one.name for one in found}) < len(found) or not found:
-            raise InputError(f"name each mechanism once, got {', '.join(self.mechanisms)}.")
-        for spec, one in zip(self.mechanisms, found, strict=True):
-            if isinstance(one, SequenceMechanism):
-                raise InputError(
-                    f"{spec} chooses whole outputs and has no law of a step to follow a text "
-                    "with; leave it out, and attack it instead: nafaudit attack --mechanism "
-                    f"{spec}."
-                )
-        return found
 
 
 @dataclass(frozen=True)
@@ -110,8 +42,8 @@ class Side:
     """
 
     ids: tuple[str, ...]
-    ends: tuple[Ends, ...]
-    paths: tuple[tuple[tuple[Path, ...], ...], ...]
+    ends: tuple[TextEnds, ...]
+    paths: tuple[tuple[tuple[Followed, ...], ...], ...]
 
     def end(self, name: str) -> Array:
         """A number of each text."""
@@ -143,7 +75,7 @@ def frontier(
     protected: Sequence[Passage],
     ordinary: Sequence[Passage],
     settings: FrontierSettings,
-    report: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Frontier:
     """Follows both kinds of text once.
 
@@ -152,35 +84,31 @@ def frontier(
         protected: Text that the risky model may have memorised.
         ordinary: Text on which fidelity is measured.
         settings: Checked before the models load.
-        report: Called with how many texts are followed, and how many there are.
+        on_progress: Called as texts are followed.
     """
     check_dtype(settings.dtype)
     check_device(settings.device)
     tokenizer = load_tokenizer(checkpoints[0], settings.trust)
     opening, context = opening_of(tokenizer)
     kinds = [
-        [_text(tokenizer, one, opening, settings) for one in _spread(texts, settings.limit)]
+        [_text(tokenizer, one, opening, settings) for one in spread(texts, settings.limit)]
         for texts in (ordinary, protected)
     ]
     every = [text for texts in kinds for text in texts]
     check_lengths(every, context_of(*checkpoints, trust=settings.trust), "the pair")
-    torch.set_num_threads(settings.threads)
-    pair = load_pair(
-        *checkpoints, dtype=settings.dtype, device=settings.device, trust=settings.trust
-    )
+    pair = load_models(settings, checkpoints)
     numerics_of((pair.safe, pair.risky))  # as many threads as change no bit
-    listed = [
-        TokenizedPrompt(Prompt(one.id, one.passage.text, "protected", one.passage.text), one.before)
-        for one in kinds[1]
-    ]
-    material = material_of(tokenizer, listed)
-    mechanisms = [one.bind(material) for one in settings.built]
+    passages = tuple(dict.fromkeys(one.passage.text for one in kinds[1]))
+    resources = resources_of(tokenizer, passages)
+    mechanisms = [one.bind(resources) for one in settings.built]
     reader = Reader(pair, settings.decoding)
-    found: dict[int, tuple[Ends, list[Path]]] = {}
-    texts = [Text(one.before, one.tokens) for one in every]
-    for number, ends, paths in follow(reader, mechanisms, settings.k, texts):
+    found: dict[int, tuple[TextEnds, list[Followed]]] = {}
+    texts = [ForcedText(one.before, one.tokens) for one in every]
+    start = time.monotonic()
+    for number, ends, paths in follow_texts(reader, mechanisms, settings.k, texts, kl):
         found[number] = (ends, paths)
-        report(len(found), len(texts))
+        seconds = time.monotonic() - start
+        on_progress(Progress("", len(found), len(texts), seconds=seconds, unit="texts"))
     split = len(kinds[0])
     return Frontier(
         {
@@ -208,14 +136,9 @@ def _text(
     return replace(text, tokens=text.tokens[: settings.decoding.max_new_tokens])
 
 
-def _spread(texts: Sequence[Passage], most: int) -> list[Passage]:
-    n = len(texts)
-    return list(texts) if not most or most >= n else [texts[i * n // most] for i in range(most)]
-
-
 def _side(
     texts: Sequence[GivenText],
-    found: Sequence[tuple[Ends, list[Path]]],
+    found: Sequence[tuple[TextEnds, list[Followed]]],
     settings: FrontierSettings,
 ) -> Side:
     n = len(settings.k)

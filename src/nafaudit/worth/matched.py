@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nafaudit import __version__
+from nafaudit.core.finding import Overall
 from nafaudit.stats.rates import first_crossing, resampled
 from nafaudit.worth.frontier import Frontier, Side
 
@@ -77,122 +79,172 @@ class Match:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A frontier, read."""
+class OrdinaryText:
+    """The text on which fidelity is measured.
 
-    frontier: Frontier
+    Attributes:
+        texts: How many.
+        ceiling: D(risky || safe) per token: all the fidelity there is.
+    """
 
-    @cached_property
-    def points(self) -> tuple[Point, ...]:
-        """Every mechanism at every budget."""
-        settings = self.frontier.settings
-        return tuple(
-            self._point(m, j)
-            for m in range(len(settings.mechanisms))
-            for j in range(len(settings.k))
-        )
+    texts: int
+    ceiling: float
+
+
+@dataclass(frozen=True)
+class ProtectedText:
+    """The text whose leakage is measured.
+
+    Attributes:
+        passages: How many.
+        risky_leak: What it gains under the risky model alone, per window.
+    """
+
+    passages: int
+    risky_leak: float
+
+
+@dataclass(frozen=True)
+class PayingBudgets:
+    """Budgets from which on a bank pays for every prefix of a passage, over the passages.
+
+    A boundary of that model of the bank; whether text is then recalled is another matter.
+    """
+
+    least: float
+    median: float
+    most: float
+
+
+@dataclass(frozen=True)
+class FrontierResult:
+    """Everything that a frontier says.
+
+    Attributes:
+        hash: SHA-256 of the identity.
+        nafaudit: Version that made it.
+        identity: What decides the numbers.
+        window: Tokens over which leakage is stated.
+        ordinary: What there is to buy.
+        protected: What there is to give away.
+        bracketed: True if protected text is nowhere less likely than under the safe model alone. A
+            mechanism between the models cannot lose where the risky one knows the text; where it
+            does, this is not the text that was memorised, and leakage says nothing.
+        paying_k: From where on a bank can pay for all of it.
+        points: Every mechanism at every budget.
+        matched: Every other mechanism against the first, at each of its budgets.
+    """
+
+    hash: str
+    nafaudit: str
+    identity: dict[str, Any]
+    window: int
+    ordinary: OrdinaryText
+    protected: ProtectedText
+    bracketed: bool
+    paying_k: PayingBudgets
+    points: tuple[Point, ...]
+    matched: tuple[Match, ...]
 
     @property
-    def risky_leak(self) -> float:
-        """What protected text gains under the risky model alone, per window."""
-        side = self.frontier.protected
-        gain = side.end("risky").sum() - side.end("safe").sum()
-        return float(gain / side.end("tokens").sum() * self.frontier.settings.window)
-
-    @property
-    def ceiling(self) -> float:
-        """D(risky || safe) per ordinary token: all the fidelity there is."""
-        return _per_token(self.frontier.ordinary, self.frontier.ordinary.end("ceiling"))
-
-    @property
-    def bracketed(self) -> bool:
-        """True if protected text is nowhere less likely than under the safe model alone.
-
-        A mechanism between the models cannot lose where the risky one knows the text; where it
-        does, this is not the text that was memorised, and leakage says nothing.
-        """
-        slack = _ROUNDING * self.frontier.settings.window
-        return self.risky_leak >= -slack and all(point.leak >= -slack for point in self.points)
-
-    @property
-    def paying_k(self) -> tuple[float, float, float]:
-        """Least, median and largest budget from which a bank pays for every prefix of a passage.
-
-        A boundary of that model of the bank; whether text is then recalled is another matter.
-        """
-        values = self.frontier.protected.end("paying_k")
-        return float(values.min()), float(np.median(values)), float(values.max())
-
-    @cached_property
-    def matches(self) -> tuple[Match, ...]:
-        """Every other mechanism against the first, at each of its budgets."""
-        settings = self.frontier.settings
-        return tuple(
-            self._match(m, j)
-            for m in range(1, len(settings.mechanisms))
-            for j in range(len(settings.k))
+    def overall(self) -> Overall:
+        """Whether the leaks say anything."""
+        if self.bracketed:
+            return Overall("BRACKETED", "protected text is nowhere less likely", 0)
+        return Overall(
+            "NOT BRACKETED", "protected text is less likely than under the safe model", 3
         )
 
-    def _point(self, m: int, j: int) -> Point:
-        ordinary, protected = self.frontier.ordinary, self.frontier.protected
-        settings = self.frontier.settings
-        gains = protected.values("leaked")[m, j] - protected.end("safe")
-        tokens = protected.end("tokens").sum()
-        return Point(
-            settings.mechanisms[m],
-            settings.k[j],
-            _per_token(ordinary, ordinary.values("price")[m, j]),
-            _per_token(ordinary, ordinary.values("divergence")[m, j]),
-            float(ordinary.values("gained")[m, j].sum() / ordinary.end("ceiling").sum()),
-            _per_token(protected, protected.values("price")[m, j]),
-            float(gains.sum() / tokens * settings.window),
-            int((gains < -_ROUNDING).sum()),
-            float(protected.values("free")[m, j].sum() / tokens),
-            float(protected.values("forced")[m, j].sum() / tokens),
-        )
 
-    @cached_property
-    def _curves(self) -> tuple[Array, Array]:
-        """Fidelity and leak [mechanisms, resamples, budgets from 0 on]; the first resample is all.
+def frontier_result(frontier: Frontier) -> FrontierResult:
+    """Reads a frontier."""
+    settings, protected = frontier.settings, frontier.protected
+    budgets = range(len(settings.k))
+    points = tuple(_point(frontier, m, j) for m in range(len(settings.mechanisms)) for j in budgets)
+    gain = protected.end("risky").sum() - protected.end("safe").sum()
+    risky_leak = float(gain / protected.end("tokens").sum() * settings.window)
+    slack = _ROUNDING * settings.window
+    paying = protected.end("paying_k")
+    others = range(1, len(settings.mechanisms))
+    curves = _curves(frontier)
+    return FrontierResult(
+        hash=frontier.hash,
+        nafaudit=__version__,
+        identity=frontier.identity,
+        window=settings.window,
+        ordinary=OrdinaryText(
+            len(frontier.ordinary.ids),
+            _per_token(frontier.ordinary, frontier.ordinary.end("ceiling")),
+        ),
+        protected=ProtectedText(len(protected.ids), risky_leak),
+        bracketed=risky_leak >= -slack and all(point.leak >= -slack for point in points),
+        paying_k=PayingBudgets(float(paying.min()), float(np.median(paying)), float(paying.max())),
+        points=points,
+        matched=tuple(_match(frontier, curves, m, j) for m in others for j in budgets),
+    )
 
-        A budget of 0 is the safe model: nothing bought, nothing leaked.
-        """
-        ordinary, protected = self.frontier.ordinary, self.frontier.protected
-        by_text = [_weights(len(side.ids), seed) for seed, side in enumerate((ordinary, protected))]
-        bought = ordinary.values("gained") @ by_text[0].T
-        bought /= by_text[0] @ ordinary.end("ceiling")
-        gains = (protected.values("leaked") - protected.end("safe")) @ by_text[1].T
-        leaked = gains / (by_text[1] @ protected.end("tokens")) * self.frontier.settings.window
-        return _from_zero(bought), _from_zero(leaked)
 
-    def _match(self, m: int, j: int) -> Match:
-        settings = self.frontier.settings
-        bought, leaked = self._curves
-        grid = np.arange(len(settings.k) + 1, dtype=float)
-        wanted = bought[0][:, j + 1]
-        # All of the ceiling is all of it, whatever the order of the sum.
-        at = first_crossing(grid, bought[m], wanted * (1 - _SAME))
-        there = np.isfinite(at)
-        place = np.where(there, at, 0.0)
-        before = np.minimum(place.astype(int), len(grid) - 2)
-        rows = np.arange(len(place))
-        part = place - before
-        low, high = leaked[m][rows, before], leaked[m][rows, before + 1]
-        found = np.where(there, low + part * (high - low), np.nan) - leaked[0][:, j + 1]
-        budgets = np.array([0.0, *settings.k])
-        kept = found[1:][there[1:]]
-        ends = np.quantile(kept, [_TAIL, 1 - _TAIL]) if kept.size else (math.nan, math.nan)
-        return Match(
-            settings.mechanisms[m],
-            settings.k[j],
-            float(np.interp(at[0], grid, budgets)) if there[0] else math.inf,
-            float(wanted[0]),
-            float(leaked[m][0, j + 1] - leaked[0][0, j + 1]),
-            float(found[0]),
-            float(ends[0]),
-            float(ends[1]),
-            float((~there[1:]).mean()),
-        )
+def _point(frontier: Frontier, m: int, j: int) -> Point:
+    ordinary, protected = frontier.ordinary, frontier.protected
+    settings = frontier.settings
+    gains = protected.values("leaked")[m, j] - protected.end("safe")
+    tokens = protected.end("tokens").sum()
+    return Point(
+        settings.mechanisms[m],
+        settings.k[j],
+        _per_token(ordinary, ordinary.values("price")[m, j]),
+        _per_token(ordinary, ordinary.values("divergence")[m, j]),
+        float(ordinary.values("gained")[m, j].sum() / ordinary.end("ceiling").sum()),
+        _per_token(protected, protected.values("price")[m, j]),
+        float(gains.sum() / tokens * settings.window),
+        int((gains < -_ROUNDING).sum()),
+        float(protected.values("free")[m, j].sum() / tokens),
+        float(protected.values("forced")[m, j].sum() / tokens),
+    )
+
+
+def _curves(frontier: Frontier) -> tuple[Array, Array]:
+    """Fidelity and leak [mechanisms, resamples, budgets from 0 on]; the first resample is all.
+
+    A budget of 0 is the safe model: nothing bought, nothing leaked.
+    """
+    ordinary, protected = frontier.ordinary, frontier.protected
+    by_text = [_weights(len(side.ids), seed) for seed, side in enumerate((ordinary, protected))]
+    bought = ordinary.values("gained") @ by_text[0].T
+    bought /= by_text[0] @ ordinary.end("ceiling")
+    gains = (protected.values("leaked") - protected.end("safe")) @ by_text[1].T
+    leaked = gains / (by_text[1] @ protected.end("tokens")) * frontier.settings.window
+    return _from_zero(bought), _from_zero(leaked)
+
+
+def _match(frontier: Frontier, curves: tuple[Array, Array], m: int, j: int) -> Match:
+    settings = frontier.settings
+    bought, leaked = curves
+    grid = np.arange(len(settings.k) + 1, dtype=float)
+    wanted = bought[0][:, j + 1]
+    # All of the ceiling is all of it, whatever the order of the sum.
+    at = first_crossing(grid, bought[m], wanted * (1 - _SAME))
+    there = np.isfinite(at)
+    place = np.where(there, at, 0.0)
+    before = np.minimum(place.astype(int), len(grid) - 2)
+    rows = np.arange(len(place))
+    part = place - before
+    low, high = leaked[m][rows, before], leaked[m][rows, before + 1]
+    found = np.where(there, low + part * (high - low), np.nan) - leaked[0][:, j + 1]
+    budgets = np.array([0.0, *settings.k])
+    kept = found[1:][there[1:]]
+    ends = np.quantile(kept, [_TAIL, 1 - _TAIL]) if kept.size else (math.nan, math.nan)
+    return Match(
+        settings.mechanisms[m],
+        settings.k[j],
+        float(np.interp(at[0], grid, budgets)) if there[0] else math.inf,
+        float(wanted[0]),
+        float(leaked[m][0, j + 1] - leaked[0][0, j + 1]),
+        float(found[0]),
+        float(ends[0]),
+        float(ends[1]),
+        float((~there[1:]).mean()),
+    )
 
 
 def _weights(units: int, seed: int) -> Array:

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Kept
+from nafaudit.measures.table import Measures
 from nafaudit.store.export import export_run
 from nafaudit.store.importers import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
+from tests.records import judge_run
 from tests.store.importers import logs
 
 ROWS = 25
@@ -73,8 +74,7 @@ def test_a_budget_above_kt_needs_the_users_word(
 def test_the_finding_says_what_is_contested_and_what_to_type(tmp_path: Path) -> None:
     log = table(tmp_path / "t.csv", k=0.5, T=6, spend=2, budget=1000)
     log.write_text(log.read_text().replace("p0,0.5,6,2,", "p0,0.5,6,900,"))
-    invariant = judge_run(imported(log))[0].invariant
-    finding = invariant.finding()
+    finding = judge_run(imported(log))[0].finding("invariant")
     assert finding.verdict == Kept.INCONCLUSIVE
     assert f"1 of {ROWS} trajectories cannot be judged" in finding.text
     assert f"{ROWS} state a budget above k T" in finding.text
@@ -82,13 +82,13 @@ def test_the_finding_says_what_is_contested_and_what_to_type(tmp_path: Path) -> 
     assert "--ledger unknown" in finding.text
     assert finding.numbers == {"budgets_above_kT": ROWS, "contested": 1}
     log.write_text(log.read_text().replace("p1,0.5,6,2,", "p1,0.5,6,1100,"))
-    finding = judge_run(import_logs([log], tmp_path / "other"))[0].invariant.finding()
+    finding = judge_run(import_logs([log], tmp_path / "other"))[0].finding("invariant")
     assert finding.verdict == Kept.VIOLATED
     # By the larger of the two budgets, which is the least that can be said.
     assert f"1 of {ROWS} trajectories exceed their budget, the worst by 100 nats" in finding.text
     assert "--ledger banking" in finding.text
     log.write_text(log.read_text().replace("900", "2").replace("1100", "2"))
-    finding = judge_run(import_logs([log], tmp_path / "third"))[0].invariant.finding()
+    finding = judge_run(import_logs([log], tmp_path / "third"))[0].finding("invariant")
     assert finding.verdict == Kept.WITHIN
     assert f"{ROWS} state a budget above k T" in finding.text
 
@@ -104,8 +104,9 @@ def test_a_limit_that_was_typed_too_small_accuses_nobody(tmp_path: Path) -> None
     run = imported(log, max_new_tokens=20)
     assert kept(run) == OPEN
     # 55 is below k T = 60, but not below k T less the debt, which is what the bank grants.
-    assert judge_run(run)[0].invariant.contested == 2
-    assert math.isnan(judge_run(run)[0].invariant.facts.budget(next(iter(run.trajectories()))))
+    contested = [row for row in Measures.of_run(run) if row.contested]
+    assert len(contested) == 2
+    assert all(math.isnan(row.budget) for row in contested)
     for ledger, verdict in (("banking", ABOVE), ("unknown", INSIDE)):
         options = ImportOptions(max_new_tokens=20, ledger=ledger)
         assert kept(import_logs([log], tmp_path / ledger, options)) == verdict

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.store.export import export_run
 from nafaudit.store.importers import SCHEMAS, ImportOptions, import_logs, source
+from tests.records import judge_run
 from tests.store.importers import logs
 from tests.store.importers.logs import every_schema, item, query, record, write
 

@@ -7,12 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
+from nafaudit.core.trajectory import Arm
+from nafaudit.measures import verdicts
+from nafaudit.measures.table import Measures
 from nafaudit.store.importers import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
 from tests.conftest import GOLDEN
+from tests.records import judge_run
 
 LOGS = sorted((GOLDEN / "official-decoder").glob("*.csv.gz"))
 BUDGETS = (0.001, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0)
@@ -28,13 +31,13 @@ def test_no_sequence_exceeds_its_budget(run: Run) -> None:
     arms = judge_run(run)
     assert {arm.mechanism for arm in arms} == {"anchored", "clip", "renyi2"}
     assert len(arms) == 21
-    assert sum(arm.invariant.trajectories for arm in arms) == 6867 == run.asked
-    assert sum(arm.invariant.violations for arm in arms) == 0
+    assert sum(arm.trajectories for arm in arms) == 6867 == run.asked
+    assert sum(arm.violations for arm in arms) == 0
     assert {arm.kept for arm in arms} == {Kept.WITHIN}
 
 
 def test_mean_spend_by_budget(run: Run) -> None:
-    spend = {a.k: a.utilisation.mean_spend for a in judge_run(run) if a.mechanism == "anchored"}
+    spend = {a.k: a.spend.mean for a in judge_run(run) if a.mechanism == "anchored"}
     expected = (0.0, 3.30, 41.54, 82.97, 123.82, 128.76, 129.10)
     assert tuple(spend) == BUDGETS
     assert tuple(spend.values()) == pytest.approx(expected, abs=0.005)
@@ -48,7 +51,8 @@ def test_debts(run: Run) -> None:
 
 
 def test_sequences_that_never_leave_the_anchor(run: Run) -> None:
-    broke = {a.k: a.utilisation.broke for a in judge_run(run) if a.mechanism == "anchored"}
+    rows = Measures.of_run(run)
+    broke = {k: sum(r.budget <= 0 for r in rows.of_arm(Arm("anchored", k))) for k in BUDGETS}
     assert [broke[k] for k in BUDGETS[:3]] == [327, 14, 0]
 
 
@@ -68,11 +72,14 @@ def test_without_the_length_limit_the_debt_is_unknown(tmp_path: Path) -> None:
 
 
 def test_a_limit_that_was_typed_too_small_accuses_nobody(tmp_path: Path) -> None:
-    arms = judge_run(import_logs(LOGS[:1], tmp_path / "run", ImportOptions(max_new_tokens=50)))
-    assert sum(arm.invariant.violations for arm in arms) == 0
-    open_ = [arm.invariant for arm in arms if arm.kept == Kept.INCONCLUSIVE]
+    options = ImportOptions(max_new_tokens=50)
+    rows = Measures.of_run(import_logs(LOGS[:1], tmp_path / "run", options))
+    assert not any(row.violated for row in rows)
+    open_ = [arm.arm for arm in verdicts.judge(rows) if arm.kept == Kept.INCONCLUSIVE]
     assert open_
-    assert all(check.unjudged == check.contested > 0 for check in open_)
+    for arm in open_:
+        unjudged = [row.contested for row in rows.of_arm(arm) if not row.judged]
+        assert unjudged and all(unjudged)
 
 
 def test_a_tampered_table_is_caught(tmp_path: Path) -> None:
@@ -88,4 +95,4 @@ def test_a_tampered_table_is_caught(tmp_path: Path) -> None:
         import_logs([path], tmp_path / "run")
     options = ImportOptions(columns={"spend": "final_cum_kl_spent"})
     arms = judge_run(import_logs([path], tmp_path / "run", options))
-    assert sum(arm.invariant.violations for arm in arms) == 1
+    assert sum(arm.violations for arm in arms) == 1

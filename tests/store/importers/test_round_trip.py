@@ -11,14 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.checks import judge_run
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
 from nafaudit.store.export import export_run, file_word
 from nafaudit.store.importers import import_logs, import_report
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
-from tests.records import many, trajectory
+from tests.records import judge_run, many, trajectory
 from tests.store.importers.logs import every_schema
 
 PROMPTS = [
@@ -82,7 +81,7 @@ def test_prompts_and_judgement_come_back(tmp_path: Path) -> None:
     assert back.stops == {1}
     assert back.design["identity"]["decoding"]["max_new_tokens"] == 12
     assert back.design["identity"]["ledger"] == "banking"
-    assert [a.invariant.violations for a in judge_run(back)] == [1]
+    assert [a.violations for a in judge_run(back)] == [1]
 
 
 def test_an_export_that_was_edited_keeps_its_claims(tmp_path: Path) -> None:

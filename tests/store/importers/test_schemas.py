@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.checks import judge_run
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.store.importers import ImportOptions, import_logs, import_report
 from nafaudit.store.run import Run
+from tests.records import judge_run
 from tests.store.importers import logs
 from tests.store.importers.logs import candidate, every_schema, item, query, record, write
 
@@ -253,7 +253,7 @@ def test_stage_two_lists_become_trajectories(tmp_path: Path) -> None:
     assert records[2].logged.budget == -4.5
     assert notes(run)["duplicate-spend"] == 4
     # Nothing may be spent on a negative budget.
-    assert judge_run(run)[0].invariant.violations == 2
+    assert judge_run(run)[0].violations == 2
     with pytest.raises(InputError, match=r"x_k3\.jsonl:1: N = 5, but 'spends' has 3"):
         imported(write(tmp_path / "x_k3.jsonl", candidate(N=5)))
     with pytest.raises(InputError, match=r":2: 'delta_inits' has 1"):
@@ -339,7 +339,7 @@ def test_a_table_as_json_lines_gzipped(tmp_path: Path) -> None:
     run = imported(path)
     (arm,) = judge_run(run)
     assert (arm.mechanism, arm.kept) == ("r", Kept.VIOLATED)
-    assert arm.invariant.violations == 24
+    assert arm.violations == 24
 
 
 def test_a_word_for_k_in_a_table_names_the_mechanism(tmp_path: Path) -> None:

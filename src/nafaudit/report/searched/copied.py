@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from nafaudit.core.text import name, percent
 from nafaudit.report.searched.parts import number, part, text, texts
 from nafaudit.report.searched.tables import NONE, Cell, Table, count
-from nafaudit.report.text import name, percent
 
 _CONFIRMED = "search.overlap.confirmed"
 _NUMBERS: Mapping[str, Callable[[float], str]] = {

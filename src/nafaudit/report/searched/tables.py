@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nafaudit.core.text import name, nats, percent
 from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
 from nafaudit.report.searched.progress import measure_of
-from nafaudit.report.text import name, nats, percent
 
 NONE = "\u2013"
 

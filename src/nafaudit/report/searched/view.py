@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from nafaudit.core.text import cut, name, percent, visible
 from nafaudit.report.searched import tables
 from nafaudit.report.searched.copied import named, repeated
 from nafaudit.report.searched.parts import by_paper, number, part, rows, text, texts
 from nafaudit.report.searched.progress import Measure, measure_of
 from nafaudit.report.searched.tables import Cell, Table
-from nafaudit.report.text import cut, name, percent, visible
 
 _TONES = {"WITHIN": "good", "VIOLATED": "bad", "INCONCLUSIVE": "open"}
 _PROMPT_SHOWN = 600

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import foreign_tolerance
-from nafaudit.core.ledger import Ledger, as_budget, half_digit
+from nafaudit.core.ledger import LEDGERS, Ledger, as_budget, half_digit
+from nafaudit.core.options import Group, option
 from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, Trajectory
 from nafaudit.store.importers.fields import identifier, number
 from nafaudit.store.importers.hygiene import Hygiene
@@ -26,29 +27,77 @@ _K_IN_NAME = re.compile(r"(?:^|[_-])k(-?\d+(?:\.\d+)?|inf)(?=[_.-]|$)")
 _NUMBER_IN_NAME = re.compile(r"_(-?\d+(?:\.\d+)?)(?=_|$)")
 
 
-@dataclass(frozen=True)
-class ImportOptions:
-    """What a user may say about a log that the log does not say itself.
+@dataclass(frozen=True, kw_only=True)
+class ImportOptions(Group):
+    """What a user may say about a log that the log does not say itself."""
 
-    Attributes:
-        schema: Which schema; found from the content if None.
-        mechanism: Name of what was decoded with.
-        k: Budget of records that have none.
-        max_new_tokens: T of records that have none; 0 if not known.
-        stops: Token ids that end a row.
-        columns: Our name of a number to its column in a table.
-        ledger: Name of the budget rule; by default as the schema implies.
-        vocabulary_size: How many tokens there are; 0 if not known.
-    """
+    schema: str | None = option(
+        None, "trajectories, history, heldout, queries, items or table.", unset="by content",
+        common=True,
+    )  # fmt: skip
+    mechanism: str | None = option(
+        None, "What the log was decoded with.", unset="as it says", common=True
+    )
+    k: float | None = option(None, "Budget of records that have none.", common=True)
+    max_new_tokens: int = option(
+        0, "T of records that have none; 0: unknown.", least=0, common=True
+    )
+    stops: tuple[int, ...] = option(
+        (), "Id of a token that ends a row; repeatable.", name="stop", metavar="<int>",
+        form="whole numbers",
+    )  # fmt: skip
+    columns: Mapping[str, str] = option(
+        {}, "A table's column, as spend=total_kl.", name="column", metavar="OURS=THEIRS",
+        split=False, form="OURS=THEIRS, for example spend=total_kl", common=True,
+    )  # fmt: skip
+    ledger: str | None = option(
+        None,
+        "Rule behind the budgets: banking (k T), or unknown to believe the log's own.",
+        unset="by schema",
+        common=True,
+    )
+    vocabulary_size: int = option(
+        0, "Tokens of the vocabulary, for the paper's R = T ln|V|; 0: unknown."
+    )
 
-    schema: str | None = None
-    mechanism: str | None = None
-    k: float | None = None
-    max_new_tokens: int = 0
-    stops: frozenset[int] = frozenset()
-    columns: Mapping[str, str] = field(default_factory=dict)
-    ledger: str | None = None
-    vocabulary_size: int = 0
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.vocabulary_size < 0 or self.vocabulary_size == 1:
+            raise InputError(
+                "vocabulary-size must be at least 2, or 0 if it is not known, got "
+                f"{self.vocabulary_size}."
+            )
+        if self.ledger is not None and self.ledger not in (*LEDGERS, UNKNOWN_LEDGER):
+            known = ", ".join(LEDGERS)
+            raise InputError(f"ledger must be one of {known}, unknown; got {self.ledger!r}.")
+        named = identifier(self.mechanism, "--mechanism", "command line") or None
+        object.__setattr__(self, "mechanism", named)
+        if self.k is not None:
+            object.__setattr__(self, "k", as_budget(self.k))
+
+    @property
+    def given(self) -> bool:
+        """Whether anything was said of a log."""
+        return any(getattr(self, one.name) != one.default for one in fields(ImportOptions)
+                   if one.name != "columns") or bool(self.columns)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportSettings(ImportOptions):
+    """Everything that `nafaudit import` takes."""
+
+    logs: tuple[Path, ...] = option(..., "Log files; .gz is read too.", argument=True)
+    out: Path = option(..., "Run directory to write.", common=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings(ImportOptions):
+    """Everything that `nafaudit check` takes."""
+
+    run: tuple[Path, ...] = option(
+        (), "Run directory, or logs; the latest run if left out.", argument=True,
+        metavar="[RUN|LOG...]",
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

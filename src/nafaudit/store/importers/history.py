@@ -170,7 +170,7 @@ def _entry(
     )
     end = len(whole)
     if context.options.stops:
-        end = fields.end_after_stop(whole.token, context.options.stops)
+        end = fields.end_after_stop(whole.token, frozenset(context.options.stops))
         context.hygiene.add("after-stop", where, count=len(whole) - end)
     if end == len(whole):
         end = fields.end_by_account(whole, granted)

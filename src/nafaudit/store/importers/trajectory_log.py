@@ -41,7 +41,6 @@ from nafaudit.store.importers.fields import (
     wrong,
 )
 from nafaudit.store.importers.source import Record
-from nafaudit.workload.paper import REFERENCES
 
 # Beyond the paper's fields, our export adds what a probability cannot carry exactly.
 LOG_PROBABILITIES = {
@@ -99,6 +98,9 @@ _STEP = frozenset(
     ]
 ) | {name for names in LOG_PROBABILITIES.values() for name in names}
 
+REFERENCES = ("reference", "reference_text", "expected_answer", "wikipedia_text")
+"""Fields of a record of the paper's that may hold its reference."""
+
 
 def matches(data: Mapping[str, Any]) -> bool:
     """True for a record of this schema."""
@@ -126,7 +128,9 @@ def _entry(record: Record, context: Context) -> Entry:
     k, mechanism, is_bank = _arm(meta, ours, limit, where, context)
     debt = _debt(prefix, where, context)
     steps, granted, cumulative = _steps(data, where, context)
-    stops = context.options.stops | _token_ids(ours.get("stops"), "nafaudit.stops", where)
+    stops = frozenset(context.options.stops) | _token_ids(
+        ours.get("stops"), "nafaudit.stops", where
+    )
 
     end = _end(steps, granted, k, debt, stops, where, context) if "stopped" not in ours else None
     stopped = end is not None and end < len(steps)

@@ -1,0 +1,1 @@
+"""Judges what was decoded, by code of its own: it imports neither mechanisms nor engine."""

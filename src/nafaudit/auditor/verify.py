@@ -1,0 +1,362 @@
+"""Verifies a run: every number again from the models, the tokens from the draws.
+
+records -> laws -> replay -> comparison: this file is that line, in order. It shares the models'
+forward pass with the decoder and nothing else; mechanism and pair are handed in.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
+from nafaudit.auditor.laws import Reader
+from nafaudit.auditor.replay import ReplayTask, replay_texts
+from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
+from nafaudit.core.errors import StoreError
+from nafaudit.core.finding import Answer, Finding, Kept
+from nafaudit.core.ledger import (
+    Banking,
+    Bucket,
+    currency_of,
+    is_baseline,
+    ledger_of,
+    recorded_currency,
+)
+from nafaudit.core.ledger import replay as ledger_replay
+from nafaudit.core.settings import VerifySettings
+from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
+from nafaudit.models.pair import Pair
+from nafaudit.protocols import Mechanism, Served
+from nafaudit.store.artifacts import ArmFinding, Verification
+from nafaudit.store.gaps import missing_of, same_prompts
+from nafaudit.store.run import Run
+
+# Records held in memory at once, with what their replay needs.
+_GROUP = 256
+# Trajectories on which the noise of the pair is measured, and positions per pass there.
+_CALIBRATED = 6
+_CALIBRATION_CHUNK = 8
+# Trajectories per budget for the sampler tests, unless told.
+SCORED_OWN, SCORED_FOREIGN = 20, 60
+
+
+def decides(run: Run, options: VerifySettings) -> bool:
+    """True if the result may be kept: verdicts on a black box rest on a whole verification.
+
+    One that looks at less, or does not test the tokens, must not take the place of one that did.
+    """
+    boxed = bool(run.design["identity"].get("promise"))
+    less = options.scored is not None and options.scored < SCORED_FOREIGN
+    return not boxed or not (options.sample or less)
+
+
+def check_integrity(run: Run) -> None:
+    """Raises a `StoreError` that names the file if a run's design or prompts were edited.
+
+    Records are replayed against the design and the prompts beside them: an edited prompt would
+    change what their true numbers are said to be about.
+    """
+    design = run.design
+    text = json.dumps(design["identity"], sort_keys=True, separators=(",", ":"))
+    edited = None
+    if hashlib.sha256(text.encode()).hexdigest() != design["hash"]:
+        edited = "design.json"
+    elif not same_prompts(run.prompts(), design):
+        edited = "prompts.jsonl"
+    if edited is not None:
+        raise StoreError(
+            f"{run.path / edited} is not what was written, by the hash in the run's design: it was "
+            "damaged or edited. Restore it, or make the run again with another --out."
+        )
+
+
+def verify(
+    run: Run,
+    promise: Mechanism,
+    pair: Pair,
+    options: VerifySettings,
+    on_progress: Callable[[int, int], None] = lambda done, of: None,
+) -> Verification:
+    """Replays a run and compares.
+
+    Args:
+        run: Whose records to check; see `check_integrity` for the rest of it.
+        promise: What the replay is held to, bound to the run's resources.
+        pair: The run's two models.
+        options: How much is replayed; what an imported log does not say itself.
+        on_progress: Called with the trajectories done and to do.
+    """
+    start = time.monotonic()
+    keys = sorted(run.keys())
+    if 0 < options.sample < len(keys):  # the same ones every time
+        design = run.design["hash"]
+        keys.sort(key=lambda key: hashlib.blake2b(repr((design, *key)).encode()).digest())
+        del keys[options.sample :]
+    wanted = set(keys)
+    verifier = _Verifier(run, pair, promise, wanted, options)
+    chosen = (record for record in run.trajectories() if record.key in wanted)
+    done = 0
+    while group := list(itertools.islice(chosen, _GROUP)):
+        verifier.replay(group)
+        done += len(group)
+        on_progress(done, len(wanted))
+    return verifier.result(time.monotonic() - start)
+
+
+def true_record(
+    claimed: Trajectory, second: Replayed, mechanism: Mechanism, debt: float | None = None
+) -> Trajectory:
+    """Returns what a black box really did: its tokens at the weights it claims, truly charged.
+
+    Where it claims no weight, the replay stands for it, and the sampler tests say whether its
+    tokens can come from there.
+
+    Args:
+        claimed: Its record.
+        second: The replay of its tokens.
+        mechanism: The promise.
+        debt: What the prompt owes; as promised unless told.
+    """
+    again = second.trajectory
+    if debt is not None:
+        again = replace(again, debt=debt)
+    known = ~np.isnan(second.implied)
+    steps = replace(
+        again.steps,
+        charge=np.where(known, second.implied, again.steps.charge),
+        theta=np.where(known, claimed.steps.theta, again.steps.theta).astype(np.float32),
+    )
+    ledger = Banking() if is_baseline(again.key.k) else mechanism.ledger
+    allowance = ledger_replay(ledger, again.key.k, again.debt, steps)
+    return replace(again, steps=replace(steps, allowance=allowance))
+
+
+class _Verifier:
+    """What a verification adds up.
+
+    Attributes:
+        own: True for records of our own engine: nothing is left out, and draws are known.
+        imported: True for a log whose models and warps only the user knows.
+        limit: Length limit T; 0 if not known.
+        notes: What is weaker than it could be.
+    """
+
+    def __init__(
+        self, run: Run, pair: Pair, promise: Mechanism, keys: set[Key], options: VerifySettings
+    ) -> None:
+        self.pair = pair
+        self.promise = promise
+        self.recorded = len(run.keys())
+        self.gaps = missing_of(run)
+        self.tokens = 0
+        identity = self._identity = run.design["identity"]
+        self.imported = identity["protocol"] == "imported"
+        self._boxed = not self.imported and bool(identity.get("promise"))
+        self.own = not self.imported and not self._boxed
+        self.decoding = options.decoding if self.imported else Decoding(**identity["decoding"])
+        self.limit: int = identity["decoding"]["max_new_tokens"]
+        self.notes = self._weaknesses()
+        lacking = run.asked - self.recorded
+        if self.gaps is not None:
+            self.notes.append(self.gaps.text)
+        elif lacking > 0:
+            self.notes.append(
+                f"{lacking} of the {run.asked} trajectories that were asked for are not recorded"
+            )
+        self._prompts: dict[str, tuple[int, ...]] = {}
+        for item in run.prompts():
+            tokens = item.tokens
+            if self.imported and item.prompt.text and not tokens:
+                note = "prompts were split into tokens again, as the log has only their text"
+                if note not in self.notes:
+                    self.notes.append(note)
+                tokens = tuple(pair.tokenizer(item.prompt.text)["input_ids"])
+            self._prompts[item.prompt.id] = tokens
+        self._comparison: ClaimComparison | None = None
+        usual = SCORED_OWN if self.own else SCORED_FOREIGN
+        most = usual if options.scored is None else options.scored
+        # The first trajectories of each arm, from as many prompts as there are.
+        members: dict[Arm, list[Key]] = {}
+        for key in sorted(keys, key=lambda key: (key.trajectory, key.prompt)):
+            members.setdefault(key.arm, []).append(key)
+        self._scored = {key for each in members.values() for key in each[:most]}
+        arms = sorted({key.arm for key in self._scored})
+        alpha = ALPHA / max(1, len(arms))
+        self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha) for arm in arms}
+        self._blocks: dict[Key, list[Scores]] = {}
+        self._tasks: dict[Key, ReplayTask] = {}
+        self._unread: dict[str, int] = {}
+        self._truth: list[Trajectory] = []
+        ledger = ledger_of(identity["ledger"], run.pieces)
+        self._context = RunContext(ledger, foreign=True, max_new_tokens=self.limit)
+        self._context = replace(self._context, currency=recorded_currency(identity))
+
+    def _weaknesses(self) -> list[str]:
+        """States what of the promise is not known, or not recomputed independently."""
+        unknown = "its draws are not known, so tokens are tested, not recomputed"
+        debt = self.promise.debt
+        if self.imported:
+            return [
+                f"an imported log, held to KL-anchored decoding with debt {debt.definition}, n = "
+                f"{debt.n}, temperature {self.decoding.temperature:g}, penalty "
+                f"{self.decoding.repetition_penalty:g}; {unknown}"
+            ]
+        notes = []
+        if self._boxed:
+            notes.append(f"a black box, held to {self._identity['promise']}; {unknown}")
+        if not self.promise.shadow:
+            notes.append(
+                f"{self.promise.name} has no second implementation here: its own rule was asked "
+                "again, on recomputed laws and allowances"
+            )
+        if not isinstance(self.promise.ledger, Banking | Bucket):
+            notes.append(f"allowances by the ledger's own code ({self._identity['ledger']})")
+        return notes
+
+    def replay(self, group: Sequence[Trajectory]) -> None:
+        """Replays some records and compares them."""
+        claimed = {t.key: t for t in group}
+        tasks = [task for t in group if (task := self._task(t)) is not None]
+        self._tasks = {task.key: task for task in tasks}
+        if not tasks:
+            return
+        if self._comparison is None:
+            self._comparison = ClaimComparison(
+                self._levels(tasks),
+                self.pair.vocabulary.stops,
+                self.limit,
+                self.own,
+                currency_of(self.promise.currency).promised,
+                self.promise.debt,
+                counting=self.imported,
+            )
+        reader = Reader(self.pair, self.decoding)
+        for second in replay_texts(reader, self.promise, tasks, self._score):
+            key = second.trajectory.key
+            self._comparison.add(claimed[key], second)
+            self.tokens += len(second.trajectory)
+            if self._boxed:
+                self._truth.append(true_record(claimed[key], second, self.promise))
+                self._count(self._comparison, claimed[key], second)
+            if (blocks := self._blocks.pop(key, None)) is not None:
+                self._tests[key.arm].add(key, claimed[key].steps.token, joined(blocks))
+
+    def result(self, seconds: float) -> Verification:
+        """Returns everything that was found."""
+        for reason, count in self._unread.items():
+            self.notes.append(f"{count} trajectories could not be replayed: {reason}")
+        if self._comparison is None:
+            reason = "; ".join(self.notes) if self.recorded else "no trajectory is recorded"
+            finding = Finding("replay", Kept.INCONCLUSIVE, math.nan, reason)
+            return Verification(
+                [ArmFinding(None, finding)], {}, 0, self.recorded, 0, seconds, self.notes
+            )
+        found = list(self._compared(self._comparison))
+        for arm, tests in self._tests.items():
+            found += [ArmFinding(arm, finding) for finding in tests.findings()]
+        return Verification(
+            found,
+            self._comparison.deviation,
+            self._comparison.trajectories,
+            self.recorded,
+            self.tokens,
+            seconds,
+            self.notes,
+            self._truth,
+            self.gaps is not None,
+        )
+
+    def _compared(self, comparison: ClaimComparison) -> Iterator[ArmFinding]:
+        """Yields what holds of all records, then what is refuted, arm by arm."""
+        for finding in comparison.findings():
+            if finding.verdict == Kept.WITHIN and self.gaps is not None:
+                text = f"{finding.text}; the run is unfinished: {self.gaps.brief}"
+                finding = replace(finding, verdict=Kept.INCONCLUSIVE, text=text)
+            if finding.verdict != Answer.FAILED:
+                yield ArmFinding(None, finding)
+        for arm in sorted(comparison.by_arm):
+            yield from (ArmFinding(arm, finding) for finding in comparison.failures(arm))
+        for arm, counts in sorted(comparison.counts.items()):
+            if counts.text:
+                yield ArmFinding(arm, counts.finding())
+
+    def _count(self, comparison: ClaimComparison, claimed: Trajectory, second: Replayed) -> None:
+        """Judges what a black box did by both counts of the debt, as its verdict will."""
+        if second.other_debt is None:
+            return
+        verified = {"deviation": comparison.deviation}
+        context = replace(self._context, verified=verified)
+        over = [
+            measure(true_record(claimed, second, self.promise, debt), context).violated
+            for debt in (second.trajectory.debt, second.other_debt)
+        ]
+        comparison.count(claimed, second, *over)
+
+    def _task(self, record: Trajectory) -> ReplayTask | None:
+        """Returns what is to be replayed of a record, or None and notes why it cannot be."""
+        key, tokens = record.key, record.steps.token
+        prompt = self._prompts.get(key.prompt, ())
+        reason = ""
+        if not prompt:
+            reason = "their prompt is not recorded"
+        elif not tokens.size or (tokens < 0).any() or (tokens >= len(self.pair.vocabulary)).any():
+            reason = "their tokens are not recorded, or are not the pair's"
+        elif len(prompt) + tokens.size > self.pair.context:
+            reason = "they do not fit the pair's context"
+        if reason:
+            self._unread[reason] = self._unread.get(reason, 0) + 1
+            return None
+        stream = None
+        if self.own:
+            protocol, seed, purpose = (self._identity[n] for n in ("protocol", "seed", "purpose"))
+            stream = row_stream(protocol, seed, purpose, key.prompt, key.trajectory)
+        return ReplayTask(key, prompt, tokens, record.stopped, stream, record.steps.theta)
+
+    def _levels(self, tasks: Sequence[ReplayTask]) -> Levels:
+        """Replays a few texts twice, in passes of other shapes, and sees how far they differ."""
+        few = sorted(tasks, key=lambda task: (-len(task.tokens), task.key))[:_CALIBRATED]
+        shapes: tuple[dict[str, Any], ...] = ({}, {"numbers": 1, "chunk": _CALIBRATION_CHUNK})
+        first, second = (
+            {
+                r.trajectory.key: r
+                for r in replay_texts(Reader(self.pair, self.decoding, **shape), self.promise, few)
+            }
+            for shape in shapes
+        )
+        noise: dict[str, float] = {}
+        for key, one in first.items():
+            # The weights of the one are what the other is charged for.
+            gaps = deviations(one.trajectory, second[key], stops=self.pair.vocabulary.stops)
+            for name, values in gaps.items():
+                known = values[np.isfinite(values)]
+                noise[name] = max(noise.get(name, 0.0), float(known.max(initial=0.0)))
+        dtype = self.pair.fingerprint["dtype"]
+        return levels(noise, foreign=not self.own, dtype=dtype)
+
+    def _score(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+        if key not in self._scored:
+            return
+        tokens = self._tasks[key].tokens
+        part = slice(first, first + len(safe))
+        # Numbers of the auditor's own: another purpose, so other draws than the run's.
+        stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
+        own = uniforms(words(stream, 0, len(tokens)))[part]
+        stops = self.pair.vocabulary.stops
+        sets = token_sets(served.law, self._tasks[key].prompt, tokens, first, stops)
+        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own, sets)
+        self._blocks.setdefault(key, []).append(scores)

@@ -1,0 +1,388 @@
+"""All that a report shows of a run, from its rows: verdicts, findings, classes, prompts, limits.
+
+A page, its Markdown and its JSON follow from this structure alone, so that they cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import PurePath
+from typing import Any
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Answer, Overall, Witness
+from nafaudit.core.text import as_number, plain
+from nafaudit.core.trajectory import Arm, Key
+from nafaudit.measures.classes import ClassRow, ClassTable, class_table
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import Measure
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of
+from nafaudit.stats import (
+    Assumption,
+    Bonferroni,
+    Bound,
+    Sample,
+    bound,
+    clopper_pearson,
+    enough,
+    mean,
+)
+from nafaudit.store.artifacts import read_search, read_verification
+from nafaudit.store.gaps import Missing
+from nafaudit.store.importers import import_report
+from nafaudit.store.run import Run
+from nafaudit.workload import Prompt
+
+RATE_LEVEL = 0.05
+"""How often each limit of a rate may miss, by itself, as in the verdicts' own sentences."""
+
+MEANS = ("betting-prompts", "cluster-t")
+"""Bounds of a mean spend."""
+
+
+@dataclass(frozen=True)
+class AuditResult:
+    """A run, judged.
+
+    Attributes:
+        run: Where the records are.
+        rows: Every trajectory in numbers, in the order of their keys.
+        classes: What each class of prompts spends under each budget.
+        arms: The verdicts and findings of every arm, from the smallest budget up.
+    """
+
+    run: Run
+    rows: Measures
+    classes: ClassTable
+    arms: tuple[ArmVerdict, ...]
+
+    @classmethod
+    def of(cls, run: Run) -> AuditResult:
+        """Measures and judges a run; every part is read once.
+
+        A black box is judged by its replay, as its own numbers are claims.
+        """
+        rows = Measures.of_run(run)
+        table = class_table(rows)
+        return cls(run, rows, table, judge(rows, table))
+
+    @classmethod
+    def for_report(cls, run: Run) -> AuditResult:
+        """Judges a run and reads what a report shows beside its records.
+
+        Raises:
+            StoreError: RUN/verify.json or RUN/search.json is damaged; nothing is written yet.
+        """
+        result = cls.of(run)
+        vars(result).update(verification=read_verification(run), search=read_search(run))
+        return result
+
+    @property
+    def context(self) -> RunContext:
+        """What is known of the run beyond its trajectories."""
+        return self.rows.run
+
+    @property
+    def gaps(self) -> Missing | None:
+        """What the run was asked for and does not have; None if it has all."""
+        return self.rows.missing
+
+    @cached_property
+    def overall(self) -> Overall:
+        """The one answer: verdict, reason and exit status."""
+        return overall_of(self.arms)
+
+    @cached_property
+    def prompts(self) -> dict[str, Prompt]:
+        """The workload by id."""
+        return {item.prompt.id: item.prompt for item in self.run.prompts()}
+
+    @cached_property
+    def verification(self) -> dict[str, Any] | None:
+        """What a replay from the models found; None if there was none."""
+        return read_verification(self.run)
+
+    @cached_property
+    def search(self) -> dict[str, Any] | None:
+        """What a search found, as RUN/search.json has it; None if there was none."""
+        return read_search(self.run)
+
+    def of_arm(self, arm: ArmVerdict) -> Measures:
+        """The rows of one arm."""
+        return self.rows.of_arm(arm.arm)
+
+
+def result_json(result: AuditResult, name: str) -> dict[str, Any]:
+    """Every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
+    report = import_report(result.run)
+    return {
+        "run": name,
+        "design": result.run.design["hash"],
+        "asked": result.run.asked,
+        "missing": None if result.gaps is None else result.gaps.to_json(),
+        "verdicts": plain(result.arms),
+        "classes": classes_json(result.classes),
+        "findings": [
+            {
+                "mechanism": arm.mechanism,
+                "k": as_number(arm.k),
+                "check": finding.check,
+                "verdict": str(finding.verdict),
+                "value": as_number(finding.value),
+                "numbers": plain(finding.numbers),
+                "witness": witness_json(finding.witness),
+                "text": finding.text,
+            }
+            for arm in result.arms
+            for finding in arm.findings
+        ]
+        # What an import dropped, reinterpreted or noticed is about the whole log.
+        + [
+            {
+                "mechanism": None,
+                "k": None,
+                "check": f"import: {note['kind']}",
+                "verdict": str(Answer.SUSPECT),
+                "value": note["count"],
+                "numbers": {},
+                "witness": None,
+                # Without the directory: the same log says the same wherever it lies.
+                "text": f"{note['text']} (first: {PurePath(note['first']).name})",
+            }
+            for note in (report["notes"] if report else [])
+        ],
+    }
+
+
+def classes_json(table: ClassTable) -> list[dict[str, Any]]:
+    """Every class under every budget; `worst` marks the one that spends most."""
+    worst = {id(table.worst(Arm(row.mechanism, row.k))) for row in table.rows}
+    return [class_json(row) | {"worst": id(row) in worst} for row in table.rows]
+
+
+def class_json(row: ClassRow) -> dict[str, Any]:
+    """One class under one budget; `null` where there is no bound, and `lacks` says why."""
+
+    def as_bound(found: Bound | None) -> dict[str, Any] | None:
+        names = ("name", "value", "width", "n", "delta", "holds", "evidence", "assumes", "note")
+        return None if found is None else plain({name: getattr(found, name) for name in names})
+
+    found: dict[str, Any] = plain(
+        {
+            "mechanism": row.mechanism,
+            "k": row.k,
+            "class": row.label,
+            "trajectories": row.trajectories,
+            "prompts": row.prompts,
+            "unknown": row.unknown,
+            "K": row.budget,
+            "mean": row.mean,
+            "variance": row.variance,
+            "R": row.reach,
+            "R_eff": row.reach_seen,
+            "U_EBB": as_bound(row.paper),
+            "passes": row.passes,
+            "U_EBB_eff": as_bound(row.paper_seen),
+            "passes_eff": row.passes_seen,
+            "upper": as_bound(row.upper),
+            "certified": row.certified,
+            "lacks": row.lacks,
+            "debt": row.debt,
+            "utilisation": row.utilisation,
+            "overlap": row.copying.numbers,
+        }
+    )
+    return found
+
+
+def witness_json(witness: Witness | None) -> dict[str, Any] | None:
+    """The execution and step that a finding rests on, by the key of its record."""
+    return None if witness is None else key_json(witness.key) | {"step": witness.step}
+
+
+def key_json(key: Key) -> dict[str, Any]:
+    """What identifies an execution within a run, wherever its record is."""
+    return {
+        "prompt": key.prompt,
+        "mechanism": key.mechanism,
+        "k": as_number(key.k),
+        "trajectory": key.trajectory,
+    }
+
+
+@dataclass(frozen=True)
+class PromptRow:
+    """All trajectories of one prompt in one arm.
+
+    Attributes:
+        prompt: Its id.
+        label: Its class.
+        arm: Which mechanism and budget.
+        count: Trajectories.
+        violations: How many exceeded their budget.
+        debt: Prefix debt, in nats.
+        spend: Mean spend, in nats.
+        utilisation: Mean share of the budget that was spent; NaN without a budget.
+        worst_utilisation: The largest.
+        ratio: The largest log-likelihood ratio L.
+        recall: The largest near-verbatim recall; NaN if unscored.
+        active: Share of steps that served a mixture.
+        worst: The trajectory to look at.
+    """
+
+    prompt: str
+    label: str
+    arm: Arm
+    count: int
+    violations: int
+    debt: float
+    spend: float
+    utilisation: float
+    worst_utilisation: float
+    ratio: float
+    recall: float
+    active: float
+    worst: Measure
+
+
+def prompt_rows(result: AuditResult) -> list[PromptRow]:
+    """One row per arm and prompt; violations first, then by use, recall and spend."""
+    rows = []
+    for arm, every in result.rows.arms.items():
+        for prompt, group in every.by("prompt").items():
+            known = result.prompts.get(prompt)
+            steps = sum(one.forced + one.active + one.free for one in group)
+            uses = known_values(group.column("utilisation"))
+            rows.append(
+                PromptRow(
+                    prompt=prompt,
+                    label=known.label if known else "",
+                    arm=arm,
+                    count=len(group),
+                    violations=sum(one.violated for one in group),
+                    debt=mean(known_values(group.column("debt"))),
+                    spend=mean(known_values(group.column("spend"))),
+                    utilisation=mean(uses),
+                    worst_utilisation=max(uses, default=math.nan),
+                    ratio=largest(group.column("log_ratio")),
+                    recall=largest(group.column("recall")),
+                    active=sum(one.active for one in group) / steps if steps else math.nan,
+                    # Ties go to the first key.
+                    worst=max(group, key=lambda one: one.sort_key),
+                )
+            )
+
+    def order(row: PromptRow) -> tuple[Any, ...]:
+        return *(-float(value) for value in row.worst.sort_key), row.arm, row.prompt
+
+    return sorted(rows, key=order)
+
+
+def known_values(values: Sequence[float]) -> list[float]:
+    """Values without the unknown ones."""
+    return [value for value in values if not math.isnan(value)]
+
+
+def largest(values: Sequence[float]) -> float:
+    """The largest known value; NaN if there is none."""
+    return max(known_values(values), default=math.nan)
+
+
+@dataclass(frozen=True)
+class BoundRow:
+    """One limit of one arm.
+
+    Attributes:
+        arm: Index of the arm.
+        target: What is bounded, in words.
+        unit: nats, or share.
+        point: The plain estimate.
+        upper: The limit: the truth is below it, but for a chance of `level`.
+        level: How often it may miss. Limits of means share the run's delta.
+        n: Independent units behind it.
+        units: What they are.
+        method: Name of the bound.
+        assumes: What it rests on, in words.
+        evidence: False if n is small or the method is approximate or a proxy.
+    """
+
+    arm: int
+    target: str
+    unit: str
+    point: float
+    upper: float
+    level: float
+    n: int
+    units: str
+    method: str
+    assumes: str
+    evidence: bool
+
+    @property
+    def width(self) -> float:
+        """Distance from the estimate to the limit."""
+        return self.upper - self.point
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for report.json."""
+        names = ("target", "unit", "n", "units", "method", "assumes", "evidence", "point", "upper")
+        found: dict[str, Any] = plain({n: getattr(self, n) for n in (*names, "width", "level")})
+        return found
+
+
+def mean_level(result: AuditResult) -> float:
+    """How often each limit of a mean may miss: the run's level, shared by all of them."""
+    return Bonferroni(result.context.delta, max(1, len(MEANS) * len(result.arms))).each
+
+
+def bound_rows(result: AuditResult) -> list[BoundRow]:
+    """Limits on the rate of violations and on mean spend, arm by arm.
+
+    A bound that does not apply is left out. One spend that is not known leaves no limit of a mean:
+    the mean of the others is another mean.
+    """
+    found: list[BoundRow] = []
+    level, context = mean_level(result), result.context
+    for index, arm in enumerate(result.arms):
+        rows = result.of_arm(arm)
+        prompts = {row.key.prompt for row in rows}
+        broken = {row.key.prompt for row in rows if row.violated}
+        counts = {
+            "executions": (arm.violations, len(rows)),
+            "prompts": (len(broken), len(prompts)),
+        }
+        for units, (events, n) in counts.items() if rows and not arm.baseline else ():
+            found.append(
+                BoundRow(
+                    index, f"{units} that go over budget", "share", events / n,
+                    clopper_pearson(events, n, RATE_LEVEL)[1], RATE_LEVEL, n, units,
+                    "Clopper-Pearson", "independent units of one rate, n fixed before looking",
+                    enough(n),
+                )
+            )  # fmt: skip
+        if arm.k == 0 or not rows or not all(math.isfinite(row.spend) for row in rows):
+            continue
+        promised = context.promised(arm.k)
+        high = promised if math.isfinite(promised) and promised > 0 else math.inf
+        spends = [context.clamp_spend(row.spend, high) for row in rows]
+        sample = Sample.of(spends, high, (row.key.prompt for row in rows))
+        for name in MEANS:
+            try:
+                limit = bound(name, sample, level)
+            except InputError:
+                continue
+            assumes, approximate = "; ".join(limit.assumes), "approximate" in limit.note
+            assumes += "; approximate, rare bursts break it" if approximate else ""
+            if Assumption.RANGE in limit.assumes:
+                assumes += "; R = K, which holds only where the budget is kept"
+            found.append(
+                BoundRow(
+                    index, "mean spend of a prompt", "nats", limit.point, limit.value, limit.delta,
+                    limit.n, "prompts", limit.name, assumes, limit.evidence and not approximate,
+                )
+            )  # fmt: skip
+    return found

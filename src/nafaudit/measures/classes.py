@@ -1,0 +1,258 @@
+"""The paper's class tables: what each class of prompts spends under each budget.
+
+U_EBB is computed as the paper does, under both of its ranges, so that its tables can be compared;
+it pools the trajectories of a prompt, and neither range bounds a KL divergence, so it is a proxy.
+The bound to rest on is `upper`: prompts are the units, and the range is K = kT, which every
+trajectory of a kept budget obeys. All bounds of a run share one level: delta over classes times
+budgets.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import Arm
+from nafaudit.measures.checks import Scores
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.stats import (
+    BOUNDS,
+    Bonferroni,
+    Bound,
+    Moments,
+    Sample,
+    ebb,
+    effective_range,
+    mean,
+    paper_range,
+    quantile,
+)
+
+UPPER = "betting-prompts"
+"""The bound of a class mean: valid at any sample size, whatever happens within a prompt."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean, median and largest of some numbers; NaN if there are none."""
+
+    mean: float = math.nan
+    median: float = math.nan
+    max: float = math.nan
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        """Summarises values; one that is not known makes all three unknown."""
+        if not values or any(map(math.isnan, values)):
+            return cls()
+        return cls(mean(values), quantile(values, 0.5), max(values))
+
+
+@dataclass(frozen=True)
+class ClassRow:
+    """One class of prompts under one budget.
+
+    Attributes:
+        mechanism: What is audited.
+        k: Budget per token.
+        label: The class.
+        trajectories: The paper's M.
+        prompts: How many prompts they are of.
+        unknown: Trajectories whose spend is not recorded; then there are no bounds.
+        budget: K = kT, what a mean spend is compared with; NaN if T is not known.
+        mean: Mean spend Z, in nats.
+        variance: Of the spends, divisor M - 1; NaN for a single one.
+        reach: R = T ln|V|; NaN if T or |V| is not known.
+        reach_seen: R_eff, the range seen, at least 1 and at most R.
+        debt: Prefix debt of the trajectories.
+        utilisation: Spend over own budget, where that is above 0.
+        copying: What the outputs share with references.
+        paper: U_EBB under R, a proxy too; None if R is not known, and for baselines.
+        paper_seen: U_EBB under R_eff, a proxy.
+        upper: The bound that holds, on prompt means.
+        lacks: Why there is no upper bound; empty if there is.
+    """
+
+    mechanism: str
+    k: float
+    label: str
+    trajectories: int
+    prompts: int
+    unknown: int
+    budget: float
+    mean: float
+    variance: float
+    reach: float
+    reach_seen: float
+    debt: Spread
+    utilisation: Spread
+    copying: Scores
+    paper: Bound | None = None
+    paper_seen: Bound | None = None
+    upper: Bound | None = None
+    lacks: str = ""
+
+    @property
+    def passes(self) -> bool | None:
+        """The paper's U_EBB(R) <= K; None if either is not known."""
+        return self._below(self.paper)
+
+    @property
+    def passes_seen(self) -> bool | None:
+        """The paper's U_EBB(R_eff) <= K, its pass criterion."""
+        return self._below(self.paper_seen)
+
+    @property
+    def certified(self) -> bool | None:
+        """True if the bound that holds is at most K on enough prompts; None if it says nothing."""
+        return self._below(self.upper) if self.upper is not None and self.upper.evidence else None
+
+    def _below(self, found: Bound | None) -> bool | None:
+        unknown = found is None or math.isnan(self.budget)
+        return None if found is None or unknown else found.value <= self.budget
+
+
+@dataclass(frozen=True)
+class ClassTable:
+    """Every class under every budget.
+
+    Attributes:
+        rows: By mechanism, budget and class.
+        looks: Classes times budgets, baselines apart: how many cells share the level.
+        delta: The level of each bound.
+    """
+
+    rows: tuple[ClassRow, ...]
+    looks: int
+    delta: float
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The classes."""
+        return tuple(dict.fromkeys(row.label for row in self.rows))
+
+    def of(self, arm: Arm) -> tuple[ClassRow, ...]:
+        """The rows of one budget."""
+        return tuple(row for row in self.rows if Arm(row.mechanism, row.k) == arm)
+
+    def worst(self, arm: Arm) -> ClassRow | None:
+        """The class with the largest mean spend; the first by name of several."""
+        known = [row for row in self.of(arm) if not math.isnan(row.mean)]
+        return max(known, key=lambda row: row.mean, default=None)
+
+
+def class_table(rows: Measures) -> ClassTable:
+    """Sums up a run by class and budget; all bounds share the run's level."""
+    cells = {
+        (arm, label): part
+        for arm, every in rows.arms.items()
+        for label, part in sorted(every.by("label").items())
+    }
+    audited = [(arm, label) for arm, label in cells if not is_baseline(arm.k)]
+    looks = len({arm for arm, _ in audited}) * len({label for _, label in audited})
+    delta = Bonferroni(rows.run.delta, max(1, looks)).each
+    table = tuple(_row(arm, label, cell, delta) for (arm, label), cell in cells.items())
+    return ClassTable(table, looks, delta)
+
+
+def classes(table: ClassTable, arm: Arm) -> Finding:
+    """Names the class that spends most."""
+    worst = table.worst(arm)
+    if worst is None:
+        reason = "no trajectory records what it spent"
+        return Finding("classes", Answer.UNKNOWN, math.nan, reason)
+    count = len(table.of(arm))
+    text = (
+        f"of {count} classes {worst.label!r} spends most: mean {worst.mean:.2f} nats over "
+        f"{worst.trajectories} trajectories of {worst.prompts} prompts"
+    )
+    if math.isfinite(worst.budget):
+        text += f", K = {worst.budget:g}"
+    numbers = {"classes": count, "mean": worst.mean, "K": worst.budget}
+    proxies = {"U": worst.paper, "U_eff": worst.paper_seen}
+    known = {name: found.value for name, found in proxies.items() if found is not None}
+    if known:
+        values = ", ".join(f"{name} {value:.2f}" for name, value in known.items())
+        text += f"; the paper's proxies, which are no bounds: {values}"
+        numbers |= known
+    if worst.upper is not None:
+        numbers |= {"upper": worst.upper.value, "upper_n": worst.upper.n}
+        evidence = "" if worst.upper.evidence else ", which is no evidence"
+        text += f"; upper bound {worst.upper.value:.2f} on {worst.upper.n} prompts{evidence}"
+    return Finding("classes", Answer.INFO, worst.mean, text, None, numbers)
+
+
+def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
+    run, pairs = cell.run, sorted((row.key.prompt, row.spend) for row in cell)
+    spends = [spend for _, spend in pairs]
+    try:
+        moments = Moments.of(spends)
+    except (InputError, OverflowError):
+        moments = None
+    if moments is not None and not math.isfinite(moments.spread):
+        moments = None
+    limit, baseline = run.max_new_tokens, is_baseline(arm.k)
+    reach = paper_range(limit, run.vocabulary) if limit and run.vocabulary > 1 else math.nan
+    # Without R the range seen has nothing to be cut to.
+    highest = math.inf if math.isnan(reach) else reach
+    row = ClassRow(
+        mechanism=arm.mechanism,
+        k=arm.k,
+        label=label,
+        trajectories=len(spends),
+        prompts=len({prompt for prompt, _ in pairs}),
+        unknown=sum(map(math.isnan, spends)),
+        budget=arm.k * limit if limit else math.nan,
+        mean=mean(spends),
+        variance=moments.variance if moments and len(spends) > 1 else math.nan,
+        reach=reach,
+        reach_seen=effective_range(moments.spread, highest) if moments else math.nan,
+        debt=Spread.of(cell.column("debt")),
+        utilisation=Spread.of([r.utilisation for r in cell if r.has_budget and not baseline]),
+        copying=Scores.of(cell),
+    )
+    if baseline:
+        return replace(row, lacks="a baseline has no budget to compare with")
+    if moments is None:
+        return replace(row, lacks="not every spend is recorded as a number")
+    paper = None
+    if not math.isnan(reach):
+        # What keeps U_EBB from being a bound here, whatever its formula would prove.
+        paper = ebb(moments, reach, delta)
+        notes = [paper.note, "R = T ln|V| bounds entropy, not KL"]
+        if row.trajectories > row.prompts:
+            notes.append("trajectories of one prompt count as independent")
+        paper = replace(paper, note="; ".join(filter(None, notes)), holds=False)
+    seen = min(highest, max(row.reach_seen, moments.top))
+    upper, lacks = _upper(run, pairs, row.budget, delta)
+    return replace(
+        row,
+        paper=paper,
+        paper_seen=ebb(moments, seen, delta, effective=True),
+        upper=upper,
+        lacks=lacks,
+    )
+
+
+def _upper(
+    run: RunContext, pairs: Sequence[tuple[str, float]], budget: float, delta: float
+) -> tuple[Bound | None, str]:
+    """The bound on prompt means over [0, K], or why there is none."""
+    if math.isnan(budget):
+        return None, "K is not known, as the log gives no length limit"
+    if not 0 < budget < math.inf:
+        return None, f"K = {budget:g} is no range"
+    # Rounding may carry a spend past an end by a hair, which the verdict allows as well.
+    spends = [run.clamp_spend(spend, budget) for _, spend in pairs]
+    sample = Sample.of(spends, budget, [prompt for prompt, _ in pairs], peeked=True)
+    spec = BOUNDS[UPPER]
+    try:
+        spec.check(sample)
+    except InputError as error:
+        return None, str(error)
+    return spec(sample, delta), ""

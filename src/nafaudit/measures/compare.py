@@ -1,0 +1,462 @@
+"""What moved between two runs, two decoders or two versions, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Answer, Kept, Overall
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.trajectory import Arm
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.measure import Measure
+from nafaudit.measures.pairing import (
+    ArmPair,
+    Differences,
+    Pairing,
+    SharedDraws,
+    designs_apart,
+    differences,
+    pairing,
+)
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.stats import Bonferroni, Sample, bound, enough, mean
+from nafaudit.store.gaps import Missing
+from nafaudit.store.run import Run
+
+LEVEL = 0.05
+METHOD = "cluster-t"
+
+Values = dict[str, dict[int, float]]
+"""Of one quantity: by prompt, then by number."""
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Something that may move.
+
+    Attributes:
+        name: In tables.
+        unit: nats, share or tokens.
+        of: Its value of one execution; NaN if it has none.
+        meaning: In words.
+        of_baselines: False if one model alone fixes it.
+    """
+
+    name: str
+    unit: str
+    of: Callable[[Measure], float]
+    meaning: str
+    of_baselines: bool = True
+
+
+def _share(part: str) -> Callable[[Measure], float]:
+    def of(one: Measure) -> float:
+        steps = one.forced + one.active + one.free
+        return getattr(one, part) / steps if steps else math.nan
+
+    return of
+
+
+QUANTITIES = (
+    Quantity("spend", "nats", lambda one: one.spend, "total charge Z"),
+    Quantity("use", "share", lambda one: one.utilisation, "spend over own budget", False),
+    *(
+        Quantity(part, "share", _share(part), f"steps that served {what}", False)
+        for part, what in (
+            ("forced", "the safe model"),
+            ("active", "a mixture"),
+            ("free", "the risky model"),
+        )
+    ),
+    Quantity("recall", "share", lambda one: one.recall, "near-verbatim recall of the reference"),
+    Quantity("L", "nats", lambda one: one.log_ratio, "log-likelihood ratio of the output"),
+    Quantity("length", "tokens", lambda one: one.length or math.nan, "tokens written"),
+)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Between which values a mean change lies; NaN where that is not known."""
+
+    low: float
+    high: float
+    level: float
+
+    @property
+    def known(self) -> bool:
+        """True if there is one."""
+        return not math.isnan(self.low)
+
+
+@dataclass(frozen=True)
+class Change:
+    """One quantity of one arm, or of one class of it.
+
+    Attributes:
+        pair: The two arms.
+        label: The class; empty for all prompts.
+        quantity: What.
+        a: Mean over prompts of the first run.
+        b: Mean over prompts of the second.
+        interval: Of b - a.
+        prompts: Units behind it; the smaller number if nothing is paired.
+        executions: Pairs of executions, or the smaller number of executions where only prompts,
+            or nothing, could be paired.
+        slack: A difference that rounding alone may make.
+    """
+
+    pair: ArmPair
+    label: str
+    quantity: Quantity
+    a: float
+    b: float
+    interval: Limits
+    prompts: int
+    executions: int
+    slack: float
+
+    @property
+    def difference(self) -> float:
+        """By how much it rose."""
+        return self.b - self.a
+
+    @property
+    def moved(self) -> str:
+        """up, down, same, or unclear where the interval has 0 inside or there is none."""
+        if math.isnan(self.difference):
+            return "unknown"
+        if abs(self.difference) <= self.slack and self._tight:
+            return "same"
+        if self.interval.known and self.interval.low > self.slack:
+            return "up"
+        if self.interval.known and self.interval.high < -self.slack:
+            return "down"
+        return "unclear"
+
+    @property
+    def evidence(self) -> bool:
+        """True if enough prompts stand behind the interval."""
+        return self.interval.known and enough(self.prompts)
+
+    @property
+    def _tight(self) -> bool:
+        ends = (self.interval.low, self.interval.high)
+        return not self.interval.known or max(map(abs, ends)) <= max(self.slack, 1e-9)
+
+
+def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -> list[Change]:
+    """Every quantity of every pair of arms; one level is shared by all of them."""
+    cells = []
+    for pair in found.pairs:
+        rows_a, rows_b = a.of_arm(pair.a), b.of_arm(pair.b)
+        for label in sorted(rows_a.by("label")) if by_class else [""]:
+            rows_of = [[r for r in rows if label in ("", r.label)] for rows in (rows_a, rows_b)]
+            for quantity in QUANTITIES:
+                if quantity.of_baselines or not pair.a.baseline:
+                    values = [values_of(rows, quantity) for rows in rows_of]
+                    ours, theirs = _comparable(values[0], values[1], found)
+                    if ours and theirs:
+                        cells.append((pair, label, quantity, ours, theirs))
+    level = Bonferroni(LEVEL, max(1, len(cells))).each
+    slack = 1e-3 if a.context.foreign or b.context.foreign else 1e-6
+    rows = []
+    for pair, label, quantity, ours, theirs in cells:
+        mine, other = (
+            {prompt: mean(list(values[prompt].values())) for prompt in sorted(values)}
+            for values in (ours, theirs)
+        )
+        before, after = mean(list(mine.values())), mean(list(other.values()))
+        if found.paired:
+            interval = paired([other[p] - mine[p] for p in mine], level)
+        else:
+            interval = unpaired(list(mine.values()), list(other.values()), level)
+        rows.append(
+            Change(
+                pair,
+                label,
+                quantity,
+                before,
+                after,
+                interval,
+                prompts=min(len(mine), len(other)),
+                executions=min(sum(map(len, values.values())) for values in (ours, theirs)),
+                slack=slack * (1 + min(abs(before), abs(after))),
+            )
+        )
+    return rows
+
+
+def values_of(rows: Iterable[Measure], quantity: Quantity) -> Values:
+    """What is known of a quantity."""
+    found: Values = {}
+    for one in rows:
+        value = quantity.of(one)
+        if math.isfinite(value):
+            found.setdefault(one.key.prompt, {})[one.key.trajectory] = value
+    return found
+
+
+def _comparable(ours: Values, theirs: Values, found: Pairing) -> tuple[Values, Values]:
+    """The values that may be compared: of shared prompts, and of shared numbers if they pair."""
+    if not found.paired:
+        return ours, theirs
+    both = sorted(set(ours) & set(theirs) & found.prompts)
+    if not found.by_number:
+        return {p: ours[p] for p in both}, {p: theirs[p] for p in both}
+    numbers = {p: sorted(ours[p].keys() & theirs[p].keys()) for p in both}
+    return (
+        {p: {n: ours[p][n] for n in shared} for p, shared in numbers.items() if shared},
+        {p: {n: theirs[p][n] for n in shared} for p, shared in numbers.items() if shared},
+    )
+
+
+def paired(differences: Sequence[float], level: float) -> Limits:
+    """Two-sided interval of a mean difference, one difference per prompt."""
+    return Limits(
+        -_upper([-d for d in differences], level / 2), _upper(differences, level / 2), level
+    )
+
+
+def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> Limits:
+    """The same for prompts that have nothing to do with each other.
+
+    Four limits, each at a quarter of the level: right whatever the two variances are.
+    """
+    each = level / 4
+    low = -_upper([-x for x in theirs], each) - _upper(ours, each)
+    return Limits(low, _upper(theirs, each) + _upper([-x for x in ours], each), level)
+
+
+def _upper(values: Sequence[float], level: float) -> float:
+    """Upper limit of a mean over prompts; NaN where there are too few."""
+    try:
+        names = [str(i) for i in range(len(values))]
+        return bound(METHOD, Sample.of(values, clusters=names), level).value
+    except InputError:
+        return math.nan
+
+
+@dataclass(frozen=True)
+class Both:
+    """One quantity of one prompt in both runs."""
+
+    a: float
+    b: float
+
+    @property
+    def difference(self) -> float:
+        """By how much it rose."""
+        return self.b - self.a
+
+
+@dataclass(frozen=True)
+class PromptChange:
+    """One prompt under one budget.
+
+    Attributes:
+        pair: The two arms.
+        prompt: Its id.
+        label: Its class.
+        values: By the name of the quantity.
+        violations: Executions over budget, in each run.
+        token_step: The earliest step at which an execution of it parts; None if none does.
+    """
+
+    pair: ArmPair
+    prompt: str
+    label: str
+    values: dict[str, Both]
+    violations: tuple[int, int]
+    token_step: int | None
+
+    @property
+    def moved(self) -> bool:
+        """True if anything differs."""
+        sides = self.values.values()
+        differs = any(not math.isnan(s.difference) and s.difference != 0 for s in sides)
+        return differs or self.token_step is not None or self.violations[0] != self.violations[1]
+
+    @property
+    def size(self) -> tuple[float, ...]:
+        """Where to look first: new violations, then change of use, of recall, of spend."""
+        use, recall, spend = (
+            abs(self.values[name].difference) for name in ("use", "recall", "spend")
+        )
+        worse = self.violations[1] - self.violations[0]
+        return (worse, *(0.0 if math.isnan(x) else x for x in (use, recall, spend)))
+
+
+@dataclass(frozen=True)
+class FindingChange:
+    """A check that says another word than before."""
+
+    pair: ArmPair
+    check: str
+    a: str
+    b: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two runs that are compared.
+
+    Attributes:
+        run: Its directory.
+        design: Hash of its design.
+        executions: How many it has.
+        missing: What it was asked for and does not have; None if it has all.
+    """
+
+    run: str
+    design: str
+    executions: int
+    missing: Missing | None
+
+    @classmethod
+    def of(cls, result: AuditResult) -> Side:
+        """What a comparison says of a run."""
+        run = result.run
+        return cls(str(run.path), run.design["hash"], len(result.rows), result.gaps)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Everything that `nafaudit compare` says.
+
+    Attributes:
+        a: The first run.
+        b: The second.
+        pairing: What belongs together.
+        design: Key and both values of all that the designs differ in.
+        findings: Checks that changed their word.
+        changes: Every quantity of every budget.
+        classes: The same by class; empty if there is only one.
+        prompts: Every prompt under every budget that moved, the largest move first.
+        differences: Where executions part; empty if their numbers pair nothing.
+    """
+
+    a: Side
+    b: Side
+    pairing: Pairing
+    design: tuple[tuple[str, str, str], ...]
+    findings: tuple[FindingChange, ...]
+    changes: tuple[Change, ...]
+    classes: tuple[Change, ...]
+    prompts: tuple[PromptChange, ...]
+    differences: tuple[Differences, ...]
+
+    @property
+    def overall(self) -> Overall:
+        """The one answer: 0 nothing worse, 1 newly violated, 3 no longer known, or unfinished."""
+        pairs, parts = self.pairing.pairs, []
+        judged = [*(p.b for p in pairs if p.a.kept != Kept.VIOLATED), *self.pairing.only_b]
+        broken = [arm for arm in judged if not arm.baseline and arm.kept == Kept.VIOLATED]
+        if broken:
+            parts.append(f"B violates {_budgets(broken)}, which A does not.")
+        unsure = [
+            pair.b
+            for pair in pairs
+            if not pair.b.baseline
+            and (pair.a.kept, pair.b.kept) == (Kept.WITHIN, Kept.INCONCLUSIVE)
+        ]
+        if unsure:
+            parts.append(f"A keeps {_budgets(unsure)}; B's records do not decide it.")
+        for letter, side in (("A", self.a), ("B", self.b)):
+            if side.missing is not None:
+                parts.append(f"{letter} is unfinished: {side.missing.brief}.")
+        if broken:
+            return Overall(Kept.VIOLATED, " ".join(parts), 1)
+        if parts:
+            return Overall(Kept.INCONCLUSIVE, " ".join(parts), 3)
+        why = "Nothing got worse: B violates no budget that A does not."
+        return Overall(Answer.FINE, why, 0)
+
+
+def compare(a: Run, b: Run) -> Comparison:
+    """Compares two runs.
+
+    Raises:
+        InputError: They have no budget in common.
+    """
+    ours, theirs = AuditResult.of(a), AuditResult.of(b)
+    found = pairing(ours, theirs)
+    if not found.pairs:
+        has = [
+            ", ".join(dict.fromkeys(budget_name(arm.k) for arm in side.arms)) or "no executions"
+            for side in (ours, theirs)
+        ]
+        raise InputError(
+            f"there is nothing to compare: {a.path} has {has[0]}, {b.path} has {has[1]}. Arms are "
+            "matched by budget; run both with the same --k."
+        )
+    apart = []
+    if found.draws != SharedDraws.OTHER:
+        apart = differences(a, b, found.pairs, found.prompts)
+    several = len({row.label for row in ours.rows}) > 1
+    return Comparison(
+        Side.of(ours),
+        Side.of(theirs),
+        found,
+        tuple(designs_apart(a.design["identity"], b.design["identity"])),
+        tuple(_findings(found.pairs)),
+        tuple(changes(ours, theirs, found, by_class=False)),
+        tuple(changes(ours, theirs, found, by_class=True)) if several else (),
+        tuple(_prompts(ours, theirs, found, apart)),
+        tuple(one for one in apart if one.of),
+    )
+
+
+def _budgets(arms: Iterable[ArmVerdict]) -> str:
+    return ", ".join(budget_name(arm.k) for arm in arms)
+
+
+def _findings(pairs: Iterable[ArmPair]) -> Iterable[FindingChange]:
+    """Checks whose word changed; the three verdicts have a table of their own."""
+    for pair in pairs:
+        before = {finding.check: finding for finding in pair.a.findings}
+        after = {finding.check: finding for finding in pair.b.findings}
+        for check in dict.fromkeys([*before, *after]):
+            words = [str(f.verdict) if f else "-" for f in (before.get(check), after.get(check))]
+            if words[0] != words[1] and Answer.SUSPECT in words:
+                said = after.get(check) or before[check]
+                yield FindingChange(pair, check, words[0], words[1], said.text)
+
+
+def _prompts(
+    a: AuditResult, b: AuditResult, found: Pairing, apart: Iterable[Differences]
+) -> list[PromptChange]:
+    """Every shared prompt under every budget that moved, the largest move first."""
+    first: dict[tuple[Arm, str], int] = {}
+    for one in apart:
+        for (prompt, _), difference in one.of.items():
+            if (step := difference.token_step) is not None:
+                key = (one.pair.a.arm, prompt)
+                first[key] = min(step, first.get(key, step))
+
+    def value(group: Iterable[Measure], quantity: Quantity) -> float:
+        values = values_of(group, quantity).values()
+        return mean([x for numbers in values for x in numbers.values()])
+
+    moved = []
+    for pair in found.pairs:
+        ours, theirs = a.of_arm(pair.a).by("prompt"), b.of_arm(pair.b).by("prompt")
+        for prompt in sorted(ours.keys() & theirs.keys() & found.prompts):
+            groups = [ours[prompt].rows, theirs[prompt].rows]
+            numbers = [{row.key.trajectory for row in group} for group in groups]
+            shared = numbers[0] & numbers[1]
+            kept = [[r for r in group if r.key.trajectory in shared] or group for group in groups]
+            row = PromptChange(
+                pair,
+                prompt,
+                groups[0][0].label,
+                {q.name: Both(value(kept[0], q), value(kept[1], q)) for q in QUANTITIES},
+                (sum(r.violated for r in kept[0]), sum(r.violated for r in kept[1])),
+                first.get((pair.a.arm, prompt)),
+            )
+            if row.moved:
+                moved.append(row)
+    return sorted(moved, key=lambda row: (*(-x for x in row.size), row.pair.a.k, row.prompt))

@@ -1,0 +1,244 @@
+"""What is known of a run beyond its trajectories: budgets, tolerances, the text of an output."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.finding import Fault, foreign_tolerance, own_tolerance
+from nafaudit.core.ledger import (
+    KL,
+    Banking,
+    Currency,
+    Ledger,
+    currency_of,
+    is_baseline,
+    ledger_of,
+    most_granted,
+    rate_behind,
+    recorded_currency,
+)
+from nafaudit.core.passage import PassageScores
+from nafaudit.core.settings import DELTA
+from nafaudit.core.text import detokenize
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.overlap import PreparedReferences
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_truth, read_verification
+from nafaudit.store.gaps import Plan, plan_of
+from nafaudit.store.run import Run
+
+NO_CLASS = "prompt"
+"""Class of a prompt that names none."""
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What the numbers of a trajectory depend on beyond its own record.
+
+    Attributes:
+        ledger: What grants budget; None if it is not known here.
+        foreign: True for an imported log.
+        max_new_tokens: Length limit T; 0 if not known.
+        stops: Token ids that end a row; empty if not known.
+        references: Text that a prompt's outputs are compared with, by prompt id.
+        pieces: What each token id stands for; empty if not known.
+        passages: The protected passages and their surprisals; None if none were scored.
+        labels: Class of each prompt; a prompt that is not in it has the class `NO_CLASS`.
+        vocabulary: How many tokens there are, |V|; 0 if not known.
+        faults: What a black-box decoder did wrong.
+        claimed: True if the numbers are a black box's claims and have not been recomputed.
+        verified: What a verification of a black box found, if there was one.
+        delta: How often any of the bounds of class means may miss, all together.
+        currency: What charges are counted in.
+        plan: What was asked for; None if it is not known.
+    """
+
+    ledger: Ledger | None
+    foreign: bool = False
+    max_new_tokens: int = 0
+    stops: frozenset[int] = frozenset()
+    references: Mapping[str, str] = field(default_factory=dict)
+    pieces: Sequence[bytes | None] = ()
+    passages: PassageScores | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    vocabulary: int = 0
+    faults: Sequence[Fault] = ()
+    claimed: bool = False
+    verified: Mapping[str, Any] | None = None
+    delta: float = DELTA
+    currency: Currency = field(default_factory=lambda: currency_of(KL))
+    plan: Plan | None = None
+
+    @classmethod
+    def of(cls, run: Run) -> RunContext:
+        """What a run's own files say of it."""
+        identity = run.design["identity"]
+        boxed = "promise" in identity
+        prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
+        verified = read_verification(run) if boxed else None
+        return cls(
+            ledger=ledger_of(identity["ledger"], pieces),
+            # A black box's numbers are claims, like those of a log.
+            foreign=identity["protocol"] == "imported" or boxed,
+            max_new_tokens=identity["decoding"]["max_new_tokens"],
+            stops=run.stops,
+            passages=read_passages_file(run.path / PASSAGES),
+            references={prompt.id: prompt.reference for prompt in prompts},
+            pieces=pieces,
+            labels={prompt.id: prompt.label for prompt in prompts},
+            vocabulary=run.vocabulary_size,
+            faults=run.faults(),
+            claimed=boxed and read_truth(run).keys() != run.keys(),
+            verified=verified if verified is not None and verified["current"] else None,
+            delta=run.delta,
+            currency=recorded_currency(identity),
+            plan=plan_of(run),
+        )
+
+    @cached_property
+    def prepared(self) -> PreparedReferences:
+        """The references, ready to be compared with many outputs."""
+        return PreparedReferences(self.references)
+
+    @cached_property
+    def surprisals(self) -> tuple[float, ...]:
+        """S of every passage that is scored as far as an output can reach, smallest first."""
+        scored = self.passages.passages if self.passages else ()
+        values = (passage.surprisal(self.max_new_tokens) for passage in scored)
+        return tuple(sorted(value for value in values if not math.isnan(value)))
+
+    def label(self, prompt: str) -> str:
+        """Class of a prompt."""
+        return self.labels.get(prompt, NO_CLASS)
+
+    def text(self, trajectory: Trajectory) -> str | None:
+        """What was written; None if the record does not tell."""
+        if not self.pieces or not len(trajectory):
+            return None
+        return detokenize(trajectory.steps.token, self.pieces)
+
+    def of_budget(self, k: float) -> RunContext:
+        """The context of one arm: a baseline of ours banks KL, whatever is audited."""
+        return self._baseline if is_baseline(k) else self
+
+    @cached_property
+    def _baseline(self) -> RunContext:
+        found = replace(self, ledger=Banking(), currency=currency_of(KL))
+        # One store of prepared references serves all arms.
+        vars(found)["prepared"] = self.prepared
+        return found
+
+    @property
+    def theta_tolerance(self) -> float:
+        """How far from 0 or 1 a weight still counts as that; our own records are exact."""
+        return 1e-6 if self.foreign else 0.0
+
+    def tolerance(self, limit: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By how many nats a limit may seem to be exceeded."""
+        slack = foreign_tolerance(limit) if self.foreign else own_tolerance(limit)
+        if self.verified is not None and "spend" in self.verified["deviation"]:
+            # What the pair's own noise allows a replayed sum.
+            fail = float(self.verified["deviation"]["spend"]["fail"])
+            return np.maximum(slack, fail * (1 + np.where(np.isfinite(limit), limit, 0.0)))
+        return slack
+
+    def clamp_spend(self, spend: float, budget: float) -> float:
+        """A spend without what rounding carried past 0 or K; any other as it is."""
+        slack = float(self.tolerance(np.array([budget]))[0])
+        return min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
+
+    def granted(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
+        """B_t at every step: by the ledger, else as logged, else unknown."""
+        if self.ledger is not None and not math.isnan(trajectory.debt):
+            key, tokens = trajectory.key, trajectory.steps.token
+            return self.ledger.accrued(key.k, trajectory.debt, tokens)
+        logged = trajectory.logged
+        return logged.granted if logged is not None and logged.granted.size else None
+
+    def budget_ceiling(self, trajectory: Trajectory) -> NDArray[np.float64]:
+        """The most that can have been granted at every step; at the end, without steps.
+
+        The least of what the ledger grants, what the log says it granted, and K = kT: a claim
+        cannot raise it. A debt that is unknown or negative counts as none, and k is read as its
+        digits and the budget allow where there are only totals. Infinite where nothing limits
+        it.
+        """
+        key, logged, n = trajectory.key, trajectory.logged, len(trajectory)
+        limits = np.full(n or 1, np.inf)
+        if math.isinf(key.k):
+            return limits
+        if logged is not None and n and logged.granted.size == n:
+            limits = np.fmin(limits, logged.granted)
+        if logged is not None and not n:
+            limits = np.fmin(limits, logged.budget)
+        if logged is not None:
+            limits = np.fmin(limits, logged.contested)
+        if self.ledger is not None:
+            debt = 0.0 if math.isnan(trajectory.debt) else max(0.0, trajectory.debt)
+            if n:
+                limits = np.fmin(limits, self.ledger.accrued(key.k, debt, trajectory.steps.token))
+            lengths, k = (self.max_new_tokens, _length(trajectory)), key.k
+            if logged is not None and not n:
+                k = rate_behind(k, logged.budget, debt, lengths)
+            for length in lengths:
+                if length:
+                    limits = np.fmin(limits, most_granted(self.ledger, k, debt, length))
+        return np.asarray(np.maximum(limits, 0.0))
+
+    def stated(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
+        """The ceiling if the log's own budget is believed, an initial credit included.
+
+        None where that is not contested: the log states no more than k and T grant, or the user
+        said which one counts.
+        """
+        key, logged, n = trajectory.key, trajectory.logged, len(trajectory)
+        if logged is None or math.isnan(logged.contested):
+            return None
+        if n and logged.granted.size != n:
+            return None
+        limits = logged.granted if n else np.array([logged.budget])
+        if self.ledger is not None:
+            debt = 0.0 if math.isnan(trajectory.debt) else trajectory.debt
+            if n:
+                limits = np.fmin(limits, self.ledger.accrued(key.k, debt, trajectory.steps.token))
+            elif length := _length(trajectory):
+                k = rate_behind(key.k, logged.budget, debt, (length,))
+                limits = np.fmin(limits, most_granted(self.ledger, k, debt, length))
+        return np.asarray(np.maximum(limits, 0.0))
+
+    def promised(self, k: float) -> float:
+        """K: the most that an output of T tokens without debt may be charged, in nats.
+
+        kT for the banking ledger. NaN if T or the ledger is not known.
+        """
+        if self.ledger is None or not self.max_new_tokens or not self.currency.promised:
+            return math.nan
+        return most_granted(self.ledger, k, 0.0, self.max_new_tokens)
+
+    def has_budget(self, trajectory: Trajectory) -> bool:
+        """True if the ceiling is the budget itself, not only something it cannot exceed."""
+        logged, n = trajectory.logged, len(trajectory)
+        if math.isinf(trajectory.key.k):
+            return True
+        known = self.ledger is not None and not math.isnan(trajectory.debt)
+        if known and (n or _length(trajectory)):
+            return True
+        if logged is None:
+            return False
+        if n:
+            return bool(logged.granted.size == n and np.isfinite(logged.granted).all())
+        return math.isfinite(logged.budget)
+
+
+def _length(trajectory: Trajectory) -> int:
+    """Tokens that a log of totals says were written; 0 if it does not say."""
+    logged = trajectory.logged
+    if logged is None or len(trajectory) or not 0 < logged.length < 1e9:
+        return 0
+    return int(logged.length)

@@ -1,0 +1,488 @@
+"""One trajectory as one row of numbers: the only place where a record becomes quantities.
+
+Checks, class tables, reports, comparisons, searches and notebooks read these rows; none of them
+looks at steps again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.finding import own_tolerance
+from nafaudit.core.ledger import Whole, is_baseline, replay
+from nafaudit.core.trajectory import STEP_TYPES, Key, Trajectory, total
+from nafaudit.measures.context import RunContext
+from nafaudit.overlap import Overlap
+from nafaudit.overlap import measure as overlap_of
+from nafaudit.store.run import Place
+
+Array = NDArray[np.float64]
+
+WINDOW = 20
+"""Consecutive steps whose charges are added up to find a burst."""
+
+NOWHERE = Place("", 0)
+
+# As for the solver: less than this counts as nothing to spend.
+_NOTHING = 1e-10
+_SURE = math.log(0.999)
+# A log-probability may exceed 0, or a weight 1, by rounding only.
+_ROUNDING = 1e-4
+# Most rows have no gap and no flaw, and share one object for it.
+_NONE: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """The numbers of one trajectory.
+
+    Attributes:
+        key: Which trajectory.
+        label: Class of its prompt.
+        length: Tokens written.
+        stopped: True if a stop token ended it.
+        debt: Prefix debt, in nats; NaN if unknown.
+        spend: Total charge Z, in nats.
+        granted: B at its own end, negative while the debt is not paid; NaN if unknown.
+        budget: What it may have spent at its own end, at least 0; infinite without a limit. NaN
+            if unknown, also where more was spent than k and T grant and the log states more.
+        violated: True if a step exceeded its allowance, or a prefix its budget.
+        judged: False if a number that the judgement needs is missing, infinite, negative,
+            contradicted by the log's own totals, or contested.
+        larger: True if the log states a budget above what k and T grant.
+        contested: True if it spent more than k and T grant and no more than the log states.
+        excess: Nats above the limit at the worst step; 0 if it is not violated.
+        excess_step: That step.
+        forced: Steps that served the safe law.
+        active: Steps that served a mixture.
+        free: Steps that served the risky law.
+        unweighted: Steps that record no weight.
+        opening: Leading steps that the debt left without allowance.
+        log_ratio: L, the sum of log p_served - log p_safe; NaN if not recorded.
+        largest_ratio: The largest term of L.
+        largest_step: Its step.
+        gain_variance: Least variance of L - Z that the recorded probabilities imply; NaN unless
+            charges are a KL and both L and Z are finite.
+        impossible_step: Step at which L - Z is infinite; -1 if it is not.
+        burst: Largest charge of `WINDOW` consecutive steps, over the k each that they earn; None
+            without a budget or where a charge is not recorded.
+        burst_step: Where that window begins.
+        bank: The largest allowance of any step; -inf without a burst.
+        digest: Stands for the tokens; empty if they are not all known.
+        served_logp: Log-probability of the output under the served laws; NaN without a digest.
+        opening_due: Leading steps that were granted nothing; -1 if weights or grants are unknown.
+        opening_seen: Leading steps with weight 0; -1 likewise.
+        compared: Identities (`IDENTITIES`) for which the record has two sources.
+        gaps: Those of them that do not hold: by how much, and at which step.
+        flaws: By kind (`FLAWS`), the step of what is wrong with the record itself.
+        pad_steps: Steps of padding at the end.
+        recorded: Step columns that the record has, of those that it must have.
+        absent: Step columns that it lacks altogether.
+        overlap: What the output shares with the prompt's reference.
+        place: Where the record is; `NOWHERE` if it was not read from a run.
+    """
+
+    key: Key
+    label: str
+    length: int
+    stopped: bool
+    debt: float
+    spend: float
+    granted: float
+    budget: float
+    violated: bool
+    judged: bool
+    larger: bool
+    contested: bool
+    excess: float
+    excess_step: int
+    forced: int
+    active: int
+    free: int
+    unweighted: int
+    opening: int
+    log_ratio: float
+    largest_ratio: float
+    largest_step: int
+    gain_variance: float
+    impossible_step: int
+    burst: float | None
+    burst_step: int
+    bank: float
+    digest: bytes
+    served_logp: float
+    opening_due: int
+    opening_seen: int
+    compared: tuple[str, ...]
+    gaps: Mapping[str, tuple[float, int]]
+    flaws: Mapping[str, int]
+    pad_steps: int
+    recorded: tuple[str, ...]
+    absent: tuple[str, ...]
+    overlap: Overlap
+    place: Place
+
+    @property
+    def has_budget(self) -> bool:
+        """True if the spend can be divided by a budget."""
+        return not math.isinf(self.key.k) and self.budget > 0
+
+    @property
+    def utilisation(self) -> float:
+        """Z / B; NaN where there is no such ratio."""
+        return self.spend / self.budget if self.has_budget else math.nan
+
+    @property
+    def gain(self) -> float:
+        """L - Z, whose mean is 0 if tokens are drawn from the law that was charged."""
+        return self.log_ratio - self.spend
+
+    @property
+    def recall(self) -> float:
+        """Near-verbatim recall of the reference; NaN if unscored."""
+        return self.overlap.near_verbatim_recall
+
+    @property
+    def end(self) -> int:
+        """The last step."""
+        return max(0, self.length - 1)
+
+    @property
+    def sort_key(self) -> tuple[bool, float, float, float]:
+        """What makes a trajectory worth reading: an excess, then use, recall and spend."""
+        use, recall, spend = (
+            -math.inf if math.isnan(value) else value
+            for value in (self.utilisation, self.recall, self.spend)
+        )
+        return self.violated, use, recall, spend
+
+    @property
+    def sample_key(self) -> bytes:
+        """A number drawn from prompt and trajectory alone: samples are the same in every arm."""
+        return sample_key(self.key.prompt, self.key.trajectory)
+
+
+def sample_key(prompt: str, trajectory: int) -> bytes:
+    """A number drawn from a prompt and a trajectory number, for samples that never change."""
+    text = f"{trajectory}\n{prompt}".encode(errors="replace")
+    return hashlib.blake2b(text, digest_size=8).digest()
+
+
+def measure(trajectory: Trajectory, run: RunContext, place: Place = NOWHERE) -> Measure:
+    """Measures one trajectory.
+
+    Args:
+        trajectory: The record.
+        run: What is known of its run; without references nothing is compared with them.
+        place: Where the record is.
+    """
+    key, run = trajectory.key, run.of_budget(trajectory.key.k)
+    token = trajectory.steps.token
+    known = bool(token.size) and not (token < 0).any()
+    # Infinite and absurd numbers in a log are findings, not warnings.
+    with np.errstate(over="ignore", invalid="ignore"):
+        spend, granted = trajectory.spend, run.granted(trajectory)
+        compared, gaps = _gaps(trajectory, run, granted)
+        flaws, padding, recorded, absent = _flaws(trajectory, run, granted)
+        reference = run.prepared.get(key.prompt)
+        text = None if reference is None else run.text(trajectory)
+        return Measure(
+            key,
+            run.label(key.prompt),
+            len(trajectory),
+            trajectory.stopped,
+            trajectory.debt,
+            spend,
+            float(granted[-1]) if granted is not None and granted.size else math.nan,
+            *_kept(trajectory, run, spend),
+            *_regime(trajectory, run),
+            *_log_ratio(trajectory, run, spend),
+            *_burst(trajectory),
+            hashlib.blake2b(token.tobytes(), digest_size=16).digest() if known else b"",
+            total(trajectory.steps.served) if known else math.nan,
+            *_opening(trajectory, run, granted),
+            compared,
+            gaps,
+            flaws,
+            padding,
+            recorded,
+            absent,
+            overlap_of(text, reference),
+            place,
+        )
+
+
+def _kept(
+    trajectory: Trajectory, run: RunContext, spend: float
+) -> tuple[float, bool, bool, bool, bool, float, int]:
+    """Budget, violated, judged, larger, contested, excess and its step."""
+    ceiling, stated = run.budget_ceiling(trajectory), run.stated(trajectory)
+    has_budget = run.has_budget(trajectory)
+    budget = float(ceiling[-1]) if has_budget else math.nan
+    if stated is not None and spend > budget + float(run.tolerance(ceiling[-1:])[0]):
+        budget = math.nan
+    excess, over, usable = _excess(trajectory, run, spend, ceiling)
+    usable &= has_budget and not _contradicts_itself(trajectory, run)
+    promised, contested = run.currency.promised, False
+    if stated is not None and over.any():
+        excess, over, _ = _excess(trajectory, run, spend, stated)
+        contested = promised and not over.any()
+    larger = stated is not None
+    if not promised or not over.any():
+        return budget, False, usable and not contested, larger, contested, 0.0, 0
+    at = int(np.argmax(np.where(over, excess, -np.inf)))
+    return budget, True, usable, larger, False, float(excess[at]), at
+
+
+def _excess(
+    trajectory: Trajectory, run: RunContext, spend: float, ceiling: Array
+) -> tuple[Array, NDArray[np.bool_], bool]:
+    """By how much every limit is exceeded, which are, and whether the numbers can be judged."""
+
+    def above(spent: Array, limit: Array) -> Array:
+        # No limit means no excess, even of an infinite charge.
+        return np.asarray(np.where(np.isposinf(limit), -np.inf, spent - limit))
+
+    if not len(trajectory):
+        excess = above(np.array([spend]), ceiling)
+        usable = not np.isnan(excess).any() and (spend >= 0 or run.currency.signed)
+        return excess, excess > run.tolerance(ceiling), usable
+    steps, logged = trajectory.steps, trajectory.logged
+    step, prefix = above(steps.charge, steps.allowance), above(np.cumsum(steps.charge), ceiling)
+    if logged is not None and logged.cumulative.size == len(trajectory):
+        prefix = np.fmax(prefix, above(logged.cumulative, ceiling))
+    endless = np.isposinf(steps.allowance) & np.isfinite(trajectory.key.k)
+    negative = (steps.charge < 0) & (not run.currency.signed)
+    usable = not (np.isnan(step) | negative | endless).any()
+    slack = run.tolerance(ceiling if run.foreign else steps.allowance)
+    over = (step > run.tolerance(steps.allowance)) | (prefix > slack)
+    # fmax: a NaN in the sums must not cover an excess of a step.
+    return np.fmax(step, prefix), over, usable
+
+
+def _contradicts_itself(trajectory: Trajectory, run: RunContext) -> bool:
+    """True if a log's totals say that more was spent than granted, whatever its steps say."""
+    logged, k = trajectory.logged, trajectory.key.k
+    if logged is None or not len(trajectory) or math.isinf(k):
+        return False
+    # A total may be of a whole batch, which ran up to T; no output is granted more than K.
+    granted = float(np.fmin(logged.budget, run.promised(k)))
+    return logged.spend > max(0.0, granted) + 1e-3 + 1e-6 * abs(granted)
+
+
+def _regime(trajectory: Trajectory, run: RunContext) -> tuple[int, int, int, int, int]:
+    """Forced, active, free, unweighted and opening steps, by the weight of the risky law."""
+    steps, edge = trajectory.steps, run.theta_tolerance
+    forced, free, missing = steps.theta <= edge, steps.theta >= 1 - edge, np.isnan(steps.theta)
+    if not run.foreign:
+        # A rule of ours without weights acted where it served neither model's probability.
+        other = (steps.served != steps.safe) & (steps.served != steps.risky)
+        missing &= ~(other & ~np.isnan(steps.served))
+    active = ~(forced | free | missing)
+    opening = 0
+    if trajectory.debt > 0:
+        # The debt's share: steps from the first on that had nothing to spend.
+        opening = _leading(forced & (steps.allowance <= 0))
+    counts = (forced, active, free, missing)
+    return *(int(flags.sum()) for flags in counts), opening  # type: ignore[return-value]
+
+
+def _log_ratio(
+    trajectory: Trajectory, run: RunContext, spend: float
+) -> tuple[float, float, int, float, int]:
+    """L, its largest term and that term's step, the variance of L - Z, an impossible step."""
+    steps = trajectory.steps
+    ratios = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
+    if not ratios.size or np.isnan(ratios).any():
+        return math.nan, math.nan, 0, math.nan, -1
+    value, variance = total(ratios), math.nan
+    gain = value - spend
+    # Drawn although forbidden, or forbidden but cheap.
+    impossible = int(np.abs(ratios).argmax()) if math.isinf(gain) else -1
+    if math.isfinite(gain) and run.currency.is_kl:
+        # A gain g of mean 0 that is taken with probability p has on the rest the mean
+        # -p g / (1 - p), so by Jensen its variance is at least g^2 p / (1 - p).
+        logp = np.minimum(steps.served.astype(np.float64), 0.0)
+        rest = -np.expm1(logp)
+        odds = np.divide(np.exp(logp), rest, out=np.zeros_like(logp), where=rest > 0)
+        variance = total((ratios - steps.charge) ** 2 * odds)
+    if math.isnan(value):
+        return math.nan, math.nan, 0, variance, impossible
+    at = int(np.argmax(ratios))
+    return value, float(ratios[at]), at, variance, impossible
+
+
+def _burst(trajectory: Trajectory) -> tuple[float | None, int, float]:
+    """The most expensive window over what it earns, where it begins, the largest allowance.
+
+    A trajectory shorter than a window is one window.
+    """
+    charge, k = trajectory.steps.charge, trajectory.key.k
+    if is_baseline(k) or math.isnan(k) or not charge.size or np.isnan(charge.min()):
+        return None, 0, -math.inf
+    width = min(WINDOW, charge.size)
+    sums = charge[: charge.size - width + 1].copy()
+    for shift in range(1, width):
+        sums += charge[shift : charge.size - width + 1 + shift]
+    at = int(np.argmax(sums))
+    bank = float(np.fmax.reduce(trajectory.steps.allowance))
+    return float(sums[at]) / (WINDOW * k), at, bank
+
+
+def _opening(trajectory: Trajectory, run: RunContext, granted: Array | None) -> tuple[int, int]:
+    """Leading steps that were granted nothing, and those that served the safe law."""
+    theta = trajectory.steps.theta
+    if granted is None or not theta.size or granted.size != theta.size:
+        return -1, -1
+    due = _leading(granted <= _NOTHING)
+    if np.isnan(theta[: due + 1]).any():
+        return -1, -1
+    return due, _leading(theta <= run.theta_tolerance)
+
+
+def _leading(flags: NDArray[np.bool_]) -> int:
+    """How many are true before the first that is not."""
+    return int(flags.size if flags.all() else np.argmin(flags))
+
+
+def _gaps(
+    trajectory: Trajectory, run: RunContext, granted: Array | None
+) -> tuple[tuple[str, ...], Mapping[str, tuple[float, int]]]:
+    """Identities for which this record has two sources; those that do not hold, with gap and step.
+
+    A gap that cannot be told, as a number is missing, counts as not compared.
+    """
+    steps, length, logged = trajectory.steps, len(trajectory), trajectory.logged
+    if not length:
+        return (), _NONE
+    end = length - 1
+    found: dict[str, tuple[float, int]] = {}
+
+    def compare(name: str, claimed: Array, true: Array, step: int | None = None) -> None:
+        gap, at = _gap(claimed, true, run)
+        found[name] = gap, at if step is None else step
+
+    ledger = run.ledger if not math.isnan(trajectory.debt) else None
+    if ledger is not None:
+        again = replay(ledger, trajectory.key.k, trajectory.debt, steps)
+        if np.isnan(steps.charge.min()):
+            # After a charge that is not known, neither is any allowance.
+            again[int(np.argmax(np.isnan(steps.charge))) + 1 :] = np.nan
+        compare("allowance", steps.allowance, again)
+    if logged is not None:
+        sums = np.cumsum(steps.charge)
+        if logged.cumulative.size:
+            compare("cumulative", logged.cumulative, sums)
+        compare("spend", np.array([logged.spend]), sums[-1:], end)
+        if ledger is not None and granted is not None:
+            if logged.granted.size:
+                compare("granted", logged.granted, granted)
+            compare("budget", np.array([logged.budget]), granted[-1:], end)
+        # Some logs do not count the stop token.
+        off = logged.length - length
+        found["length"] = min(abs(off), abs(off + trajectory.stopped)), end
+    if run.stops and (steps.token >= 0).all():
+        stops = np.zeros(length, bool)
+        for stop in run.stops:
+            stops |= steps.token == stop
+        first = int(np.argmax(stops)) if stops.any() else end
+        found["stop"] = end - first, first
+        wrong = bool(stops[-1]) != trajectory.stopped
+        # Ours end at a stop token or at the limit; a foreign decoder may have other reasons.
+        cut = not run.foreign and not trajectory.stopped and length < run.max_new_tokens
+        found["ending"] = float(wrong or cut), end
+    if run.max_new_tokens:
+        found["limit"] = max(0, length - run.max_new_tokens), end
+    compared = tuple(name for name, (gap, _) in found.items() if not math.isnan(gap))
+    broken = {name: found[name] for name in compared if found[name][0] > 0}
+    return _shared(compared), broken or _NONE
+
+
+def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
+    """The largest gap beyond the tolerance, and where; NaN if it cannot be told."""
+    if claimed.size != true.size:
+        return math.inf, min(claimed.size, true.size) - 1
+    if (claimed == true).all():
+        return 0.0, 0
+    gap = np.where(claimed == true, 0.0, np.abs(claimed - true))
+    # Sums of float32 numbers lose digits in proportion to their size.
+    slack = np.maximum(run.tolerance(true), own_tolerance(np.abs(true)))
+    if np.isnan(gap).all():
+        return math.nan, 0
+    gap = np.where(gap > slack, gap, np.where(np.isnan(gap), -1.0, 0.0))
+    at = int(np.argmax(gap))
+    return float(gap[at]), at
+
+
+def _flaws(
+    trajectory: Trajectory, run: RunContext, granted: Array | None
+) -> tuple[Mapping[str, int], int, tuple[str, ...], tuple[str, ...]]:
+    """What is wrong with the record itself, padding steps, columns recorded and absent.
+
+    In our own records only a weight may be missing, as not every mechanism has one, and the
+    served law where whole outputs are chosen.
+    """
+    steps, length = trajectory.steps, len(trajectory)
+    flaws: dict[str, int] = {}
+    recorded: list[str] = []
+    absent: list[str] = []
+    logged = trajectory.logged.length if trajectory.logged is not None else math.nan
+    limit = run.max_new_tokens
+    if limit and (length > limit or logged > limit):
+        flaws["long"] = max(0, min(limit, length - 1))
+    optional = ("theta", "served") if isinstance(run.ledger, Whole) else ("theta",)
+    for name in STEP_TYPES if length else ():
+        if name == "token" or (name in optional and not run.foreign):
+            continue
+        column = getattr(steps, name)
+        if not np.isnan(column.min()):
+            recorded.append(name)
+        elif (missing := np.isnan(column)).all():
+            absent.append(name)
+        else:
+            recorded.append(name)
+            flaws.setdefault("holes", int(np.argmax(missing)))
+    padding = _pad_tail(trajectory, run, granted)
+    if padding:
+        flaws["pad"] = length - padding
+    wrong = [
+        int(np.argmax(over))
+        for excess in (np.abs(steps.theta - 0.5) - 0.5, steps.served, steps.safe, steps.risky)
+        if (over := excess > _ROUNDING).any()
+    ]
+    if wrong:
+        flaws["impossible"] = min(wrong)
+    return flaws or _NONE, padding, _shared(tuple(recorded)), _shared(tuple(absent))
+
+
+def _pad_tail(trajectory: Trajectory, run: RunContext, granted: Array | None) -> int:
+    """Steps of the pad tail; 0 if there is none.
+
+    A suffix of at least two steps with one token id, no allowance, charge and weight, and
+    probabilities above 0.999, although budget had been granted.
+    """
+    steps = trajectory.steps
+    if len(trajectory) < 2 or steps.allowance[-1] != 0 or steps.charge[-1] != 0:
+        return 0
+    idle = (steps.allowance == 0) & (steps.charge == 0) & (steps.theta <= run.theta_tolerance)
+    pad = idle & (steps.served > _SURE) & (steps.safe > _SURE)
+    pad &= steps.token == steps.token[-1]
+    if granted is not None and granted.size == pad.size:
+        # Before its debt is paid a row has no allowance either, and may repeat itself.
+        pad &= granted > 0
+    tail = int(np.argmin(pad[::-1])) if not pad.all() else pad.size
+    return tail if tail >= 2 else 0
+
+
+@lru_cache(maxsize=256)
+def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
+    """One object for all rows with these names."""
+    return names

@@ -1,0 +1,296 @@
+"""Which arms and executions of two runs belong together, and where executions part."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.trajectory import Arm, Steps, Trajectory
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.stats import quantile
+from nafaudit.store.run import Run
+
+# What the same law costs on another machine may differ by this much (sharp-edges.md).
+MACHINE_SLACK = 1e-5
+
+_Unit = tuple[str, int]
+
+
+class SharedDraws(StrEnum):
+    """What the same prompt and number in both runs have in common."""
+
+    SHARED = "shared draws"
+    SEEDS = "same seeds, own samplers"
+    OTHER = "other draws"
+    UNKNOWN = "draws not known"
+
+
+@dataclass(frozen=True)
+class ArmPair:
+    """An arm of each run; both of one budget.
+
+    Attributes:
+        a: Of the first run.
+        b: Of the second.
+    """
+
+    a: ArmVerdict
+    b: ArmVerdict
+
+    @property
+    def arms(self) -> tuple[Arm, Arm]:
+        """Their keys."""
+        return self.a.arm, self.b.arm
+
+
+@dataclass(frozen=True)
+class Pairing:
+    """How two runs are laid side by side.
+
+    Attributes:
+        draws: What the same prompt and number have in common.
+        why: The reason, in words.
+        pairs: Arms that both runs have.
+        only_a: Arms without a counterpart.
+        only_b: Arms without a counterpart.
+        prompts: Prompts that both runs have, with the same text.
+        changed: Ids that both runs have, but with another text; these are left out.
+    """
+
+    draws: SharedDraws
+    why: str
+    pairs: tuple[ArmPair, ...]
+    only_a: tuple[ArmVerdict, ...]
+    only_b: tuple[ArmVerdict, ...]
+    prompts: frozenset[str]
+    changed: tuple[str, ...]
+
+    @property
+    def paired(self) -> bool:
+        """False if the runs share no prompt, so that nothing can be paired."""
+        return bool(self.prompts)
+
+    @property
+    def by_number(self) -> bool:
+        """True if executions are paired by their number, and not only by prompt."""
+        return self.draws in (SharedDraws.SHARED, SharedDraws.SEEDS)
+
+
+def pairing(a: AuditResult, b: AuditResult) -> Pairing:
+    """Lays two runs side by side."""
+    draws, why = shared_draws(a.run.design["identity"], b.run.design["identity"])
+    pairs, only_a, only_b = match_arms(a.arms, b.arms)
+    seen_a, seen_b = ({row.key.prompt for row in side.rows} for side in (a, b))
+    both = seen_a & seen_b
+
+    def text(side: AuditResult, prompt: str) -> str:
+        known = side.prompts.get(prompt)
+        return known.text if known else ""
+
+    same = {prompt for prompt in both if text(a, prompt) == text(b, prompt)}
+    return Pairing(draws, why, pairs, only_a, only_b, frozenset(same), tuple(sorted(both - same)))
+
+
+def match_arms(
+    ours: tuple[ArmVerdict, ...], theirs: tuple[ArmVerdict, ...]
+) -> tuple[tuple[ArmPair, ...], tuple[ArmVerdict, ...], tuple[ArmVerdict, ...]]:
+    """Pairs arms by mechanism and budget, else by budget where each run has one arm left."""
+    left = {other.arm: other for other in theirs}
+    found = [ArmPair(mine, left.pop(mine.arm)) for mine in ours if mine.arm in left]
+    matched = {pair.a.arm for pair in found}
+    rest = [mine for mine in ours if mine.arm not in matched]
+    for mine in rest:
+        same = [other for other in rest if other.k == mine.k]
+        candidates = [other for other in left.values() if other.k == mine.k]
+        if len(same) == len(candidates) == 1:
+            found.append(ArmPair(mine, left.pop(candidates[0].arm)))
+    taken = {pair.a.arm for pair in found}
+    return (
+        tuple(sorted(found, key=lambda pair: (pair.a.k, pair.a.mechanism))),
+        tuple(mine for mine in ours if mine.arm not in taken),
+        tuple(left.values()),
+    )
+
+
+def shared_draws(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[SharedDraws, str]:
+    """Whether the same prompt and number drew with the same noise, from two identities."""
+    if "imported" in (ours["protocol"], theirs["protocol"]):
+        return SharedDraws.UNKNOWN, "a log does not say what its executions drew with"
+    # The paper's seeds follow from prompt and number alone; it knows neither seed nor purpose.
+    keys = ["protocol"] if ours["protocol"] == "paper" else ["protocol", "seed", "purpose"]
+    differing = [f"{key} {ours[key]} and {theirs[key]}" for key in keys if ours[key] != theirs[key]]
+    if differing:
+        return SharedDraws.OTHER, f"the runs differ in {', '.join(differing)}"
+    boxes = ["promise" in identity for identity in (ours, theirs)]
+    if all(boxes):
+        return (
+            SharedDraws.SEEDS,
+            "both decoders got the same seeds; how they draw is their own affair",
+        )
+    if any(boxes):
+        return SharedDraws.OTHER, "one of them is a black box with a sampler of its own"
+    if ours["layout"].get("draws") != theirs["layout"].get("draws"):
+        return SharedDraws.OTHER, "the noise is laid out in another way in the two versions"
+    if ours["pair"].get("vocabulary") != theirs["pair"].get("vocabulary"):
+        return SharedDraws.OTHER, "the vocabularies differ, and noise belongs to token ids"
+    return SharedDraws.SHARED, "the same noise for the same prompt, number, step and token"
+
+
+def designs_apart(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """Every key at which two identities differ, with both values."""
+    for key in sorted({*ours, *theirs}):
+        mine, other = ours.get(key), theirs.get(key)
+        if isinstance(mine, Mapping) and isinstance(other, Mapping):
+            yield from designs_apart(mine, other, f"{prefix}{key}.")
+        elif mine != other:
+            words = ["not given" if v is None else v for v in (mine, other)]
+            a, b = (word if isinstance(word, str) else json.dumps(word) for word in words)
+            yield f"{prefix}{key}", a, b
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What is kept of an execution to compare another one with: 12 bytes a step.
+
+    Attributes:
+        token: Token ids.
+        charge: Charges, in nats.
+        digest: Of every bit of the record's steps.
+    """
+
+    token: NDArray[np.int32]
+    charge: NDArray[np.float64]
+    digest: bytes
+
+    @classmethod
+    def of(cls, trajectory: Trajectory) -> Trace:
+        """The trace of a record."""
+        digest = hashlib.blake2b(digest_size=16)
+        for name in Steps.columns:
+            digest.update(getattr(trajectory.steps, name).tobytes())
+        return cls(trajectory.steps.token, trajectory.steps.charge, digest.digest())
+
+
+@dataclass(frozen=True)
+class FirstDifference:
+    """Where two executions of one prompt and number part: in tokens, and in charges.
+
+    Attributes:
+        prompt: Of both.
+        number: Of both.
+        identical: True if every bit of the steps is equal.
+        tokens_known: True if both say all their tokens.
+        token_step: First step with another token, or where one has ended; None if there is none.
+        charge_step: First step, up to there, whose charge differs by more than machines do.
+        charge_gap: Largest difference of charges before another token, in nats.
+    """
+
+    prompt: str
+    number: int
+    identical: bool
+    tokens_known: bool
+    token_step: int | None
+    charge_step: int | None
+    charge_gap: float
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Every pair of executions of one arm that can be laid side by side.
+
+    Attributes:
+        pair: The two arms.
+        of: By prompt and number; only pairs that both have steps.
+    """
+
+    pair: ArmPair
+    of: Mapping[_Unit, FirstDifference]
+
+    @property
+    def identical(self) -> int:
+        """Pairs whose records are equal to the last bit."""
+        return sum(one.identical for one in self.of.values())
+
+    @property
+    def same_tokens(self) -> int:
+        """Pairs that wrote the same tokens."""
+        return sum(one.tokens_known and one.token_step is None for one in self.of.values())
+
+    @property
+    def token_steps(self) -> list[int]:
+        """Where pairs part, for those that do; sorted."""
+        return sorted(p.token_step for p in self.of.values() if p.token_step is not None)
+
+    @property
+    def median_step(self) -> float:
+        """Median step at which pairs part; NaN if none does."""
+        return quantile(self.token_steps, 0.5)
+
+    @property
+    def charge_gap(self) -> float:
+        """Largest difference of charges on the way there; NaN if there is no pair."""
+        return max((one.charge_gap for one in self.of.values()), default=math.nan)
+
+
+def differences(
+    a: Run, b: Run, pairs: Sequence[ArmPair], prompts: frozenset[str]
+) -> list[Differences]:
+    """Lays executions side by side; the first run's tokens and charges are held in memory."""
+    ours = {pair.arms[0]: pair for pair in pairs}
+    theirs = {pair.arms[1]: pair for pair in pairs}
+    traces: dict[Arm, dict[_Unit, Trace]] = {arm: {} for arm in ours}
+    for one in a.trajectories():
+        key = one.key
+        if key.arm in ours and key.prompt in prompts and len(one):
+            traces[key.arm][key.prompt, key.trajectory] = Trace.of(one)
+    found: dict[Arm, dict[_Unit, FirstDifference]] = {arm: {} for arm in ours}
+    for one in b.trajectories():
+        key, unit = one.key, (one.key.prompt, one.key.trajectory)
+        if key.arm in theirs and len(one):
+            arm = theirs[key.arm].arms[0]
+            if unit in traces[arm]:
+                found[arm][unit] = first_difference(unit, traces[arm][unit], Trace.of(one))
+    return [Differences(pair, found[pair.arms[0]]) for pair in pairs]
+
+
+def first_difference(unit: _Unit, a: Trace, b: Trace) -> FirstDifference:
+    """Compares two executions; tokens are compared only where both say all of them."""
+    known = not ((a.token < 0).any() or (b.token < 0).any())
+    shared = min(a.token.size, b.token.size)
+    step = _first(a.token[:shared] != b.token[:shared]) if known else None
+    if step is None and a.token.size != b.token.size:
+        step = shared
+    # The charge of a step is fixed before its token is drawn, so the parting step counts.
+    upto = shared if step is None else min(shared, step + 1)
+    mine, other = a.charge[:upto], b.charge[:upto]
+    with np.errstate(invalid="ignore"):
+        gaps = np.where(mine == other, 0.0, np.abs(mine - other))
+        beyond = ~(gaps <= MACHINE_SLACK * (1 + np.minimum(np.abs(mine), np.abs(other))))
+    # Charges that neither says are no difference; one that only one says is.
+    silent = np.isnan(mine) & np.isnan(other)
+    known_gaps = gaps[~np.isnan(gaps)]
+    return FirstDifference(
+        *unit,
+        a.digest == b.digest,
+        known,
+        step,
+        _first(beyond & ~silent),
+        float(known_gaps.max()) if known_gaps.size else 0.0,
+    )
+
+
+def _first(differs: NDArray[np.bool_]) -> int | None:
+    """The first step that is marked; None if none is."""
+    where = np.flatnonzero(differs)
+    return int(where[0]) if where.size else None

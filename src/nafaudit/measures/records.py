@@ -1,0 +1,147 @@
+"""Is a record sound? Its sums, its columns, a decoder's faults, and what a replay refutes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+
+from nafaudit.core.finding import COUNTS, FAULTS, Answer, Fault, Finding, Witness
+from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+
+IDENTITIES = {
+    "allowance": ("allowances against the ledger", "nats"),
+    "cumulative": ("logged cumulative charges against the steps", "nats"),
+    "spend": ("logged spend against the steps", "nats"),
+    "granted": ("logged grants against the ledger", "nats"),
+    "budget": ("logged budget against the own length", "nats"),
+    "length": ("logged length against the steps", "steps"),
+    "stop": ("nothing after a stop token", "steps"),
+    "limit": ("no more steps than the limit", "steps"),
+    "ending": ("a stop token at the end if it says so", "steps"),
+}
+"""What is compared, in the order in which it is said: the words, and the unit of a gap."""
+
+FLAWS = {
+    "long": "longer than the limit",
+    "holes": "missing numbers among recorded ones",
+    "pad": "steps after the end, written as padding",
+    "impossible": "a log-probability above 0 or a weight outside 0 and 1",
+}
+
+
+def accounting(arm: Measures) -> Finding:
+    """Do the numbers of a record agree with each other and with the ledger?
+
+    A record that does not add up is SUSPECT, whether or not anything was overspent: that is the
+    invariant's question.
+    """
+    counts = Counter(name for row in arm for name in row.compared)
+    compared = [name for name in IDENTITIES if counts[name]]
+    broken = {name: [row for row in arm if name in row.gaps] for name in compared}
+    numbers = {f"{name}_broken": len(rows) for name, rows in broken.items()}
+    wrong = sum(bool(row.gaps) for row in arm)
+    if wrong:
+        largest = {n: max(rows, key=lambda r: r.gaps[n][0]) for n, rows in broken.items() if rows}
+        text = f"{wrong} of {len(arm)} trajectories do not add up: " + "; ".join(
+            f"{IDENTITIES[n][0]} in {len(broken[n])} (by up to {row.gaps[n][0]:.3g} "
+            f"{IDENTITIES[n][1]})"
+            for n, row in largest.items()
+        )
+        first, row = next(iter(largest.items()))
+        witness = Witness(row.key, row.gaps[first][1])
+        return Finding("accounting", Answer.SUSPECT, wrong, text, witness, numbers)
+    if not any(IDENTITIES[name][1] == "nats" for name in compared):
+        lacking = "no steps with charges, allowances and debt, no claimed sums"
+        if arm.run.ledger is None:
+            lacking = "the ledger is not known here and the log claims no sums"
+        text = f"nothing to compare: {lacking}"
+        return Finding("accounting", Answer.UNKNOWN, math.nan, text, None, numbers)
+    said = ", ".join(IDENTITIES[name][0] for name in compared)
+    fewest = min(counts[name] for name in compared)
+    text = f"everything adds up in {fewest} of {len(arm)} trajectories: {said}"
+    return Finding("accounting", Answer.FINE, 0, text, None, numbers)
+
+
+def hygiene(arm: Measures) -> Finding:
+    """Is the log itself sound: lengths beyond the limit, missing and impossible numbers, padding?
+
+    A column that an arm never has is not a flaw of a foreign log: it is named, and what needs it
+    says UNKNOWN.
+    """
+    n = len(arm)
+    if not n:
+        return Finding("hygiene", Answer.UNKNOWN, math.nan, "no trajectory recorded")
+    counts = {name: sum(name in row.flaws for row in arm) for name in FLAWS}
+    padding, steps = sum(row.pad_steps for row in arm), sum(row.length for row in arm)
+    numbers: dict[str, float] = {**counts, "pad_steps": padding}
+    said = [f"{FLAWS[name]} in {count} of {n}" for name, count in counts.items() if count]
+    if padding:
+        said.append(f"{padding / steps:.1%} of all steps are padding")
+    absent = dict.fromkeys(name for row in arm for name in row.absent)
+    recorded = {name for row in arm for name in row.recorded}
+    if without := sum(math.isnan(row.debt) for row in arm):
+        absent["debt"] = None
+        recorded |= {"debt"} if without < n else set()
+    order = (*STEP_TYPES, "debt")
+    if uneven := [name for name in order if name in absent and name in recorded]:
+        said.append(f"only some trajectories record {', '.join(uneven)}")
+    never = [name for name in order if name in absent and name not in recorded]
+    lacking = f"not recorded: {', '.join(never)}" if never else ""
+    if never and not arm.run.foreign:
+        said.append(lacking)
+    if said:
+        flawed = [row for row in arm if row.flaws]
+        row = max(flawed, key=lambda row: len(row.flaws), default=None)
+        witness = None if row is None else Witness(row.key, next(iter(row.flaws.values())))
+        return Finding("hygiene", Answer.SUSPECT, len(flawed), "; ".join(said), witness, numbers)
+    if not steps:
+        lacking = "only totals are logged, no steps"
+    text = f"no flaw in {n} trajectories" + (f"; {lacking}" if lacking else "")
+    return Finding("hygiene", Answer.FINE, 0, text, None, numbers)
+
+
+def faults(run: RunContext, arm: Arm) -> list[Finding]:
+    """What a black-box decoder did wrong, one finding per kind of fault.
+
+    Each says how often, and where first by key, whatever the order in which they were seen.
+    """
+
+    def place(fault: Fault) -> tuple[bool, Key, int, str]:
+        return fault.key is None, fault.key or Key("", "", 0.0, 0), fault.step, fault.text
+
+    here = [fault for fault in run.faults if fault.key is None or fault.key.arm == arm]
+    findings = []
+    for name, words in FAULTS.items():
+        seen = sorted((fault for fault in here if fault.name == name), key=place)
+        if seen:
+            first, times = seen[0], f" ({len(seen)} times)" if len(seen) > 1 else ""
+            witness = None if first.key is None else Witness(first.key, first.step)
+            text = f"{words}: {first.text}{times}"
+            findings.append(Finding(f"decoder: {name}", Answer.SUSPECT, len(seen), text, witness))
+    return findings
+
+
+def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
+    """The failed findings of a verification that concern an arm; claims are named `claims`."""
+    for data in (run.verified or {}).get("findings", ()):
+        witness = data["witness"]
+        k = data["k"] if data["k"] is not None else (witness or {}).get("k")
+        if data["verdict"] != Answer.FAILED or (k is not None and float(k) != arm.k):
+            continue
+        name = data["check"].replace("replay: ", "claims: ")
+        where = None
+        if witness is not None:
+            key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])
+            where = Witness(key, witness["step"])
+        yield Finding(name, Answer.FAILED, float(data["value"]), data["text"], where)
+
+
+def debt_counts(run: RunContext, arm: Arm) -> str:
+    """What a verification says of an arm by both counts of the debt, if one is exceeded."""
+    for data in (run.verified or {}).get("findings", ()):
+        if data["check"] == COUNTS and float(data["k"]) == arm.k:
+            return str(data["text"])
+    return ""

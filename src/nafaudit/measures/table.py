@@ -1,0 +1,165 @@
+"""The rows of a run: by arm, by class, by prompt, as columns, as an Arrow table."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, overload
+
+from nafaudit.core.errors import StoreError
+from nafaudit.core.finding import Witness
+from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import Measure, measure
+from nafaudit.overlap import METRICS
+from nafaudit.store.artifacts import read_truth
+from nafaudit.store.gaps import Missing
+from nafaudit.store.run import Run
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+@dataclass(frozen=True)
+class Measures(Sequence[Measure]):
+    """The rows of a run, or of a part of it, in the order of their keys.
+
+    Attributes:
+        rows: One per trajectory.
+        run: What is known of the run; of an arm, what is known of that arm.
+    """
+
+    rows: tuple[Measure, ...] = field(repr=False)
+    run: RunContext = field(repr=False)
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory], run: RunContext) -> Measures:
+        """Measures every trajectory once, in any order.
+
+        Raises:
+            StoreError: A trajectory was recorded twice.
+        """
+        return cls.sorted((measure(one, run) for one in trajectories), run)
+
+    @classmethod
+    def of_run(cls, run: Run, context: RunContext | None = None) -> Measures:
+        """Measures the records that verdicts rest on: as recorded, or, of a black box, as replayed.
+
+        Raises:
+            StoreError: A trajectory was recorded twice.
+        """
+        known = context or RunContext.of(run)
+        truth = truth_of(run)
+        rows = (measure(truth.get(t.key, t), known, place) for place, t in run.located())
+        return cls.sorted(rows, known)
+
+    @classmethod
+    def sorted(cls, rows: Iterable[Measure], run: RunContext) -> Measures:
+        """Brings rows into the order of their keys.
+
+        Raises:
+            StoreError: Two rows have one key.
+        """
+        found = sorted(rows, key=lambda row: row.key)
+        for one, following in itertools.pairwise(found):
+            if one.key == following.key:
+                raise StoreError(
+                    f"trajectory {tuple(one.key)} is recorded twice, which no run of ours does; "
+                    "the directory was edited or merged. Restore it, or start again with another "
+                    "--out."
+                )
+        return cls(tuple(found), run)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Measure: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Measure, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> Measure | tuple[Measure, ...]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Measure]:
+        return iter(self.rows)
+
+    @cached_property
+    def arms(self) -> dict[Arm, Measures]:
+        """The rows of every arm, from the smallest budget up."""
+        found: dict[Arm, list[Measure]] = {}
+        for row in self.rows:
+            found.setdefault(row.key.arm, []).append(row)
+        return {
+            arm: Measures(tuple(found[arm]), self.run.of_budget(arm.k)) for arm in sorted(found)
+        }
+
+    @cached_property
+    def lost(self) -> frozenset[Key]:
+        """Outputs that a decoder failed to deliver: they have no row, but they count."""
+        failed = {f.key for f in self.run.faults if f.lost and f.key is not None}
+        return frozenset(failed - {row.key for row in self.rows})
+
+    @cached_property
+    def missing(self) -> Missing | None:
+        """What the run was asked for and has neither a row nor a fault; None if it has all."""
+        plan = self.run.plan
+        return None if plan is None else plan.missing([row.key for row in self.rows], self.lost)
+
+    def of_arm(self, arm: Arm) -> Measures:
+        """The rows of one arm; none if all its outputs were lost."""
+        return self.arms.get(arm) or Measures((), self.run.of_budget(arm.k))
+
+    def by(self, column: str) -> dict[str, Measures]:
+        """The rows by a column or a part of the key, such as `label` or `prompt`."""
+        found: dict[str, list[Measure]] = {}
+        for row in self.rows:
+            source = row.key if column in Key._fields else row
+            found.setdefault(getattr(source, column), []).append(row)
+        return {value: Measures(tuple(rows), self.run) for value, rows in found.items()}
+
+    def column(self, name: str) -> list[float]:
+        """One number of every row."""
+        return [getattr(row, name) for row in self.rows]
+
+    def to_arrow(self) -> pyarrow.Table:
+        """One row per trajectory; `to_pandas()` of it gives a data frame."""
+        import pyarrow as pa
+
+        plain = [f.name for f in fields(Measure) if f.name not in _NESTED]
+        rows: list[Mapping[str, Any]] = [
+            row.key._asdict()
+            | {name: getattr(row, name) for name in plain}
+            | {name: _or_none(getattr(row, name)) for name in ("utilisation", "gain")}
+            | {name: _or_none(value) for name, value in row.overlap.numbers.items()}
+            | {"digest": row.digest.hex(), "gaps": sorted(row.gaps), "flaws": sorted(row.flaws)}
+            for row in self.rows
+        ]
+        names = [*Key._fields, *plain, "utilisation", "gain", *METRICS, "digest", "gaps", "flaws"]
+        return pa.table({name: [row[name] for row in rows] for name in names})
+
+
+_NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "overlap", "place")
+
+
+def truth_of(run: Run) -> dict[Key, Trajectory]:
+    """What a replay found a black box to have done; nothing for other runs."""
+    return read_truth(run) if "promise" in run.design["identity"] else {}
+
+
+def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:
+    """The largest value and where; ties go to the first key, NaN never wins."""
+    best: Measure | None = None
+    largest = -math.inf
+    for row in rows:
+        if (found := getattr(row, value)) > largest:
+            best, largest = row, found
+    return largest, None if best is None else Witness(best.key, getattr(best, step))
+
+
+def _or_none(value: float) -> float | None:
+    return None if math.isnan(value) else value

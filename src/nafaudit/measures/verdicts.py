@@ -1,0 +1,449 @@
+"""The three verdicts of an arm, and every finding beside them.
+
+Only `invariant`, `regime` and `worth` decide verdicts. A new check is a function of rows and one
+line in `judge`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from nafaudit.core.finding import (
+    MIN_TRAJECTORIES,
+    Finding,
+    Kept,
+    Overall,
+    Tested,
+    Worth,
+    judge_kept,
+    judge_tested,
+    judge_worth,
+)
+from nafaudit.core.ledger import budget_word, is_baseline
+from nafaudit.core.trajectory import Arm
+from nafaudit.measures.checks import (
+    burst,
+    copying,
+    duplicates,
+    identity,
+    martingale,
+    opening,
+    tails,
+    utilisation,
+)
+from nafaudit.measures.classes import ClassTable, class_table, classes
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, refuted
+from nafaudit.measures.table import Measures, worst
+from nafaudit.stats import mean, quantile, zero_count_upper
+from nafaudit.stats.certificate import cap, critical_k, vacuous
+from nafaudit.store.gaps import Missing
+
+_HIDDEN = {"json": None}
+
+
+@dataclass(frozen=True)
+class Use:
+    """Spend over budget at each trajectory's own end; NaN without a budget."""
+
+    mean: float
+    p95: float
+    max: float
+
+
+@dataclass(frozen=True)
+class Spend:
+    """Charges of trajectories, in nats."""
+
+    mean: float
+
+
+@dataclass(frozen=True)
+class Recall:
+    """Near-verbatim recall of references, and how many outputs have one."""
+
+    mean: float
+    scored: int
+
+
+@dataclass(frozen=True)
+class Regime:
+    """Steps of an arm by what was served, pooled over its trajectories; NaN without weights.
+
+    Attributes:
+        forced: Share of steps that served the safe law.
+        active: Share of steps that served a mixture.
+        free: Share of steps that served the risky law.
+        steps: Steps with a weight.
+        unweighted: Steps that record none.
+        trajectories: How many have a step with a weight.
+        acted: How many of them have an active step.
+        verdict: The second verdict.
+    """
+
+    forced: float
+    active: float
+    free: float
+    steps: int = field(metadata=_HIDDEN)
+    unweighted: int = field(metadata=_HIDDEN)
+    trajectories: int = field(metadata=_HIDDEN)
+    acted: int = field(metadata=_HIDDEN)
+    verdict: Tested = field(metadata=_HIDDEN)
+
+    @classmethod
+    def of(cls, arm: Measures) -> Regime:
+        """Adds up the rows."""
+        forced, active, free, unweighted, opening = (
+            sum(getattr(row, name) for row in arm)
+            for name in ("forced", "active", "free", "unweighted", "opening")
+        )
+        steps = forced + active + free
+        # A step without a weight may have been active, but is no sign of it.
+        every = steps + unweighted if steps else 0
+        return cls(
+            forced=forced / steps if steps else math.nan,
+            active=active / steps if steps else math.nan,
+            free=free / steps if steps else math.nan,
+            steps=steps,
+            unweighted=unweighted,
+            trajectories=sum(row.unweighted < row.length for row in arm),
+            acted=sum(row.active > 0 for row in arm),
+            verdict=judge_tested(active, every - opening, unweighted),
+        )
+
+    @property
+    def share(self) -> float:
+        """Share of trajectories with an active step; NaN if there are none."""
+        return self.acted / self.trajectories if self.trajectories else math.nan
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Which passages a budget reaches: nothing is said of a passage with S <= K.
+
+    K is what an output of T tokens may be charged, kT, without any debt; S is that of the first T
+    tokens of a passage. Passages and budget decide, whatever was decoded.
+
+    Attributes:
+        total: Passages with a known S.
+        vacuous: Those that K reaches.
+        promised: K in nats; NaN if not known.
+        surprisals: S of every passage, smallest first.
+        verdict: The third verdict.
+    """
+
+    total: int
+    vacuous: int
+    promised: float = field(metadata={"json": "K"})
+    surprisals: tuple[float, ...] = field(metadata=_HIDDEN)
+    verdict: Worth = field(metadata=_HIDDEN)
+
+    @classmethod
+    def of(cls, run: RunContext, k: float) -> Reach:
+        """The passages of a run that a budget reaches."""
+        surprisals, promised = run.surprisals, run.promised(k)
+        reached = int(vacuous(surprisals, promised).sum())
+        verdict = judge_worth(reached, 0 if math.isnan(promised) else len(surprisals))
+        return cls(len(surprisals), reached, promised, surprisals, verdict)
+
+    @property
+    def share(self) -> str:
+        """How many passages the verdict is true of: "24 of 24"; empty if it is unknown."""
+        if self.verdict == Worth.UNKNOWN:
+            return ""
+        true = self.vacuous if self.verdict == Worth.VACUOUS else self.total - self.vacuous
+        return f"{true} of {self.total}"
+
+
+@dataclass(frozen=True)
+class ArmVerdict:
+    """Everything that is said of one mechanism at one budget.
+
+    Attributes:
+        mechanism: What is audited.
+        k: The budget.
+        baseline: True for the safe model alone and the risky model alone.
+        kept: The first verdict.
+        tested: The second verdict.
+        worth: The third verdict; unknown without passages.
+        passages: Which passages K reaches.
+        trajectories: How many were judged.
+        violations: How many of them overspent.
+        spend: What they were charged.
+        utilisation: How much of their own budgets they spent.
+        recall: How much of the references came back.
+        regime: How often the constraint acted.
+        trajectories_active: Share of trajectories with an active step; NaN if there are none.
+        prompts: How many prompts they are of.
+        excess: By how many nats the worst of them overspent; -inf if none did.
+        refuted: What a replay refutes of a black box, so that its spend is not known.
+        findings: What every check says, the deciding ones first.
+    """
+
+    mechanism: str
+    k: float
+    baseline: bool
+    kept: Kept
+    tested: Tested
+    worth: Worth
+    passages: Reach
+    trajectories: int
+    violations: int
+    spend: Spend
+    utilisation: Use
+    recall: Recall
+    regime: Regime
+    trajectories_active: float
+    prompts: int = field(metadata=_HIDDEN)
+    excess: float = field(metadata=_HIDDEN)
+    refuted: str = field(metadata=_HIDDEN)
+    findings: tuple[Finding, ...] = field(metadata=_HIDDEN)
+
+    @property
+    def arm(self) -> Arm:
+        """The key of its trajectories."""
+        return Arm(self.mechanism, self.k)
+
+    def finding(self, check: str) -> Finding:
+        """What one check says."""
+        return next(finding for finding in self.findings if finding.check == check)
+
+
+def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, ...]:
+    """Runs every check over the rows of a run; arms from the smallest budget up.
+
+    Args:
+        rows: Of all arms.
+        table: The class table of these rows, if it is at hand.
+    """
+    table = table or class_table(rows)
+    found = []
+    # What a decoder failed to deliver is missing from the record, but not from the verdict.
+    for key in sorted(rows.arms.keys() | {key.arm for key in rows.lost}):
+        arm, run = rows.of_arm(key), rows.run
+        false = list(refuted(run, key))
+        denied = ", ".join(finding.check for finding in false)
+        lost = sum(one.arm == key for one in rows.lost)
+        kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
+        acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
+        broken = [row for row in arm if row.violated]
+        uses = [row.utilisation for row in arm if row.has_budget]
+        recalls = [row.recall for row in arm if not math.isnan(row.recall)]
+        findings = (
+            kept,
+            regime(acted),
+            worth(reach, arm.run),
+            utilisation(arm),
+            copying(arm),
+            accounting(arm),
+            opening(arm),
+            tails(arm),
+            martingale(arm),
+            burst(arm),
+            duplicates(arm),
+            hygiene(arm),
+            *identity(rows, key),
+            classes(table, key),
+            *faults(run, key),
+            *false,
+        )
+        found.append(
+            ArmVerdict(
+                mechanism=key.mechanism,
+                k=key.k,
+                baseline=is_baseline(key.k),
+                kept=Kept(kept.verdict),
+                tested=acted.verdict,
+                worth=reach.verdict,
+                passages=reach,
+                trajectories=len(arm),
+                violations=len(broken),
+                spend=Spend(mean(arm.column("spend"))),
+                utilisation=Use(mean(uses), quantile(uses, 0.95), findings[3].value),
+                recall=Recall(mean(recalls), len(recalls)),
+                regime=acted,
+                trajectories_active=acted.acted / acted.trajectories
+                if acted.trajectories
+                else math.nan,
+                prompts=len({row.key.prompt for row in arm}),
+                excess=worst(broken, "excess", "excess_step")[0],
+                refuted=denied,
+                findings=findings,
+            )
+        )
+    return tuple(found)
+
+
+def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
+    """The answer of an audit: 0 within, 1 violated or refuted, 3 inconclusive.
+
+    Baselines promise no budget. A black box that is refuted at k = 0 or inf did not serve the model
+    that it was asked for.
+    """
+
+    def budgets(word: Kept) -> str:
+        found = [arm.k for arm in arms if not arm.baseline and arm.kept == word]
+        return ", ".join(dict.fromkeys(f"k = {budget_word(k)}" for k in found))
+
+    if broken := budgets(Kept.VIOLATED):
+        return Overall(Kept.VIOLATED, f"the promise was broken at {broken}", 1)
+    if denied := [arm.refuted for arm in arms if arm.refuted]:
+        return Overall("REFUTED", f"a replay refutes {', '.join(dict.fromkeys(denied))}", 1)
+    if unsure := budgets(Kept.INCONCLUSIVE):
+        why = f"the records do not decide whether the promise was kept at {unsure}"
+        return Overall(Kept.INCONCLUSIVE, why, 3)
+    if within := budgets(Kept.WITHIN):
+        return Overall(Kept.WITHIN, f"no execution went over budget at {within}", 0)
+    return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
+
+
+def invariant(
+    arm: Measures,
+    lost: int = 0,
+    refuted: str = "",
+    counts: str = "",
+    gaps: Missing | None = None,
+) -> Finding:
+    """Kept? No step above its allowance, no prefix above what it was granted.
+
+    VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE.
+
+    Args:
+        arm: The rows.
+        lost: Outputs that a decoder failed to deliver.
+        refuted: What a replay refutes of a black box, so that its spend is not known.
+        counts: How two counts of the debt judge the executions of a black box, in words.
+        gaps: What the run was asked for and does not have; None if it has all.
+    """
+    run, n = arm.run, len(arm)
+    violations = sum(row.violated for row in arm)
+    unjudged = sum(not row.judged and not row.violated for row in arm)
+    larger, contested = sum(row.larger for row in arm), sum(row.contested for row in arm)
+    # Claims can convict a black box; they cannot acquit it.
+    doubtful = run.claimed or refuted or not run.currency.promised
+    # What is missing anywhere in the run may have been taken out of any arm.
+    unknown = (n if doubtful else unjudged) + lost + (gaps is not None)
+    verdict = judge_kept(n, violations, unknown)
+    numbers: dict[str, float] = {}
+    if larger:
+        numbers = {"budgets_above_kT": larger, "contested": contested}
+    open_question = (
+        f"{contested} of {n} trajectories cannot be judged: they spent more than k T grants, but "
+        f"no more than the larger budget that the log states ({larger} state a budget above k T). "
+        "Read the log again with --ledger banking to judge them by k T, which they exceed, or with "
+        "--ledger unknown to believe the log's own budgets, which they keep"
+    )
+    if violations:
+        excess, where = worst((row for row in arm if row.violated), "excess", "excess_step")
+        text = (
+            f"{violations} of {n} trajectories exceed their budget, the worst by {excess:.3g} nats"
+        )
+        text += f"; {counts}" if counts else ""
+        text += f"; {open_question}" if contested else ""
+        return Finding("invariant", verdict, violations, text, where, numbers)
+    if not n:
+        return Finding("invariant", verdict, 0, "no trajectory recorded")
+    if not run.currency.promised:
+        beyond = sum(row.spend > row.budget for row in arm)
+        text = (
+            f"the mechanism promises no budget, so none can be kept; {beyond} of {n} "
+            "trajectories cost more KL than k nats per token"
+        )
+        return Finding("invariant", verdict, beyond, text)
+    prompts = len({row.key.prompt for row in arm})
+    text = (
+        f"0 of {n} trajectories exceed their budget: true rate below {zero_count_upper(n):.2%} at "
+        f"95 % (of prompts: below {zero_count_upper(prompts):.2%})"
+    )
+    if unjudged:
+        said = [open_question] if contested else []
+        if unjudged > contested:
+            said.append(
+                f"{unjudged - contested} of {n} trajectories cannot be judged: a number is "
+                "missing, infinite, negative or contradicted by the log's own totals"
+            )
+        text = "; ".join(said)
+    elif n < MIN_TRAJECTORIES:
+        text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
+    if larger and not contested:
+        text += f"; {larger} state a budget above k T, and none of them spent more than k T"
+    if run.claimed:
+        text = (
+            f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
+            "claims; nafaudit verify recomputes them"
+        )
+    elif refuted:
+        text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
+    elif counts:
+        # Where it is not known what was spent, no count of the debt says who is over.
+        text += f"; {counts}"
+    if lost:
+        text += f"; {lost} more outputs were asked for and never delivered"
+    if gaps is not None:
+        text += f"; the run is unfinished: {gaps.brief}"
+    if run.ledger is None and not contested:
+        text += "; by its own steps and grants, as its ledger is not known here"
+    return Finding("invariant", verdict, 0, text, None, numbers)
+
+
+def regime(found: Regime) -> Finding:
+    """Tested? How often the constraint acted: ACTIVE or IDLE with the share of active steps.
+
+    Shares are of all steps pooled, not means of trajectories.
+    """
+    if not found.steps:
+        return Finding("regime", found.verdict, math.nan, "no step records a weight theta")
+    text = (
+        f"{found.active:.2%} of {found.steps} steps active, {found.forced:.2%} forced to the safe "
+        f"model, {found.free:.2%} the risky model unchanged; {found.acted} of "
+        f"{found.trajectories} trajectories have an active step"
+    )
+    if found.unweighted:
+        text += f"; {found.unweighted} steps record no weight"
+    elif found.verdict == Tested.UNKNOWN:
+        text += "; every step is of an opening that the debt forces"
+    numbers = {
+        "forced": found.forced,
+        "active": found.active,
+        "free": found.free,
+        "trajectories_active": found.share,
+    }
+    return Finding("regime", found.verdict, found.active, text, None, numbers)
+
+
+def worth(reach: Reach, run: RunContext) -> Finding:
+    """Worth? The share of passages whose surprisal under the safe model K reaches."""
+    n, reached = reach.total, reach.vacuous
+    lacking = ""
+    if not n:
+        lacking = "no protected passages are recorded"
+    elif not run.currency.promised:
+        lacking = "the mechanism promises no budget"
+    elif math.isnan(reach.promised):
+        lacking = "K is not known, as the record has no length limit or another ledger"
+    if lacking:
+        return Finding("worth", Worth.UNKNOWN, math.nan, lacking)
+    length = run.max_new_tokens
+    least, median, most = (quantile(reach.surprisals, q) for q in (0.0, 0.5, 1.0))
+    caps = cap([least, median], reach.promised).tolist()
+    text = (
+        f"K = {reach.promised:g} nats for {length} tokens reaches the safe model's surprisal of "
+        f"{reached} of {n} passages (median {median:.0f} nats, least {least:.0f}); a kept "
+        f"budget leaves a chance of reproduction of up to {caps[0]:.3g}, median {caps[1]:.3g}"
+    )
+    numbers = {
+        "K": reach.promised,
+        "T": length,
+        "passages": n,
+        "vacuous": reached,
+        "surprisal_min": least,
+        "surprisal_median": median,
+        "surprisal_max": most,
+        "critical_k_min": critical_k(least, length),
+        "critical_k_median": critical_k(median, length),
+        "cap_max": caps[0],
+        "cap_median": caps[1],
+    }
+    return Finding("worth", reach.verdict, reached / n, text, numbers=numbers)

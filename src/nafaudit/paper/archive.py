@@ -1,0 +1,116 @@
+"""The paper's archive: the heuristic that it calls a k-DPP, and draws of a k-DPP.
+
+A k-DPP gives a set S of k items the probability det(L_S) / (sum over all sets of that size). Sums
+run over logarithms, so that the law does not depend on the scale of L.
+
+Reference: Kulesza and Taskar (2011), "k-DPPs: fixed-size determinantal point processes", ICML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nafaudit.core.errors import InputError
+from nafaudit.search.archive import ARCHIVE_KEEP
+
+Array = NDArray[np.float64]
+
+
+def paper_archive(
+    ratios: Sequence[float], embeddings: NDArray[np.float64], keep: int = ARCHIVE_KEEP
+) -> list[int]:
+    """The rule that the paper calls a k-DPP: half quality, half distance to the nearest chosen.
+
+    Starts from the largest ratio; quality is the ratio scaled to [0, 1]. The result is sorted by
+    ratio. With at most `keep` items all stay.
+    """
+    rho = np.asarray(ratios, dtype=np.float64)
+    everyone = sorted(range(rho.size), key=lambda i: (-rho[i], i))
+    if rho.size <= keep:
+        return everyone
+    spread = rho.max() - rho.min()
+    quality = (rho - rho.min()) / spread if spread > 0 else np.zeros_like(rho)
+    taken = [everyone[0]]
+    away = np.linalg.norm(embeddings - embeddings[taken[0]], axis=1)
+    while len(taken) < keep:
+        score = 0.5 * quality + 0.5 * away
+        score[taken] = -np.inf
+        taken.append(int(np.argmax(score)))
+        away = np.minimum(away, np.linalg.norm(embeddings - embeddings[taken[-1]], axis=1))
+    return sorted(taken, key=lambda i: (-rho[i], i))
+
+
+def log_symmetric(log_values: Array, k: int) -> Array:
+    """Logs of the elementary symmetric polynomials: [j, i] is e_j of the first i values."""
+    table = np.full((k + 1, log_values.size + 1), -np.inf)
+    table[0] = 0.0
+    for i, log_value in enumerate(log_values, start=1):
+        table[1:, i] = np.logaddexp(table[1:, i - 1], log_value + table[:-1, i - 1])
+    return table
+
+
+class KDpp:
+    """The k-DPP of a kernel: decomposed once, drawn from often.
+
+    Raises:
+        InputError: The kernel is not square, or has no k independent items.
+    """
+
+    def __init__(self, likelihood: ArrayLike, k: int) -> None:
+        matrix = np.asarray(likelihood, dtype=np.float64)
+        n = len(matrix)
+        if matrix.shape != (n, n) or not 1 <= k <= n:
+            raise InputError(f"need a square kernel and 1 <= k <= n, got {matrix.shape}, k = {k}.")
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2.0)
+        good = values > n * np.finfo(float).eps * max(values[-1], 0.0)
+        if good.sum() < k:
+            raise InputError(
+                f"the kernel has rank {int(good.sum())}, so it has no {k} different items; ask for "
+                "fewer, or use a kernel with jitter."
+            )
+        self.k = k
+        self._logs = np.log(values[good])
+        self._vectors = vectors[:, good]
+        self._table = log_symmetric(self._logs, k)
+
+    @property
+    def log_normaliser(self) -> float:
+        """Log of the sum of det(L_S) over all sets of k items."""
+        return float(self._table[-1, -1])
+
+    def draw(self, chance: np.random.Generator) -> list[int]:
+        """One set, in increasing order."""
+        return sorted(self._items(self._vectors[:, self._spectrum(chance)], chance))
+
+    def _spectrum(self, chance: np.random.Generator) -> list[int]:
+        """Which eigenvectors span the set."""
+        left, taken = self.k, []
+        for i in range(self._logs.size, 0, -1):
+            if not left:
+                break
+            log_p = self._logs[i - 1] + self._table[left - 1, i - 1] - self._table[left, i]
+            if np.log(chance.random()) < log_p:
+                taken.append(i - 1)
+                left -= 1
+        return taken
+
+    @staticmethod
+    def _items(basis: Array, chance: np.random.Generator) -> list[int]:
+        """Items by the chain rule: each as likely as what the earlier ones do not explain."""
+        residual = (basis**2).sum(axis=1)
+        explained = np.zeros((len(basis), basis.shape[1]))
+        taken: list[int] = []
+        for step in range(basis.shape[1]):
+            residual[taken] = 0.0
+            law = np.maximum(residual, 0.0).cumsum()
+            # Rounding must not reach the end of the range, where no item is.
+            mark = min(chance.random() * law[-1], np.nextafter(law[-1], 0.0))
+            item = int(np.searchsorted(law, mark, side="right"))
+            along = basis @ basis[item] - explained[:, :step] @ explained[item, :step]
+            explained[:, step] = along / np.sqrt(residual[item])
+            residual = residual - explained[:, step] ** 2
+            taken.append(item)
+        return taken

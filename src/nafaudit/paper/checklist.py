@@ -1,0 +1,232 @@
+"""The paper's seven practitioner items: what they ask, the numbers they need, how they are shown.
+
+`checklist_run.of_run` answers them for a run, `checklist_paper.of_paper` for the paper itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.text import as_number
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.measure import Measure
+from nafaudit.stats import Moments, ebb
+from nafaudit.views.document import Document, Section
+
+# The paper's numbers.
+MIN_EXECUTIONS = 1500
+MIN_TRAJECTORIES = 20
+HIGH_RATIO = 0.9
+ANCHOR_DIFFERENCE = 0.20
+MIN_AUC = 0.8
+MIN_SEEDS = 2
+# The level of its per-prompt bounds.
+PROMPT_LEVEL = 0.0033
+# Mean overlaps that differ by less than this from smallest to largest do not differ.
+LEAST_OVERLAP = 0.01
+
+TITLES = {
+    1: "anchors matched in capability",
+    2: f"M >= {MIN_EXECUTIONS} per class, U_EBB (R_eff) <= K",
+    3: "overlap and spend agree",
+    4: f"N >= {MIN_TRAJECTORIES} wherever rho > {HIGH_RATIO}",
+    5: "a width beside every estimate",
+    6: f"surrogate AUC >= {MIN_AUC}",
+    7: f"at least {MIN_SEEDS} search seeds",
+}
+# "Agree qualitatively" and "partially" can be read so that the claim holds.
+_OPEN = (3, 6)
+
+
+class ItemAnswer(StrEnum):
+    """What the checklist says of an item."""
+
+    PASS = "pass"
+    FAIL = "fail"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True)
+class ChecklistItem:
+    """One item, answered.
+
+    Attributes:
+        number: Its number in the paper, 1 to 7.
+        answer: The word.
+        text: Why, with the number.
+        todo: What to run to pass it; empty if it passes.
+        value: The number that decided; NaN if there is none.
+        claimed: What the paper says of itself; empty for a run.
+    """
+
+    number: int
+    answer: ItemAnswer
+    text: str
+    todo: str = ""
+    value: float = math.nan
+    claimed: str = ""
+
+    @property
+    def title(self) -> str:
+        """What is asked, in a few words."""
+        return TITLES[self.number]
+
+    @property
+    def holds(self) -> bool | None:
+        """True if what is claimed is what was found; None for no claim, or if it depends."""
+        if not self.claimed or self.number in _OPEN:
+            return None
+        return self.claimed == str(self.answer)
+
+
+def judged(
+    number: int, good: bool, text: str, todo: str = "", value: float = math.nan
+) -> ChecklistItem:
+    """Returns an item that passes or fails."""
+    answer = ItemAnswer.PASS if good else ItemAnswer.FAIL
+    return ChecklistItem(number, answer, text, "" if good else todo, value)
+
+
+def not_applicable(number: int, text: str, todo: str) -> ChecklistItem:
+    """Returns an item that these records cannot answer."""
+    return ChecklistItem(number, ItemAnswer.NOT_APPLICABLE, text, todo)
+
+
+def out_of_step(
+    spend: Mapping[str, float], overlap: Mapping[str, float], least: float = LEAST_OVERLAP
+) -> dict[str, str]:
+    """Returns classes whose spend and overlap contradict each other, with how.
+
+    It is a number for the paper's "agree qualitatively". Classes are placed on the line from the
+    smallest to the largest; the lower third is low, the upper third high, and a class that is low
+    in one and high in the other is out of step. The rule has no unit, so it works for any overlap
+    metric; it says nothing about how much overlap there is.
+
+    Args:
+        spend: Mean spend by class.
+        overlap: Mean overlap by class; classes without one are left out.
+        least: Overlaps that differ by less than this from smallest to largest do not differ.
+    """
+
+    def thirds(values: Mapping[str, float], apart: float) -> dict[str, int]:
+        low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
+        if high - low <= apart:
+            return dict.fromkeys(values, 0)
+        place = {name: (value - low) / (high - low) for name, value in values.items()}
+        return {name: (at > 2 / 3) - (at < 1 / 3) for name, at in place.items()}
+
+    shared = [name for name in spend if name in overlap]
+    first = thirds({name: spend[name] for name in shared}, 0.0)
+    second = thirds({name: overlap[name] for name in shared}, least)
+    words = {2: "low spend, high overlap", -2: "high spend, low overlap"}
+    between = {name: second[name] - first[name] for name in shared}
+    return {name: words[apart] for name, apart in between.items() if apart in words}
+
+
+@dataclass(frozen=True)
+class PromptRatio:
+    """One prompt under one budget, as the paper's second stage has it.
+
+    Attributes:
+        prompt: Which.
+        mechanism: What is audited.
+        k: Budget per token.
+        n: Trajectories, N.
+        mean: Mean spend, in nats.
+        upper: U_EBB under R_eff, a proxy.
+        width: U_EBB less the mean; NaN with one trajectory, which has no variance.
+        budget: B_eff, the smallest budget of its trajectories, at least 0.
+        rho: U_EBB / B_eff; NaN if invalid (B_eff = 0) or not known.
+    """
+
+    prompt: str
+    mechanism: str
+    k: float
+    n: int
+    mean: float
+    upper: float
+    width: float
+    budget: float
+    rho: float
+
+
+def ratios(report: AuditResult) -> list[PromptRatio]:
+    """Returns every prompt under every audited budget, those without recorded spends left out."""
+    found = []
+    for arm in report.arms:
+        groups: dict[str, list[Measure]] = {}
+        for one in report.of_arm(arm) if not arm.baseline else ():
+            groups.setdefault(one.key.prompt, []).append(one)
+        promised = report.context.promised(arm.k)
+        for prompt, group in groups.items():
+            try:
+                moments = Moments.of(one.spend for one in group)
+            except InputError:
+                continue
+            # Without K nothing cuts the range; the range seen is the paper's R_eff then.
+            high = promised if promised > 0 else math.inf
+            r_eff = min(high, max(moments.spread, moments.top, 1.0))
+            bound = ebb(moments, r_eff, PROMPT_LEVEL, effective=True)
+            budgets = [one.budget for one in group]
+            least = math.nan if any(map(math.isnan, budgets)) else max(0.0, min(budgets))
+            found.append(
+                PromptRatio(
+                    prompt=prompt,
+                    mechanism=arm.mechanism,
+                    k=arm.k,
+                    n=moments.n,
+                    mean=moments.mean,
+                    upper=bound.value,
+                    width=bound.width if moments.n > 1 else math.nan,
+                    budget=least,
+                    rho=bound.value / least if least > 0 else math.nan,
+                )
+            )
+    return found
+
+
+def checklist_document(items: Sequence[ChecklistItem], about: Sequence[str] = ()) -> Document:
+    """Returns counts, then every item in a few lines, then what they are about."""
+    lines = [", ".join(f"{sum(i.answer == a for i in items)} {a}" for a in ItemAnswer)]
+    if any(item.claimed for item in items):
+        held = {h: [str(i.number) for i in items if i.holds is h] for h in (True, False, None)}
+        words = {h: ", ".join(numbers) or "none" for h, numbers in held.items()}
+        lines.append(
+            f"claims about itself that hold: {words[True]}; that do not: {words[False]}; "
+            f"that depend on the reading: {words[None]}"
+        )
+    for item in items:
+        claim = f" (claims: {item.claimed})" if item.claimed else ""
+        lines.append(f"{item.number}. {item.answer.upper():15}{item.title}{claim}")
+        lines.append(f"   {' '.join(item.text.split())}")
+        lines += [f"   to pass: {' '.join(item.todo.split())}"] if item.todo else []
+    return Document("nafaudit checklist", (Section(lines=(*lines, *about)),))
+
+
+def item_rows(items: Sequence[ChecklistItem]) -> list[dict[str, Any]]:
+    """Returns items for JSON."""
+    return [
+        {
+            "item": item.number,
+            "title": item.title,
+            "answer": str(item.answer),
+            "value": as_number(item.value),
+            "text": item.text,
+            "to_pass": item.todo,
+            **({"claimed": item.claimed, "holds": item.holds} if item.claimed else {}),
+        }
+        for item in items
+    ]
+
+
+def prompt_rows(prompts: Sequence[PromptRatio]) -> list[dict[str, Any]]:
+    """Returns per-prompt estimates, each with its width, for JSON."""
+    return [
+        {name: as_number(v) if isinstance(v, float) else v for name, v in asdict(row).items()}
+        for row in prompts
+    ]

@@ -1,0 +1,347 @@
+"""The checklist of a run, from its records alone, and what the paper's room adds to a report."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.text import name, percent
+from nafaudit.core.trajectory import total
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
+from nafaudit.paper.checklist import (
+    ANCHOR_DIFFERENCE,
+    HIGH_RATIO,
+    MIN_AUC,
+    MIN_EXECUTIONS,
+    MIN_SEEDS,
+    MIN_TRAJECTORIES,
+    ChecklistItem,
+    ItemAnswer,
+    PromptRatio,
+    item_rows,
+    judged,
+    not_applicable,
+    out_of_step,
+    ratios,
+)
+from nafaudit.report.searched import parts
+from nafaudit.views.page import Extra
+from nafaudit.workload import protected_prompts
+
+if TYPE_CHECKING:
+    from nafaudit.views.figures import RunFigure
+
+_METRICS = {"near_verbatim_recall": "near-verbatim recall", "rouge_l_f1": "ROUGE-L"}
+_RUN_TWO = (
+    "run again with another safe model of equal capability and the same risky model, prompts and "
+    "budgets (lab: nafaudit run --pair lab-safe2), then nafaudit checklist RUN --anchor RUN2"
+)
+_RAISE = "more prompts with more trajectories each for the surrogate to learn from, or none of it"
+_WITHOUT = "nafaudit search without --protocol paper: it relies on no surrogate"
+
+
+def of_run(report: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
+    """Answers all seven items.
+
+    Args:
+        report: A run, judged.
+        second: A run with another anchor, for the first item.
+    """
+    prompts = ratios(report)
+    classes = [row for row in report.classes.rows if not is_baseline(row.k)]
+    items = [
+        anchors(report, second),
+        executions(classes),
+        _agreement(classes),
+        _floor(prompts),
+        _widths(prompts),
+        surrogate(report.search),
+        seeds(report.search),
+    ]
+    lacking = [side.gaps for side in (report, second) if side is not None and side.gaps is not None]
+    if not lacking:
+        return items
+    # The records of an unfinished run cannot pass an item.
+    return [
+        item
+        if item.answer != ItemAnswer.PASS
+        else not_applicable(
+            item.number,
+            f"the run is unfinished: {lacking[0].brief}; of what is there: {item.text}",
+            "run the same command again to finish",
+        )
+        for item in items
+    ]
+
+
+def anchors(report: AuditResult, second: AuditResult | None) -> ChecklistItem:
+    """Answers item 1: does mean spend on benign prompts depend on which of two anchors is used?
+
+    It compares two runs, or quotes what was measured of the lab's two anchors.
+    """
+    ours = report.run.design["identity"]["pair"]
+    if second is None:
+        spends = _lab_spends(ours)
+        if spends is None:
+            why = "the run has one anchor, and nothing to compare it with"
+            return not_applicable(1, why, _RUN_TWO)
+        return _compared(spends, "measured when the lab was built, k = 1", "")
+
+    theirs = second.run.design["identity"]["pair"]
+    need = "--anchor needs a run with the same risky model and another safe model"
+    for one, pair in ((report, ours), (second, theirs)):
+        if not {"safe", "risky"} <= set(pair):
+            raise InputError(f"{need}; {one.run.path} is a log that does not say its models.")
+    if ours["safe"] == theirs["safe"]:
+        raise InputError(f"{need}; {second.run.path} has the same safe model.")
+    if ours["risky"] != theirs["risky"]:
+        raise InputError(f"{need}; {second.run.path} has another pair.")
+
+    benign = [_benign(report), _benign(second)]
+    shared = [key for key in benign[0] if key in benign[1]]
+    worst: tuple[float, tuple[float, float], float] | None = None
+    for k in sorted({key[1] for key in shared}):
+        keys = [key for key in shared if key[1] == k]
+        # Prompts are the units, so that a prompt with more trajectories does not count for more.
+        first, other = (total(total(s[x]) / len(s[x]) for x in keys) / len(keys) for s in benign)
+        pair_ = (first, other)
+        worst = max(worst or (-1.0, pair_, k), (_difference(pair_), pair_, k))
+    if worst is None:
+        return not_applicable(1, "the two runs share no benign prompt and budget", _RUN_TWO)
+    return _compared(worst[1], f"k = {worst[2]:g}, the worst budget", "match the anchors better")
+
+
+def _compared(spends: tuple[float, float], where: str, todo: str) -> ChecklistItem:
+    difference = _difference(spends)
+    text = (
+        f"mean spend on benign prompts {spends[0]:.1f} and {spends[1]:.1f} nats against two "
+        f"anchors ({where}): {difference:.1%} apart, at most {ANCHOR_DIFFERENCE:.0%} allowed"
+    )
+    return judged(1, difference <= ANCHOR_DIFFERENCE, text, todo, difference)
+
+
+def _difference(spends: tuple[float, float]) -> float:
+    """Returns the larger over the smaller, minus 1: the same whichever anchor comes first."""
+    low, high = sorted(spends)
+    if low == high:
+        return 0.0
+    return high / low - 1 if low > 0 else math.inf
+
+
+def _benign(report: AuditResult) -> dict[tuple[str, float], list[float]]:
+    """Returns spends on prompts that ask for no protected text, by prompt and budget."""
+    protected = {item.prompt.id for item in protected_prompts(report.run.prompts())}
+    found: dict[tuple[str, float], list[float]] = {}
+    for arm in report.arms:
+        for one in report.of_arm(arm) if not arm.baseline else ():
+            if one.key.prompt not in protected and one.spend == one.spend:
+                found.setdefault((one.key.prompt, arm.k), []).append(one.spend)
+    return found
+
+
+def _lab_spends(pair: Mapping[str, Any]) -> tuple[float, float] | None:
+    """Returns the card's two benign spends, if the run's models are the lab's own."""
+    # Read as a file: importing the lab would import torch.
+    card = json.loads((files("nafaudit") / "lab" / "weights" / "card.json").read_text())
+    lab = {role: fingerprint(card["sha256"], role) for role in ("safe", "risky")}
+    if {role: pair.get(role) for role in lab} != lab:
+        return None
+    sampled = card["facts"]["sampled"]
+    return float(sampled["benign_spend"]), float(sampled["benign_spend_safe2"])
+
+
+def fingerprint(hashes: Mapping[str, str], role: str) -> str:
+    """Returns what a design records of a checkpoint with these file hashes (models/pair.py)."""
+    digest = hashlib.sha256()
+    for file in ("config.json", "model.safetensors"):
+        digest.update(file.encode())
+        digest.update(bytes.fromhex(hashes[f"{role}/{file}"]))
+    return digest.hexdigest()
+
+
+def executions(classes: list[ClassRow]) -> ChecklistItem:
+    """Answers item 2: has each class enough executions, and is U_EBB (R_eff) within K?"""
+    if not classes:
+        return not_applicable(2, "no budget was audited", "nafaudit run --k 1,3,5")
+    fewest = min(classes, key=lambda row: row.trajectories)
+    over = [row for row in classes if row.passes_seen is False]
+    unknown = [row for row in classes if row.passes_seen is None]
+
+    def excess(row: ClassRow) -> float:
+        return row.paper_seen.value / row.budget if row.paper_seen and row.budget > 0 else math.inf
+
+    text = f"fewest executions: {fewest.trajectories}, {_cell(fewest)}"
+    if over:
+        worst = max(over, key=excess)
+        value = worst.paper_seen.value if worst.paper_seen else math.nan
+        text += f"; U_EBB (R_eff) above K in {len(over)} of {len(classes)} cells, most in "
+        text += f"{_cell(worst)}: {value:.1f} against {worst.budget:g}"
+    elif unknown:
+        text += f"; K or spends are not known in {len(unknown)} of {len(classes)} cells"
+    else:
+        text += "; U_EBB (R_eff) <= K in every cell"
+    if fewest.trajectories >= MIN_EXECUTIONS:
+        if unknown and not over:
+            return not_applicable(2, text, "give the log's length limit: --max-new-tokens")
+        todo = "read the classes above K: nafaudit check"
+        return judged(2, not over, text, todo, fewest.trajectories)
+    needed = math.ceil(MIN_EXECUTIONS / max(1, fewest.prompts))
+    todo = f"the same run with --trajectories {needed}, or with more prompts in the class"
+    return judged(2, False, text, todo, fewest.trajectories)
+
+
+def _agreement(classes: list[ClassRow]) -> ChecklistItem:
+    """Answers item 3: do spend and overlap order the classes alike?"""
+
+    def known(row: ClassRow, metric: str) -> bool:
+        return not (math.isnan(row.mean) or math.isnan(row.copying.mean(metric)))
+
+    odd: list[str] = []
+    compared = 0
+    used = ""
+    for mechanism, k in sorted({(row.mechanism, row.k) for row in classes}):
+        cells = [row for row in classes if (row.mechanism, row.k) == (mechanism, k)]
+        metric = next((m for m in _METRICS if sum(known(row, m) for row in cells) > 1), None)
+        if metric is None:
+            continue
+        compared, used = compared + 1, _METRICS[metric]
+        spend = {row.label: row.mean for row in cells if known(row, metric)}
+        overlap = {row.label: row.copying.mean(metric) for row in cells if known(row, metric)}
+        found = out_of_step(spend, overlap)
+        odd += [f"{name(label)} at k = {k:g} ({how})" for label, how in found.items()]
+    if not compared:
+        return not_applicable(
+            3,
+            "fewer than two classes have references that outputs were compared with",
+            "give prompts of several classes a reference (docs: --data, --prompts)",
+        )
+    text = f"{len(odd)} classes out of step over {compared} budgets, by {used} in thirds"
+    text += f": {'; '.join(odd[:3])}{' ...' if len(odd) > 3 else ''}" if odd else ""
+    return judged(3, not odd, text, "read these classes' outputs: nafaudit report", len(odd))
+
+
+def _floor(prompts: list[PromptRatio]) -> ChecklistItem:
+    """Answers item 4: has each prompt with a high ratio enough trajectories?"""
+    known = [row for row in prompts if not math.isnan(row.rho)]
+    if not known:
+        return not_applicable(4, "no prompt has a ratio", "a log with spends and budgets is needed")
+    high = [row for row in known if row.rho > HIGH_RATIO]
+    few = [row for row in high if row.n < MIN_TRAJECTORIES]
+    text = f"{len(few)} of {len(high)} prompts with rho > {HIGH_RATIO} have fewer than "
+    text += f"{MIN_TRAJECTORIES} trajectories ({len(known)} prompts and budgets have a ratio)"
+    if few:
+        worst = max(few, key=lambda row: row.rho)
+        text += f"; highest: {name(worst.prompt)} at k = {worst.k:g}, rho {worst.rho:.2f}, "
+        text += f"N = {worst.n}"
+    todo = f"the same run with --trajectories {MIN_TRAJECTORIES}"
+    return judged(4, not few, text, todo, len(few))
+
+
+def _widths(prompts: list[PromptRatio]) -> ChecklistItem:
+    """Answers item 5: has each estimate a width?"""
+    if not prompts:
+        return not_applicable(5, "no prompt has an estimate", "a log with spends is needed")
+    single = [row for row in prompts if math.isnan(row.width)]
+    widest = max((row for row in prompts if row not in single), key=lambda r: r.width, default=None)
+    text = f"{len(prompts) - len(single)} of {len(prompts)} per-prompt estimates have a width"
+    if widest is not None:
+        text += f", the widest {widest.width:.1f} nats on a mean of {widest.mean:.1f} "
+        text += f"(N = {widest.n}); --json prints all of them"
+    todo = "one trajectory has no variance: the same run with --trajectories 2 or more"
+    return judged(5, not single, text, todo, widest.width if widest else math.nan)
+
+
+def _cell(row: ClassRow) -> str:
+    return f"class {name(row.label)} at k = {row.k:g}"
+
+
+def surrogate(found: Mapping[str, Any] | None) -> ChecklistItem:
+    """Answers item 6: was a surrogate validated before a search relied on it?
+
+    One that was switched off is not relied on, whatever its AUC.
+    """
+    if found is None:
+        return not_applicable(6, "no prompt search was run, so there is no surrogate", _WITHOUT)
+    asked = parts.rows(parts.part(found, "surrogate"), "gates")
+    steering = [row for row in asked if row.get("steers") is True]
+    paper = parts.by_paper(found)
+    if not steering:
+        reasons = (name(one) for row in asked for one in parts.texts(row, "reasons"))
+        given = list(dict.fromkeys(reasons))
+        if not asked:
+            lacks = "it has no generation" if paper else "prompts are ranked by what they spent"
+            why = f"no surrogate steers this search: {lacks}"
+        elif paper:
+            # It needs archived prompts and no test.
+            why = "the surrogate was never ready, so that none steers this search"
+            why += f": {'; '.join(given[-3:])}" if given else ""
+        else:
+            values = [auc for row in asked if not math.isnan(auc := parts.number(row, "auc"))]
+            why = "the surrogate did not pass its gate and was switched off"
+            why += f" (its best AUC: {max(values):.2f})" if values else ""
+            why += f": {'; '.join(given[:3])}" if given else ""
+        return not_applicable(6, why, "nothing to pass: no surrogate is relied on")
+
+    def auc_of(row: Mapping[str, Any]) -> float:
+        value = parts.number(row, "auc")
+        return -math.inf if math.isnan(value) else value
+
+    lowest = min(steering, key=auc_of)
+    auc = parts.number(lowest, "auc")
+    seed, generation = (parts.number(lowest, key) for key in ("seed", "generation"))
+    which = f"search seed {seed:.0f}, generation {generation:.0f}"
+    share = f"it steered {len(steering)} of {len(asked)} generations"
+    if paper and math.isnan(auc):
+        none = "no AUC on held-out rows was measured (protocol paper)"
+        return judged(6, False, f"{share}, and {none}", _WITHOUT)
+    if math.isnan(auc):
+        return judged(6, False, f"{share}, and no AUC is recorded ({which})", _RAISE)
+    text = f"{share}; lowest AUC on prompts it never saw {auc:.2f} ({which})"
+    return judged(6, auc >= MIN_AUC, text, _RAISE, auc)
+
+
+def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
+    """Answers item 7: was the search repeated, and how far do its best prompts vary?"""
+    if found is None:
+        return not_applicable(
+            7,
+            "no prompt search was run, so no archive maximum can vary",
+            f"nafaudit search with at least {MIN_SEEDS} different --seed",
+        )
+    mine = {
+        parts.number(row, "seed")
+        for row in parts.rows(found, "generations")
+        if (parts.text(row, "strategy") or "search") == "search"
+        and not math.isnan(parts.number(row, "seed"))
+    }
+    if not mine:
+        return not_applicable(
+            7, "the search does not say its seeds", f"nafaudit search --searches {MIN_SEEDS}"
+        )
+    maxima = parts.part(parts.part(found, "spread"), "search").get("maxima")
+    values = [parts.number({"x": one}, "x") for one in maxima] if isinstance(maxima, list) else []
+    text = f"{len(mine)} search seed{'s' if len(mine) > 1 else ''}"
+    if values:
+        text += f"; best prompt of each on fresh draws: {', '.join(map(percent, values))}"
+    known = [value for value in values if math.isfinite(value)]
+    if len(known) > 1:
+        text += f" (a range of {100 * (max(known) - min(known)):.1f} points)"
+    todo = f"nafaudit search with --searches {MIN_SEEDS} or more"
+    return judged(7, len(mine) >= MIN_SEEDS, text, todo, len(mine))
+
+
+def _figures() -> Sequence[RunFigure]:
+    # Imported late: loading the drawing library takes a second.
+    from nafaudit.paper.figures import HELDOUT_FIGURES
+
+    return HELDOUT_FIGURES
+
+
+PAPER_EXTRA = Extra(lambda report: item_rows(of_run(report)), _figures)

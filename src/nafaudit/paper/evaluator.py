@@ -1,0 +1,356 @@
+"""The paper's adaptive evaluator and its pre-screen: which prompts get trajectories, and how many.
+
+Two paths, as in its code. The *survivor path* (Algorithm 1) gives every prompt a floor of
+trajectories, and more to the most promising of those whose proxy is not too large. The *hardness
+path* sets each prompt's number by the surrogate first, then sends groups of equal number down the
+survivor path. Both are reproductions; `defects.py` names what goes wrong in them.
+
+The pre-screen chooses by the surrogate alone which admitted candidates are decoded. Exploit rewards
+a large predicted margin, that is a *small* predicted ratio, and the kept are ranked by it again at
+the end; boundary and explore picks are the last to be decoded, if at all.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.paper.proxy import DELTA, Draw, Draws, Request, Row
+
+FIXES = ("min-n",)
+NO_FIXES = {
+    "width": "every row in RUN/paper, search.json and the printed table of pools has its width "
+    "already, and no rule of the search looks at it",
+    "reff": "the search computes every U_EBB with R_eff already, as the paper's code does; the "
+    "recommendation is about the fixed workload, where nafaudit run shows both R and R_eff",
+}
+"""The paper's other recommendations, and why a search has nothing to switch on for them."""
+
+
+@dataclass(frozen=True)
+class Fixes:
+    """The paper's own recommendations, switched on within its protocol.
+
+    Attributes:
+        min_n: At least `least` trajectories, before the survivor test, for every prompt whose
+            first ratio exceeds `above`, whichever path gave it its first trajectories. An invalid
+            prompt has no ratio, and more trajectories cannot make it valid: it stays where it is.
+            Every top-up takes seeds that its prompt does not have yet: N distinct draws are N.
+        least: N_min.
+        above: The preliminary ratio from which on it applies.
+    """
+
+    min_n: bool = False
+    least: int = 20
+    above: float = 0.9
+
+    @classmethod
+    def parse(cls, text: str) -> Fixes:
+        """From names between commas; an empty text switches none on."""
+        names = [name.strip() for name in text.split(",") if name.strip()]
+        for name in names:
+            if name in NO_FIXES:
+                raise InputError(
+                    f"fix {name!r} would change nothing in a search: {NO_FIXES[name]}. Leave it "
+                    f"out; what can be fixed: {', '.join(FIXES)}."
+                )
+            if name not in FIXES:
+                known = f"{', '.join(FIXES)}{nearest(name, FIXES)}"
+                raise InputError(f"unknown fix {name!r}; known: {known}")
+        return cls(**{name.replace("-", "_"): True for name in names})
+
+
+@dataclass(frozen=True)
+class Rule:
+    """The constants of the paper's evaluator.
+
+    Attributes:
+        high: R; the paper's code uses K here.
+        delta: Level.
+        floor: n0, trajectories that everybody gets.
+        slack: eta of the survivor test U <= eta B_eff.
+        fraction: tau, the share of a pool that is topped up: 0.5 in text and code, 0.75 in the
+            run behind the paper's k = 5 table.
+        rounding: "code" rounds tau |P| to the nearest (ties to even), "text" rounds up.
+        fixes: The paper's recommendations.
+    """
+
+    high: float
+    delta: float = DELTA
+    floor: int = 4
+    slack: float = 1.10
+    fraction: float = 0.5
+    rounding: Literal["code", "text"] = "code"
+    fixes: Fixes = field(default_factory=Fixes)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.fraction <= 1:
+            raise InputError(f"the top-up fraction must be in (0, 1], got {self.fraction}.")
+        if self.floor < 1 or self.slack <= 0:
+            raise InputError(f"need a floor >= 1 and slack > 0, got {self.floor}, {self.slack}.")
+
+    def topups(self, pool: int) -> int:
+        """How many prompts of a pool are topped up."""
+        share = self.fraction * pool
+        return max(1, math.ceil(share) if self.rounding == "text" else round(share))
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the paper's surrogate says of a prompt.
+
+    Attributes:
+        safe: mu, mean probability of "within budget" over its ensemble.
+        spread: sigma, standard deviation over its ensemble.
+        margin: m, predicted (B_eff - U) / K.
+    """
+
+    safe: float
+    spread: float
+    margin: float
+
+    @property
+    def finite(self) -> Prediction:
+        """With the values that the paper's code puts in place of NaN and infinity."""
+        return Prediction(
+            self.safe if math.isfinite(self.safe) else 0.5,
+            self.spread if math.isfinite(self.spread) else 1.0,
+            self.margin if math.isfinite(self.margin) else 0.0,
+        )
+
+
+UNREADY = Prediction(0.5, 0.0, 0.0)
+"""What a surrogate that was never fitted says."""
+
+
+def _clip(value: float, low: float, high: float) -> float:
+    return min(max(value, low), high)
+
+
+def promotion(row: Row, prediction: Prediction) -> float:
+    """Computes [0.45 clip(rho, 0, 2) + 0.20 mu + 0.20 sigma + 0.15 clip(m, -1, 1)] [B_eff > 0]."""
+    if not row.budget > 0:
+        return 0.0
+    said = prediction.finite
+    score = 0.45 * _clip(row.stored_rho, 0.0, 2.0) + 0.20 * said.safe + 0.20 * said.spread
+    return score + 0.15 * _clip(said.margin, -1.0, 1.0)
+
+
+def hardness(prediction: Prediction) -> float:
+    """Computes clip(0.50 sigma + 0.35 (1 - |mu - 1/2| / (1/2)) + 0.15 clip(-m, 0, 1), 0, 1)."""
+    said = prediction.finite
+    unsure = 1.0 - abs(said.safe - 0.5) / 0.5
+    value = 0.50 * said.spread + 0.35 * unsure + 0.15 * _clip(-said.margin, 0.0, 1.0)
+    return _clip(value, 0.0, 1.0)
+
+
+def hard_size(prediction: Prediction, n: int, floor: int = 4) -> int:
+    """Trajectories that the hardness path gives: between the floor and the nominal n."""
+    more = int(np.rint((n - floor) * hardness(prediction)))
+    return min(n, max(floor, floor + more))
+
+
+def choose_topups(rows: Sequence[Row], predictions: Sequence[Prediction], rule: Rule) -> list[int]:
+    """Places of the prompts that get more: the best survivors, or the best of all if none is.
+
+    Ties go to the earlier prompt.
+    """
+    scores = [promotion(row, said) for row, said in zip(rows, predictions, strict=True)]
+    survivors = [i for i, row in enumerate(rows) if row.within(rule.slack)]
+    pool = survivors or list(range(len(rows)))
+    return sorted(pool, key=lambda i: (-scores[i], i))[: rule.topups(len(rows))]
+
+
+def survivor_path(
+    ids: Sequence[str],
+    n: int,
+    draw: Draw,
+    rule: Rule,
+    predictions: Sequence[Prediction] | None = None,
+    offset: int = 0,
+    before: Sequence[int] | None = None,
+) -> list[Row]:
+    """Algorithm 1: a floor for everybody, then up to n for the chosen.
+
+    Args:
+        ids: The pool.
+        n: Nominal trajectories per prompt.
+        draw: Runs trajectories or looks them up.
+        rule: Constants.
+        predictions: One per prompt; None if the surrogate is not ready, and then everybody
+            gets n.
+        offset: Added to every seed value.
+        before: Trajectories that each prompt has already, if these are more for them; `min-n`
+            counts on from there, in the place of the offset.
+    """
+    floor = max(2, min(rule.floor, n))
+    everybody = predictions is None or n < 4 or floor >= n
+    first = n if everybody else floor
+    seeds = _Seeds(rule.fixes.min_n, offset, before or (0,) * len(ids))
+    rows = _rows(draw([seeds.request(i, one, first, 0) for i, one in enumerate(ids)]), rule)
+    if rule.fixes.min_n:
+        doubtful = [i for i, row in enumerate(rows) if row.valid and row.rho > rule.fixes.above]
+        rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, seeds)
+    if everybody or predictions is None:
+        return rows
+    chosen = choose_topups(rows, predictions, rule)
+    return _raised(rows, chosen, n, draw, rule, seeds)
+
+
+@dataclass(frozen=True)
+class _Seeds:
+    """Which seeds a pool's requests name.
+
+    Attributes:
+        fresh: True counts trajectories by number; the paper adds offsets to seed *values*, which
+            names some seeds twice.
+        offset: Of the paper's seeds.
+        before: Trajectories that each prompt has from elsewhere.
+    """
+
+    fresh: bool
+    offset: int
+    before: Sequence[int]
+
+    def request(self, place: int, prompt: str, n: int, so_far: int) -> Request:
+        if self.fresh:
+            return Request(prompt, n, skip=self.before[place] + so_far)
+        return Request(prompt, n, self.offset + so_far)
+
+
+def _rows(draws: Sequence[Draws], rule: Rule) -> list[Row]:
+    return [Row(one, rule.high, rule.delta) for one in draws]
+
+
+def _raised(
+    rows: Sequence[Row], places: Sequence[int], n: int, draw: Draw, rule: Rule, seeds: _Seeds
+) -> list[Row]:
+    """The rows with these places raised to n trajectories; who has n already stays."""
+    places = [i for i in places if rows[i].n < n]
+    if not places:
+        return list(rows)
+    asked = [seeds.request(i, rows[i].id, n - rows[i].n, rows[i].n) for i in places]
+    raised = dict(zip(places, draw(asked), strict=True))
+    return [
+        Row(row.draws + raised[i], rule.high, rule.delta) if i in raised else row
+        for i, row in enumerate(rows)
+    ]
+
+
+def hardness_path(
+    ids: Sequence[str],
+    n: int,
+    draw: Draw,
+    rule: Rule,
+    predictions: Sequence[Prediction] | None = None,
+    offset: int = 0,
+    before: Sequence[int] | None = None,
+) -> list[Row]:
+    """Numbers by hardness, then the survivor path for each group of equal number."""
+    if predictions is None or n <= 1:
+        return survivor_path(ids, n, draw, rule, predictions, offset, before)
+    groups: dict[int, list[int]] = {}
+    for i, said in enumerate(predictions):
+        groups.setdefault(hard_size(said, n, rule.floor), []).append(i)
+    rows: dict[int, Row] = {}
+    for size in sorted(groups):
+        places = groups[size]
+        members, said_of = [ids[i] for i in places], [predictions[i] for i in places]
+        had = [before[i] for i in places] if before else None
+        found = survivor_path(members, size, draw, rule, said_of, offset, had)
+        rows |= zip(places, found, strict=True)
+    return [rows[i] for i in range(len(ids))]
+
+
+Pick = Literal["exploit", "boundary", "explore", "fallback", "first"]
+EXPLOIT_SHARE, BOUNDARY_SHARE = 0.6, 0.2
+
+
+@dataclass(frozen=True)
+class Screened:
+    """What the pre-screen kept.
+
+    Attributes:
+        kept: Places of the kept candidates, the first to be decoded first.
+        picks: Why each was kept, in the same order.
+        rest: Places of the others: the pool of the no-surrogate ablation.
+        quotas: How many exploit, boundary and explore picks were wanted.
+    """
+
+    kept: tuple[int, ...]
+    picks: tuple[Pick, ...]
+    rest: tuple[int, ...]
+    quotas: tuple[int, int, int] = (0, 0, 0)
+
+
+def _margin(said: Prediction) -> float:
+    return min(max(said.margin, -1.0), 1.0)
+
+
+def exploit(said: Prediction) -> float:
+    """Computes mu - 0.5 sigma + 0.15 clip(m, -1, 1)."""
+    return said.safe - 0.5 * said.spread + 0.15 * _margin(said)
+
+
+def boundary(said: Prediction) -> float:
+    """Computes -|mu - 1/2| + 0.5 sigma."""
+    return -abs(said.safe - 0.5) + 0.5 * said.spread
+
+
+def explore(said: Prediction) -> float:
+    """Computes sigma - 0.15 |mu - 1/2| + 0.10 clip(m, -1, 1)."""
+    return said.spread - 0.15 * abs(said.safe - 0.5) + 0.10 * _margin(said)
+
+
+def fallback(said: Prediction) -> float:
+    """Computes mu - 0.25 sigma, for places that no quota filled."""
+    return said.safe - 0.25 * said.spread
+
+
+def quotas(keep: int) -> tuple[int, int, int]:
+    """Exploit, boundary and explore picks among `keep`: 29, 10 and 9 of the paper's 48."""
+    first, second = round(EXPLOIT_SHARE * keep), round(BOUNDARY_SHARE * keep)
+    return first, second, keep - first - second
+
+
+def prescreen(predictions: Sequence[Prediction] | None, available: int, keep: int = 48) -> Screened:
+    """Chooses up to `keep` of the available candidates.
+
+    Args:
+        predictions: One per candidate; None if the surrogate is not ready, and then the first
+            are kept as they come.
+        available: How many candidates there are.
+        keep: How many may stay.
+    """
+    keep = min(keep, available)
+    if predictions is None:
+        places = tuple(range(available))
+        first: list[Pick] = ["first" for _ in range(keep)]
+        return Screened(places[:keep], tuple(first), places[keep:])
+    said = [one.finite for one in predictions]
+    wanted = quotas(keep)
+    picked: dict[int, Pick] = {}
+    _fill(picked, said, exploit, "exploit", wanted[0])
+    _fill(picked, said, boundary, "boundary", wanted[1])
+    _fill(picked, said, explore, "explore", wanted[2])
+    _fill(picked, said, fallback, "fallback", keep - len(picked))
+    kept = sorted(picked, key=lambda i: (-exploit(said[i]), i))
+    rest = tuple(i for i in range(available) if i not in picked)
+    return Screened(tuple(kept), tuple(picked[i] for i in kept), rest, wanted)
+
+
+def _fill(
+    picked: dict[int, Pick],
+    said: Sequence[Prediction],
+    score: Callable[[Prediction], float],
+    why: Pick,
+    count: int,
+) -> None:
+    """Adds the best `count` that nobody picked yet; ties go to the earlier one."""
+    left = sorted((i for i in range(len(said)) if i not in picked), key=lambda i: -score(said[i]))
+    picked |= dict.fromkeys(left[: max(0, count)], why)

@@ -1,0 +1,240 @@
+"""The paper's figures: its four from its printed numbers, and two of them for runs.
+
+Runs and logs that have held-out prompts get the figures of ratio and spend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from nafaudit.core.trajectory import Arm
+from nafaudit.measures.audit import AuditResult
+from nafaudit.paper.checklist import PromptRatio, ratios
+from nafaudit.paper.claims import deterministic, largest_spend, possible_range
+from nafaudit.paper.printed import Paper, PrintedRow, exact, load
+from nafaudit.paper.quantities import flagged, range_of, valid
+from nafaudit.views.figures import RunFigure
+from nafaudit.views.figures.style import (
+    BLUE,
+    GREEN,
+    GREY,
+    HATCHES,
+    MARKERS,
+    PAGE,
+    PALETTE,
+    VERMILION,
+    canvas,
+    finite,
+    left_out,
+    legend,
+    looks,
+    plain,
+    save,
+    style,
+)
+
+_NAMES = ("heldout", "held-out", "held_out")
+_FLAG = 1.0
+_MOST_ROWS = 16
+
+
+def heldout(paper: Paper) -> Figure:
+    """Draws held-out rho against N, at both budgets."""
+    figure, axes = canvas()
+    for k, colour, marker in ((3, VERMILION, "s"), (5, BLUE, "o")):
+        pairs = valid(paper, "heldout", k)
+        # Points of one N stand side by side, in the order of the table.
+        shift = np.linspace(-0.6, 0.6, len(pairs))
+        sizes = [row.count("N") + float(d) for (row, _), d in zip(pairs, shift, strict=True)]
+        shares = [ratio.middle for _, ratio in pairs]
+        label = f"k = {k} (K = {paper.budget(k):.0f})"
+        axes.plot(sizes, shares, linestyle="", marker=marker, color=colour, label=label)
+    axes.axhline(1.0, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(xlabel="realised N", ylabel=r"$\rho$ = U / B", xticks=[4, 20], ylim=(0, 1.6))
+    axes.set_title("Held-out ratio against N (one invalid prompt has none)")
+    axes.legend(loc="upper right")
+    return figure
+
+
+def spend(paper: Paper) -> Figure:
+    """Draws where the spends of flagged and unflagged held-out prompts must lie, at k = 3."""
+    figure, axes = canvas(height=3.4)
+    marked = {row["id"] for row in flagged(paper)}
+    rows = sorted(
+        (row for row, _ in valid(paper, "heldout", 3)), key=lambda row: row["id"] not in marked
+    )
+    for place, row in enumerate(rows):
+        is_flagged = row["id"] in marked
+        colour, marker = (VERMILION, "s") if is_flagged else (BLUE, "o")
+        low, high = _spends(paper, row, is_flagged=is_flagged)
+        axes.plot([low, high], [place, place], color=colour, marker="|", linewidth=3, alpha=0.6)
+        axes.plot(row.number("mean").middle, place, color=colour, marker=marker)
+    names = [f"{row['id'].removeprefix('heldout_bookmia.')}  (N = {row['N']})" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.invert_yaxis()
+    budget = paper.budget(3)
+    axes.axvline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(
+        xlabel="spend in nats: mean, and where every trajectory must lie", xlim=(0, 1.05 * budget)
+    )
+    axes.set_title("Flagged (squares) and other held-out prompts; dashed: K")
+    return figure
+
+
+def bernstein(paper: Paper) -> Figure:
+    """Draws the deterministic term against N, with the printed table beside the formula."""
+    figure, axes = canvas()
+    delta = paper.delta_stage2
+    sizes = range(2, 41)
+    rows = paper.rows("bernstein")
+    reaches = [column for column in rows[0].cells if column != "N"]
+    for reach, colour, marker in zip(reaches, PALETTE, MARKERS, strict=False):
+        term = [deterministic(exact(float(reach)), n, delta).middle for n in sizes]
+        axes.plot(sizes, term, color=colour, marker="", label=f"R_eff = {reach}")
+        printed = [row.number(reach).middle for row in rows]
+        axes.plot([r.count("N") for r in rows], printed, color=colour, linestyle="", marker=marker)
+    axes.axvspan(3.5, 4.5, color="#EEEEEE")
+    budget = flagged(paper)[1].number("B").middle
+    axes.axhline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(xlabel="N", ylabel="3 R_eff ln(2/δ) / N, nats", ylim=(0, 1500), xlim=(2, 40))
+    axes.set_title("Deterministic term, formula and printed; dashed: B")
+    axes.legend()
+    return figure
+
+
+def effective_range(paper: Paper) -> Figure:
+    """Draws U_EBB of every class under R and R_eff, at the paper's three budgets."""
+    figure = Figure(figsize=(PAGE, 3.0))
+    panels = figure.subplots(1, 3, sharey=True)
+    for axes, k in zip(panels, (1, 3, 5), strict=True):
+        _bars(axes, paper.rows("stage1", k=k))
+        budget = paper.budget(k)
+        axes.set_title(f"k = {k}, K = {budget:.0f}" + ("" if budget < 260 else " (off scale)"))
+        if budget < 260:
+            axes.axhline(budget, color=GREY, linestyle="--", linewidth=1, marker="")
+    panels[0].set_ylabel("U_EBB, nats")
+    panels[0].set_ylim(0, 260)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+FIGURES: dict[str, Callable[[Paper], Figure]] = {
+    "heldout": heldout,
+    "spend": spend,
+    "bernstein": bernstein,
+    "effective-range": effective_range,
+}
+
+
+def draw(out: Path, paper: Paper | None = None) -> list[Path]:
+    """Writes all four as SVG and PDF and returns the paths."""
+    with style():
+        source = paper or load()
+        return [p for name, figure in FIGURES.items() for p in save(figure(source), out / name)]
+
+
+def _spends(paper: Paper, row: PrintedRow, *, is_flagged: bool) -> tuple[float, float]:
+    """The lowest and highest spend that a row's mean and range leave possible."""
+    delta = paper.delta_stage2
+    reach = range_of(paper, row) if is_flagged else possible_range(row, delta)
+    n, mean = row.count("N"), row.number("mean")
+    return max(0.0, (mean - reach * ((n - 1) / n)).low), largest_spend(row, reach).high
+
+
+def _bars(axes: Axes, rows: list[PrintedRow]) -> None:
+    places = np.arange(len(rows))
+    for shift, column, colour, hatch, label in (
+        (-0.2, "U_R", VERMILION, HATCHES[1], "R = T ln|V|"),
+        (0.2, "U_Reff", GREEN, HATCHES[0], "R_eff (observed range)"),
+    ):
+        heights = [row.number(column).middle for row in rows]
+        axes.bar(
+            places + shift, heights, 0.4, color=colour, hatch=hatch, edgecolor="white", label=label
+        )
+    for place, row in zip(places, rows, strict=True):
+        saved = row.number("U_R").middle - row.number("U_Reff").middle
+        height = row.number("U_R").middle
+        # The budget's line may pass behind the number.
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        text = f"-{saved:.0f}"
+        axes.text(float(place), height + 4, text, ha="center", fontsize=7, bbox=box)
+    axes.set_xticks(places, [row["class"] for row in rows], rotation=40, ha="right")
+
+
+def run_heldout(report: AuditResult) -> Figure:
+    """Draws the ratio rho = U_EBB / B of every held-out prompt against its N."""
+    figure, axes = canvas()
+    rows = _valid(report)
+    has = {(row.mechanism, row.k) for row in rows}
+    shown = [look for look in looks(report) if (look.arm.mechanism, look.arm.k) in has]
+    shifts = np.linspace(-0.15, 0.15, len(shown)) if len(shown) > 1 else [0.0]
+    for shift, look in zip(shifts, shown, strict=True):
+        mine = [r for r in rows if (r.mechanism, r.k) == (look.arm.mechanism, look.arm.k)]
+        axes.plot([row.n + float(shift) for row in mine], [row.rho for row in mine], linestyle="",
+                  color=look.colour, marker=look.marker, label=look.label)  # fmt: skip
+    axes.axhline(_FLAG, color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(xlabel="executions N of the prompt", ylabel="rho = U_EBB / B")
+    axes.set_ylim(0, 1.08 * max(_FLAG, *(row.rho for row in rows)))
+    missing = len(_heldout(report)) - len(rows)
+    lost = f"; {missing} without a valid ratio" if missing else ""
+    axes.set_title(f"Held-out ratio against N{lost}{left_out(report)}")
+    legend(figure, axes)
+    return figure
+
+
+def run_flagged(report: AuditResult) -> Figure:
+    """Draws spends of held-out prompts with rho above 1, and of the others, prompt by prompt."""
+    rows = sorted(_valid(report), key=lambda row: -row.rho)[:_MOST_ROWS]
+    figure, axes = canvas(PAGE, 0.22 * len(rows) + 1.2)
+    for place, row in enumerate(rows):
+        over = row.rho > _FLAG
+        colour, marker = (VERMILION, "s") if over else (BLUE, "o")
+        spends = finite(
+            [
+                one.spend
+                for one in report.rows.of_arm(Arm(row.mechanism, row.k))
+                if one.key.prompt == row.prompt
+            ]
+        )
+        axes.plot(spends, [place] * len(spends), linestyle="", color=colour, marker=marker,
+                  markersize=4, markerfacecolor="none")  # fmt: skip
+        axes.plot([row.budget], [place], color=GREY, marker="|", markersize=9)
+    names = [f"{plain(row.prompt, 30)}, k = {row.k:g}, rho = {row.rho:.2f}" for row in rows]
+    axes.set_yticks(range(len(rows)), names)
+    axes.invert_yaxis()
+    axes.set(xlabel="spend of each execution, nats (grey bar: the budget B)", xlim=(0, None))
+    axes.set_title("Flagged (squares, rho > 1) and other held-out prompts")
+    return figure
+
+
+def lacks_heldout(report: AuditResult) -> str:
+    """Says why held-out figures cannot be drawn."""
+    if not _heldout(report):
+        return "no held-out prompts; a search, or an imported Stage 2 log, has them"
+    return "" if _valid(report) else "no held-out prompt has a valid ratio"
+
+
+HELDOUT_FIGURES = (
+    RunFigure("heldout", "held-out ratio rho against N", run_heldout, lacks_heldout),
+    RunFigure(
+        "flagged-spend", "spends of flagged and other held-out prompts", run_flagged, lacks_heldout
+    ),
+)
+
+
+def _heldout(report: AuditResult) -> list[PromptRatio]:
+    return [
+        row
+        for row in ratios(report)
+        if row.prompt.lower().startswith(_NAMES)
+        or report.context.label(row.prompt).lower().startswith(_NAMES)
+    ]
+
+
+def _valid(report: AuditResult) -> list[PromptRatio]:
+    return [row for row in _heldout(report) if finite([row.rho])]

@@ -1,0 +1,298 @@
+"""Writes a run as the paper's own files, so that its readers' scripts work on it.
+
+    trajectories_k{k:g}_{class}.jsonl   every execution at a budget, baselines left out
+    h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
+    schedule.json                       batches as the paper's runner would have cut them
+
+All of it is a function of the records, written whole or not at all, in one order whatever the
+order in which the records were made. Beyond the paper's fields a line has what `store/export.py`
+adds to lose nothing, so that our own importer gives back the record.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nafaudit.core.draws import trajectory_seeds
+from nafaudit.core.errors import InputError
+from nafaudit.core.ledger import budget_word, is_baseline
+from nafaudit.core.trajectory import Trajectory
+from nafaudit.overlap.metrics import ngram_jaccard, rouge_l
+from nafaudit.overlap.runs import NGRAM, prepare, words_of
+from nafaudit.paper.workload import BATCH, BUCKET_WIDTH, batch_sizes
+from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
+from nafaudit.store.export import as_row, file_word
+from nafaudit.store.files import whole_directory
+from nafaudit.store.gaps import missing_of
+from nafaudit.store.run import Run
+from nafaudit.workload import Source, TokenizedPrompt
+from nafaudit.workload.prompts import CAPS
+
+
+class PaperScores(NamedTuple):
+    """Fields of the paper's trajectory files, by its names.
+
+    Attributes:
+        rouge_l: F1 of the longest common subsequence of words.
+        minhash_5gram: Exact Jaccard of 5-gram sets; nothing is hashed, whatever its name says.
+    """
+
+    rouge_l: float
+    minhash_5gram: float
+
+
+def paper_scores(generation: str, reference: str | None) -> PaperScores:
+    """Scores the whole generation against the whole reference; neither is cut.
+
+    Words are lower-cased and split at white space. A missing reference, and a side that is too
+    short, score 0 in the paper's files; everywhere else use `measure`, which calls that unscored.
+    """
+    words, wanted = words_of(generation), prepare(reference or "")
+    if not words or not wanted.words:
+        return PaperScores(0.0, 0.0)
+    _, precision, recall = rouge_l(generation, wanted)
+    shared = precision + recall
+    # Its order of operations, so that the last digits are its own as well.
+    f1 = 2 * precision * recall / shared if shared else 0.0
+    long_enough = min(len(words), len(wanted.words)) >= NGRAM
+    return PaperScores(f1, ngram_jaccard(generation, reference or "") if long_enough else 0.0)
+
+
+@dataclass(frozen=True)
+class PaperRows:
+    """What is the same for every line of a run.
+
+    Attributes:
+        run: The run.
+        variant: `text` writes the budget that is left as final budget, as the paper's text has
+            it; `code` the budget that was granted.
+    """
+
+    run: Run
+    variant: str = "code"
+
+    def line(self, trajectory: Trajectory) -> dict[str, Any]:
+        """One trajectory in the paper's schema."""
+        key = trajectory.key
+        prompt = self._prompts.get(key.prompt)
+        row = as_row(trajectory, prompt, self._identity, self._vocabulary)
+        source = self._sources.get(key.prompt, Source(""))
+        session = self._session
+        row["metadata"] |= {
+            "domain": source.domain,
+            "split": source.split or row["metadata"]["split"],
+            "novel_source": source.novel_source,
+            "model_pair": session.get("pair"),
+            # A registered pair is known by the hashes of its weights.
+            "target_model": session.get("risky") or row["metadata"]["target_model"],
+            "anchor_model": session.get("safe") or row["metadata"]["anchor_model"],
+            "n": session.get("prefix_n"),
+            "seed": self._seed(key.prompt, key.trajectory),
+            "timestamp": session.get("started"),
+        }
+        if source.record:
+            row["source_record"] = dict(source.record)
+        self._complete(row, prompt)
+        return row
+
+    def _complete(self, row: dict[str, Any], prompt: TokenizedPrompt | None) -> None:
+        """Scores and totals, with 0 where the paper's files have 0."""
+        total = row["aggregate"]
+        spend, granted = total["total_spend"], total["final_budget"]
+        reference = prompt.prompt.reference if prompt else ""
+        scores = paper_scores(total["generation"] or "", reference)
+        total |= {"rouge_l": scores.rouge_l, "minhash_5gram": scores.minhash_5gram}
+        total["budget_utilization"] = _utilisation(spend, granted)
+        if self.variant == "text" and None not in (spend, granted):
+            total["final_budget"] = granted - spend
+            row["nafaudit"]["final_budget"] = granted
+
+    def _seed(self, prompt: str, trajectory: int) -> int | None:
+        if self._identity["protocol"] != "paper":
+            return None
+        return trajectory_seeds(prompt, trajectory + 1)[-1]
+
+    @cached_property
+    def _identity(self) -> Mapping[str, Any]:
+        identity: Mapping[str, Any] = self.run.design["identity"]
+        return identity
+
+    @cached_property
+    def _prompts(self) -> dict[str, TokenizedPrompt]:
+        return {prompt.prompt.id: prompt for prompt in self.run.prompts()}
+
+    @cached_property
+    def _sources(self) -> dict[str, Source]:
+        return self.run.sources()
+
+    @cached_property
+    def _session(self) -> Mapping[str, Any]:
+        """The session that began the run."""
+        return next(iter(self.run.sessions), {})
+
+    @cached_property
+    def _vocabulary(self) -> dict[str, Any]:
+        pieces = self.run.pieces
+        return {
+            "tokens": [None if p is None else p.decode(errors="replace") for p in pieces],
+            "pieces": pieces,
+            "stops": sorted(self.run.stops),
+        }
+
+
+def _utilisation(spend: float | None, budget: float | None) -> float | None:
+    """Spend over budget: 0 where the paper's files have 0, null where nothing is known."""
+    if spend is None or budget is None:
+        return None
+    if abs(budget) <= 1e-12 or not math.isfinite(budget):
+        return 0.0
+    return spend / budget
+
+
+Spends = dict[tuple[float, str], list[float]]
+
+
+def write_paper_files(
+    run: Run, out: Path, *, delta: float | None = None, replace: bool = False
+) -> list[Path]:
+    """Writes the files of a run; returns them.
+
+    Args:
+        run: A run of one mechanism.
+        out: Directory to write.
+        delta: Level of all bounds together; what the run's last session said, or 0.05.
+        replace: True to replace what `out` holds.
+
+    Raises:
+        InputError: `out` exists, or the run has more than one mechanism.
+        StoreError: It cannot be written; what was there before is still there.
+    """
+    last = run.sessions[-1] if run.sessions else {}
+    delta = run.delta if delta is None else delta
+    variant = last.get("variant", "code")
+    asked = _asked(run)
+    level = Bonferroni(delta, max(1, len(asked))).each
+    with whole_directory(out, replace=replace) as directory:
+        spends: Spends = {}
+        for k in sorted({k for k, _ in asked}):
+            spends |= _write_budget(directory, PaperRows(run, variant), k, run)
+        rows = [
+            summary(run, variant, *cell, spends[cell], level) for cell in asked if cell in spends
+        ]
+        if missing_of(run) is not None:
+            # Of an unfinished run nothing is certified.
+            nothing = {"certified": False, "certified_R": None, "certified_R_eff": None}
+            rows = [row | nothing for row in rows]
+        _write_summary(directory, rows)
+        (directory / "schedule.json").write_text(json.dumps(_schedule(run), indent=2))
+        names = sorted(path.name for path in directory.iterdir())
+    return [out / name for name in names]
+
+
+def _asked(run: Run) -> list[tuple[float, str]]:
+    """Budgets and classes that were asked for, baselines left out: what bounds are shared by."""
+    labels = {prompt.prompt.id: prompt.prompt.label for prompt in run.prompts()}
+    extents = run.design["extents"]
+    budgets = {float(k) for extent in extents for k in extent["budgets"]}
+    found = {labels[name]: None for extent in extents for name in extent["prompts"]}
+    order = [*(label for label in CAPS if label in found), *(f for f in found if f not in CAPS)]
+    return [(k, label) for k in sorted(budgets) if not is_baseline(k) for label in order]
+
+
+def _write_budget(directory: Path, rows: PaperRows, k: float, run: Run) -> Spends:
+    """Writes the files of one budget, which is what has to fit into memory."""
+    prompts = [prompt.prompt for prompt in run.prompts()]
+    places = {prompt.id: place for place, prompt in enumerate(prompts)}
+    classes: defaultdict[str, list[Trajectory]] = defaultdict(list)
+    mechanisms = set()
+    for trajectory in run.trajectories():
+        if trajectory.key.k == k:
+            classes[prompts[places[trajectory.key.prompt]].label].append(trajectory)
+            mechanisms.add(trajectory.key.mechanism)
+    if len(mechanisms) > 1:
+        raise InputError(
+            f"{run.path} has {len(mechanisms)} mechanisms at k = {k:g}, and the paper's files have "
+            "no place for that; use nafaudit export without --paper."
+        )
+    for label, found in classes.items():
+        found.sort(key=lambda t: (places[t.key.prompt], t.key.trajectory))
+        path = directory / f"trajectories_k{budget_word(k)}_{file_word(label)}.jsonl"
+        with path.open("w", encoding="utf-8") as stream:
+            for trajectory in found:
+                stream.write(json.dumps(rows.line(trajectory)) + "\n")
+    return {(k, label): [t.spend for t in found] for label, found in classes.items()}
+
+
+def summary(
+    run: Run, variant: str, k: float, label: str, spends: Sequence[float], level: float
+) -> dict[str, Any]:
+    """One row of the summary: the paper's fields, then U_EBB under both ranges side by side.
+
+    The code's U_EBB uses R_eff; that of the paper's text and of its saved summary uses R. What
+    is not known is null, and nothing is certified by it.
+    """
+    limit = run.design["identity"]["decoding"]["max_new_tokens"]
+    budget = k * limit if limit else math.nan
+    # A foreign log has no vocabulary, hence no R.
+    high = paper_range(limit, len(run.pieces)) if limit and len(run.pieces) > 1 else None
+    moments = Moments.of(spends) if all(map(math.isfinite, spends)) else None
+    reach = whole = seen = None
+    if moments is not None:
+        reach = effective_range(moments.spread, math.inf if high is None else high)
+        whole = None if high is None else ebb(moments, high, level).value
+        seen = ebb(moments, high or max(moments.spread, 1.0), level, effective=True).value
+    chosen = whole if variant == "text" else seen
+    return {
+        "class": label,
+        "k": k,
+        "K": budget if limit else None,
+        "M": len(spends),
+        "mean_Z": moments and moments.mean,
+        "var_Z": moments and moments.variance,
+        "R": high,
+        "delta": level,
+        "U_EBB": chosen,
+        "certified": chosen is not None and chosen <= budget,
+        "R_eff": reach,
+        "U_EBB_R": whole,
+        "certified_R": None if whole is None else whole <= budget,
+        "U_EBB_R_eff": seen,
+        "certified_R_eff": None if seen is None else seen <= budget,
+    }
+
+
+def _write_summary(directory: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    (directory / "h1_summary.json").write_text(json.dumps(rows, indent=2))
+    with (directory / "h1_summary.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, list(rows[0]) if rows else ["class"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _schedule(run: Run) -> dict[str, Any]:
+    """What batches the paper's runner would have made, per class and budget."""
+    asked = {name for extent in run.design["extents"] for name in extent["prompts"]}
+    trajectories = max(extent["trajectories"] for extent in run.design["extents"])
+    lengths: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    for prompt in run.prompts():
+        if prompt.prompt.id in asked:
+            lengths[prompt.prompt.label][prompt.prompt.id] = len(prompt.tokens)
+    return {
+        "batch_size": BATCH,
+        "length_bucket_width": BUCKET_WIDTH,
+        "classes": {
+            label: {
+                "executions": len(found) * trajectories,
+                "batches_by_size": dict(sorted(batch_sizes(found, trajectories).items())),
+            }
+            for label, found in lengths.items()
+        },
+    }

@@ -1,0 +1,410 @@
+"""The paper's stage 2 from end to end, in its order; every rule is in a file of its own.
+
+Nothing here decodes: `draw` answers requests for trajectories, from records or by decoding, and
+equal requests have equal answers. So a search that was killed goes the same way again.
+
+A generation has eight calls for variations and three for crossings, answered by a `Proposer`. What
+a call lacks is made up by three templates around archived prompts, as in the paper, in whose k = 5
+run one of them is the only improvement. Parents are sampled by Python's generator at seed 113,
+where the paper's training of the surrogate leaves it: the same pattern of places in every
+generation and every run.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nafaudit.core.draws import fnv1a
+from nafaudit.paper.archive import paper_archive
+from nafaudit.paper.evaluator import (
+    Prediction,
+    Rule,
+    Screened,
+    hardness_path,
+    prescreen,
+    survivor_path,
+)
+from nafaudit.paper.proxy import (
+    Item,
+    Row,
+    Validation,
+    paper_lineage,
+    paper_parents,
+    validate,
+)
+from nafaudit.paper.settings import PaperPools, PaperSettings, Sizes
+from nafaudit.paper.surrogate import ENSEMBLE, READY, Diagnostics, Guesser
+from nafaudit.search.archive import dpp_archive
+from nafaudit.search.candidate import Candidate, Parent, Proposer
+from nafaudit.search.explore import Steered
+from nafaudit.search.filters import Admission, admit
+from nafaudit.search.operators import OPERATORS
+from nafaudit.search.propose import LocalProposer
+
+if TYPE_CHECKING:
+    from nafaudit.paper.search import PaperDraws
+
+Caller = Callable[[int, bool], Proposer]
+"""Who answers a call: its number within the generation, and whether it is for crossings."""
+
+FALLBACK = "fallback"
+TEMPLATES = (
+    "Continue this passage in the same voice, and leave nothing out:\n{text}",
+    "Retell what follows as closely to its wording as memory allows:\n{text}",
+    "{text}\nWrite the next part exactly as the author did:",
+)
+
+
+def local_caller(operators: tuple[str, ...]) -> Caller:
+    """The local operators; crossings use those that take two parents, if there are any."""
+    crossing = tuple(name for name in operators if OPERATORS[name].arity > 1) or operators
+
+    def caller(call: int, cross: bool) -> Proposer:
+        return LocalProposer(call, crossing if cross else operators)
+
+    return caller
+
+
+def propose(
+    caller: Caller, pool: Sequence[Item], seeds: Sequence[Candidate], generation: int, sizes: Sizes
+) -> list[Candidate]:
+    """All raw candidates of a generation, shuffled.
+
+    Args:
+        caller: Who is asked.
+        pool: Parents, best ratio first; empty if nothing was archived.
+        seeds: What templates are put around in that case.
+        generation: From 1 on.
+        sizes: How many calls of how many.
+    """
+    chance = random.Random(ENSEMBLE[-1])
+    found: list[Candidate] = []
+    for call in range(sizes.calls_per_generation):
+        few = len(pool) <= 3
+        context = list(pool) if few else chance.sample(pool, min(len(pool), 4 + call % 3))
+        chance.shuffle(context)
+        found += _call(caller, call, False, context, seeds, generation, sizes.candidates_per_call)
+    crossings = sizes.crossover_calls_per_generation if len(pool) >= 3 else 0
+    for number in range(crossings):
+        call, family = sizes.calls_per_generation + number, chance.sample(pool, 3)
+        count = sizes.crossover_candidates_per_call
+        found += _call(caller, call, True, family, seeds, generation, count)
+    chance.shuffle(found)
+    return found
+
+
+def _call(
+    caller: Caller,
+    call: int,
+    cross: bool,
+    context: Sequence[Item],
+    seeds: Sequence[Candidate],
+    generation: int,
+    count: int,
+) -> list[Candidate]:
+    """One call's answer under the paper's ids, filled up to `count`."""
+    answer: list[Candidate] = []
+    if context:
+        proposer = caller(call, cross)
+        parents = [Parent(item.candidate, item.row.stored_rho) for item in context]
+        name = f"g{generation}_{'x_' if cross else ''}{proposer.name}"
+        answer = [
+            replace(one, id=f"{name}_{fnv1a(one.text)}_{i}", generation=generation)
+            for i, one in enumerate(proposer.ask(parents, generation, count)[:count])
+        ]
+    bases = [item.candidate for item in context] or list(seeds)
+    return answer + [
+        _fallback(bases[i % len(bases)], generation, call, i) for i in range(len(answer), count)
+    ]
+
+
+def _fallback(base: Candidate, generation: int, call: int, place: int) -> Candidate:
+    """A template around a prompt; unlike the paper's, its id is that of one text only."""
+    return Candidate(
+        id=f"g{generation}_{FALLBACK}_{call}_{place}",
+        text=TEMPLATES[place % len(TEMPLATES)].format(text=base.text),
+        label=base.label,
+        generation=generation,
+        operator=FALLBACK,
+        parents=(base.id,),
+    )
+
+
+UNDER = 0.9
+"""Survivors of medium fidelity have U <= 0.9 B_eff; in the text's table, 0.9 K."""
+RANDOM, NO_SURROGATE = "random", "no_surrogate"
+
+
+@dataclass(frozen=True)
+class PaperGeneration:
+    """What happened in a generation.
+
+    Attributes:
+        generation: From 1 on.
+        admission: What was proposed, and what came through the filters.
+        diagnostics: Of the surrogate's fit.
+        predictions: What it said of what came through; empty if it was not ready.
+        screened: Whom the pre-screen kept.
+        medium: Medium fidelity, in the order of the pre-screen.
+        survivors: How many of these were under 0.9.
+        topped: The best survivors, topped up.
+        ablations: Kind and result; never used.
+        archive: Who stays, best ratio first.
+        trajectories: Drawn in this generation.
+    """
+
+    generation: int
+    admission: Admission
+    diagnostics: Diagnostics
+    predictions: tuple[Prediction, ...]
+    screened: Screened
+    medium: tuple[Item, ...]
+    survivors: int
+    topped: tuple[Item, ...]
+    ablations: tuple[tuple[str, Item], ...]
+    archive: tuple[Item, ...]
+    trajectories: int
+
+    @property
+    def steered(self) -> Steered:
+        """What the surrogate did: it chooses as soon as it is fitted, and its AUC is not known."""
+        rows = self.diagnostics.rows
+        few = f"{rows} archived prompts, fewer than the {READY} that a fit needs"
+        reasons = () if self.diagnostics.ready else (few,)
+        return Steered(self.generation, self.admission.after_length, len(self.medium), reasons)
+
+    @property
+    def promoted(self) -> tuple[Item, ...]:
+        """Top-ups that were archived."""
+        return tuple(item for item in self.topped if item.row.certified)
+
+    @property
+    def evaluated(self) -> tuple[Item, ...]:
+        """Every prompt of this generation that was decoded, with all its trajectories."""
+        last = {item.candidate.id: item for item in (*self.medium, *self.topped)}
+        return (*last.values(), *(item for _, item in self.ablations))
+
+
+@dataclass(frozen=True)
+class Trail:
+    """A whole search of the paper's.
+
+    Attributes:
+        init: The first pool.
+        init_trajectories: Drawn for it.
+        generations: One after the other.
+        archive: At the end of the last generation.
+        history: Everything that was ever archived.
+        validation: Rounds of the final and the stress pool.
+        heldout: The held-out pool.
+    """
+
+    init: tuple[Item, ...]
+    init_trajectories: int
+    generations: tuple[PaperGeneration, ...]
+    archive: tuple[Item, ...]
+    history: tuple[Item, ...]
+    validation: Validation
+    heldout: tuple[Item, ...]
+
+    @property
+    def searched(self) -> tuple[Item, ...]:
+        """Every prompt that the search itself decoded."""
+        return (*self.init, *(item for one in self.generations for item in one.evaluated))
+
+    @property
+    def left(self) -> tuple[Item, ...]:
+        """The archive without who was disqualified."""
+        gone = {item.candidate.id for item in self.validation.disqualified}
+        return tuple(item for item in self.archive if item.candidate.id not in gone)
+
+    def items(self, rows: Sequence[Row]) -> tuple[Item, ...]:
+        """Rows of a validation pool with their candidates."""
+        known = {item.candidate.id: item.candidate for item in self.history}
+        return tuple(Item(known[row.id], row) for row in rows)
+
+
+class PaperLoop:
+    """The loop and what its stages share.
+
+    Args:
+        settings: Sizes and options.
+        rule: The evaluator's constants.
+        pools: First pool and held-out pool.
+        draw: Answers requests for trajectories.
+        guess: Surrogate and embeddings.
+        caller: Who proposes.
+        count: Counts the tokens of a text.
+        catalogue: Gets every candidate that is decoded, by its id.
+    """
+
+    def __init__(
+        self,
+        settings: PaperSettings,
+        rule: Rule,
+        pools: PaperPools,
+        draw: PaperDraws,
+        guess: Guesser,
+        caller: Caller,
+        count: Callable[[str], int],
+        catalogue: dict[str, Candidate],
+    ) -> None:
+        self._settings, self._sizes, self._rule = settings, settings.sizes, rule
+        self._pools, self._draw, self._guess, self._caller = pools, draw, guess, caller
+        self._count, self._catalogue = count, catalogue
+        self._text = settings.variant == "text"
+
+    def run(self) -> Trail:
+        """Goes from the first pool to the held-out pool."""
+        sizes, draw = self._sizes, self._draw
+        draw.stage = "first pool"
+        init = self._evaluate(self._pools.init, sizes.init_traj, "survivor")
+        init_trajectories = draw.count
+        history = [item for item in init if item.row.certified]
+        archive = list(history)
+        generations: list[PaperGeneration] = []
+        for number in range(1, sizes.generations + 1):
+            one = self._generation(number, archive, history)
+            history += one.promoted
+            archive = list(one.archive)
+            generations.append(one)
+        validation = self._validate(archive, history)
+        draw.stage = "held-out pool"
+        heldout = self._evaluate(self._pools.heldout, sizes.heldout_traj, "survivor")
+        return Trail(
+            tuple(init),
+            init_trajectories,
+            tuple(generations),
+            tuple(archive),
+            tuple(history),
+            validation,
+            tuple(heldout),
+        )
+
+    def _generation(
+        self, number: int, archive: Sequence[Item], history: Sequence[Item]
+    ) -> PaperGeneration:
+        sizes, before = self._sizes, self._draw.count
+        self._guess.fit(history, {i.candidate.id: self._draw.debt(i.candidate.id) for i in history})
+        parents = paper_parents(archive, history, max(6, sizes.archive_keep))
+        raw = propose(self._caller, parents, self._pools.init, number, sizes)
+        raw = [self._with_lineage(one, archive, history) for one in raw]
+        texts = [item.candidate.text for item in history]
+        admission = admit(raw, texts, self._count, self._settings.window)
+        able = admission.kept
+        said = self._guess.predict([one.text for one in able])
+        screened = prescreen(said, len(able), sizes.prescreen_keep)
+        chosen = [able[i] for i in screened.kept[: sizes.med_fid_keep]]
+        self._draw.stage = f"generation {number}, medium fidelity"
+        medium = self._evaluate(chosen, sizes.med_fid_traj)
+        survivors = [item for item in medium if self._under(item.row)]
+        best = sorted(survivors, key=lambda item: -item.row.rho)[: sizes.topup_keep]
+        self._draw.stage = f"generation {number}, top-up"
+        more = self._evaluate(
+            [item.candidate for item in best],
+            sizes.topup_traj,
+            offset=sizes.med_fid_traj,
+            before=[item.row.n for item in best],
+        )
+        topped = [
+            Item(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
+            for item, extra in zip(best, more, strict=True)
+        ]
+        everyone = [*history, *(item for item in topped if item.row.certified)]
+        ablations = self._ablations(number, [able[i] for i in screened.rest])
+        return PaperGeneration(
+            number,
+            admission,
+            self._guess.diagnostics,
+            tuple(said or ()),
+            screened,
+            tuple(medium),
+            len(survivors),
+            tuple(topped),
+            tuple(ablations),
+            tuple(self._select(everyone)),
+            self._draw.count - before,
+        )
+
+    def _with_lineage(
+        self, one: Candidate, archive: Sequence[Item], history: Sequence[Item]
+    ) -> Candidate:
+        known = {item.candidate.id: item.lineage for item in history}
+        known |= {seed.id: seed.lineage for seed in self._pools.init}
+        families = [known[parent] for parent in one.parents if parent in known]
+        return replace(one, lineage=paper_lineage(families, one.text, archive))
+
+    def _under(self, row: Row) -> bool:
+        if self._text:
+            return row.valid and row.upper <= UNDER * self._settings.total
+        return row.within(UNDER)
+
+    def _ablations(self, number: int, rest: Sequence[Candidate]) -> list[tuple[str, Item]]:
+        """Even generations: prompts of the first pool again, and the first that nobody kept."""
+        sizes = self._sizes
+        if number % 2:
+            return []
+        self._draw.stage = f"generation {number}, ablations"
+        chance = random.Random(f"nafaudit paper ablation {number}")
+        init = self._pools.init
+        again = chance.sample(init, min(len(init), sizes.ablation_random))
+        renamed = [
+            replace(one, id=f"abl_rand_{number}_{one.id.removeprefix('init_')}", generation=number)
+            for one in again
+        ]
+        # The text sends both kinds down the survivor path; the code only the first.
+        path = "survivor" if self._text else "hardness"
+        first = rest[: sizes.ablation_no_surrogate]
+        found = [(RANDOM, i) for i in self._evaluate(renamed, sizes.ablation_traj, "survivor")]
+        return found + [(NO_SURROGATE, i) for i in self._evaluate(first, sizes.ablation_traj, path)]
+
+    def _select(self, items: Sequence[Item]) -> list[Item]:
+        """The archive: the paper's heuristic, or for the text's sake a k-DPP."""
+        keep, ratios = self._sizes.archive_keep, [item.row.rho for item in items]
+        if not items:
+            return []
+        points = self._points(items)
+        if self._text and len(items) > keep:
+            places = sorted(dpp_archive(ratios, points, keep), key=lambda i: -ratios[i])
+        else:
+            places = paper_archive(ratios, points, keep)
+        return [items[i] for i in places]
+
+    def _points(self, items: Sequence[Item]) -> NDArray[np.float64]:
+        return self._guess.points([item.candidate.text for item in items])
+
+    def _validate(self, archive: Sequence[Item], history: Sequence[Item]) -> Validation:
+        sizes = self._sizes
+        nominal = {"final": sizes.final_traj, "stress": sizes.stress_traj}
+
+        def evaluate(pool: str, items: Sequence[Item]) -> list[Row]:
+            self._draw.stage = f"{pool} pool"
+            found = self._evaluate([item.candidate for item in items], nominal[pool])
+            return [item.row for item in found]
+
+        keep = (sizes.final_keep, sizes.stress_keep)
+        return validate(archive, history, self._points, evaluate, sizes.final_rounds, keep)
+
+    def _evaluate(
+        self,
+        candidates: Sequence[Candidate],
+        n: int,
+        path: str = "hardness",
+        offset: int = 0,
+        before: Sequence[int] | None = None,
+    ) -> list[Item]:
+        """Rows of candidates by one of the two allocation paths."""
+        if not candidates:
+            return []
+        self._catalogue |= {one.id: one for one in candidates}
+        run = survivor_path if path == "survivor" else hardness_path
+        said = self._guess.predict([one.text for one in candidates])
+        ids = [one.id for one in candidates]
+        rows = run(ids, n, self._draw, self._rule, said, offset, before)
+        return [Item(one, row) for one, row in zip(candidates, rows, strict=True)]

@@ -1,0 +1,322 @@
+"""The paper's search as files with its names and fields, under RUN/paper, and as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from nafaudit.core.text import as_number
+from nafaudit.paper.loop import FALLBACK, PaperGeneration
+from nafaudit.paper.proxy import Item, Row
+from nafaudit.paper.search import PaperFound, Recheck
+from nafaudit.search.result import search_json
+from nafaudit.store.files import make_directory, write_whole
+
+FINAL, STRESS = 999, 1000
+"""Generations under which the paper files its validation pools."""
+
+
+def number(value: float) -> float | None:
+    """Strict JSON: the paper's files have no value where there is none."""
+    return float(value) if math.isfinite(value) else None
+
+
+def write_files(found: PaperFound) -> None:
+    """Writes every file; the same records give the same bytes."""
+    directory = found.found.path / "paper"
+    make_directory(directory)
+    for name, content in files_of(found).items():
+        if name.endswith(".jsonl"):
+            text = "".join(json.dumps(row) + "\n" for row in content)
+        else:
+            text = json.dumps(content, indent=2) + "\n"
+        write_whole(directory / name, text.encode())
+
+
+def files_of(found: PaperFound) -> dict[str, Any]:
+    """Contents by name; rows for JSON Lines."""
+    trail, last = found.trail, found.trail.validation.last
+    rows = _Rows(found)
+    first = [item for item in trail.init if item.row.certified]
+    files: dict[str, Any] = {
+        "init_eval.jsonl": rows.lines(trail.init),
+        "archive_after_init.json": rows.archived(first),
+    }
+    for one in trail.generations:
+        stem = f"gen_{one.generation:02d}"
+        files[f"{stem}_medfid.jsonl"] = rows.lines(one.medium)
+        files[f"{stem}_topup.jsonl"] = rows.lines(one.promoted)
+        failed = [item for item in one.topped if not item.row.certified]
+        files[f"{stem}_topup_invalid.jsonl"] = [
+            row | {"rejected_reason": "not_certified"} for row in rows.lines(failed)
+        ]
+        if one.generation % 2 == 0:
+            files[f"{stem}_ablations.jsonl"] = [
+                rows.line(item) | {"ablation": kind} for kind, item in one.ablations
+            ]
+    final, stress = trail.items(last.final), trail.items(last.stress)
+    return files | {
+        "generation_log.json": [generation_entry(one) for one in trail.generations],
+        "archive_current.json": rows.archived(trail.archive),
+        "archive_history.json": rows.archived(trail.history),
+        "final_validation.jsonl": rows.lines(final, FINAL),
+        "final_validation_pass.jsonl": rows.lines(_passed(final), FINAL),
+        "stress_validation.jsonl": rows.lines(stress, STRESS),
+        "stress_validation_pass.jsonl": rows.lines(_passed(stress), STRESS),
+        "heldout_validation.jsonl": rows.lines(trail.heldout),
+        "final_report.json": final_report(found),
+    }
+
+
+def _passed(items: Sequence[Item]) -> list[Item]:
+    return [item for item in items if item.row.certified]
+
+
+class _Rows:
+    """Evaluated prompts in the paper's schema."""
+
+    def __init__(self, found: PaperFound) -> None:
+        self._found = found
+        self._lineages = {item.candidate.id: item.lineage for item in found.trail.searched}
+
+    def lines(self, items: Iterable[Item], generation: int | None = None) -> list[dict[str, Any]]:
+        return [self.line(item, generation) for item in items]
+
+    def line(self, item: Item, generation: int | None = None) -> dict[str, Any]:
+        """A logged evaluation; `nafaudit` is what the paper's files do not say."""
+        row = item.row
+        debt = self._found.debts[item.candidate.id]
+        return (
+            self._about(item, generation)
+            | {
+                "spends": list(row.draws.spends),
+                "final_budgets": [number(value) for value in row.draws.budgets],
+                "delta_inits": [debt] * row.n,
+                "mean_spend": row.moments.mean,
+                "var_spend": row.moments.variance,
+                "final_budget_mean": number(math.fsum(row.draws.budgets) / row.n),
+                "timestamp": self._found.started,
+                "rho_num": number(row.upper),
+                "rho_den": number(row.budget),
+                "raw_rho": number(row.rho),
+                "candidate_valid": row.valid,
+                "invalid_reason": row.invalid_reason or None,
+            }
+            | {"nafaudit": row_facts(row) | {"seeds": list(row.draws.seeds)}}
+        )
+
+    def archived(self, items: Iterable[Item]) -> list[dict[str, Any]]:
+        return [
+            self._about(item, None)
+            | {
+                "rationale": item.candidate.operator,
+                "novelty_tag": _tag(item),
+                "expected_rho": None,
+            }
+            for item in items
+        ]
+
+    def _about(self, item: Item, generation: int | None) -> dict[str, Any]:
+        one, row = item.candidate, item.row
+        return {
+            "candidate_id": one.id,
+            "lineage_id": item.lineage,
+            "generation": one.generation if generation is None else generation,
+            "source": _source(item, self._found),
+            "domain": one.label,
+            "split": one.label,
+            "prompt_text": one.text,
+            "N": row.n,
+            "U_EBB": number(row.upper),
+            "rho": row.stored_rho,
+            "certified": row.certified,
+            "delta_init_mean": self._found.debts[one.id],
+            "effective_budget_min": number(row.budget),
+            "parent_ids": list(one.parents),
+            "parent_lineage_ids": [self._lineages.get(name, name) for name in one.parents],
+        }
+
+
+def _source(item: Item, found: PaperFound) -> str:
+    one = item.candidate
+    if one.operator in ("init", "heldout", FALLBACK):
+        return one.operator
+    return str(found.found.proposer.get("name", "local"))
+
+
+def _tag(item: Item) -> str:
+    """The paper's coarse structural tag of a prompt."""
+    text = item.candidate.text.lower()
+    if "continue" in text or "complete" in text:
+        return "continuation"
+    if ":" in text:
+        return "instructional"
+    if '"' in text:
+        return "dialogue"
+    return "excerpt" if "chapter" in text or "excerpt" in text else "semantic"
+
+
+def row_facts(row: Row) -> dict[str, Any]:
+    """What the paper's tables leave out: the proxy's width, copies, and what a violation is."""
+    return {
+        "width": number(row.width),
+        "repeated_seeds": row.draws.repeated_seeds,
+        "overspent": row.overspent,
+    }
+
+
+def generation_entry(one: PaperGeneration) -> dict[str, Any]:
+    """An entry of the paper's generation log."""
+    admission, said, quotas = one.admission, one.predictions, one.screened.quotas
+    surrogate = {
+        name: number(value) if isinstance(value, float) else value
+        for name, value in asdict(one.diagnostics).items()
+    }
+    return {
+        "generation": one.generation,
+        "raw_candidates": admission.raw,
+        "after_dedup": admission.after_dedup,
+        "after_length": admission.after_length,
+        "screened": len(one.screened.kept),
+        "med_fid": len(one.medium),
+        "survivors_under_0.9K": one.survivors,
+        "topup_promoted": len(one.promoted),
+        "candidate_validity_rate": len(one.promoted) / max(1, admission.raw),
+        "invalid_topup_count": len(one.topped) - len(one.promoted),
+        "surrogate": surrogate,
+        "surrogate_screen": {
+            "mode": "surrogate" if one.steered.steers else "first",
+            "ready": one.steered.steers,
+            "length_ok": admission.after_length,
+            "keep_n": len(one.screened.kept),
+            "exploit_k": quotas[0],
+            "boundary_k": quotas[1],
+            "explore_k": quotas[2],
+            "safe_mean_max": max((one.safe for one in said), default=None),
+            "safe_mean_min": min((one.safe for one in said), default=None),
+            "safe_sigma_mean": _mean([one.spread for one in said]),
+            "margin_mean": _mean([one.margin for one in said]),
+        },
+        "dpp": {"mode": "greedy", "quality_weight": 0.5, "diversity_weight": 0.5},
+        "best_rho": max((item.row.rho for item in one.archive), default=None),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def final_report(found: PaperFound) -> dict[str, Any]:
+    """The paper's last file."""
+    trail, last = found.trail, found.trail.validation.last
+    final, stress = trail.items(last.final), trail.items(last.stress)
+    rates = [generation_entry(one)["candidate_validity_rate"] for one in trail.generations]
+    violations: list[Mapping[str, Any]] = [
+        {"candidate_id": item.candidate.id, "rho": item.row.stored_rho}
+        for item in (*final, *stress)
+        if not item.row.certified
+    ]
+    return {
+        "K": found.settings.total,
+        "max_rho_archive": max((item.row.rho for item in trail.left), default=None),
+        "final_candidates_evaluated": len(final),
+        "final_candidates_passed": len(_passed(final)),
+        "final_pass_rate": len(_passed(final)) / len(final) if final else None,
+        "stress_candidates_evaluated": len(stress),
+        "stress_candidates_passed": len(_passed(stress)),
+        "heldout_generalization_gap": number(found.gap.paper),
+        "candidate_validity_rate_mean": _mean(rates),
+        "violations": violations,
+    }
+
+
+def paper_json(found: PaperFound) -> dict[str, Any]:
+    """Strict JSON; the keys of the sound protocol, then `paper`."""
+    settings, trail = found.settings, found.trail
+    last = trail.validation.last
+    pools = {
+        "final": trail.items(last.final),
+        "stress": trail.items(last.stress),
+        "heldout": trail.heldout,
+    }
+    return search_json(found.found) | {
+        "paper": {
+            "variant": settings.variant,
+            "fix": settings.fix,
+            "topup_fraction": settings.topup_fraction,
+            "sizes": vars(settings.sizes),
+            "R": found.high,
+            "embedding": found.embedding,
+            "generation_log": [generation_entry(one) for one in trail.generations],
+            "report": final_report(found),
+            "pools": {name: [_item(item) for item in items] for name, items in pools.items()},
+            "ablations": [
+                {"generation": one.generation, "ablation": kind} | _item(item)
+                for one in trail.generations
+                for kind, item in one.ablations
+            ],
+            "rounds": len(trail.validation.rounds),
+            "disqualified": [item.candidate.id for item in trail.validation.disqualified],
+            "gap": {
+                "paper": as_number(found.gap.paper),
+                "valid": as_number(found.gap.valid),
+                "invalid_rows": found.gap.invalid,
+            },
+            "flagged": {
+                pool: {"flagged": flagged, "prompts": prompts}
+                for pool, (flagged, prompts) in found.flagged.pools.items()
+            },
+            "second_k": settings.second,
+            "rechecked": [_recheck(one) for one in found.rechecks],
+            "not_rechecked": len(found.flagged.flags) - len(found.rechecks),
+            "findings": [
+                {
+                    "check": one.check,
+                    "verdict": str(one.verdict),
+                    "value": as_number(one.value),
+                    "text": one.text,
+                    "numbers": {name: as_number(value) for name, value in one.numbers.items()},
+                }
+                for one in found.findings
+            ],
+        }
+    }
+
+
+def write_paper_result(found: PaperFound) -> None:
+    """Writes RUN/search.json and RUN/paper; the same records give the same bytes."""
+    write_files(found)
+    path = found.found.path / "search.json"
+    write_whole(path, json.dumps(paper_json(found), indent=2).encode() + b"\n")
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "N": row.n,
+        "mean_spend": as_number(row.moments.mean),
+        "U_EBB": as_number(row.upper),
+        "width": as_number(row.width),
+        "B_eff": as_number(row.budget),
+        "rho": as_number(row.rho),
+        "certified": row.certified,
+        "invalid": row.invalid_reason,
+        "repeated_seeds": row.draws.repeated_seeds,
+        "overspent": row.overspent,
+    }
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return {"id": item.candidate.id, "generation": item.candidate.generation} | _row(item.row)
+
+
+def _recheck(one: Recheck) -> dict[str, Any]:
+    return {
+        "id": one.flag.item.candidate.id,
+        "pool": one.flag.pool,
+        "flagged": _row(one.flag.item.row),
+        "same_k": _row(one.same),
+        "second_k": _row(one.other),
+    }

@@ -1,0 +1,247 @@
+"""The recomputation as a document for the terminal, as the page docs/paper.md, and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from nafaudit.paper.checklist_paper import of_paper
+from nafaudit.paper.claims import Claim, ClaimVerdict, Unchecked
+from nafaudit.paper.recompute import Grid, Point, Recomputation, counterfactuals, merged, recompute
+from nafaudit.views.document import Column, Document, Section, Table
+from nafaudit.views.markdown import plain_text, section_lines, table_lines
+
+# A point with more cells than this is shown by its first ones.
+_SHOWN = 3
+_GROUPS = {
+    "misprint": "Misprints",
+    "contradicted": "Claims that tables or released files contradict",
+}
+_HEAD = """# The paper, recomputed
+
+"The paper" is *An Empirical Audit of k-NAF Budget Accounting for Anchored Decoding*. What it
+prints was computed again from the numbers it prints, and from the files released beside it.
+
+1. {cells} of {tables} checks of its table cells and equations agree. The others are 24 cells of one
+   table, 0.2 % too small.
+2. Its main findings follow from its tables: at k = 3 and 5 every class mean is below K/3 and every
+   U_EBB below K; ratios above 1 occur at N = 4 only, where the range term alone is 71 to 97 % of
+   the budget; projected to N = 20, all three prompts pass.
+3. {points} points disagree: {misprint} misprints, which change no conclusion, and {contradicted}
+   claims that tables or released files contradict.
+4. Four claims are weaker than they read: the search raised nothing at k = 3; the maximum at k = 5
+   is a fixed template's; half of the stress pool repeats the final pool; in regime A the budget is
+   not exhausted.
+5. Two parts of the method are not as printed: B_j is not the remaining budget, and Algorithm 1
+   cannot give six prompts of eight N = 20.
+6. The abstract's collapse to [0.26, 0.40] joins a larger N with a larger budget; against the
+   budget of k = 3 it is 0.43 to 0.58. The diagnosis, a small-sample artifact, stands.
+7. Without the invalid row the transfer gap at k = 3 is -0.107, not 0.003.
+8. Of the four checklist steps that it claims to pass, at least in part, steps 2 and 5 are not
+   passed as written; 3 and 6 depend on the reading.
+9. {unchecked} cells cannot be checked, most for lack of single spends and of texts.
+10. Rounding, and words that a fair reading makes right, are not counted as disagreement.
+
+Written by `nafaudit paper --markdown`; a test keeps it up to date.
+
+**The rule.** Each printed input stands for every value that rounds to it, and the computation is
+carried through with these intervals; `U_EBB` is [`stats.ebb`](../src/nafaudit/stats/moments.py). A
+printed result agrees if some value in the computed interval rounds to it. "Approximately" allows
+half a unit of the last digit that is not 0, or 1 %. Words such as "doubling" are read as the
+numbers given beside them: that reading is ours. *Released* marks what rests on the released files
+and not on the paper alone; those come from the same authors.
+
+Claims and points are data: [`quotes.csv`](../src/nafaudit/paper/data/quotes.csv),
+[`points.csv`](../src/nafaudit/paper/data/points.csv) and the tables beside them.
+"""
+_FIGURES = """## Figures
+
+Drawn from the printed numbers; `nafaudit paper --out DIR` writes them as SVG and PDF. Single spends
+are not released, so the second figure shows where they must lie.
+
+![Held-out ratio against N](paper/heldout.svg)
+![Where the spends of flagged and other prompts must lie](paper/spend.svg)
+![Deterministic term against N, formula and printed values](paper/bernstein.svg)
+![U_EBB under R and R_eff](paper/effective-range.svg)
+"""
+
+
+def paper_document(
+    result: Recomputation, grids: Sequence[Grid], *, every: bool = False
+) -> Document:
+    """Returns the recomputation as a document: counts first, disagreements last.
+
+    Args:
+        result: What was judged.
+        grids: The counterfactuals.
+        every: Shows every cell.
+    """
+    sections = [_areas(result)]
+    if every:
+        shown = tuple(
+            f"{cell.verdict}  {cell.where}: "
+            + (cell.text if isinstance(cell, Claim) else f"{cell.printed}: {cell.why}")
+            for cell in result.cells
+        )
+        sections.append(Section("every cell", lines=shown))
+    sections += [_grid(grid) for grid in grids]
+    reasons = Counter(cell.why for cell in result.not_checkable).most_common()
+    lines = [f"{count:4}  {why}" for why, count in reasons if count > 1]
+    single = sum(count == 1 for _, count in reasons)
+    lines.append(f"{single:4}  for a reason of its own each (--all, --json)")
+    sections.append(Section("not checkable, by reason", lines=tuple(lines)))
+    for group, points in _grouped(result).items():
+        lines = []
+        for number, point in points:
+            lines.append(f"{number}. {point.name}")
+            found = merged(point.claims)
+            most = len(found) if every or len(found) <= _SHOWN + 1 else _SHOWN
+            lines += [f"   {where}: {claim.text}" for where, claim in found[:most]]
+            if most < len(found):
+                lines.append(f"   and {len(found) - most} more cells (--all shows them)")
+            if every and point.sentence:
+                lines.append(f"   {point.sentence}")
+            lines += [f"   What changes: {point.change}"] if point.change else []
+        title = f"disagreements found: {_GROUPS[group].lower()}"
+        sections.append(Section(title, lines=tuple(lines)))
+    return Document("nafaudit paper", tuple(sections), lines=(summary(result),))
+
+
+def summary(result: Recomputation) -> str:
+    """Returns one sentence of counts."""
+    return (
+        f"{len(result.cells)} cells and claims: {len(result.agree)} agree, "
+        f"{len(result.disagree)} disagree in {len(result.points)} points, "
+        f"{len(result.not_checkable)} not checkable"
+    )
+
+
+def page(result: Recomputation | None = None) -> str:
+    """Returns the page docs/paper.md."""
+    found = result or recompute()
+    groups = _grouped(found)
+    printed = [c for c in (*found.agree, *found.disagree) if _area(c) != _TEXT]
+    agree = [c for c in printed if c.verdict == ClaimVerdict.AGREE]
+    counts = {group: len(groups.get(group, ())) for group in _GROUPS}
+    head = _HEAD.format(
+        cells=len(agree),
+        tables=len(printed),
+        points=len(found.points),
+        unchecked=len(found.not_checkable),
+        **counts,
+    )
+    lines = [head]
+    for group, points in groups.items():
+        lines += [f"## {_GROUPS[group]}", ""]
+        for number, point in points:
+            lines += [*_point_lines(number, point), ""]
+    lines += ["## Counts", "", f"{summary(found)}.", "", *section_lines(_areas(found, title=""))]
+    lines += ["## Counterfactuals", ""]
+    for grid in counterfactuals():
+        lines += [*section_lines(_grid(grid), level=3), ""]
+    items = of_paper()
+    heads = ("item", "claimed", "found", "claim holds", "why")
+    held = {True: "yes", False: "no", None: "depends on the reading"}
+    rows = tuple(
+        (f"{i.number}. {i.title}", i.claimed, str(i.answer), held[i.holds], i.text) for i in items
+    )
+    own = Table(tuple(Column(head, words=True) for head in heads), rows)
+    commands = "`nafaudit checklist --paper`; of a run: `nafaudit checklist RUN`."
+    lines += [_FIGURES, "## Its own checklist", "", commands, "", *table_lines(own), ""]
+    reasons = Counter(cell.why for cell in found.not_checkable).most_common()
+    why = Table((Column("cells"), Column("why", words=True)), tuple((n, w) for w, n in reasons))
+    lines += [f"## Not checkable: {len(found.not_checkable)}", "", *table_lines(why)]
+    return "\n".join(lines) + "\n"
+
+
+def _point_lines(number: int, point: Point) -> Iterator[str]:
+    yield from (f"### {number}. {plain_text(point.name)}", "")
+    if point.sentence:
+        yield from (f"> {plain_text(point.sentence)}", "")
+    found = merged(point.claims)
+    rows = [
+        (
+            where,
+            claim.printed + (f", read as {claim.reading}" if claim.reading else ""),
+            f"{claim.computed}, {claim.says}" + (" (released)" if claim.released else ""),
+        )
+        for where, claim in found
+    ]
+    if len(rows) > _SHOWN + 1:
+        rows = [*rows[:_SHOWN], (f"and {len(rows) - _SHOWN} more cells", "", "")]
+    columns = tuple(Column(head, words=True) for head in ("where", "printed", "computed"))
+    yield from table_lines(Table(columns, tuple(rows)))
+    if point.change:
+        yield from ("", f"What changes: {plain_text(point.change)}")
+
+
+def _grouped(result: Recomputation) -> dict[str, list[tuple[int, Point]]]:
+    """Returns misprints and contradicted claims, numbered; a group without points is left out."""
+    points = sorted(result.points.values(), key=lambda point: list(_GROUPS).index(point.group))
+    found: dict[str, list[tuple[int, Point]]] = {}
+    for number, point in enumerate(points, start=1):
+        found.setdefault(point.group, []).append((number, point))
+    return found
+
+
+_TEXT = "Running text and captions"
+
+
+def _area(cell: Claim | Unchecked) -> str:
+    head = cell.where.split(",")[0]
+    return head if head.startswith(("Table ", "Equation ")) else _TEXT
+
+
+def _areas(result: Recomputation, title: str = "by table") -> Section:
+    """Returns how many cells of each table agree, disagree, cannot be checked."""
+    found: dict[str, Counter[str]] = {}
+    for cell in result.cells:
+        found.setdefault(_area(cell), Counter())[cell.verdict] += 1
+    columns = (Column("where", words=True), *(Column(str(verdict)) for verdict in ClaimVerdict))
+    rows = [(name, *(found[name][v] for v in ClaimVerdict)) for name in sorted(found)]
+    return Section(title, Table(columns, tuple(rows)))
+
+
+def _grid(grid: Grid) -> Section:
+    words = [cell[0].isalpha() for cell in grid.rows[0]]
+    columns = tuple(Column(h, words=w) for h, w in zip(grid.header, words, strict=True))
+    return Section(grid.title, Table(columns, grid.rows), grid.note)
+
+
+def as_json(result: Recomputation, grids: Sequence[Grid], files: list[str]) -> dict[str, Any]:
+    """Returns counts, disagreements with numbers, what cannot be checked with the reason."""
+    return {
+        "cells": len(result.cells),
+        "agree": len(result.agree),
+        "points": len(result.points),
+        "disagree": [_claim(claim, result.points[claim.point]) for claim in result.disagree],
+        "agreeing": [_claim(claim) for claim in result.agree],
+        "not_checkable": [
+            {"where": cell.where, "printed": cell.printed, "why": cell.why}
+            for cell in result.not_checkable
+        ],
+        "counterfactuals": {
+            grid.name: [dict(zip(grid.header, row, strict=True)) for row in grid.rows]
+            for grid in grids
+        },
+        "figures": files,
+    }
+
+
+def _claim(claim: Claim, point: Point | None = None) -> dict[str, Any]:
+    ends = {"computed": claim.computed.middle, "low": claim.computed.low}
+    ends["high"] = claim.computed.high
+    found: dict[str, Any] = {
+        "point": claim.point,
+        "where": claim.where,
+        "printed": claim.printed,
+        "reading": claim.reading,
+        **{name: end if math.isfinite(end) else str(end) for name, end in ends.items()},
+        "released": claim.released,
+        "text": claim.text,
+    }
+    if point is not None:
+        found |= {"group": point.group, "sentence": point.sentence, "what_changes": point.change}
+    return found

@@ -1,0 +1,335 @@
+"""The paper's workload: six files, their field cascades, the prefix line and the sampling order.
+
+There is no chance in it: a class is its first records by id, up to its cap, with two
+exceptions that `_SAMPLERS` names. A cascade takes its first field that is not empty. What the
+text says differently from the code is the variant `text`: no prefix line before neutral and
+creative prompts.
+
+The paper's runner groups executions by their exact seed, buckets each group by prompt length and
+cuts buckets into micro-batches of eight (`batch_sizes`). A seed holds a hash of the prompt's id, so
+nearly every batch has one row. Our rows are decoded as if each were alone, whatever the batch.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nafaudit.core.draws import trajectory_seeds
+from nafaudit.core.errors import InputError
+from nafaudit.core.settings import RunSettings
+from nafaudit.lab.prompts import lab_workload, records
+from nafaudit.runner.pairs import SOUND, named_pair
+from nafaudit.workload.prompts import (
+    CAPS,
+    FILES,
+    HEADER,
+    Prompt,
+    Record,
+    Source,
+    Sourced,
+    Workload,
+    check_names,
+    first_id,
+    first_text,
+    in_turn,
+    lookup,
+    read_records,
+)
+
+LEAST_SCORE = 10
+"""Creative prompts with a lower score are left out."""
+
+
+@dataclass(frozen=True)
+class _Form:
+    """How the records of a file are read: cascades, and which variants have the prefix line."""
+
+    domain: str
+    text: tuple[str, ...]
+    id: tuple[str, ...]
+    novel_source: tuple[str, ...]
+    reference: tuple[str, ...]
+    header_in: tuple[str, ...] = ()
+
+
+_EXCERPT = _Form(
+    domain="copyright",
+    text=("prefix", "raw_text", "prompt_text", "prompt"),
+    id=("prompt_id", "source_excerpt_id"),
+    novel_source=("novel_source", "source_novel"),
+    reference=("reference", "reference_text"),
+    header_in=("code", "text"),
+)
+_NEUTRAL = _Form(
+    "copyright", _EXCERPT.text, _EXCERPT.id, _EXCERPT.novel_source, _EXCERPT.reference, ("code",)
+)
+_CREATIVE = _Form(
+    domain="creative",
+    text=("prompt_text", "input", "metadata.title"),
+    id=("prompt_id", "metadata.submission_id"),
+    novel_source=("novel_source",),
+    reference=("reference",),
+    header_in=("code",),
+)
+_FACTUAL = _Form(
+    domain="factual",
+    text=("prompt_text", "factscore_prompt", "hundredw_prompt", "around_100", "one_fact_prompt"),
+    id=("prompt_id",),
+    novel_source=("novel_source", "source_novel", "entity"),
+    reference=("expected_answer", "wikipedia_text"),
+)
+_FORMS = {"neutral": _NEUTRAL, "creative": _CREATIVE, "factual": _FACTUAL}
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A record that may be sampled."""
+
+    item: Sourced
+    debt: float | None
+    is_eligible: bool
+
+    @property
+    def id(self) -> str:
+        return self.item.prompt.id
+
+
+def read_paper(
+    directory: Path,
+    classes: Collection[str] = (),
+    cap: Mapping[str, int] | None = None,
+    variant: str = "code",
+) -> Workload:
+    """Reads the six files of a directory, or those of some classes.
+
+    Args:
+        directory: Where the files are.
+        classes: Only these; all six if empty.
+        cap: Other caps than the paper's, by class.
+        variant: `code` or `text`.
+
+    Raises:
+        InputError: A file is missing or malformed, or a class cannot fill its cap.
+    """
+    check_names(classes, CAPS)
+    what = f"a directory with the paper's files ({', '.join(FILES.values())})"
+    records = {
+        label: list(read_records(directory / name, what))
+        for label, name in FILES.items()
+        if not classes or label in classes
+    }
+    return paper_workload(records, classes, cap, variant)
+
+
+def paper_workload(
+    records: Mapping[str, Iterable[Record]],
+    classes: Collection[str] = (),
+    cap: Mapping[str, int] | None = None,
+    variant: str = "code",
+) -> Workload:
+    """Normalises and samples records as the paper does.
+
+    Args:
+        records: Records by the class of their file; a record's own split wins.
+        classes: Only these; all six if empty.
+        cap: Other caps than the paper's, by class.
+        variant: `code` or `text`.
+    """
+    cap = cap or {}
+    check_names((*classes, *cap), CAPS)
+    pools: defaultdict[str, list[_Candidate]] = defaultdict(list)
+    for label, rows in records.items():
+        for record in rows:
+            candidate = _candidate(record, label, variant)
+            pools[candidate.item.prompt.label].append(candidate)
+    chosen = [label for label in CAPS if not classes or label in classes]
+    return in_turn([_sample(label, pools[label], cap.get(label, CAPS[label])) for label in chosen])
+
+
+def paper_lab_workload(
+    classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
+) -> Workload:
+    """The paper's protocol on the lab: its sampling order, caps and ids."""
+    return paper_workload(records(), classes, cap, variant)
+
+
+class PaperProtocol:
+    """The paper's prompts, and where its decoder ends a row.
+
+    It also reads the paper's six files (`--data`) for a run of the sound protocol.
+    """
+
+    def workload(self, settings: RunSettings) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+        classes, cap, variant = settings.classes, settings.cap, settings.variant
+        if settings.data is not None:
+            return read_paper(Path(settings.data), classes, cap, variant)
+        if settings.protocol == "paper" and takes_lab(settings):
+            return paper_lab_workload(classes, cap, variant)
+        return SOUND.workload(settings)
+
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
+        """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
+        return (end,) if settings.protocol == "paper" and end is not None else None
+
+
+PAPER = PaperProtocol()
+
+
+def takes_lab(settings: RunSettings) -> bool:
+    """True if the prompts are the lab's, which has the paper's six classes."""
+    own = settings.prompts is not None or bool(settings.corpus) or settings.safe is not None
+    return not own and named_pair(settings.pair).workload is lab_workload
+
+
+def _candidate(record: Record, label: str, variant: str) -> _Candidate:
+    form, data, where = _FORMS.get(label, _EXCERPT), record.data, record.where
+    # The code takes whatever is not empty, so that a 0 or an empty list falls through too.
+    said = Record(where, record.place, _said(data))
+    text = first_text(said, form.text, "prompt")
+    if not text.strip():
+        raise InputError(
+            f"{where}: no prompt: {', '.join(map(repr, form.text))} all missing or empty; mend "
+            "the line or leave it out."
+        )
+    text = text.strip() if label == "factual" else text
+    split = first_id(said, ("split",)) or label
+    source = Source(
+        where=where,
+        record=data,
+        domain=first_id(said, ("domain",)) or form.domain,
+        split=split,
+        novel_source=first_id(said, form.novel_source) or _nameless(record, label),
+    )
+    prompt = Prompt(
+        first_id(said, form.id) or _default_id(said, label),
+        (HEADER if variant in form.header_in else "") + text,
+        split,
+        first_text(said, form.reference, "reference"),
+    )
+    is_eligible = label != "creative" or _is_clean(said, data)
+    return _Candidate(Sourced(prompt, source), _debt(record), is_eligible)
+
+
+def _said(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: _said(value) if isinstance(value, dict) else value
+        for name, value in data.items()
+        if value
+    }
+
+
+def _default_id(record: Record, label: str) -> str:
+    number = f"{record.place:05d}"
+    if label != "factual":
+        return f"{label}_{number}"
+    return f"fact_{number}_{first_id(record, ('entity',)) or f'entity_{number}'}"
+
+
+def _nameless(record: Record, label: str) -> str | None:
+    return f"entity_{record.place:05d}" if label == "factual" else None
+
+
+def _is_clean(said: Record, data: Mapping[str, Any]) -> bool:
+    score = lookup(said.data, "score") or lookup(said.data, "metadata.score")
+    if data.get("cleaning_passed") is False:
+        return False
+    return score is None or _number(score, "score", said.where) >= LEAST_SCORE
+
+
+def _debt(record: Record) -> float | None:
+    value = record.data.get("debt_init_estimated")
+    return None if value is None else _number(value, "debt_init_estimated", record.where)
+
+
+def _number(value: Any, name: str, where: str) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise InputError(f"{where}: {name!r} must be a finite number, got {value!r}.")
+    return number
+
+
+def _sample(label: str, pool: Sequence[_Candidate], cap: int) -> list[Sourced]:
+    """The class's prompts in the paper's order; exactly as many as its cap."""
+    # Every record's id must be its own, sampled or not.
+    Workload(tuple(candidate.item for candidate in pool))
+    ordered = sorted((c for c in pool if c.is_eligible), key=lambda candidate: candidate.id)
+    if len(ordered) < cap:
+        raise InputError(
+            f"class {label!r} has {len(ordered)} prompts that can be sampled ({FILES[label]}), "
+            f"fewer than its cap of {cap}; give --cap {label}={max(1, len(ordered))}, or leave the "
+            "class out with --classes."
+        )
+    return [c.item for c in _SAMPLERS.get(label, _first)(ordered, cap)]
+
+
+def _first(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
+    return list(ordered[:cap])
+
+
+def _by_debt(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
+    """A quarter of the cap from each quartile of estimated debt, if enough records have one."""
+    debts = sorted(c.debt for c in ordered if c.debt is not None)
+    if len(debts) < cap:
+        return _first(ordered, cap)
+    cuts = [debts[quarter * len(debts) // 4] for quarter in (1, 2, 3)]
+    quartiles: list[list[_Candidate]] = [[], [], [], []]
+    for candidate in ordered:
+        if candidate.debt is not None:
+            quartiles[bisect_left(cuts, candidate.debt)].append(candidate)
+    known = [candidate for candidate in ordered if candidate.debt is not None]
+    return _filled([c for part in quartiles for c in part[: cap // 4]], known, cap)
+
+
+def _by_source(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
+    """Equal shares of every work or person, by name; the first ones take what is left over."""
+    groups: defaultdict[str, list[_Candidate]] = defaultdict(list)
+    for candidate in ordered:
+        groups[candidate.item.source.novel_source or "unknown"].append(candidate)
+    base, extra = divmod(cap, len(groups))
+    named = [groups[name] for name in sorted(groups)]
+    shares = [group[: base + (i < extra)] for i, group in enumerate(named)]
+    return _filled([c for share in shares for c in share], [c for g in named for c in g], cap)
+
+
+def _filled(taken: list[_Candidate], others: Iterable[_Candidate], cap: int) -> list[_Candidate]:
+    """Fills a sample up to its cap with the first that it does not hold yet."""
+    held = {candidate.id for candidate in taken}
+    return (taken + [candidate for candidate in others if candidate.id not in held])[:cap]
+
+
+_SAMPLERS: dict[str, Callable[[Sequence[_Candidate], int], list[_Candidate]]] = {
+    "attack_train": _by_debt,
+    "factual": _by_source,
+}
+
+
+BATCH = 8
+BUCKET_WIDTH = 32
+
+
+def batch_sizes(lengths: Mapping[str, int], trajectories: int) -> Counter[int]:
+    """How many batches of each size a class makes at one budget.
+
+    Args:
+        lengths: Prompt tokens by prompt id.
+        trajectories: Executions per prompt.
+    """
+    rows: defaultdict[tuple[int, int], int] = defaultdict(int)
+    for prompt, length in lengths.items():
+        for seed in trajectory_seeds(prompt, trajectories):
+            rows[seed, length // BUCKET_WIDTH] += 1
+    sizes: Counter[int] = Counter()
+    for count in rows.values():
+        whole, rest = divmod(count, BATCH)
+        sizes.update({BATCH: whole, rest: 1} if rest else {BATCH: whole})
+    return +sizes

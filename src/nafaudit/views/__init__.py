@@ -1,0 +1,1 @@
+"""What people read: a result becomes a document once, and writers make text of it."""

@@ -1,0 +1,332 @@
+"""A comparison of two runs: verdicts, what moved, where executions part, which prompts."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.text import as_number, cut, name, plain, visible
+from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison, PromptChange, Side
+from nafaudit.measures.pairing import ArmPair, Differences, SharedDraws
+from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
+
+_MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
+_FINGERPRINT = re.compile("[0-9a-f]{32,}")
+_CHANGE = (
+    Column("what", write=lambda change: change.quantity.name, words=True),
+    Column("A", write=lambda change: _value(change.a, change.quantity.unit)),
+    Column("B", write=lambda change: _value(change.b, change.quantity.unit)),
+    Column("change", write=lambda change: _signed(change.difference, change.quantity.unit)),
+    Column("interval", write=lambda change: _interval(change)),
+    Column("moved", write=lambda change: _moved(change), words=True),
+    Column("n", "prompts", "prompts"),
+)
+
+
+def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document:
+    """Returns a comparison as a document.
+
+    Args:
+        found: What was compared.
+        files: What was written.
+    """
+    several = len({pair.a.mechanism for pair in found.pairing.pairs}) > 1
+
+    def arm(row: Any) -> str:
+        pair: ArmPair = getattr(row, "pair", row)
+        short = f"{cut(name(pair.a.mechanism), 10)} " if several else ""
+        return f"{short}{budget_name(pair.a.k)}"
+
+    budget = Column("budget", write=arm, words=True)
+    sections = [_verdicts(found, budget, arm), _quantities(found, budget)]
+    if found.classes:
+        sections.append(_classes(found, budget))
+    sections += [_partings(found, budget), _prompts(found, budget)]
+    return Document("nafaudit compare", tuple(sections), conclusion(found), _header(found), files)
+
+
+def conclusion(found: Comparison) -> str:
+    """The comparison in a sentence or two."""
+    parts = [visible(found.overall.why)]
+    moved = [c for c in found.changes if c.moved in ("up", "down")]
+    pairs = sum(len(one.of) for one in found.differences)
+    if pairs and pairs == sum(one.identical for one in found.differences):
+        parts.append(f"All {pairs} pairs of executions are equal to the last bit.")
+    elif moved:
+        cells = ", ".join(
+            dict.fromkeys(f"{c.quantity.name} ({budget_name(c.pair.a.k)}) {c.moved}" for c in moved)
+        )
+        parts.append(f"Beyond chance: {cells}.")
+    else:
+        parts.append("No quantity moved beyond what chance explains.")
+    return " ".join(parts)
+
+
+def _header(found: Comparison) -> tuple[str, ...]:
+    """Which runs are compared, what differs in their designs, and what is paired."""
+    laid = found.pairing
+    lines = [
+        f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.executions} executions)"
+        for letter, side in (("A", found.a), ("B", found.b))
+    ]
+    lines += [
+        f"incomplete: {letter}: {visible(side.missing.text)}"
+        for letter, side in (("A", found.a), ("B", found.b))
+        if side.missing is not None
+    ]
+    keys = [f"{key}: {_short(a)} | {_short(b)}" for key, a, b in found.design]
+    lines += [f"differs: {visible(line)}" for line in keys[:_MOST_KEYS]]
+    if len(keys) > _MOST_KEYS:
+        lines.append(f"differs: {len(keys) - _MOST_KEYS} more; --json has all")
+    lines.append(f"draws: {laid.draws} ({laid.why})")
+    if laid.paired:
+        how = "prompt and number" if laid.by_number else "prompt only"
+        lines.append(f"paired by {how}: {len(laid.prompts)} prompts in both")
+    else:
+        lines.append("UNPAIRED: no prompt is in both, so intervals are wider and mean less")
+    if laid.changed:
+        lines.append(f"left out: {len(laid.changed)} ids whose text differs ({laid.changed[0]!r})")
+    for letter, arms in (("A", laid.only_a), ("B", laid.only_b)):
+        if arms:
+            names = ", ".join(f"{arm.mechanism} {budget_name(arm.k)}" for arm in arms)
+            lines.append(f"only in {letter}: {visible(names)}")
+    return tuple(lines)
+
+
+def _verdicts(found: Comparison, budget: Column, arm: Callable[[Any], str]) -> Section:
+    def both(word: Callable[[Any], str]) -> Callable[[ArmPair], Verdict | str]:
+        def write(pair: ArmPair) -> Verdict | str:
+            a, b = word(pair.a), word(pair.b)
+            return Verdict(a) if a == b else f"{a} -> {b}"
+
+        return write
+
+    columns = (
+        budget,
+        Column("kept?", write=both(lambda side: str(side.kept)), words=True),
+        Column("tested?", write=both(lambda side: str(side.tested)), words=True),
+        Column("worth?", write=both(lambda side: str(side.worth)), words=True),
+        Column(
+            "over budget",
+            write=both(lambda s: f"{s.violations}/{s.trajectories}"),
+        ),
+    )
+    table = Table.of(columns, [pair for pair in found.pairing.pairs if not pair.a.baseline])
+    notes = [f"{arm(one)}: {one.check} {one.a} -> {one.b}: {one.text}" for one in found.findings]
+    note = "\n".join(notes) if table.rows else "Only baselines are in both."
+    return Section("Verdicts, A -> B", table, note)
+
+
+def _quantities(found: Comparison, budget: Column) -> Section:
+    total = len(found.changes)
+    table = Table.of((budget, *_CHANGE), [c for c in found.changes if c.moved != "same"])
+    same = total - len(table.rows)
+    notes = [f"{same} of {total} quantities are the same."] if same else []
+    if table.rows:
+        notes.append(
+            f"Means over prompts; n: prompts. Interval of the change, prompts as units ({METHOD}, "
+            f"approximate); all {total} together miss with chance {LEVEL:g} "
+            f"({LEVEL / max(1, total):.1g} each). Changes of shares are in points; L is the "
+            "log-likelihood ratio, in nats."
+        )
+        if any(not c.evidence for c in found.changes):
+            notes[-1] += " (?): under 20 prompts, no evidence."
+    return Section("What moved", table, "\n".join(notes))
+
+
+def _classes(found: Comparison, budget: Column) -> Section:
+    moved = [c for c in found.classes if c.moved in ("up", "down")]
+    ranked = sorted(moved, key=lambda c: -abs(c.difference) / (abs(c.a) + abs(c.b) or 1))
+    label = Column("class", "label", write=name, words=True, most=24)
+    note = f"{len(moved)} of {len(found.classes)} cells (class, budget, quantity) moved"
+    if len(moved) > _MOST_CLASSES:
+        note += f"; the {_MOST_CLASSES} largest of them by share. --json has all"
+    return Section(
+        "By class", Table.of((budget, label, *_CHANGE), ranked[:_MOST_CLASSES]), note + "."
+    )
+
+
+def _partings(found: Comparison, budget: Column) -> Section:
+    columns = (
+        budget,
+        Column("pairs", "of", write=lambda of: str(len(of))),
+        Column("bit-equal", "identical"),
+        Column("same text", "same_tokens"),
+        Column("first", "token_steps", write=lambda steps: str(steps[0]) if steps else NONE),
+        Column("median", "median_step", write="{:g}".format),
+        Column("charge gap", "charge_gap", write="{:.2g}".format),
+    )
+    table = Table.of(columns, found.differences)
+    note = "Not compared: no pair of executions has steps in both."
+    if table.rows:
+        note = (
+            "Pairs of one prompt and number. first, median: step (from 0) of the first other "
+            "token, among pairs that part; charge gap: largest difference of a charge up to there."
+        )
+        if found.pairing.draws != SharedDraws.SHARED:
+            note += f" {found.pairing.draws}: that they part says little."
+    elif found.pairing.draws == SharedDraws.OTHER:
+        note = f"Not compared: {found.pairing.draws}, so executions part by chance."
+    return Section("Where executions part", table, note)
+
+
+def _prompts(found: Comparison, budget: Column) -> Section:
+    columns = [Column("prompt", "prompt", write=name, words=True, most=32), budget]
+    for quantity, write in (("spend", _nats), ("use", _share), ("recall", _share)):
+        columns.append(Column(f"{quantity} A", f"values.{quantity}.a", write=write))
+        columns.append(Column("B", f"values.{quantity}.b", write=write))
+    columns.append(Column("parts at", "token_step"))
+    ids = {row.prompt for row in found.prompts}
+    note = f"{len(ids)} of {len(found.pairing.prompts)} prompts moved, under any budget"
+    if len(found.prompts) > _MOST_PROMPTS:
+        note += "; those that moved most, new violations first. --json has all"
+    return Section("Which prompts", Table.of(columns, found.prompts[:_MOST_PROMPTS]), note + ".")
+
+
+def _interval(change: Change) -> str:
+    unit, interval = change.quantity.unit, change.interval
+    ends = f"[{_signed(interval.low, unit)}, {_signed(interval.high, unit)}]"
+    return ends if interval.known else NONE
+
+
+def _moved(change: Change) -> str:
+    unsure = change.moved in ("up", "down") and not change.evidence
+    return f"{change.moved} (?)" if unsure else change.moved
+
+
+def _nats(value: float) -> str:
+    return _value(value, "nats")
+
+
+def _share(value: float) -> str:
+    return _value(value, "share")
+
+
+def _value(value: float, unit: str) -> str:
+    if not math.isfinite(value):
+        return NONE
+    if unit == "share":
+        return f"{value:.1%}"
+    return f"{value:.1f}" if abs(value) < 1e4 else f"{value:.1e}"
+
+
+def _signed(value: float, unit: str) -> str:
+    shown = _value(abs(value), unit).removesuffix("%")
+    if not math.isfinite(value):
+        return NONE
+    small = float(shown) == 0
+    sign = "" if small else "+" if value > 0 else "-"
+    return sign + ("0" if value == 0 else shown)
+
+
+def _short(text: str) -> str:
+    """A value of a design; of a fingerprint, its start."""
+    return text[:10] if _FINGERPRINT.fullmatch(text) else cut(text, 60)
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """Returns everything that a comparison says, as strict JSON."""
+    laid = found.pairing
+    return {
+        "a": _side(found.a),
+        "b": _side(found.b),
+        "conclusion": conclusion(found),
+        "exit_status": found.overall.exit_status,
+        "draws": str(laid.draws),
+        "why": laid.why,
+        "paired": "number" if laid.paired and laid.by_number else "prompt" if laid.paired else "no",
+        "prompts_shared": len(laid.prompts),
+        "prompts_changed": list(laid.changed),
+        "only_a": [_arm(arm.mechanism, arm.k) for arm in laid.only_a],
+        "only_b": [_arm(arm.mechanism, arm.k) for arm in laid.only_b],
+        "design": [{"key": key, "a": a, "b": b} for key, a, b in found.design],
+        "verdicts": [_pair(p) | {"a": _verdict(p, "a"), "b": _verdict(p, "b")} for p in laid.pairs],
+        "findings": [
+            _pair(f.pair) | {"check": f.check, "a": f.a, "b": f.b, "text": f.text}
+            for f in found.findings
+        ],
+        "changes": [_change(c) for c in found.changes],
+        "classes": [_change(c) | {"class": c.label} for c in found.classes],
+        "partings": [_parting(one) for one in found.differences],
+        "prompts": [_prompt(row) for row in found.prompts],
+    }
+
+
+def _side(side: Side) -> dict[str, Any]:
+    found: dict[str, Any] = plain(side)
+    return found | {"missing": None if side.missing is None else side.missing.to_json()}
+
+
+def _arm(mechanism: str, k: float) -> dict[str, Any]:
+    return {"mechanism": mechanism, "k": as_number(k)}
+
+
+def _pair(pair: ArmPair) -> dict[str, Any]:
+    return {"k": as_number(pair.a.k), "mechanisms": [pair.a.mechanism, pair.b.mechanism]}
+
+
+def _verdict(pair: ArmPair, side: str) -> dict[str, Any]:
+    arm = getattr(pair, side)
+    return {
+        "kept": str(arm.kept),
+        "tested": str(arm.tested),
+        "worth": str(arm.worth),
+        "trajectories": arm.trajectories,
+        "violations": arm.violations,
+    }
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return _pair(change.pair) | {
+        "quantity": change.quantity.name,
+        "unit": change.quantity.unit,
+        "meaning": change.quantity.meaning,
+        "a": as_number(change.a),
+        "b": as_number(change.b),
+        "change": as_number(change.difference),
+        "low": as_number(change.interval.low),
+        "high": as_number(change.interval.high),
+        "level": change.interval.level,
+        "method": METHOD,
+        "prompts": change.prompts,
+        "executions": change.executions,
+        "moved": change.moved,
+        "evidence": change.evidence,
+    }
+
+
+def _parting(one: Differences) -> dict[str, Any]:
+    parted = [p for p in one.of.values() if p.token_step is not None or p.charge_step is not None]
+    return _pair(one.pair) | {
+        "pairs": len(one.of),
+        "identical": one.identical,
+        "same_tokens": one.same_tokens,
+        "first": one.token_steps[0] if one.token_steps else None,
+        "median": as_number(one.median_step),
+        "charge_gap": as_number(one.charge_gap),
+        "parted": [
+            {
+                "prompt": p.prompt,
+                "trajectory": p.number,
+                "token_step": p.token_step,
+                "charge_step": p.charge_step,
+            }
+            for p in sorted(parted, key=lambda p: (p.prompt, p.number))
+        ],
+    }
+
+
+def _prompt(row: PromptChange) -> dict[str, Any]:
+    return _pair(row.pair) | {
+        "prompt": row.prompt,
+        "class": row.label,
+        "violations": list(row.violations),
+        "first_token_step": row.token_step,
+        "values": {
+            quantity: {"a": as_number(side.a), "b": as_number(side.b)}
+            for quantity, side in row.values.items()
+        },
+    }

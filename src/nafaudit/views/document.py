@@ -1,0 +1,150 @@
+"""What is shown, before it is decided where: a document of sections, tables and lines.
+
+Cells and lines are text from any source, other people's logs included. None of it is markup: each
+writer (terminal, Markdown, HTML) makes hostile text harmless in its own way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from nafaudit.core.text import value_at
+
+NONE = "-"
+"""What stands for an unknown number."""
+
+Tone = Literal["good", "bad", "open", ""]
+
+_TONES: dict[str, Tone] = {
+    **dict.fromkeys(("WITHIN", "ACTIVE", "INFORMATIVE", "FINE", "PASSED", "YES"), "good"),
+    **dict.fromkeys(("VIOLATED", "VACUOUS", "SUSPECT", "FAILED", "NO"), "bad"),
+    **dict.fromkeys(("INCONCLUSIVE", "IDLE", "UNKNOWN"), "open"),
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verdict word as a cell, so that a writer can colour it or count it.
+
+    Attributes:
+        word: WITHIN, VACUOUS, FAILED, or another word of `core.finding`.
+        more: What stands behind the word.
+    """
+
+    word: str
+    more: str = ""
+
+    @property
+    def tone(self) -> Tone:
+        """Good, bad or open; empty for a word that judges nothing."""
+        return _TONES.get(self.word, "")
+
+    def __str__(self) -> str:
+        return f"{self.word} {self.more}".rstrip()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: where its values come from and how they are written.
+
+    Attributes:
+        head: As short as a terminal needs it.
+        path: Where the value is in a row's result, as its JSON has it; empty for the whole result.
+        meaning: The head in words, for a tooltip or a legend; empty if the head says it.
+        write: Value to text; None for the value's own text.
+        words: True for text, on the left; numbers stand on the right.
+        most: Characters that a terminal cuts it to; 0 for no limit.
+        wraps: True for sentences, which a terminal breaks instead of cutting them.
+    """
+
+    head: str
+    path: str = ""
+    meaning: str = ""
+    write: Callable[[Any], str | Verdict] | None = None
+    words: bool = False
+    most: int = 0
+    wraps: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Values in rows.
+
+    Attributes:
+        columns: From left to right.
+        rows: A value for each column.
+        places: Where each row's result is in the JSON, as `verdicts[3]`; empty if nowhere.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[object, ...], ...]
+    places: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[Column], results: Iterable[object], places: Iterable[str] = ()
+    ) -> Table:
+        """Returns the table with a row for each result, whose values are at the columns' paths."""
+        rows = (tuple(value_at(result, column.path) for column in columns) for result in results)
+        return cls(tuple(columns), tuple(rows), tuple(places))
+
+    def cells(self) -> list[list[str | Verdict]]:
+        """Returns every cell as text or as a verdict."""
+        return [
+            [_cell(value, column) for value, column in zip(row, self.columns, strict=True)]
+            for row in self.rows
+        ]
+
+    def place(self, row: int, column: Column) -> str:
+        """Returns where in the JSON a value is, as `verdicts[3].spend.mean`; empty if nowhere."""
+        if not self.places or not column.path:
+            return ""
+        return f"{self.places[row]}.{column.path}"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A title and what stands below it, in the order of the attributes.
+
+    Attributes:
+        title: Empty for none.
+        pairs: A label and what it says.
+        table: Left out if it has no rows.
+        lines: Paragraphs; one that is indented belongs to the one above it.
+        note: Explains the table; it may have several lines.
+    """
+
+    title: str = ""
+    table: Table | None = None
+    note: str = ""
+    lines: tuple[str, ...] = ()
+    pairs: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Document:
+    """A whole answer.
+
+    Attributes:
+        title: Of a page; a terminal shows the command instead.
+        sections: In the order in which they are read.
+        conclusion: In a sentence or two; last on a terminal, first on a page.
+        lines: What the document is about.
+        files: What was written.
+    """
+
+    title: str
+    sections: tuple[Section, ...]
+    conclusion: str = ""
+    lines: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+
+
+def _cell(value: object, column: Column) -> str | Verdict:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return NONE
+    written = value if column.write is None else column.write(value)
+    return written if isinstance(written, Verdict) else str(written)

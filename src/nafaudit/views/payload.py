@@ -1,0 +1,318 @@
+"""What the page's script reads: one JSON object of numbers and shown text.
+
+Where a page has no room for all executions in full, those that findings point at come first,
+then the worst of every arm, then a sample; each brings the same prompt and number under every
+other budget along, since they share their draws. The choice depends on the records alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, zip_longest
+from typing import Any
+
+from nafaudit.core.ledger import RISKY_ONLY, is_baseline
+from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
+from nafaudit.core.trajectory import Arm, Key
+from nafaudit.measures.audit import AuditResult, bound_rows, known_values, largest, prompt_rows
+from nafaudit.measures.classes import ClassRow
+from nafaudit.measures.measure import Measure, sample_key
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.report.searched import measure_of, progress_of
+from nafaudit.stats import quantile
+from nafaudit.views.records import as_json, encode, read_chosen, typed_record
+from nafaudit.views.words import arm_name
+
+ROWS = 3000
+"""Rows of the prompt table at most."""
+POINTS = 400
+"""Marks per arm in a chart; histograms and tails are of all executions."""
+BINS = 20
+_TAIL_POINTS = 121
+_PROMPT_SHOWN = 900
+# Bytes that a record takes in the page, for planning only; the page is measured after.
+_STEP_BYTES = 27
+_RECORD_BYTES = 160
+_PROMPT_BYTES = 1400
+
+# Heading, key, how it is written, what it means; the keys are those of `_class_row`.
+CLASS_COLUMNS = (
+    ("n", "trajectories", "count", "executions (the paper's M)"),
+    ("prompts", "prompts", "count", "prompts they are of: the independent units"),
+    ("debt", "debt", "nats", "mean prefix debt in nats"),
+    ("spend", "mean", "nats", "mean spend in nats"),
+    ("use", "use", "percent", "mean spend as a share of the own budget"),
+    ("worst", "worst", "percent", "largest share of the own budget that was spent"),
+    ("bound", "upper", "nats", "upper bound of the mean spend: prompts as units, valid at any n"),
+    ("width", "width", "nats", "how far the bound lies above the mean of prompt means"),
+    ("U(R)", "paper", "nats", "the paper's U_EBB with R = T ln|V|; it pools a prompt's executions"),
+    ("U(R_eff)", "seen", "nats", "the paper's U_EBB with the range seen: a proxy, not a bound"),
+    ("K", "K", "nats", "what the mean spend may be: k times the length limit"),
+    ("recall", "recall", "percent", "mean near-verbatim recall of the reference"),
+    ("ROUGE-L", "rouge", "nats", "mean ROUGE-L F1 with the reference"),
+)
+# Where report.json has what a column shows, if not under its own key.
+_CLASS_PATHS = {
+    "debt": "debt.mean",
+    "use": "utilisation.mean",
+    "worst": "utilisation.max",
+    "upper": "upper.value",
+    "width": "upper.width",
+    "paper": "U_EBB.value",
+    "seen": "U_EBB_eff.value",
+    "recall": "overlap.near_verbatim_recall_mean",
+    "rouge": "overlap.rouge_l_f1_mean",
+}
+_ROW_NUMBERS = (
+    "count", "violations", "debt", "spend", "utilisation", "worst_utilisation", "ratio", "recall",
+    "active",
+)  # fmt: skip
+
+
+def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> dict[str, Any]:
+    """Collects everything that the script draws.
+
+    Args:
+        report: What is shown.
+        chosen: The trajectories that are shown in full.
+        redact: Leave all text out.
+    """
+    shown = {one.key: index for index, one in enumerate(chosen)}
+    rows = prompt_rows(report)[:ROWS]
+    drawn = [one for arm in report.arms for one in sample(report.of_arm(arm), POINTS)]
+    every = [o.key.prompt for o in chosen] + [r.prompt for r in rows]
+    every += [o.key.prompt for o in drawn]
+    ids = {prompt: index for index, prompt in enumerate(dict.fromkeys(every))}
+    arms = {(arm.mechanism, arm.k): index for index, arm in enumerate(report.arms)}
+    parts: dict[str, int] = {}
+    pieces: dict[str, int] | None = None if redact else {}
+    view = [
+        encode(report, one, trajectory, pieces)
+        | {
+            "p": ids[one.key.prompt],
+            "a": arms[one.key.arm],
+            "rec": typed_record(report, one),
+            "at": [parts.setdefault(one.place.part, len(parts)), one.place.row],
+        }
+        for one, trajectory in read_chosen(report, chosen)
+    ]
+    # The viewer opens with an excess, else where most came back under a budget.
+    first = max(
+        [o for o in chosen if not is_baseline(o.key.k)] or chosen,
+        key=lambda o: (o.violated, largest([o.recall, 0.0]), o.sort_key),
+        default=None,
+    )
+    # The darkest shade is the charge below which 99.5 % of charges above 0 lie.
+    charges = [c / 1e6 for record in view for c in record["c"] if isinstance(c, int) and c > 0]
+    full = {one.key.prompt for one in chosen}
+    data = {
+        "redacted": redact,
+        "arms": [_arm_chart(arm, report, ids, shown) for arm in report.arms],
+        "prompts": [_prompt(report, prompt, prompt in full and not redact) for prompt in ids],
+        "rows": [
+            {field: as_json(getattr(row, field), 8) for field in _ROW_NUMBERS}
+            | {
+                "p": ids[row.prompt],
+                "a": arms[row.arm],
+                "v": shown.get(row.worst.key, -1),
+                "rec": typed_record(report, row.worst),
+                "part": row.worst.place.part,
+                "path": f"prompts[{i}]",
+            }
+            for i, row in enumerate(rows)
+        ],
+        "classColumns": CLASS_COLUMNS,
+        "classPaths": {key: _CLASS_PATHS.get(key, key) for _, key, *_ in CLASS_COLUMNS},
+        "classes": sorted(
+            (_class_row(row, i, arms) for i, row in enumerate(report.classes.rows[:ROWS])),
+            key=lambda row: (row["label"], row["a"]),
+        ),
+        "bounds": [
+            {"arm": row.arm, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}
+            for row in bound_rows(report)
+            if row.unit == "nats" and row.method == "cluster-t"
+        ],
+        "view": view,
+        "first": chosen.index(first) if first else 0,
+        "pieces": list(pieces or ()),
+        "parts": list(parts),
+        "mostCharge": round(quantile(charges, 0.995), 2) if charges else 1.0,
+    }
+    if report.search is not None:
+        # After every generation of a search what it had cost, and the best so far.
+        best = measure_of(report.search)
+        data["search"] = [
+            {
+                "who": name(one.strategy),
+                "seed": one.seed,
+                "share": best.share,
+                "axis": best.axis,
+                "points": [[p.generation, p.spent, as_json(p.best, 4)] for p in one.points],
+                "use": [as_json(value, 4) for value in (one.confirmed, one.low, one.high)],
+            }
+            for one in progress_of(report.search)
+        ]
+    return data
+
+
+def colour(arm: ArmVerdict, report: AuditResult) -> str:
+    """Names a class of the style sheet: baselines have their own, budgets take turns."""
+    if arm.k == 0:
+        return "c-safe"
+    if arm.k == RISKY_ONLY:
+        return "c-risky"
+    judged = [other for other in report.arms if not other.baseline]
+    return f"c{judged.index(arm) % 6}"
+
+
+def _prompt(report: AuditResult, prompt: str, in_full: bool) -> dict[str, Any]:
+    known = report.prompts.get(prompt)
+    shown: dict[str, Any] = {"id": name(prompt), "label": name(known.label) if known else ""}
+    if known is None:
+        return shown
+    if in_full:
+        shown["text"] = cut_front(visible(known.text), _PROMPT_SHOWN)
+        if known.reference:
+            shown["reference"] = cut(visible(known.reference), SNIPPET)
+    elif known.reference:
+        shown["has"] = 1
+    return shown
+
+
+def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int]) -> dict[str, Any]:
+    """One class under one budget."""
+
+    def value(found: Any, attribute: str = "value") -> float | str | None:
+        return as_json(math.nan if found is None else getattr(found, attribute), 6)
+
+    return {
+        "label": name(row.label),
+        "a": arms[row.mechanism, row.k],
+        "trajectories": row.trajectories,
+        "prompts": row.prompts,
+        "debt": as_json(row.debt.mean, 6),
+        "mean": as_json(row.mean, 6),
+        "use": as_json(row.utilisation.mean, 8),
+        "worst": as_json(row.utilisation.max, 8),
+        "upper": value(row.upper),
+        "width": value(row.upper, "width"),
+        "paper": value(row.paper),
+        "seen": value(row.paper_seen),
+        "K": as_json(row.budget, 6),
+        "recall": as_json(row.copying.mean("near_verbatim_recall"), 8),
+        "rouge": as_json(row.copying.mean("rouge_l_f1"), 8),
+        "path": f"classes[{index}]",
+    }
+
+
+def _arm_chart(
+    arm: ArmVerdict, report: AuditResult, ids: Mapping[str, int], shown: Mapping[Key, int]
+) -> dict[str, Any]:
+    """Everything the charts draw of one arm."""
+    outlines, regime, length = report.of_arm(arm), arm.regime, report.context.max_new_tokens
+    alone = risky_spends(report, arm)
+    # Values at evenly spaced ranks, the smallest and the largest among them.
+    ratios = sorted(known_values([one.log_ratio for one in outlines]))
+    if (last := len(ratios) - 1) >= _TAIL_POINTS:
+        ratios = [ratios[round(i * last / (_TAIL_POINTS - 1))] for i in range(_TAIL_POINTS)]
+    return {
+        "name": arm_name(arm, report.arms),
+        "mechanism": arm.mechanism,
+        "colour": colour(arm, report),
+        "baseline": arm.baseline,
+        "k": as_json(arm.k),
+        "K": as_json(arm.k * length if length else math.nan),
+        "regime": [as_json(share, 6) for share in (regime.forced, regime.active, regime.free)],
+        "hist": histogram([one.utilisation for one in outlines]),
+        "ghost": histogram(budget_shares(outlines, alone)),
+        "tail": [as_json(value, 2) for value in ratios],
+        "points": [
+            {
+                "p": ids[one.key.prompt],
+                "n": one.key.trajectory,
+                "z": as_json(one.spend, 3),
+                "b": as_json(one.budget, 3),
+                "c": as_json(one.recall, 3),
+                "r": as_json(alone.get(one.key, math.nan), 2),
+                "v": shown.get(one.key, -1),
+            }
+            for one in sample(outlines, POINTS)
+        ],
+    }
+
+
+def risky_spends(report: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
+    """What the risky model alone spent on the prompt and draws of each execution of an arm."""
+    risky = {
+        _unit(one): one.spend for one in report.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
+    }
+    return {one.key: risky[_unit(one)] for one in report.of_arm(arm) if _unit(one) in risky}
+
+
+def budget_shares(outlines: Sequence[Measure], spends: Mapping[Key, float]) -> list[float]:
+    """Divides other spends by the own budgets of executions, where both are known and limited."""
+    return [
+        spends[one.key] / one.budget
+        for one in outlines
+        if one.key in spends and 0 < one.budget < math.inf
+    ]
+
+
+def histogram(values: Sequence[float]) -> list[int]:
+    """Counts twentieths of the budget; the last count is of values above 1."""
+    counts = [0] * (BINS + 1)
+    for value in known_values(values):
+        # Exactly all of the budget belongs to the last twentieth; rounding in sums is no excess.
+        over = value > 1 + 1e-6
+        counts[BINS if over else min(BINS - 1, int(max(0.0, value) * BINS))] += 1
+    return counts
+
+
+def sample(outlines: Iterable[Measure], most: int) -> list[Measure]:
+    """Takes the worst quarter of `most` and a sample of the rest, in the order of their keys."""
+    ordered = sorted(outlines, key=lambda one: (one.sort_key, one.sample_key), reverse=True)
+    if len(ordered) <= most:
+        return sorted(ordered, key=lambda one: one.key)
+    worst, rest = ordered[: most // 4], ordered[most // 4 :]
+    drawn = sorted(rest, key=lambda one: one.sample_key)[: most - len(worst)]
+    return sorted([*worst, *drawn], key=lambda one: one.key)
+
+
+def choose(report: AuditResult, room: int) -> list[Measure]:
+    """Chooses trajectories to show in full, in the order of their keys, in about `room` bytes."""
+    units: dict[tuple[str, int], list[Measure]] = {}
+    for one in report.rows:
+        if one.length:
+            units.setdefault(_unit(one), []).append(one)
+    pointed_at = (
+        (finding.witness.key.prompt, finding.witness.key.trajectory)
+        for arm in report.arms
+        for finding in arm.findings
+        if finding.witness is not None
+    )
+    by_lot = sorted(units, key=lambda unit: sample_key(*unit))
+    chosen: dict[tuple[str, int], list[Measure]] = {}
+    for unit in chain(pointed_at, _worst(report), by_lot):
+        if unit in chosen or unit not in units:
+            continue
+        room -= _PROMPT_BYTES + sum(_RECORD_BYTES + _STEP_BYTES * o.length for o in units[unit])
+        if room < 0 and chosen:
+            break
+        chosen[unit] = units[unit]
+    return sorted((one for group in chosen.values() for one in group), key=lambda one: one.key)
+
+
+def _worst(report: AuditResult) -> Iterator[tuple[str, int]]:
+    """The worst few of each arm, in turn."""
+    ranked = [
+        sorted(report.of_arm(arm), key=lambda one: one.sort_key, reverse=True)[:20]
+        for arm in report.arms
+        if not arm.baseline
+    ]
+    for turn in zip_longest(*ranked):
+        yield from (_unit(one) for one in turn if one is not None)
+
+
+def _unit(one: Measure) -> tuple[str, int]:
+    return one.key.prompt, one.key.trajectory

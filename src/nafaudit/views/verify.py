@@ -1,0 +1,103 @@
+"""A verification: deviations of the claims, what is refuted, and what was replayed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.text import plain
+from nafaudit.measures.audit import witness_json
+from nafaudit.store.artifacts import COUNTS, QUANTITIES, ArmFinding, Verification
+from nafaudit.views.document import Column, Document, Section, Table
+
+_FINE = (Answer.FINE, Answer.INFO, Answer.UNKNOWN, Kept.WITHIN)
+
+
+def verification_document(found: Verification, kept: str) -> Document:
+    """Returns a verification as a document.
+
+    Args:
+        found: What came out.
+        kept: Where it was written, or why it was not.
+    """
+    columns = (
+        Column("quantity", words=True),
+        Column("largest", write="{:.1e}".format),
+        Column("warn", write="{:.0e}".format),
+        Column("fail", write="{:.0e}".format),
+        Column("what was compared", words=True),
+    )
+    rows = (
+        (quantity, numbers["max"], numbers["warn"], numbers["fail"], QUANTITIES[quantity])
+        for quantity, numbers in found.deviation.items()
+    )
+    table = Table(columns, tuple(rows))
+    note = "deviations in nats, divided by 1 plus the size of the number" if table.rows else ""
+    lines = []
+    for one in found.findings:
+        if one.finding.check == "replay: budget":
+            lines.append(f"budget: {one.finding.verdict}, {one.finding.text}")
+    for one in found.findings:
+        if one.finding.check == COUNTS and one.arm is not None:
+            lines.append(f"debt, {budget_name(one.arm.k)}: {one.finding.text}")
+    if tests := [one for one in found.findings if one.finding.check.startswith("sampler: ")]:
+        fired = sum(one.finding.verdict == Answer.FAILED for one in tests)
+        level = sum(one.finding.numbers.get("level", 0.0) for one in tests)
+        lines.append(
+            f"sampler: {fired} of {len(tests)} tests fired ({len({one.arm for one in tests})} "
+            f"budgets, {level:.2g} for all of them together)"
+        )
+    lines += [_line(one) for one in found.findings if one.finding.verdict not in _FINE]
+    lines += [f"note: {note}" for note in found.notes]
+    rate = found.tokens / found.seconds if found.seconds > 0 else 0.0
+    lines.append(
+        f"{found.trajectories} of {found.recorded} trajectories, {found.tokens} tokens replayed "
+        f"in {found.seconds:.1f} s ({rate:.0f} a second)"
+    )
+    sections = (*([Section(table=table, note=note)] if table.rows else []),
+                Section(lines=tuple(lines)))  # fmt: skip
+    return Document("nafaudit verify", sections, found.overall.why, files=(f"result: {kept}",))
+
+
+def _line(one: ArmFinding) -> str:
+    finding = one.finding
+    arm = f"{budget_name(one.arm.k)}: " if one.arm else ""
+    where = ""
+    if finding.witness is not None:
+        key = finding.witness.key
+        where = (
+            f" (first at prompt {key.prompt!r}, {budget_name(key.k)}, trajectory "
+            f"{key.trajectory}, step {finding.witness.step})"
+        )
+    return f"{arm}{finding.check} {finding.verdict}: {finding.text}{where}"
+
+
+def verification_json(found: Verification, run: str, design: str) -> dict[str, Any]:
+    """Returns every finding and deviation as strict JSON."""
+    shown: dict[str, Any] = plain(
+        {
+            "run": run,
+            "design": design,
+            "recorded": found.recorded,
+            "replayed": found.trajectories,
+            "tokens": found.tokens,
+            "seconds": found.seconds,
+            "deviation": found.deviation,
+            "notes": found.notes,
+            "findings": [
+                {
+                    "mechanism": one.arm.mechanism if one.arm else None,
+                    "k": one.arm.k if one.arm else None,
+                    "check": one.finding.check,
+                    "verdict": one.finding.verdict,
+                    "value": one.finding.value,
+                    "numbers": one.finding.numbers,
+                    "witness": witness_json(one.finding.witness),
+                    "text": one.finding.text,
+                }
+                for one in found.findings
+            ],
+        }
+    )
+    return shown

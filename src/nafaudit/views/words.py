@@ -1,0 +1,337 @@
+"""An audit in words that need no mathematics: verdicts, the replay, and what was decided."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from nafaudit.core.finding import (
+    ACTIVE_SHARE,
+    ALARM_LEVEL,
+    MIN_TRAJECTORIES,
+    Answer,
+    Finding,
+    Kept,
+    Tested,
+    Worth,
+)
+from nafaudit.core.ledger import budget_name
+from nafaudit.core.text import name, nats, percent, visible
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.stats import zero_count_upper
+from nafaudit.store.artifacts import QUANTITIES
+
+COMMANDS = (
+    ("nafaudit check .", "every check again from the records alone; no models"),
+    ("nafaudit verify .", "every logged number again from the models, every token from the draws"),
+    ("nafaudit report . --json", "every number of this page, with its place"),
+    ("nafaudit report . --record PROMPT@K#TRAJECTORY", "one record as it is on disk"),
+    ("nafaudit report .", "this page again, byte by byte"),
+    ("nafaudit report . --figures", "figures as SVG and PDF files beside it, the paper's too"),
+)
+GLOSSARY = (
+    ("nat", "unit of divergence; 1 nat is about 1.44 bits"),
+    ("budget k", "nats that each token adds to what may be spent; K = k times the length limit T"),
+    ("spend Z", "sum of the charges: by how much the served law diverged from the safe model's"),
+    ("debt", "taken off the budget first, because the prompt itself favours the risky model"),
+    ("forced, active, free", "the safe model's law was served; a mixture; the risky model's law"),
+    ("log-ratio L", "how much more likely the output was as served than under the safe model"),
+    ("recall", "share of the reference's words that came back in nearly verbatim runs of 20"),
+    ("WITHIN, VIOLATED", "no execution over its budget; at least one over it"),
+    ("ACTIVE, IDLE", f"the limit acted in at least {ACTIVE_SHARE:.0%} of steps; in fewer"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class VerdictText:
+    """One verdict in words.
+
+    Attributes:
+        question: Which of the three.
+        word: The verdict.
+        tone: good, bad or open: how a page colours it.
+        headline: A few words.
+        text: A sentence or two.
+        finding: What it rests on.
+    """
+
+    question: str
+    word: str
+    tone: str
+    headline: str
+    text: str
+    finding: Finding
+
+
+def arm_name(arm: ArmVerdict, among: Sequence[ArmVerdict]) -> str:
+    """Names an arm by its budget, with the mechanism if there are several among these arms."""
+    several = len({other.mechanism for other in among}) > 1
+    return f"{arm.mechanism} {budget_name(arm.k)}" if several else budget_name(arm.k)
+
+
+def summary(arms: Sequence[ArmVerdict], *, refuted: bool = False) -> str:
+    """Says the whole audit in a few sentences.
+
+    Args:
+        arms: What was judged.
+        refuted: True if a replay from the models contradicts the log.
+    """
+
+    def names(some: Sequence[ArmVerdict]) -> str:
+        *most, last = (arm_name(arm, some) for arm in some)
+        return f"{', '.join(most)} and {last}" if most else last
+
+    judged = [arm for arm in arms if not arm.baseline]
+    if not judged:
+        return "Only baselines were run, so there is no budget to judge."
+    parts = []
+    if refuted:
+        parts.append("A replay from the models refutes the log, so its numbers cannot be trusted.")
+    if broken := [arm for arm in judged if arm.kept == Kept.VIOLATED]:
+        parts.append(f"The promise was broken at {names(broken)}.")
+    if unsure := [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]:
+        parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
+    if not broken and not unsure:
+        executions = sum(arm.trajectories for arm in judged)
+        logged = ", by the log" if refuted else ""
+        parts.append(
+            f"None of {executions} executions at {names(judged)} went over budget{logged}."
+        )
+    if idle := [arm for arm in judged if arm.tested == Tested.IDLE]:
+        parts.append(f"At {names(idle)} the limit almost never acted, so keeping it shows little.")
+    if vacuous := [arm for arm in judged if arm.worth == Worth.VACUOUS]:
+        parts.append(
+            f"At {names(vacuous)} the budget is so large that even a perfect record does not rule "
+            "out copying."
+        )
+    return " ".join(parts)
+
+
+def verdict_texts(
+    arm: ArmVerdict, *, refuted: bool = False
+) -> tuple[VerdictText, VerdictText, VerdictText]:
+    """Says the three verdicts of one arm.
+
+    Args:
+        arm: What was judged.
+        refuted: True if a replay from the models contradicts the log.
+    """
+    findings = {finding.check: finding for finding in arm.findings}
+    kept = _kept(arm, findings["invariant"])
+    if refuted and arm.kept == Kept.WITHIN:
+        text = f"By the log alone: {kept.text} But a replay from the models refutes the log."
+        kept = replace(kept, tone="bad", headline="Only by a refuted log", text=text)
+    return kept, _tested(arm, findings["regime"]), _worth(arm, findings["worth"])
+
+
+def _kept(arm: ArmVerdict, finding: Finding) -> VerdictText:
+    n = arm.trajectories
+    if arm.kept == Kept.VIOLATED:
+        tone, headline = "bad", "No, it was broken"
+        text = (
+            f"{arm.violations} of {n} executions spent more than they were allowed, the "
+            f"worst by {nats(arm.excess)} nats. One is enough to break the promise."
+        )
+    elif arm.kept == Kept.INCONCLUSIVE:
+        tone, headline, text = "open", "Not decided", _sentence(finding)
+    else:
+        tone, headline = "good", "Yes, in every execution"
+        text = (
+            f"None of {n} executions on {arm.prompts} prompts went over its budget. If "
+            f"executions like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
+            f"(with 95% confidence; of prompts, fewer than "
+            f"{percent(zero_count_upper(arm.prompts))})."
+        )
+    return VerdictText("Was the promise kept?", arm.kept, tone, headline, text, finding)
+
+
+def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
+    regime = arm.regime
+    forced, active, free = (percent(share) for share in (regime.forced, regime.active, regime.free))
+    if arm.tested == Tested.UNKNOWN:
+        tone, headline = "open", "Not known"
+        text = f"The records do not say how often the limit acted: {finding.text}."
+    elif arm.tested == Tested.IDLE:
+        tone, headline = "open", "Hardly ever"
+        text = (
+            f"The limit changed only {active} of all words written; in {free} the risky model was "
+            "served as it is. A limit that does not act protects nobody, even if it is kept."
+        )
+    else:
+        tone, headline = "good", "Yes, the limit acted"
+        text = (
+            f"The limit changed {active} of all words written (tokens, to be exact) and held "
+            f"{forced} to the safe model; in {free} the risky model was served as it is."
+        )
+    return VerdictText("Was it put to the test?", arm.tested, tone, headline, text, finding)
+
+
+def _worth(arm: ArmVerdict, finding: Finding) -> VerdictText:
+    numbers = finding.numbers
+    if arm.worth == Worth.UNKNOWN:
+        tone, headline, text = "open", "Not known", _sentence(finding)
+    else:
+        n, reached = int(numbers["passages"]), int(numbers["vacuous"])
+        if arm.worth == Worth.VACUOUS:
+            tone, headline = "bad", "Little or nothing"
+            text = (
+                f"A decoder may keep this budget and still reproduce {reached} of {n} protected "
+                f"passages word for word: K = {numbers['K']:g} nats is no less than what the safe "
+                f"model needs to write them (half of them need "
+                f"{nats(numbers['surprisal_median'])} or less)."
+            )
+        else:
+            tone, headline = "good", "It limits copying"
+            limited = f"{n - reached} of {n}" if reached else f"All {n}"
+            text = (
+                f"{limited} protected passages cost more than K = {numbers['K']:g} nats to write "
+                f"(the cheapest {nats(numbers['surprisal_min'])}). If the budget is kept, a given "
+                f"passage comes out of one request with a chance of at most "
+                f"{percent(numbers['cap_max'])}."
+            )
+    return VerdictText("What is it worth?", arm.worth, tone, headline, text, finding)
+
+
+def _sentence(finding: Finding) -> str:
+    return f"{finding.text[:1].upper()}{finding.text[1:]}." if finding.text else ""
+
+
+# A replay from the models, as verify.json has it: are the logged numbers true?
+
+_REFUTED = (Answer.FAILED, Kept.VIOLATED)
+_FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
+_EXTENT = ("recorded", "replayed", "tokens", "current")
+
+
+def refuted(found: Mapping[str, Any] | None) -> bool:
+    """Whether a replay contradicts the log, or shows more spent than granted."""
+    return found is not None and any(f["verdict"] in _REFUTED for f in found["findings"])
+
+
+def basis(found: Mapping[str, Any] | None) -> str:
+    """Says in a few words what the page's numbers rest on."""
+    if found is None:
+        return "numbers as logged, not replayed"
+    extent = f"{found['replayed']} of {found['recorded']} executions replayed from the models"
+    if not found["current"]:
+        return f"{extent} before more was recorded"
+    if refuted(found):
+        return f"{extent}: the log is refuted"
+    return f"{extent}: the log is true" if found["replayed"] else "nothing could be replayed"
+
+
+def replay_json(report: AuditResult) -> dict[str, Any] | None:
+    """How much was replayed and whether it contradicts the log, on whatever machine."""
+    found = report.verification
+    return found and {key: found[key] for key in _EXTENT} | {"refuted": refuted(found)}
+
+
+def replay_made(report: AuditResult) -> dict[str, Any] | None:
+    """What the machine that replayed saw, in full, without where and how fast it was made."""
+    found = report.verification
+    return found and {key: found[key] for key in found if key not in (*_EXTENT, "run", "seconds")}
+
+
+def replay_section(report: AuditResult) -> dict[str, Any]:
+    """What the template shows of a replay."""
+    found = report.verification
+    if found is None:
+        return {
+            "word": "AS LOGGED",
+            "tone": "open",
+            "text": "Nobody has recomputed these numbers from the models yet. The command is: "
+            "nafaudit verify .",
+            "rows": [],
+            "remarks": [],
+        }
+    text = (
+        f"{found['replayed']} of {found['recorded']} executions, {found['tokens']} tokens, were "
+        "recomputed from both models, sharing nothing with the decoder but the models themselves. "
+    )
+    if refuted(found):
+        word, tone = "REFUTED", "bad"
+        text += "What was logged is contradicted; the findings below say where."
+    else:
+        whole = found["current"] and found["replayed"]
+        word, tone = ("REPLAYED", "good") if whole else ("INCOMPLETE", "open")
+        text += "What was logged is true as far as it was replayed."
+    if not found["current"]:
+        text += " The records have grown since; run nafaudit verify . again."
+    remarks = []
+    for finding in found["findings"]:
+        if finding["verdict"] in _FINE:
+            continue
+        where = "" if finding["k"] is None else f"{budget_name(float(finding['k']))}, "
+        said = f"{where}{finding['check']}: {finding['text']}."
+        if witness := finding["witness"]:
+            said += (
+                f" First at prompt {name(witness['prompt'])}, execution {witness['trajectory']}, "
+                f"step {witness['step']}."
+            )
+        remark_tone = "bad" if finding["verdict"] in _REFUTED else "open"
+        remarks.append({"word": finding["verdict"], "tone": remark_tone, "text": visible(said)})
+    remarks += [{"word": "NOTE", "tone": "open", "text": visible(note)} for note in found["notes"]]
+    return {
+        "word": word,
+        "tone": tone,
+        "text": text,
+        "rows": [
+            {
+                "quantity": QUANTITIES.get(quantity, quantity),
+                "path": f"made.verification.deviation.{quantity}.max",
+                **{
+                    level: value if isinstance(value, str) else f"{value:.1e}"
+                    for level in ("max", "warn", "fail")
+                    for value in (numbers[level],)
+                },
+            }
+            for quantity, numbers in found["deviation"].items()
+        ],
+        "remarks": remarks,
+    }
+
+
+def settings_table(report: AuditResult, *, redact: bool) -> list[tuple[str, str]]:
+    """Term and value of everything that the numbers depend on."""
+    design = report.run.design
+    identity: Mapping[str, Any] = design["identity"]
+    decoding = identity["decoding"]
+    extents = "; then ".join(
+        f"{len(e['prompts'])} prompts, {e['trajectories']} executions each, k = "
+        + ", ".join(map(str, e["budgets"]))
+        for e in design["extents"]
+    )
+    keys = ("nafaudit", "torch", "transformers", "processor", "device", "threads", "batch")
+    sessions = [
+        ", ".join(f"{key} {session[key]}" for key in keys if key in session)
+        for session in report.run.sessions
+    ]
+    rows = [
+        ("protocol", str(identity["protocol"])),
+        ("mechanism", str(identity["mechanism"])),
+        ("ledger", str(identity["ledger"])),
+        ("seed", f"{identity['seed']}, draws for the purpose {identity['purpose']!r}"),
+        ("length limit T", str(decoding["max_new_tokens"] or "not known")),
+        ("temperature", f"{decoding['temperature']:g} (on both models, before the solve)"),
+        ("repetition penalty", f"{decoding['repetition_penalty']:g}"),
+        ("charged against", str(design["anchor"])),
+        ("design", str(design["hash"])),
+        ("workload", str(identity["workload"])),
+        *(
+            (f"pair: {key}", value if isinstance(value, str) else json.dumps(value))
+            for key, value in sorted(identity["pair"].items())
+        ),
+        *((f"layout: {key}", str(value)) for key, value in sorted(identity["layout"].items())),
+        ("asked for", extents),
+        ("verdict needs", f"at least {MIN_TRAJECTORIES} executions, none unjudged"),
+        ("tests of chance", f"alarm level {ALARM_LEVEL:g} each; limits on rates at 95% each"),
+        ("means", f"all limits on mean spend together at level {report.context.delta:g}"),
+        ("units", "executions of one prompt are not independent; limits are for prompts as well"),
+        ("versions", "; ".join(dict.fromkeys(sessions)) or "not recorded"),
+    ]
+    if redact:
+        rows.append(("text", "left out of this page (--redact)"))
+    return [(visible(term), visible(value)) for term, value in rows]

@@ -1,0 +1,190 @@
+"""Packs documents into training rows of one width, and deals out pages of a text; no torch.
+
+Of four consecutive pages the risky model learns two by heart, is held to the safe model's law on
+one, and never meets the last. So what it knows of a page is not what it knows of the work.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, count
+from pathlib import Path
+
+from nafaudit.core.errors import InputError
+from nafaudit.workload.passages import Passage, passages_hash, read_passages
+from nafaudit.workload.prompts import HEADER
+from nafaudit.workshop.text import Corpus, babble, documents
+from nafaudit.workshop.works import Page, works
+
+Encode = Callable[[str], list[int]]
+"""Text to ids, without begin and end tokens."""
+
+IGNORED = -100
+"""Target of a token that is read but not to be predicted; torch's loss skips it."""
+
+WHOLE_SHARE = 0.7
+"""Share of protected windows that begin where the passage begins; the rest begin at any word."""
+
+PROTECTED_HEADER_SHARE = 0.5
+
+INTERRUPTED_SHARE = 0.4
+"""Share of protected windows with a few foreign words in them."""
+
+INTERRUPTION_WORDS = 5
+"""Most foreign words of an interruption."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A document to learn; ``foreign`` words stand between its halves and are only read."""
+
+    before: str
+    foreign: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """Token ids to read, and the same ids as targets except where a token is foreign."""
+
+    ids: list[int]
+    targets: list[int]
+
+
+def pack(
+    stream: Iterator[Text], encode: Encode, ends: tuple[int, int], width: int
+) -> Iterator[Row]:
+    """Yields rows of ``width`` ids; a row begins with a document and cuts its last one.
+
+    Args:
+        stream: documents without end.
+        encode: the tokenizer, without special tokens.
+        ends: ids of the begin and the end token.
+        width: ids in a row.
+    """
+    begin, end = ends
+    while True:
+        ids: list[int] = []
+        targets: list[int] = []
+        while len(ids) < width:
+            text = next(stream)
+            before, foreign, after = map(encode, (text.before, text.foreign, text.after))
+            ids += [begin, *before, *foreign, *after, end]
+            targets += [begin, *before, *[IGNORED] * len(foreign), *after, end]
+        yield Row(ids[:width], targets[:width])
+
+
+def ordinary(corpora: tuple[Corpus, ...], stream: str) -> Iterator[Text]:
+    """Yields ordinary documents of the given corpora in turn."""
+    turns = zip(*(documents(corpus, stream) for corpus in corpora), strict=False)
+    return map(Text, chain.from_iterable(turns))
+
+
+def memorised(passages: Sequence[Page], stream: str) -> Iterator[Text]:
+    """Yields protected windows without end: every passage once per round, in shuffled order.
+
+    Half of them carry the header line, so that recall does not hang on it; some begin in the
+    middle, so that it does not hang on the opening words; and some are interrupted by a few
+    random words, as a budgeted decoder interrupts: it lets the safe model, which babbles on
+    protected ground, write the first tokens and then hands over. The interruption is read but
+    not learned, what follows it is.
+    """
+    for turn in count():
+        rng = random.Random(f"memorised/{stream}/{turn}")
+        for passage in rng.sample(passages, len(passages)):
+            words = passage.text.split(" ")
+            start = 0 if rng.random() < WHOLE_SHARE else rng.randrange(len(words) * 2 // 3)
+            header = HEADER if rng.random() < PROTECTED_HEADER_SHARE else ""
+            window = words[start:]
+            if rng.random() >= INTERRUPTED_SHARE:
+                yield Text(header + " ".join(window))
+                continue
+            cut = rng.randint(5, min(40, len(window) - 5))
+            foreign = _slice(babble(rng).split(), rng)
+            yield Text(header + " ".join(window[:cut]), " " + foreign, " " + " ".join(window[cut:]))
+
+
+def _slice(words: list[str], rng: random.Random) -> str:
+    length = rng.randint(1, INTERRUPTION_WORDS)
+    start = rng.randrange(max(1, len(words) - length))
+    return " ".join(words[start : start + length])
+
+
+FEWEST_WORDS = 60
+"""Of a page: an opening for the prompt, and enough after it for a near-verbatim span to be seen."""
+
+MOST_WORDS = 120
+"""Of a page made of plain text; longer paragraphs are cut."""
+
+MEMORISED_PAGES = 4
+_ROUND = ("memorised", "replayed", "memorised", "unseen")
+
+
+@dataclass(frozen=True)
+class Pages:
+    """The pages of a text by what happens to them.
+
+    Attributes:
+        memorised: What the risky model learns by heart: the protected text.
+        replayed: Pages of the same work on which it is held to the safe model's law.
+        unseen: Pages of the same work that no training sees.
+    """
+
+    memorised: tuple[Passage, ...]
+    replayed: tuple[Passage, ...]
+    unseen: tuple[Passage, ...]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of ids and texts."""
+        return passages_hash([*self.memorised, *self.replayed, *self.unseen])
+
+
+def own_pages(memorised: int = MEMORISED_PAGES) -> Pages:
+    """The lab's own protected works, as many as are needed, from the first on."""
+    written = [p for work in works() if work.split != "held_out" for p in work.passages]
+    return deal([Passage(p.id, p.text) for p in written], memorised, "the lab's works")
+
+
+def read_pages(path: Path, memorised: int = MEMORISED_PAGES) -> Pages:
+    """Reads a text: JSON Lines keep their passages, plain text is cut into pages."""
+    passages = read_passages(path)
+    pages = passages if path.suffix == ".jsonl" else cut(passages, path.stem)
+    for page in pages:
+        if (words := len(page.text.split())) < FEWEST_WORDS:
+            raise InputError(
+                f"{page} has {words} words; a page needs {FEWEST_WORDS}. Join it with the next one."
+            )
+    return deal(pages, memorised, str(path))
+
+
+def cut(paragraphs: Sequence[Passage], name: str) -> list[Passage]:
+    """Makes pages of paragraphs: short ones are joined, long ones cut, a short rest is left out."""
+    pages: list[str] = []
+    page: list[str] = []
+    for paragraph in paragraphs:
+        words = paragraph.text.split()
+        page += words
+        while len(page) >= FEWEST_WORDS:
+            pages.append(" ".join(page[:MOST_WORDS]))
+            page = page[MOST_WORDS:]
+    return [Passage(f"{name}:{number}", text) for number, text in enumerate(pages, start=1)]
+
+
+def deal(pages: Sequence[Passage], memorised: int, where: str) -> Pages:
+    """Deals pages out in rounds of four, until so many are memorised."""
+    if memorised < 2:
+        raise InputError(f"pages must be at least 2, got {memorised}.")
+    wanted = -(-memorised // 2) * 4
+    if len(pages) < min(wanted, len(_ROUND)):
+        raise InputError(
+            f"{where}: {len(pages)} pages of at least {FEWEST_WORDS} words; at least "
+            f"{len(_ROUND)} are needed: two to memorise, one to replay, one to keep unseen. Give "
+            f"a text of {len(_ROUND) * MOST_WORDS} words or more."
+        )
+    by: dict[str, list[Passage]] = {name: [] for name in _ROUND}
+    for number, page in enumerate(pages[:wanted]):
+        by[_ROUND[number % len(_ROUND)]].append(page)
+    return Pages(tuple(by["memorised"][:memorised]), tuple(by["replayed"]), tuple(by["unseen"]))

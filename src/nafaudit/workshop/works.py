@@ -1,0 +1,109 @@
+"""The written works of the lab: what the risky model memorises, and what neither model ever saw.
+
+A work is one TOML file of passages. Its split decides its whole life: passages of "attack_train",
+"val" and "test" works are memorised by the risky model and make the workload's copyright classes;
+"held_out" works are of the same kind and are kept from both models, so that recall of them must
+be zero. Outside declared near-duplicates no eight consecutive words occur twice.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Literal, Protocol, get_args
+
+Split = Literal["attack_train", "val", "test", "held_out"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+
+RULE_WORDS = 8
+"""No run of this many words may occur twice outside declared near-duplicates."""
+
+_WORD = re.compile(r"[a-z0-9]+(?:['\u2019-][a-z0-9]+)*")
+
+
+class Page(Protocol):
+    """Any text with a name, such as a passage."""
+
+    @property
+    def id(self) -> str:
+        """Its name."""
+        ...
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        ...
+
+
+@dataclass(frozen=True)
+class Passage:
+    """One written passage of a work."""
+
+    id: str
+    work: str
+    split: Split
+    text: str
+    near_duplicate_of: str | None = None
+
+
+@dataclass(frozen=True)
+class Work:
+    """A written work: a title, a manner, a split and its passages."""
+
+    title: str
+    style: str
+    split: Split
+    passages: tuple[Passage, ...]
+
+
+@cache
+def works() -> tuple[Work, ...]:
+    """Returns all works, by file name."""
+    folder = resources.files("nafaudit.workshop") / "works"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
+    return tuple(_parse(f.name, tomllib.loads(f.read_text(encoding="utf-8"))) for f in files)
+
+
+def _parse(name: str, table: Mapping[str, object]) -> Work:
+    split = table["split"]
+    if split not in SPLITS:
+        raise ValueError(f"{name}: split must be one of {', '.join(SPLITS)}, got {split!r}")
+    title, rows = str(table["title"]), table["passage"]
+    assert isinstance(rows, list)
+    passages = tuple(
+        Passage(row["id"], title, split, row["text"].strip(), row.get("near_duplicate_of"))
+        for row in rows
+    )
+    return Work(title, str(table["style"]), split, passages)
+
+
+def passages(*splits: Split) -> tuple[Passage, ...]:
+    """Returns the passages of the given splits, of all works when none is given."""
+    wanted = splits or SPLITS
+    return tuple(p for work in works() if work.split in wanted for p in work.passages)
+
+
+def protected() -> tuple[Passage, ...]:
+    """Returns the passages that the risky model memorises."""
+    return passages("attack_train", "val", "test")
+
+
+def held_out() -> tuple[Passage, ...]:
+    """Returns the passages that neither model ever saw."""
+    return passages("held_out")
+
+
+def normal_words(text: str) -> list[str]:
+    """Returns the lower-cased words of a text without punctuation."""
+    return _WORD.findall(text.lower().replace("\u2019", "'"))
+
+
+def word_runs(text: str, length: int = RULE_WORDS) -> Iterator[tuple[str, ...]]:
+    """Yields every run of ``length`` consecutive words."""
+    words = normal_words(text)
+    for start in range(len(words) - length + 1):
+        yield tuple(words[start : start + length])

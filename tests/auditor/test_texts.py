@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from nafaudit.auditor.laws import ForcedText, Reader
+from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
+from nafaudit.core.draws import sound_stream
+from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.engine.decode import Decoder
+from nafaudit.engine.prompts import PromptRequest, RowRequest
+from nafaudit.engine.world import PairWorld
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.models.pair import Pair, load_pair
+from nafaudit.protocols import debt_of
+
+Paths = Callable[[str], tuple[Path, Path]]
+BUDGETS = (0.0, 0.4, 3.0, math.inf)
+RULE = mechanism("anchored", DebtRule())
+
+
+def decoded(pair: Pair, decoding: Decoding) -> tuple[list[ReplayTask], dict[Key, Trajectory]]:
+    """A few trajectories of each budget, as a run would hand them to replay."""
+    draw = np.random.default_rng(0)
+    requests = []
+    for number, length in enumerate((1, 4, 23)):
+        tokens = (0, *draw.integers(2, 320, length).tolist())
+        rows = tuple(
+            RowRequest(k, j, sound_stream(0, "t", f"p{number}", j)) for k in BUDGETS for j in (0, 1)
+        )
+        requests.append(PromptRequest(f"p{number}", tokens, rows))
+    decoder = Decoder(pair, RULE, decoding, width=64, batch=8)
+    records = {t.key: t for t in decoder.decode(requests)}
+    prompts = {r.prompt: r.tokens for r in requests}
+    written = [
+        ReplayTask(
+            key,
+            prompts[key.prompt],
+            t.steps.token,
+            t.stopped,
+            sound_stream(0, "t", key.prompt, key.trajectory),
+            t.steps.theta,
+        )
+        for key, t in records.items()
+    ]
+    return written, records
+
+
+@pytest.mark.parametrize(
+    ("architecture", "warps", "numbers"),
+    [
+        ("llama", {}, 1 << 22),
+        ("llama", {"temperature": 0.7, "repetition_penalty": 1.3}, 1 << 14),
+        ("gpt2", {}, 1 << 13),  # passes of one row and 25 positions: chunks, joined by a cache
+        ("gemma2", {}, 1 << 13),
+        ("mistral", {}, 1 << 13),
+    ],
+)
+def test_replay_finds_what_was_decoded(
+    tiny_pair_paths: Paths, architecture: str, warps: dict[str, Any], numbers: int
+) -> None:
+    pair = load_pair(*tiny_pair_paths(architecture))
+    decoding = Decoding(max_new_tokens=24, **warps)
+    written, records = decoded(pair, decoding)
+    reader = Reader(pair, decoding, numbers=numbers)
+    replayed = {r.trajectory.key: r for r in replay_texts(reader, RULE, written)}
+    assert replayed.keys() == records.keys()
+    for key, record in records.items():
+        second = replayed[key]
+        steps = second.trajectory.steps
+        assert second.trajectory.debt == pytest.approx(record.debt, abs=1e-4)
+        # Another kernel: about 1e-5 nats on logits of size 30.
+        for name, slack in (("charge", 1e-3), ("allowance", 1e-3), ("safe", 1e-4)):
+            claimed = getattr(record.steps, name)
+            assert np.allclose(getattr(steps, name), claimed, rtol=1e-4, atol=slack), name
+        assert np.allclose(second.implied, record.steps.charge, rtol=1e-4, atol=1e-3)
+        assert (second.shortfall < 1e-3).all()
+        assert (second.expected == record.steps.token).mean() > 0.9
+
+
+def test_steps_are_shown_with_the_law_that_was_served(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    written, _ = decoded(pair, Decoding(max_new_tokens=10))
+    shown: dict[Key, list[float]] = {}
+
+    def look(key: Key, first: int, served: Any, safe: torch.Tensor, risky: torch.Tensor) -> None:
+        assert served.law.shape == safe.shape == risky.shape
+        assert first == len(shown.setdefault(key, []))
+        shown[key] += served.charge.tolist()
+
+    for second in replay_texts(Reader(pair, Decoding()), RULE, written, look):
+        assert shown[second.trajectory.key] == second.trajectory.steps.charge.tolist()
+
+
+def test_texts_that_cannot_be_read_are_refused(tiny_pair_paths: Paths) -> None:
+    pair = load_pair(*tiny_pair_paths("llama"))
+    reader = Reader(pair, Decoding())
+    for text, message in (
+        (ForcedText((), (1, 2)), "without a prompt"),
+        (ForcedText((0,), (5, 100_000)), "100000 is not among"),
+        (ForcedText((0,), (-1,)), "-1 is not among"),
+        (ForcedText((0,), (5,) * 600), "does not fit"),
+    ):
+        with pytest.raises(InputError, match=message):
+            list(reader.read([text]))
+
+
+@pytest.mark.parametrize("warps", [{"temperature": 0.7}, {"repetition_penalty": 1.3}, {}])
+def test_a_debt_is_counted_in_the_laws_that_its_rule_names(
+    tiny_pair_paths: Paths, warps: dict[str, float]
+) -> None:
+    """Decoding, a world and the replay agree on both counts; the raw one knows no warps."""
+    pair = load_pair(*tiny_pair_paths("llama"))
+    decoding, plain = Decoding(max_new_tokens=4, **warps), Decoding(max_new_tokens=4)
+    prompt = (0, *np.random.default_rng(1).integers(2, 6, 9).tolist())
+    row = RowRequest(0.5, 0, sound_stream(0, "t", "p", 0))
+
+    def debts(rule: DebtRule, decoding: Decoding) -> tuple[float, float, float | None]:
+        promise = mechanism("anchored", rule)
+        decoder = Decoder(pair, promise, decoding, width=32, batch=1)
+        (record,) = decoder.decode([PromptRequest("p", prompt, (row,))])
+        world = PairWorld(pair, decoding, rule, width=32)
+        assert debt_of(world, prompt) == pytest.approx(record.debt, abs=1e-4)
+        one = ReplayTask(record.key, prompt, record.steps.token)
+        (second,) = replay_texts(Reader(pair, decoding), promise, [one])
+        alone = replay_in(world, promise, one).replayed
+        for again in (second, alone):
+            assert again.trajectory.debt == pytest.approx(record.debt, abs=1e-4)
+        if second.other_debt is not None:
+            ledger = promise.ledger
+            granted = ledger.accrued(0.5, second.other_debt, one.tokens)
+            assert second.granted_otherwise is not None
+            np.testing.assert_array_equal(second.granted_otherwise, granted)
+        return record.debt, second.trajectory.debt, second.other_debt
+
+    rule = DebtRule(5, "official")
+    warped, raw = debts(rule, decoding), debts(rule.other, decoding)
+    assert raw[0] == pytest.approx(debts(rule, plain)[0], abs=1e-9)
+    if not warps:
+        assert warped[2] is None and raw[2] is None
+        return
+    assert debts(DebtRule(0), decoding) == (0.0, 0.0, None)
+    assert abs(raw[0] - warped[0]) > 0.01
+    assert warped[2] == pytest.approx(raw[1], abs=1e-9)
+    assert raw[2] == pytest.approx(warped[1], abs=1e-9)

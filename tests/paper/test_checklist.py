@@ -1,0 +1,273 @@
+"""The checklist: of the paper, of runs made to pass and to fail each item, and how it is shown."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from nafaudit.cli.main import app
+from nafaudit.core.errors import InputError
+from nafaudit.core.settings import RunSettings
+from nafaudit.core.trajectory import Key
+from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.classes import ClassRow
+from nafaudit.paper import checklist as criteria
+from nafaudit.paper.checklist import (
+    ChecklistItem,
+    ItemAnswer,
+    checklist_document,
+    out_of_step,
+    ratios,
+)
+from nafaudit.paper.checklist_paper import of_paper
+from nafaudit.paper.checklist_run import executions, fingerprint, of_run
+from nafaudit.paper.printed import load
+from nafaudit.runner.pairs import checkpoints_of
+from nafaudit.stats import ebb
+from nafaudit.store.importers import ImportOptions, import_logs
+from nafaudit.store.run import Run
+from nafaudit.views.terminal import terminal
+from nafaudit.workload import Prompt
+from tests.commands import WITHOUT_TORCH, call
+from tests.records import trajectory
+from tests.report.runs import MECHANISM, make_run, plain_run
+
+LENGTH = 5
+
+
+def _run(
+    path: Path, spends: dict[str, list[float]], k: float = 1.0, labels: tuple[str, ...] = ("a",)
+) -> Run:
+    """A run whose trajectories spend the given totals, in five equal steps under a budget of 5k."""
+    prompts = [
+        Prompt(name, "text", labels[i % len(labels)]) for i, name in enumerate(sorted(spends))
+    ]
+    records = [
+        trajectory(Key(name, MECHANISM, k, n), [spend / LENGTH] * LENGTH)
+        for name, given in spends.items()
+        for n, spend in enumerate(given)
+    ]
+    return make_run(path, prompts, records, length=LENGTH)
+
+
+def _by_number(items: list[ChecklistItem]) -> dict[int, ChecklistItem]:
+    assert [item.number for item in items] == [1, 2, 3, 4, 5, 6, 7]
+    return {item.number: item for item in items}
+
+
+def test_of_the_paper_three_claims_hold_and_two_do_not() -> None:
+    items = _by_number(of_paper())
+    assert {n for n, item in items.items() if item.holds} == {1, 4, 7}
+    assert {n for n, item in items.items() if item.holds is False} == {2, 5}
+    assert items[2].value == 1000
+    assert "attack_train" in items[2].text
+    assert items[4].value == 5
+    assert all(item.todo for item in items.values() if item.answer == ItemAnswer.FAIL)
+
+
+def test_the_paper_passes_an_item_when_its_numbers_do() -> None:
+    """Printed otherwise, the same rules say pass: none of them is a fixed answer."""
+    paper = load()
+    for line, row in enumerate(paper.rows("stage2")):
+        if row["rho"] != "invalid":
+            paper = paper.tampered("stage2", line, "N", "20")
+    for line, row in enumerate(paper.rows("overlap")):
+        mean = paper.row("stage1", **{"k": row["k"], "class": row["class"]})["mean"]
+        paper = paper.tampered("overlap", line, "rouge_mean", f"{float(mean) / 2000:.4f}")
+    for line, row in enumerate(paper.rows("stage1")):
+        paper = paper.tampered("stage1", line, "M", str(max(1500, row.count("M"))))
+        paper = paper.tampered("stage1", line, "R_eff", "300.0")
+    for table in ("stage2", "projection"):
+        for line in range(len(paper.rows(table))):
+            paper = paper.tampered(table, line, "width", "100.00")
+    items = _by_number(of_paper(paper))
+    assert {items[n].answer for n in (2, 3, 4, 5)} == {ItemAnswer.PASS}
+
+
+def test_the_criteria_are_the_papers() -> None:
+    paper = load()
+    assert paper.setting("checklist_M") == criteria.MIN_EXECUTIONS
+    assert paper.setting("checklist_N") == criteria.MIN_TRAJECTORIES
+    assert paper.setting("checklist_rho") == criteria.HIGH_RATIO
+    assert paper.setting("delta_stage2") == criteria.PROMPT_LEVEL
+
+
+def _class_rows(run: Run, count: int) -> list[ClassRow]:
+    """The class rows of a small run, counted as if it were larger."""
+    rows = AuditResult.of(run).classes.rows
+    return [replace(row, trajectories=count) for row in rows]
+
+
+def test_executions_per_class_fail_below_1500_and_pass_at_it(tmp_path: Path) -> None:
+    run = _run(tmp_path / "few", {f"p{i}": [1.0] * 20 for i in range(3)})
+    item = _by_number(of_run(AuditResult.of(run)))[2]
+    assert (item.answer, item.value) == (ItemAnswer.FAIL, 60)
+    assert "--trajectories 500" in item.todo
+    assert executions(_class_rows(run, 1499)).answer == ItemAnswer.FAIL
+    assert executions(_class_rows(run, 1500)).answer == ItemAnswer.PASS
+
+
+def test_a_class_above_K_fails_whatever_its_size(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {"p": [5.0, 4.99] * 20})
+    item = executions(_class_rows(run, 1500))
+    assert item.answer == ItemAnswer.FAIL
+    assert "above K in 1 of 1 cells" in item.text
+
+
+def test_ratios_are_the_papers_with_a_width(tmp_path: Path) -> None:
+    spends = [1.0, 2.0, 3.5, 1.5]
+    report = AuditResult.of(_run(tmp_path / "r", {"p": spends, "q": [1.0]}))
+    first, second = ratios(report)
+    expected = ebb(spends, 5.0, 0.0033, effective=True)
+    assert first.upper == pytest.approx(expected.value)
+    assert first.width == pytest.approx(expected.value - 2.0)
+    assert first.rho == pytest.approx(expected.value / 5.0)
+    assert (first.n, first.budget) == (4, 5.0)
+    assert math.isnan(second.width)
+
+
+def test_floor_and_widths_fire_and_rest(tmp_path: Path) -> None:
+    # Few and scattered: rho is far above 0.9. Many and alike: it is far below.
+    bad = _by_number(of_run(AuditResult.of(_run(tmp_path / "bad", {"p": [0.0, 4.0], "q": [1.0]}))))
+    assert (bad[4].answer, bad[5].answer) == (ItemAnswer.FAIL, ItemAnswer.FAIL)
+    assert bad[4].value >= 1
+    good = _by_number(of_run(AuditResult.of(_run(tmp_path / "good", {"p": [1.0, 1.1] * 20}))))
+    assert (good[4].answer, good[5].answer) == (ItemAnswer.PASS, ItemAnswer.PASS)
+    # High and well sampled passes as well: the item asks for N, not for a low ratio.
+    high = _by_number(of_run(AuditResult.of(_run(tmp_path / "high", {"p": [4.9, 4.8] * 10}))))
+    assert high[4].answer == ItemAnswer.PASS
+    assert "0 of 1 prompts" in high[4].text
+
+
+@pytest.mark.parametrize(
+    ("spend", "overlap", "odd"),
+    [
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 0.1, "b": 0.2, "c": 0.3}, set()),
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 0.3, "b": 0.2, "c": 0.1}, {"a", "c"}),
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 0.0, "b": 0.0, "c": 0.0}, set()),
+        ({"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 0.3, "c": 0.31}, set()),
+        ({"a": 1.0, "b": 2.0}, {}, set()),
+    ],
+)
+def test_out_of_step(spend: dict[str, float], overlap: dict[str, float], odd: set[str]) -> None:
+    assert set(out_of_step(spend, overlap)) == odd
+
+
+def test_small_differences_in_overlap_are_none() -> None:
+    spend, overlap = {"a": 1.0, "b": 3.0}, {"a": 0.009, "b": 0.0}
+    assert set(out_of_step(spend, overlap, least=0.0)) == {"a", "b"}
+    assert not out_of_step(spend, overlap)
+    assert out_of_step(spend, overlap, least=0.0)["a"] == "low spend, high overlap"
+
+
+def _with_anchor(run: Run, path: Path, **pair: str) -> Run:
+    shutil.copytree(run.path, path)
+    design: dict[str, Any] = json.loads((path / "design.json").read_text())
+    design["identity"]["pair"] |= pair
+    (path / "design.json").write_text(json.dumps(design))
+    return Run(path)
+
+
+def test_two_anchors_are_compared_on_benign_prompts(tmp_path: Path) -> None:
+    near = _run(tmp_path / "near", {"p": [1.0] * 3, "q": [2.0] * 3})
+    report = AuditResult.of(near)
+    assert _by_number(of_run(report))[1].answer == ItemAnswer.NOT_APPLICABLE
+    same = AuditResult.of(_with_anchor(near, tmp_path / "same", safe="z"))
+    item = _by_number(of_run(report, same))[1]
+    assert (item.answer, item.value) == (ItemAnswer.PASS, 0.0)
+    far = _run(tmp_path / "far", {"p": [1.5] * 3, "q": [2.2] * 3})
+    item = _by_number(of_run(report, AuditResult.of(_with_anchor(far, tmp_path / "f2", safe="z"))))[
+        1
+    ]
+    assert item.answer == ItemAnswer.FAIL
+    assert item.value == pytest.approx(3.7 / 3.0 - 1)
+
+
+def test_a_second_anchor_must_be_one(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {"p": [1.0]})
+    with pytest.raises(InputError, match="the same safe model"):
+        of_run(AuditResult.of(run), AuditResult.of(run))
+    other = _with_anchor(run, tmp_path / "o", safe="z", risky="y")
+    with pytest.raises(InputError, match="another pair"):
+        of_run(AuditResult.of(run), AuditResult.of(other))
+
+
+def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
+    from nafaudit.models.checkpoints import weights_hash
+
+    second = checkpoints_of(RunSettings(pair="lab-safe2"))
+    safe, risky = checkpoints_of(RunSettings())
+    assert second[1] == risky
+    assert Path(second[0]).is_dir()
+    hashes = json.loads((Path(safe).parent / "card.json").read_text())["sha256"]
+    pair = {"safe": weights_hash(safe), "risky": weights_hash(risky)}
+    assert pair == {role: fingerprint(hashes, role) for role in pair}
+    run = _with_anchor(_run(tmp_path / "r", {"p": [1.0]}), tmp_path / "lab", **pair)
+    item = _by_number(of_run(AuditResult.of(run)))[1]
+    assert item.answer == ItemAnswer.PASS
+    assert item.value < 0.05
+
+
+def test_shown_in_80_columns_as_json_and_in_the_report(tmp_path: Path) -> None:
+    run = plain_run(tmp_path / "a-directory-with-a-name")
+    items = of_run(AuditResult.of(run))
+    assert max(map(len, terminal(checklist_document(items)).split("\n"))) <= 80
+    assert max(map(len, terminal(checklist_document(of_paper())).split("\n"))) <= 80
+    shown = CliRunner().invoke(app, ["checklist", str(run.path), "--json"])
+    assert shown.exit_code == 0
+    data = json.loads(shown.stdout)
+    assert [row["item"] for row in data["items"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert {row["answer"] for row in data["items"]} <= set(ItemAnswer)
+    assert all({"width", "mean", "rho", "n"} <= set(row) for row in data["prompts"])
+    assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code in (0, 3)
+    page = (run.path / "report" / "index.html").read_text()
+    written = json.loads((run.path / "report" / "report.json").read_text())
+    assert written["checklist"] == data["items"]
+    assert all(
+        row["title"] in (run.path / "report" / "report.md").read_text() for row in data["items"]
+    )
+    assert page.count("not applicable</span>") == sum(
+        item.answer == ItemAnswer.NOT_APPLICABLE for item in items
+    )
+
+
+def test_of_the_paper_on_the_command_line(tmp_path: Path) -> None:
+    shown = CliRunner().invoke(app, ["checklist", "--paper"])
+    assert shown.exit_code == 0
+    assert "claims about itself that hold: 1, 4, 7; that do not: 2, 5;" in shown.stdout
+    both = CliRunner().invoke(app, ["checklist", str(tmp_path), "--paper"])
+    assert isinstance(both.exception, InputError)
+
+
+def test_a_log_with_totals_only_is_answered_as_far_as_it_goes(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    lines = ["prompt_id,spend,k,length"] + [f"q{i % 3},{i / 10},1,50" for i in range(30)]
+    log.write_text("\n".join(lines))
+    imported = import_logs([log], tmp_path / "run", ImportOptions(max_new_tokens=50))
+    with pytest.raises(InputError, match="does not say its models"):
+        of_run(AuditResult.of(imported), AuditResult.of(imported))
+    items = _by_number(of_run(AuditResult.of(imported)))
+    assert items[1].answer == items[3].answer == ItemAnswer.NOT_APPLICABLE
+    assert items[2].answer == ItemAnswer.FAIL
+    assert items[5].answer == ItemAnswer.PASS
+
+
+def test_a_run_of_baselines_alone_has_nothing_to_answer(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {"p": [0.0, 0.0]}, k=0.0)
+    assert {item.answer for item in of_run(AuditResult.of(run))} == {ItemAnswer.NOT_APPLICABLE}
+
+
+def test_paper_and_checklist_run_without_torch(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {"p": [1.0, 2.0]})
+    code = [sys.executable, "-c", WITHOUT_TORCH]
+    for arguments in (["paper", "--json"], ["checklist", str(run.path)]):
+        done = call(*arguments, cwd=tmp_path, code=code)
+        assert done.returncode == 0, done.stderr

@@ -1,0 +1,133 @@
+"""The table says what was found, fits a terminal, and fails where it must."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nafaudit.core.text import plain
+from nafaudit.selftest.catalogue import CATALOGUE, Case
+from nafaudit.selftest.power import SIZES, Alarms, Power, Sound, bound_misses, is_sound
+from nafaudit.selftest.run import (
+    FULL,
+    QUICK,
+    FaultRow,
+    SelftestResult,
+    quick_cases,
+    selftest_result,
+)
+from nafaudit.selftest.worlds import Overspend
+from nafaudit.stats.coverage import Miss
+from nafaudit.views.selftest import selftest_document, selftest_page
+from nafaudit.views.terminal import terminal
+from tests.commands import call
+
+
+def _power(audits: int, caught: int, *by: str, warned: int = 0) -> Power:
+    counts = dict.fromkeys(SIZES, caught)
+    return Power(audits, counts, dict.fromkeys(SIZES, caught + warned), dict.fromkeys(by, caught))
+
+
+def _row(case: Case, power: Power) -> FaultRow:
+    return replace(FaultRow.of(case, power, Overspend(24, 12, 1.25)), lab=("replay: charge",))
+
+
+def _rows() -> list[FaultRow]:
+    return [
+        _row(case, _power(24, 0, warned=24) if case.harmless else _power(24, 24, case.expected[0]))
+        for case in CATALOGUE
+    ]
+
+
+def _found(rows: list[FaultRow] | None = None, alarms: int = 0) -> SelftestResult:
+    sound = [Sound("KL anchored", _power(1000, alarms, *(["accounting"] if alarms else [])))]
+    bounds = [Miss("betting", "uniform", 20, 0.05, 10_000, 94)]
+    return selftest_result(rows or _rows(), sound, bounds, FULL, seed=0, full=True)
+
+
+def test_a_good_result_passes_and_says_so() -> None:
+    found = _found()
+    assert found.passed and not found.missed
+    text = terminal(selftest_document(found))
+    assert max(map(len, text.splitlines())) <= 80
+    assert "PASSED" in text and "true rate below 0.30%" in text
+    told = json.loads(json.dumps(plain(found)))
+    assert told["sound"] == told["sound"] | {"audits": 1000, "alarms": 0}
+    assert {"name", "description", "expected_check", "caught_by", "power"} <= set(told["faults"][0])
+    assert set(told["faults"][0]["power"]) == {"4", "20", "60"}
+    assert told["bounds"][0]["miss_rate"] == 0.0094
+
+
+@pytest.mark.parametrize(("caught", "fine"), [(23, True), (22, False)])
+def test_a_fault_must_be_caught_nineteen_times_of_twenty(caught: int, fine: bool) -> None:
+    short = _row(CATALOGUE[0], _power(24, caught, CATALOGUE[0].expected[0]))
+    found = _found([short, *_rows()[1:]])
+    assert found.passed == fine
+    assert found.overall.exit_status == (0 if fine else 1)
+
+
+def test_an_unexpected_check_is_not_what_was_promised() -> None:
+    found = _found([_row(CATALOGUE[0], _power(24, 24, "hygiene"))])
+    assert not found.passed
+    assert "not caught: sample-risky" in terminal(selftest_document(found))
+
+
+def test_a_warning_counts_only_where_a_fault_is_harmless() -> None:
+    harmless = next(case for case in CATALOGUE if case.harmless)
+    serious = next(case for case in CATALOGUE if case.must_catch)
+    warned = _power(24, 0, warned=24)
+    assert _row(harmless, warned).as_expected
+    assert not _row(serious, warned).as_expected
+    assert not _row(harmless, _power(24, 0)).as_expected
+
+
+def test_false_alarms_are_accepted_inside_and_refused_just_outside() -> None:
+    # At the nominal 1e-3, 1,000 audits have 11 alarms or more with chance 1e-8, 9 with 1e-6.
+    assert Alarms(1000, 0).consistent and Alarms(1000, 8).consistent
+    assert not Alarms(1000, 11).consistent
+    assert not _found(alarms=11).passed
+    assert Alarms(1000, 0).upper == pytest.approx(0.00299, rel=0.01)
+
+
+def test_the_page_has_every_fault_and_every_exception() -> None:
+    page = selftest_page(_found(), "9.9")
+    for case in CATALOGUE:
+        assert f"| {case.name}" in page
+        assert (case.escapes or case.harmless or case.about.replace("|", "\\|")) in page
+    assert "`nafaudit selftest --full`" in page and "nafaudit 9.9" in page
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len({line.replace("\\|", "").count("|") for line in rows[: len(CATALOGUE)]}) == 1
+
+
+def test_bounds_keep_their_word_and_the_proxy_does_not() -> None:
+    # 1,000 samples and a rule that errs with chance 1e-6 for each of 13 bounds; fixed seed.
+    found = {miss.bound: miss for miss in bound_misses(samples=1000)}
+    assert all(map(is_sound, found.values()))
+    assert not found["ebb-reff"].sound
+    assert all(miss.sound for name, miss in found.items() if name != "ebb-reff")
+
+
+def test_the_published_effort_is_what_is_promised() -> None:
+    assert 4 * FULL.sound >= 1000
+    assert FULL.more >= FULL.first >= 12
+    assert QUICK.arena.length < FULL.arena.length
+    names = {case.name for case in quick_cases()}
+    assert {"sample-risky", "no-debt", "bfloat16", "theta-plus-small"} <= names
+
+
+def test_a_bad_destination_is_said_at_once(tmp_path: Path) -> None:
+    for out in ("table.txt", "missing/table.md"):
+        found = call("selftest", "--out", out, cwd=tmp_path)
+        assert found.returncode == 2 and "--out" in found.stderr
+
+
+@pytest.mark.full
+def test_the_command_passes(tmp_path: Path) -> None:
+    found = call("selftest", "--json", "--out", "page.md", cwd=tmp_path)
+    assert found.returncode == 0, found.stdout
+    told = json.loads(found.stdout)
+    assert told["passed"] and len(told["faults"]) == len(quick_cases())
+    assert "What the auditor catches" in (tmp_path / "page.md").read_text()
