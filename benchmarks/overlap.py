@@ -20,11 +20,12 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from tests.overlap import twins
+from tests.measures import twins
 
 from benchmarks import gates
 from benchmarks.results import Row, ratio
-from nafaudit.overlap import METRICS, Overlap, Reference, measure, prepare, rouge_l
+from nafaudit.measures.overlap import METRICS, Overlap, overlap_of, rouge_l
+from nafaudit.measures.runs import Reference, prepare
 from nafaudit.workshop.works import passages
 
 Texts = list[str]
@@ -80,7 +81,7 @@ def compare(outputs: Texts, references: Texts, ready: list[Reference], slow: int
     """One line of the table: pairs per second, of the slow forms, and the ratio."""
 
     def fast() -> list[Overlap]:
-        return [measure(text, wanted) for text, wanted in zip(outputs, ready, strict=True)]
+        return [overlap_of(text, wanted) for text, wanted in zip(outputs, ready, strict=True)]
 
     few = list(zip(outputs, references, strict=True))[:slow]
     rate = len(outputs) / seconds(fast)
@@ -111,7 +112,7 @@ def rows(rounds: int, pairs: int = 30) -> Iterator[Row]:
         ours = [rouge_l(output, wanted) for output, _, wanted in asked]
         works: dict[str, Callable[[str, str, Reference], object]] = {
             "rouge-score": lambda output, text, wanted: scorer.score(text, output),
-            EIGHT: lambda output, text, wanted: measure(output, wanted),
+            EIGHT: lambda output, text, wanted: overlap_of(output, wanted),
             ROUGE: lambda output, text, wanted: rouge_l(output, wanted),
         }
         times: dict[str, list[float]] = {work: [] for work in works}

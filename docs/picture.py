@@ -12,16 +12,17 @@ from pathlib import Path
 
 from rich.console import Console
 
-from nafaudit.cli.show import print_result
 from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run
+from nafaudit.views.audit import audit_document
+from nafaudit.views.terminal import draw
 
 
 def main() -> None:
     """Renders a run's table at 80 columns."""
     run = Run(Path(sys.argv[1]))
     console = Console(width=80, record=True, highlight=False, file=io.StringIO())
-    print_result(console, AuditResult.of(run), str(run.path))
+    draw(audit_document(AuditResult.of(run), str(run.path)), console)
     drawn = console.export_svg(title="nafaudit run")
     # No font from elsewhere: a picture in a README must not call anybody.
     drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)

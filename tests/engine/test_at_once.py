@@ -108,7 +108,7 @@ def test_the_host_waits_three_times_a_step(tiny_pair_paths: Paths) -> None:
             waits.append(device.waits.total())
             device.waits.clear()
 
-        decoder.watch = watch
+        decoder.on_step = watch
         device.waits.clear()
         found = {trajectory.key: trajectory for trajectory in decoder.decode(requests)}
     for key, one in rows.items():
@@ -124,7 +124,7 @@ def test_the_host_waits_three_times_a_step(tiny_pair_paths: Paths) -> None:
         patch.setattr(RowModel, "_sent", lambda self, x: torch.tensor(x, device=self.device))
         waits.clear()
         decoder = Decoder(pair, ROWS, few, width=64, batch=8)
-        decoder.watch = watch
+        decoder.on_step = watch
         list(decoder.decode(requests))
     assert max(waits[1:]) == 7
 

@@ -30,8 +30,8 @@ from nafaudit.views.compare import compare_document
 from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt
 from tests.commands import call
+from tests.handmade import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run
 from tests.records import trajectory
-from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run
 
 LENGTH = 24
 
@@ -114,13 +114,13 @@ def test_what_moved_is_found_with_its_size(base: Run, tmp_path: Path) -> None:
     by_name = {(c.pair.a.k, c.quantity.name): c for c in found.changes}
     spend = by_name[0.5, "spend"]
     truth = 0.25 * LENGTH * (0.2 + 0.01 * 11.5)
-    assert spend.difference == pytest.approx(truth)
+    assert spend.change == pytest.approx(truth)
     assert spend.interval.low < truth < spend.interval.high
     assert spend.moved == "up"
     assert spend.evidence
     assert spend.prompts == 24
     assert spend.executions == 48
-    assert by_name[0.5, "use"].difference == pytest.approx(0.5 * (0.2 + 0.115))
+    assert by_name[0.5, "use"].change == pytest.approx(0.5 * (0.2 + 0.115))
     assert by_name[0.5, "active"].moved == by_name[0.5, "recall"].moved == "same"
     assert by_name[0.0, "spend"].moved == by_name[math.inf, "spend"].moved == "same"
     assert (0.0, "active") not in by_name
@@ -228,7 +228,7 @@ def test_logs_of_totals_are_compared_by_prompt(tmp_path: Path) -> None:
     assert found.pairing.draws == SharedDraws.UNKNOWN
     assert not found.differences
     (spend,) = (c for c in found.changes if c.quantity.name == "spend")
-    assert spend.difference == pytest.approx(1.0)
+    assert spend.change == pytest.approx(1.0)
     # Paired by prompt, every difference is 1; unpaired, the spread of prompts is in the way.
     assert spend.interval.high - spend.interval.low < 1e-9
     assert spend.moved == "up"
@@ -236,7 +236,7 @@ def test_logs_of_totals_are_compared_by_prompt(tmp_path: Path) -> None:
     assert not apart.pairing.paired
     assert "UNPAIRED" in terminal(compare_document(apart))
     (spend,) = (c for c in apart.changes if c.quantity.name == "spend")
-    assert spend.difference == pytest.approx(1.0)
+    assert spend.change == pytest.approx(1.0)
     assert spend.moved == "unclear"
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.paper.files import paper_scores
-from tests.overlap import twins
+from tests.measures import twins
 
 TEXT = st.lists(st.sampled_from(["a", "B", "b,", "c", "d"]), max_size=30).map(" ".join)
 

@@ -15,22 +15,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
-from nafaudit.paper.search_files import paper_json, write_paper_result
+from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
 from nafaudit.paper.settings import PaperSettings
-from nafaudit.report.searched import search_view
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
 from nafaudit.views.figures.run import progress
 from nafaudit.views.page import write_report
+from nafaudit.views.search import search_view
+from nafaudit.views.terminal import terminal
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 from tests.runner.forge import forge, without
@@ -351,7 +351,7 @@ def test_every_place_says_that_the_surrogate_never_was_ready(place: Path, settin
     remark, answer, text = remarks_and_item(found)
     assert "steered 0 of 1 generations; it was not ready in 1" in remark
     assert answer == "not applicable" and "never ready" in text
-    printed = " ".join(paper_text(done).split())
+    printed = " ".join(terminal(paper_document(done)).split())
     assert "chose in 0 of 1 generations (generation 1: " in printed
     for said in (remark, text, printed):
         assert "archived prompts, fewer than the 24 that a fit needs" in said
@@ -365,10 +365,11 @@ def test_what_ranks_prompts_is_called_rho(place: Path, whole: dict[str, Any]) ->
     assert "largest rho = U_EBB / B_eff in the archive" in caption
     assert "utilisation" not in caption
     assert '"axis":"best rho in the archive"' in page.replace('": ', '":')
-    table = search_view(whole).tables[0]
-    assert table.heads[-1][0] == "best rho" and "utilisation" not in table.heads[-1][1]
+    table = search_view(whole).tables[0].table
+    assert table is not None
+    assert table.columns[-1].head == "best rho" and "utilisation" not in table.columns[-1].meaning
     best = whole["paper"]["generation_log"][-1]["best_rho"]
-    assert table.rows[-1][-1].text == f"{best:.3f}"
+    assert table.cells()[-1][-1] == f"{best:.3f}"
     left, right = progress(AuditResult.of(Run(place / "whole"))).axes
     assert left.get_ylabel() == "best rho in the archive"
     assert np.asarray(left.lines[0].get_ydata())[-1] == pytest.approx(best)

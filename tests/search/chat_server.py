@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import re
@@ -34,7 +35,7 @@ class ChatServer(ThreadingHTTPServer):
     """Plays one move of a script per question; after the last, the last again.
 
     Moves: good, fenced, thinking, short, invalid, empty, refuse, refusal-field, filter, torn,
-    length, 429, 500, 401, no-schema, closed, half, drip, huge, redirect, echo.
+    length, 429, 500, 401, no-schema, closed, half, drip, huge, zipped, redirect, echo.
     """
 
     daemon_threads = True
@@ -44,6 +45,7 @@ class ChatServer(ThreadingHTTPServer):
         self.moves = list(moves)
         self.questions: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
+        self.encodings: list[str | None] = []
         self.before: Callable[[int], None] = lambda number: None
         self.after: Callable[[int], None] = lambda number: None
         self.models: list[str] | None = [MODEL]
@@ -93,6 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
             number = len(server.questions)
             server.questions.append(asked)
             server.keys.append(self.headers.get("Authorization"))
+            server.encodings.append(self.headers.get("Accept-Encoding"))
             question = asked["messages"][-1]["content"]
             match = re.search(r"exactly (\d+) entries", question)
             count = int(match[1]) if match else 1
@@ -139,6 +142,9 @@ class _Handler(BaseHTTPRequestHandler):
                 self._says(good)
         elif move == "redirect":
             self._reply(307, b"", Location=f"{self.server.url}/elsewhere")
+        elif move == "zipped":
+            body = json.dumps({"choices": [{"message": {"content": good}}]}).encode()
+            self._reply(200, gzip.compress(body), Content_Encoding="gzip")
         elif move == "huge":
             self._reply(200, b"x" * 5_000_000)
         else:

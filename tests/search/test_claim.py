@@ -11,8 +11,16 @@ import pytest
 
 from nafaudit.core.errors import InputError
 from nafaudit.paper.settings import PaperSettings
-from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
+from nafaudit.search.settings import (
+    SearchBasics,
+    SearchSettings,
+    check_claim,
+    claim,
+    decisive,
+    directory_of,
+)
 from tests.commands import call
+from tests.runs.make import HERE
 
 
 def test_the_same_search_resumes_and_another_is_named(tmp_path: Path) -> None:
@@ -110,3 +118,13 @@ def test_the_command_refuses_before_a_model_loads(tmp_path: Path) -> None:
     with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 2 and "pool: 10 in the run, 12 now" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"), [("search", SearchSettings()), ("paper-search", PaperSettings())]
+)
+def test_settings_are_written_in_the_order_that_they_always_had(
+    name: str, settings: SearchBasics
+) -> None:
+    written = json.loads((HERE / "89722fc" / name / "settings.json").read_text())
+    assert list(decisive(settings)) == list(written)

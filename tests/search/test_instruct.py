@@ -329,3 +329,23 @@ def test_an_address_with_a_secret_is_refused_and_not_shown(url: str) -> None:
     assert SECRET not in str(caught.value)
     spec = ProposerSpec.parse("openai:m", "http://[::1]:8000/v1/chat/completions")
     assert spec.url == "http://[::1]:8000/v1"
+
+
+def test_a_compressed_answer_is_not_asked_for_and_not_unpacked(tmp_path: Path) -> None:
+    with chat_server("zipped") as server:
+        one = proposer(server, tmp_path, attempts=1)
+        one.ask(PARENTS[:2], 1, 3)
+    assert one.counted[1].outcomes == {"broken": 1}
+    assert server.encodings == ["identity"]
+
+
+def test_a_proxy_of_the_environment_is_not_used_for_loopback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "socks5://127.0.0.1:1")
+    with chat_server("good") as server:
+        assert len(proposer(server, tmp_path).ask(PARENTS[:2], 1, 3)) == 3
+    elsewhere = Endpoint(MODEL, "http://models.example/v1")
+    with pytest.raises(UnavailableError, match="proxy that cannot be used"):
+        elsewhere.check()

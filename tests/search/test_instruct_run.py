@@ -16,10 +16,10 @@ import pytest
 from nafaudit.lab.tiny import ARCHITECTURES, SENTENCES, build_checkpoint, build_tokenizer
 from nafaudit.search.llm_answers import FILE
 from nafaudit.search.llm_chat import KEY
-from nafaudit.search.result import search_json, write_result
 from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
+from nafaudit.views.search import search_json, write_result
 from tests.commands import call
 from tests.kills import fork, was_killed
 from tests.search.chat_server import MODEL, ChatServer, chat_server
@@ -213,7 +213,7 @@ def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None
 @pytest.mark.full
 def test_the_papers_protocol_asks_a_model_call_by_call(make: Make, tmp_path: Path) -> None:
     from nafaudit.paper.search import run_paper_search
-    from nafaudit.paper.search_files import paper_json
+    from nafaudit.paper.search_view import paper_json
     from nafaudit.paper.settings import PaperSettings
     from tests.paper.test_search import SIZES as PAPER_SIZES
 

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 from benchmarks.search_study import run_study, study_json, study_text, write_study
 
-from nafaudit.cli.show_search import sweep_text
 from nafaudit.lab.prompts import others as other_prompts
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.overlap.runs import ngrams, words_of
+from nafaudit.measures.runs import ngrams, words_of
 from nafaudit.search.confirm import Protected
 from nafaudit.search.search import Sweep, run_sweep, sweep_json, write_sweep
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
+from nafaudit.views.search import sweep_document
+from nafaudit.views.terminal import terminal
 from nafaudit.workload.passages import Passage
 from nafaudit.workshop.works import protected
 from tests.kills import kill_at, moments_of
@@ -97,7 +98,9 @@ def test_each_budget_is_a_search_of_its_own_and_delta_is_shared(whole: Sweep) ->
     first, second = ({t.key.prompt for t in Run(one.path).trajectories()} for one in whole.found)
     assert {name for name in first & second if name.startswith("s0_")}
     assert sweep_json(whole)["outcome"] == "WITHIN"
-    assert all(len(line) <= 80 or "/" in line for line in sweep_text(whole).splitlines())
+    assert all(
+        len(line) <= 80 or "/" in line for line in terminal(sweep_document(whole)).splitlines()
+    )
 
 
 def test_other_kinds_are_held_out_pools_of_their_own(whole: Sweep) -> None:

@@ -17,10 +17,10 @@ from nafaudit.auditor.verify import check_integrity
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.search.result import search_json, write_result
 from nafaudit.search.search import run_search
 from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
+from nafaudit.views.search import search_json, write_result
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 

@@ -7,16 +7,11 @@ import inspect
 import pkgutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from nafaudit.auditor.claims import FOREIGN_STEP
-from nafaudit.auditor.follow import replay_many
-from nafaudit.auditor.replay import ReplayTask, replay_in
-from nafaudit.core.ledger import is_baseline
-from nafaudit.core.trajectory import Key, Steps
+from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
-from nafaudit.mechanisms.registry import mechanism
 from nafaudit.protocols import Output
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
@@ -47,37 +42,6 @@ def test_every_fault_is_in_the_catalogue_once() -> None:
         assert case.about.endswith(".") and len(case.about) < 100
         assert case.expected
         assert not (case.harmless and case.escapes)
-
-
-@pytest.mark.parametrize("k", [0.0, 0.4, float("inf")])
-def test_replaying_many_is_replaying_each(k: float) -> None:
-    arena = replace(SMALL, k=k)
-    world = arena.world(3)
-    asked = arena.asked(world, 3, 0)
-    outputs = AnchoredDecoder(world).decode([one.request for one in asked])
-    promise = mechanism("anchored", world.debt)
-    tasks = [
-        ReplayTask(
-            one.key,
-            one.request.prompt,
-            np.asarray(output.tokens, np.int32),
-            output.tokens[-1] in world.stops,
-            theta=np.asarray(output.theta),
-        )
-        for one, output in zip(asked, outputs, strict=True)
-    ]
-    for task, many in zip(tasks, replay_many(world, promise, tasks), strict=True):
-        single = replay_in(world, promise, task)
-        again, alone = many.replayed, single.replayed
-        assert again.trajectory.debt == alone.trajectory.debt
-        assert again.trajectory.stopped == alone.trajectory.stopped
-        assert np.allclose(again.granted, alone.granted, rtol=0, atol=1e-12)
-        assert np.allclose(many.law, single.law, rtol=0, atol=1e-9)
-        for name in Steps.columns:
-            one, other = (getattr(x.trajectory.steps, name) for x in (again, alone))
-            assert np.allclose(one, other, rtol=1e-6, atol=1e-9), name
-        assert np.allclose(again.implied, alone.implied, rtol=0, atol=1e-9, equal_nan=True)
-        assert is_baseline(k) or (again.trajectory.steps.charge > 0).any()
 
 
 class _Shifted(AnchoredDecoder):

@@ -123,7 +123,7 @@ def test_markdown_and_html_have_the_same_cells() -> None:
     assert lines[:3] == ["# A title", "", "It is kept."]
     assert "| class | low | high | kept |" in lines
     assert "|---|---:|---:|---|" in lines
-    assert "| fact | 20.0 | \\- | WITHIN (2) |" in lines
+    assert "| fact | 20.0 | \u2013 | WITHIN (2) |" in lines
     page = fragment(document())
     assert '<th class="n" title="the lower end">low</th>' in page
     assert '<tr><td>fact</td><td class="n">20.0</td><td class="n">-</td>' in page
@@ -134,7 +134,7 @@ def test_a_cell_says_where_in_the_json_it_is() -> None:
     table = document().sections[1].table
     assert table is not None
     assert table.place(1, COLUMNS[2]) == "rows[7].nested.high"
-    assert table.place(1, COLUMNS[3]) == ""
+    assert table.place(1, COLUMNS[3]) == "rows[7]"
     assert Table.of(COLUMNS, [result()]).place(0, COLUMNS[0]) == ""
 
 

@@ -16,11 +16,11 @@ from nafaudit.core.errors import StoreError
 from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist import checklist_document
 from nafaudit.paper.checklist_run import of_run, seeds, surrogate
-from nafaudit.report.searched import progress_of, search_json, search_view
 from nafaudit.store.run import Run
 from nafaudit.views.page import write_report
+from nafaudit.views.search import progress_of, reported_search, search_view
 from tests.commands import call
-from tests.report.runs import plain_run
+from tests.handmade import plain_run
 from tests.views.test_browser import INJECTIONS, opened
 
 if TYPE_CHECKING:
@@ -118,7 +118,8 @@ def test_every_number_is_where_it_says(files: dict[str, str]) -> None:
     assert len(paths) > 100
     for path, shown in paths:
         value: Any = data
-        for step in re.findall(r"[^.\[\]]+", path):
+        for key, quoted in re.findall(r"\[&#34;(.*?)&#34;\]|([^.\[\]]+)", path):
+            step = key or quoted
             value = value[int(step)] if isinstance(value, list) else value[step]
         if isinstance(value, int) and not isinstance(value, bool):
             assert shown == str(value), path
@@ -233,10 +234,11 @@ def test_whatever_is_missing_or_unknown_is_shown_or_left_out(data: st.DataObject
     for key in data.draw(st.sets(st.sampled_from(sorted(whole)), min_size=1, max_size=4)):
         whole[key] = data.draw(ODD)
     whole |= {"outcome": "WITHIN", "sweep": data.draw(ODD)}
-    view = search_view(search_json(whole, redact=data.draw(st.booleans())))
+    view = search_view(reported_search(whole, redact=data.draw(st.booleans())))
     assert view.word == "WITHIN" and any(t.title == "Also recorded" for t in view.tables)
-    for table in view.tables:
-        assert all(len(row) == len(table.heads) for row in table.rows)
+    for section in view.tables:
+        assert section.table is not None
+        assert all(len(row) == len(section.table.columns) for row in section.table.cells())
     for one in progress_of(whole):
         assert all(math.isfinite(p.best) for p in one.points)
     assert surrogate(whole).number == 6 and seeds(whole).number == 7

@@ -1,4 +1,4 @@
-"""Price, fidelity and leakage against a walk along one text, one token and one budget at a time."""
+"""Price, fidelity and leakage of mechanisms and budgets, between the two models."""
 
 from __future__ import annotations
 
@@ -9,25 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
-import numpy as np
 import pytest
 import torch
 
-from nafaudit.auditor import follow
-from nafaudit.auditor.follow import follow_texts
-from nafaudit.auditor.laws import ForcedText, Reader
-from nafaudit.auditor.replay import ReplayTask, replay_texts
-from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import Decoding
-from nafaudit.core.ledger import Payment
-from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.mechanisms.laws import kl
-from nafaudit.mechanisms.registry import mechanism
-from nafaudit.models.pair import Pair, load_pair
-from nafaudit.protocols import booked
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.frontier import Frontier, Side, frontier
+from nafaudit.worth.frontier import FollowedTexts, Frontier, frontier
 from nafaudit.worth.matched import FrontierResult, frontier_result
 from nafaudit.worth.settings import FrontierSettings
 from tests.commands import call
@@ -41,12 +29,6 @@ SETTINGS = FrontierSettings(mechanisms=SPECS, k=BUDGETS, max_new_tokens=20, give
 
 
 @pytest.fixture(scope="module")
-def pair(tiny_pair_paths: Paths) -> Pair:
-    safe, risky = tiny_pair_paths("llama")
-    return load_pair(str(safe), str(risky))
-
-
-@pytest.fixture(scope="module")
 def source(tiny_pair_paths: Paths) -> Frontier:
     safe, risky = map(str, tiny_pair_paths("llama"))
     return frontier((safe, risky), PROTECTED, ORDINARY, SETTINGS)
@@ -55,76 +37,6 @@ def source(tiny_pair_paths: Paths) -> Frontier:
 @pytest.fixture(scope="module")
 def found(source: Frontier) -> FrontierResult:
     return frontier_result(source)
-
-
-def laws_of(model: torch.nn.Module, tokens: tuple[int, ...]) -> torch.Tensor:
-    with torch.no_grad():
-        logits = model(torch.tensor([tokens])).logits[0]
-    return torch.log_softmax(logits.double(), dim=-1)
-
-
-@pytest.mark.parametrize("held", [1, 1 << 23])
-def test_paths_are_those_of_a_walk(pair: Pair, held: int) -> None:
-    ids = [tuple(pair.tokenizer(text)["input_ids"]) for text in SENTENCES[:2]]
-    texts = [ForcedText(row[:7], row[7:22]) for row in ids]
-    mechanisms = [mechanism(spec, DebtRule(3)) for spec in SPECS]
-    with mock.patch.object(follow, "_HELD", held):
-        rows = {i: (ends, paths) for i, ends, paths in follow_texts(
-            Reader(pair, Decoding()), mechanisms, BUDGETS, texts, kl)}  # fmt: skip
-    assert sorted(rows) == [0, 1]
-    for i, text in enumerate(texts):
-        safe, risky = (laws_of(model, text.tokens) for model in (pair.safe, pair.risky))
-        ends, paths = rows[i]
-        at = range(len(text.prompt) - 1, len(text.tokens) - 1)
-        nexts = [text.tokens[t + 1] for t in at]
-        assert ends.tokens == 15
-        assert ends.safe == pytest.approx(
-            sum(safe[t, x].item() for t, x in zip(at, nexts, strict=True)), abs=1e-3
-        )
-        gains = sorted(
-            max(0.0, (risky[t, x] - safe[t, x]).item())
-            for t, x in enumerate(text.prompt[1:])
-            if x not in pair.vocabulary.special
-        )[::-1][:3]
-        debt = sum(gains) / sum(gain > 0 for gain in gains)
-        prefix = np.cumsum([-safe[t, x].item() for t, x in zip(at, nexts, strict=True)])
-        assert ends.paying_k == pytest.approx(
-            max((s + debt) / (n + 1) for n, s in enumerate(prefix)), abs=1e-3
-        )
-        for path in paths:
-            made = mechanisms[path.mechanism]
-            account = made.ledger.open(path.k, debt)
-            price = gained = leaked = nats = 0.0
-            for t, x in zip(at, nexts, strict=True):
-                allowance = torch.tensor([account.allowance()], dtype=torch.float64)
-                one = made.rule.serve([text.tokens[: t + 1]], safe[t : t + 1], risky[t : t + 1],
-                                      allowance)  # fmt: skip
-                ratio = (one.law[0, x] - safe[t, x]).item()
-                charge = booked(made.rule, one.charge.item(), ratio)
-                account.pay(Payment(charge, ratio, x))
-                price, leaked = price + charge, leaked + one.law[0, x].item()
-                mass = risky[t].exp()
-                gained += (mass * (one.law[0] - safe[t])).sum().item()
-                nats += (one.law[0].exp() * (one.law[0] - safe[t])).sum().item()
-            expected = (price, nats, gained, leaked)
-            values = (path.price, path.divergence, path.gained, path.leaked)
-            assert values == pytest.approx(expected, abs=2e-3)
-
-
-def test_a_debt_is_counted_in_the_laws_that_its_rule_names(pair: Pair) -> None:
-    ids = tuple(pair.tokenizer(SENTENCES[0])["input_ids"])
-    decoding, rules = Decoding(temperature=0.5), (DebtRule(5), DebtRule(5, "positives-raw"))
-    paying = []
-    for rule in rules:
-        made = mechanism("anchored", rule)
-        both = [made, mechanism("anchored", rule.other)]
-        text = ForcedText(ids[:7], ids[7:8])
-        ((_, ends, _),) = follow_texts(Reader(pair, decoding), both, (0.5,), [text], kl)
-        paying.append(ends.paying_k)
-        task = ReplayTask(Key("p", "m", 0.5, 0), text.prompt, np.array(text.output, np.int32))
-        (second,) = replay_texts(Reader(pair, decoding), made, [task])
-        assert ends.paying_k == pytest.approx(second.trajectory.debt - ends.safe, abs=1e-6)
-    assert abs(paying[0] - paying[1]) > 0.1
 
 
 def test_fidelity_on_the_geodesic_is_its_closed_form() -> None:
@@ -170,7 +82,7 @@ def test_a_mechanism_matches_itself(source: Frontier) -> None:
         assert max(abs(match.low), abs(match.high)) < 1e-4
 
 
-def side_twice(side: Side) -> Side:
+def side_twice(side: FollowedTexts) -> FollowedTexts:
     return replace(side, paths=(side.paths[0], side.paths[0]))
 
 

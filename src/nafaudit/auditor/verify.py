@@ -11,7 +11,7 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +36,7 @@ from nafaudit.core.ledger import (
     recorded_currency,
 )
 from nafaudit.core.ledger import replay as ledger_replay
+from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
 from nafaudit.measures.context import RunContext
@@ -90,7 +91,7 @@ def verify(
     promise: Mechanism,
     pair: Pair,
     options: VerifySettings,
-    on_progress: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Verification:
     """Replays a run and compares.
 
@@ -99,7 +100,7 @@ def verify(
         promise: What the replay is held to, bound to the run's resources.
         pair: The run's two models.
         options: How much is replayed; what an imported log does not say itself.
-        on_progress: Called with the trajectories done and to do.
+        on_progress: Called as trajectories are replayed.
     """
     start = time.monotonic()
     keys = sorted(run.keys())
@@ -114,7 +115,9 @@ def verify(
     while group := list(itertools.islice(chosen, _GROUP)):
         verifier.replay(group)
         done += len(group)
-        on_progress(done, len(wanted))
+        seconds = time.monotonic() - start
+        unit = "trajectories replayed"
+        on_progress(Progress("", done, len(wanted), verifier.tokens, seconds, unit=unit))
     return verifier.result(time.monotonic() - start)
 
 

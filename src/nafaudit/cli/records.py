@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +12,7 @@ import click
 from nafaudit.cli.echo import echo
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
+from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import VerifySettings
@@ -56,10 +55,9 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.report.markdown import markdown
-    from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
-    from nafaudit.views.page import save_report
+    from nafaudit.views.audit import report_markdown
+    from nafaudit.views.page import report_json, save_report
     from nafaudit.views.records import record_json
 
     source, redact = Run(settings.run or latest_run()), settings.redact
@@ -74,12 +72,12 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
         failed = error
     names = [str(path) for path in files]
     if as_json or failed is not None:
-        data = plain(made, PAPER_EXTRA.checklist(made), redact=redact)
+        data = report_json(made, PAPER_EXTRA.checklist(made), redact=redact)
     if as_json:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else markdown(made, data))
+        echo("\n".join(names) if failed is None else report_markdown(made, data))
     if failed is not None:
         click.echo(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -257,7 +255,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     files = [str(path) for path in written]
     gaps = missing_of(Run(source))
     if as_json:
-        missing = None if gaps is None else gaps.to_json()
+        missing = plain(gaps)
         data = {"run": str(source), "files": files, "missing": missing}
         echo(json.dumps(data, indent=2))
     else:
@@ -292,13 +290,16 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     import torch
 
     from nafaudit.auditor.verify import decides
+    from nafaudit.cli.progress import ProgressLine
     from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
 
     torch.set_num_threads(settings.threads)
-    found = verify_run(source, settings, _progress(quiet))
+    progress = ProgressLine(quiet)
+    found = verify_run(source, settings, progress.update)
+    progress.close()
     data = verification_json(found, str(source.path), source.design["hash"])
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
     if decides(source, settings):
@@ -319,15 +320,3 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
             err=True,
         )
     return found.overall.exit_status
-
-
-def _progress(quiet: bool) -> Callable[[int, int], None]:
-    """One line per group of trajectories, rewritten on a terminal."""
-    end = "\r" if sys.stderr.isatty() else "\n"
-
-    def show(done: int, of: int) -> None:
-        if not quiet:
-            sys.stderr.write(f"replayed {done}/{of} trajectories" + ("\n" if done == of else end))
-            sys.stderr.flush()
-
-    return show

@@ -82,27 +82,31 @@ def _answer_search(
     settings: SearchSettings, on_progress: OnProgress, as_json: bool
 ) -> tuple[str, int]:
     """One budget, or one after the other: what to print, and the exit status."""
-    from nafaudit.cli.show_search import EXIT, search_text
-    from nafaudit.search.result import search_json, write_result
+    from nafaudit.mechanisms.cards import verified_with
     from nafaudit.search.search import run_search
+    from nafaudit.views.search import EXIT, search_document, search_json, write_result
+    from nafaudit.views.terminal import terminal
 
     if len(settings.k) > 1:
         return _sweep(settings, on_progress, as_json)
     found = run_search(settings, on_progress, protocol_of(settings))
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
-    text = json.dumps(search_json(found), indent=2) if as_json else search_text(found)
-    return text, EXIT[found.outcome]
+    if as_json:
+        return json.dumps(search_json(found), indent=2), EXIT[found.outcome]
+    plugin = verified_with(settings.mechanism)
+    return terminal(search_document(found, plugin)), EXIT[found.outcome]
 
 
 def _sweep(settings: SearchSettings, on_progress: OnProgress, as_json: bool) -> tuple[str, int]:
-    from nafaudit.cli.show_search import EXIT, sweep_text
     from nafaudit.search.search import run_sweep, sweep_json, write_sweep
+    from nafaudit.views.search import EXIT, sweep_document
+    from nafaudit.views.terminal import terminal
 
     sweep = run_sweep(settings, on_progress, protocol_of(settings))
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
-    text = json.dumps(sweep_json(sweep), indent=2) if as_json else sweep_text(sweep)
+    text = json.dumps(sweep_json(sweep), indent=2) if as_json else terminal(sweep_document(sweep))
     return text, EXIT[sweep.outcome]
 
 
@@ -110,13 +114,16 @@ def _answer_paper(
     settings: PaperSettings, on_progress: OnProgress, as_json: bool
 ) -> tuple[str, int]:
     """The paper's search."""
-    from nafaudit.cli.show_paper_search import paper_text
-    from nafaudit.cli.show_search import EXIT
+    from nafaudit.mechanisms.cards import verified_with
     from nafaudit.paper.search import run_paper_search
-    from nafaudit.paper.search_files import paper_json, write_paper_result
+    from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
+    from nafaudit.views.search import EXIT
+    from nafaudit.views.terminal import terminal
 
     done = run_paper_search(settings, on_progress)
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
-    text = json.dumps(paper_json(done), indent=2) if as_json else paper_text(done)
-    return text, EXIT[done.found.outcome]
+    if as_json:
+        return json.dumps(paper_json(done), indent=2), EXIT[done.found.outcome]
+    plugin = verified_with(settings.mechanism)
+    return terminal(paper_document(done, plugin)), EXIT[done.found.outcome]

@@ -13,6 +13,7 @@ import click
 
 from nafaudit.cli.echo import echo
 from nafaudit.core.options import Group, option
+from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
@@ -434,7 +435,7 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
             "run": name,
             "items": item_rows(items),
             "prompts": prompt_rows(prompts),
-            "missing": None if gaps is None else gaps.to_json(),
+            "missing": plain(gaps),
         }
         echo(json.dumps(data, indent=2))
     else:

@@ -60,9 +60,6 @@ VACUOUS_SHARE = 0.5
 # How often a check that rests on chance may call a sound arm SUSPECT.
 ALARM_LEVEL = 1e-4
 
-COUNTS = "replay: counts of the debt"
-"""The finding of a replay that judges executions by both counts of the debt."""
-
 
 def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
     """Slack in nats for our own records: float64 sums, nothing else."""

@@ -123,7 +123,7 @@ def result_json(result: AuditResult, name: str) -> dict[str, Any]:
         "run": name,
         "design": result.run.design["hash"],
         "asked": result.run.asked,
-        "missing": None if result.gaps is None else result.gaps.to_json(),
+        "missing": plain(result.gaps),
         "verdicts": plain(result.arms),
         "classes": classes_json(result.classes),
         "findings": [

@@ -13,8 +13,8 @@ from nafaudit.core.finding import ALARM_LEVEL, MIN_TRAJECTORIES, Answer, Finding
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.trajectory import Arm, total
 from nafaudit.measures.measure import WINDOW, Measure
+from nafaudit.measures.overlap import METRICS, MIN_SPAN
 from nafaudit.measures.table import Measures, worst
-from nafaudit.overlap import METRICS, MIN_SPAN
 from nafaudit.stats import clustered_mean, mean, quantile, student_two_sided
 
 MIN_PROMPTS = 20

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Answer, Kept, Overall
@@ -45,11 +46,11 @@ class Quantity:
         of_baselines: False if one model alone fixes it.
     """
 
-    name: str
+    name: str = field(metadata={"json": "quantity"})
     unit: str
-    of: Callable[[Measure], float]
+    of: Callable[[Measure], float] = field(metadata={"json": None})
     meaning: str
-    of_baselines: bool = True
+    of_baselines: bool = field(default=True, metadata={"json": None})
 
 
 def _share(part: str) -> Callable[[Measure], float]:
@@ -84,6 +85,7 @@ class Limits:
     low: float
     high: float
     level: float
+    method: str = METHOD
 
     @property
     def known(self) -> bool:
@@ -108,27 +110,28 @@ class Change:
         slack: A difference that rounding alone may make.
     """
 
-    pair: ArmPair
-    label: str
-    quantity: Quantity
+    pair: ArmPair = field(metadata={"json": ...})
+    label: str = field(metadata={"json": "class", "optional": True})
+    quantity: Quantity = field(metadata={"json": ...})
     a: float
     b: float
-    interval: Limits
+    interval: Limits = field(metadata={"json": ...})
     prompts: int
     executions: int
-    slack: float
+    slack: float = field(metadata={"json": None})
+    also: ClassVar = ("change", "moved", "evidence")
 
     @property
-    def difference(self) -> float:
+    def change(self) -> float:
         """By how much it rose."""
         return self.b - self.a
 
     @property
     def moved(self) -> str:
         """up, down, same, or unclear where the interval has 0 inside or there is none."""
-        if math.isnan(self.difference):
+        if math.isnan(self.change):
             return "unknown"
-        if abs(self.difference) <= self.slack and self._tight:
+        if abs(self.change) <= self.slack and self._tight:
             return "same"
         if self.interval.known and self.interval.low > self.slack:
             return "up"
@@ -265,12 +268,12 @@ class PromptChange:
         token_step: The earliest step at which an execution of it parts; None if none does.
     """
 
-    pair: ArmPair
+    pair: ArmPair = field(metadata={"json": ...})
     prompt: str
-    label: str
+    label: str = field(metadata={"json": "class"})
     values: dict[str, Both]
     violations: tuple[int, int]
-    token_step: int | None
+    token_step: int | None = field(metadata={"json": "first_token_step"})
 
     @property
     def moved(self) -> bool:
@@ -293,7 +296,7 @@ class PromptChange:
 class FindingChange:
     """A check that says another word than before."""
 
-    pair: ArmPair
+    pair: ArmPair = field(metadata={"json": ...})
     check: str
     a: str
     b: str

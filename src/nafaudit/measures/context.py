@@ -28,7 +28,7 @@ from nafaudit.core.passage import PassageScores
 from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.overlap import PreparedReferences
+from nafaudit.measures.overlap import PreparedReferences
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_truth, read_verification
 from nafaudit.store.gaps import Plan, plan_of
 from nafaudit.store.run import Run

@@ -20,8 +20,7 @@ from nafaudit.core.finding import own_tolerance
 from nafaudit.core.ledger import Whole, is_baseline, replay
 from nafaudit.core.trajectory import STEP_TYPES, Key, Trajectory, total
 from nafaudit.measures.context import RunContext
-from nafaudit.overlap import Overlap
-from nafaudit.overlap import measure as overlap_of
+from nafaudit.measures.overlap import Overlap, overlap_of
 from nafaudit.store.run import Place
 
 Array = NDArray[np.float64]

@@ -6,9 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,19 @@ class ArmPair:
         b: Of the second.
     """
 
-    a: ArmVerdict
-    b: ArmVerdict
+    a: ArmVerdict = field(metadata={"json": None})
+    b: ArmVerdict = field(metadata={"json": None})
+    also: ClassVar = ("k", "mechanisms")
+
+    @property
+    def k(self) -> float:
+        """The budget of both."""
+        return self.a.k
+
+    @property
+    def mechanisms(self) -> tuple[str, str]:
+        """Of the first run and of the second."""
+        return self.a.mechanism, self.b.mechanism
 
     @property
     def arms(self) -> tuple[Arm, Arm]:
@@ -197,12 +208,12 @@ class FirstDifference:
     """
 
     prompt: str
-    number: int
-    identical: bool
-    tokens_known: bool
+    number: int = field(metadata={"json": "trajectory"})
+    identical: bool = field(metadata={"json": None})
+    tokens_known: bool = field(metadata={"json": None})
     token_step: int | None
     charge_step: int | None
-    charge_gap: float
+    charge_gap: float = field(metadata={"json": None})
 
 
 @dataclass(frozen=True)
@@ -214,8 +225,16 @@ class Differences:
         of: By prompt and number; only pairs that both have steps.
     """
 
-    pair: ArmPair
-    of: Mapping[_Unit, FirstDifference]
+    pair: ArmPair = field(metadata={"json": ...})
+    of: Mapping[_Unit, FirstDifference] = field(metadata={"json": None})
+    also: ClassVar = (
+        *("pairs", "identical", "same_tokens", "first", "median", "charge_gap", "parted"),
+    )
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are."""
+        return len(self.of)
 
     @property
     def identical(self) -> int:
@@ -233,7 +252,22 @@ class Differences:
         return sorted(p.token_step for p in self.of.values() if p.token_step is not None)
 
     @property
-    def median_step(self) -> float:
+    def first(self) -> int | None:
+        """The earliest step at which a pair parts; None if none does."""
+        return min(self.token_steps, default=None)
+
+    @property
+    def parted(self) -> list[FirstDifference]:
+        """Pairs that part in tokens or charges, by prompt and number."""
+        parted = [
+            one
+            for one in self.of.values()
+            if one.token_step is not None or one.charge_step is not None
+        ]
+        return sorted(parted, key=lambda one: (one.prompt, one.number))
+
+    @property
+    def median(self) -> float:
         """Median step at which pairs part; NaN if none does."""
         return quantile(self.token_steps, 0.5)
 

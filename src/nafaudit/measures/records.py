@@ -6,10 +6,11 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from nafaudit.core.finding import COUNTS, FAULTS, Answer, Fault, Finding, Witness
+from nafaudit.core.finding import FAULTS, Answer, Fault, Finding, Witness
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
+from nafaudit.store.artifacts import COUNTS
 
 IDENTITIES = {
     "allowance": ("allowances against the ledger", "nats"),

@@ -31,7 +31,7 @@ from nafaudit.paper.checklist import (
     out_of_step,
     ratios,
 )
-from nafaudit.report.searched import parts
+from nafaudit.views import search as parts
 from nafaudit.views.page import Extra
 from nafaudit.workload import protected_prompts
 

@@ -248,14 +248,14 @@ def _verify(run: Run, settings: RunSettings, checkpoints: tuple[str, str]) -> No
 def verify_run(
     run: Run,
     options: VerifySettings,
-    on_progress: Callable[[int, int], None] = lambda done, of: None,
+    on_progress: OnProgress = lambda progress: None,
 ) -> Verification:
     """Loads the promise and the models of a run, and verifies it.
 
     Args:
         run: Whose records to check.
         options: How much, and where the models are.
-        on_progress: Called with the trajectories done and to do.
+        on_progress: Called as trajectories are replayed.
     """
     check_integrity(run)
     return verify(run, *load_recorded(run, options), options, on_progress)

@@ -189,7 +189,7 @@ class EngineExecutor(LocalExecutor):
     ) -> Iterator[Trajectory]:
         """Yields trajectories in the order in which they end."""
         if isinstance(self._decoder, Decoder):
-            self._decoder.watch = on_step
+            self._decoder.on_step = on_step
         return self._decoder.decode(requests)
 
 

@@ -30,14 +30,14 @@ class NamedPair:
     Attributes:
         locate: Returns the safe and the risky checkpoint.
         workload: Returns all its prompts.
-        limit: How many prompts a run takes unless told; 0 for all.
+        limit: How many prompts a run takes by default; 0 for all.
         passages: Returns its protected text.
         shapes: Names in shapes.csv, safe and risky: how large it is before it is here. If empty,
             its configurations are read.
         ordinary: Returns text that neither model memorised, of the kind that both were made for.
         others: Returns prompts of other kinds than the workload's, for further held-out pools.
-        start: Classes that a search starts from unless told; all if empty. Whoever holds the
-            openings of protected passages need not search for them.
+        start: Classes that a search starts from by default; all if empty. Openings of protected
+            passages are left out: with these at hand there is nothing to search for.
     """
 
     locate: Callable[[], tuple[str, str]]

@@ -1,6 +1,6 @@
-"""The other process: builds somebody's decoder and answers requests, one JSON line each.
+"""The process of a black box: builds the user's decoder and answers requests, a JSON line each.
 
-Their code runs here and only here, so that whatever it does (exit, hang, print, eat memory) is
+The decoder's code runs here and only here, so that what it does (exit, hang, print, eat memory) is
 seen from outside as what it is. `nafaudit.runner.blackbox` is the other end of the pipe.
 
 The lines: a hello that says what to build, answered by {"ready": ...} or {"fault": ...}; then

@@ -23,8 +23,8 @@ import numpy as np
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, judge_kept
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.overlap import measure, prepare
-from nafaudit.overlap.runs import NGRAM, ngrams, words_of
+from nafaudit.measures.overlap import overlap_of
+from nafaudit.measures.runs import NGRAM, ngrams, prepare, words_of
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.stats import Bonferroni, Sample, anytime_rate, bound, e_bh, e_values
 from nafaudit.workload.passages import Passage
@@ -176,7 +176,7 @@ def name_above(confirmed: Sequence[Finalist], above: float, delta: float, looked
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ControlComparison:
     """Does the search beat a control?
 
     Attributes:
@@ -208,7 +208,7 @@ class Comparison:
 
 def compare(
     controls: Mapping[str, Sequence[float]], search: Sequence[float], delta: float
-) -> list[Comparison]:
+) -> list[ControlComparison]:
     """Compares first finalists, all limits together at level delta.
 
     Args:
@@ -222,7 +222,7 @@ def compare(
     for name, values in controls.items():
         theirs = interval(values, level)
         low, high = mine.low - theirs.high, mine.high - theirs.low
-        found.append(Comparison(name, mine, theirs, low, high))
+        found.append(ControlComparison(name, mine, theirs, low, high))
     return found
 
 
@@ -345,7 +345,7 @@ class Protected:
         shared = Counter(place for gram in grams for place in self._places.get(gram, ()))
         found = Copied(1, int(bool(shared)))
         for place in sorted(shared):
-            overlap = measure(text, self._references[place])
+            overlap = overlap_of(text, self._references[place])
             words, recall = int(overlap.substring_words), overlap.near_verbatim_recall
             found += Copied(
                 words=words,

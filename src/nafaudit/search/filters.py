@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from nafaudit.core.errors import InputError
-from nafaudit.overlap.runs import ngrams, words_of
+from nafaudit.measures.runs import ngrams, words_of
 from nafaudit.search.candidate import Candidate
 
 GRAM = 4

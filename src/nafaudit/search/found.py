@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.finding import Kept
-from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Named
-from nafaudit.search.explore import SEARCH, Explored, Steered
+from nafaudit.search.confirm import ControlComparison, Copied, Finalist, HeldOut, Named
+from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Steered
 from nafaudit.search.pools import Pools
 from nafaudit.search.settings import SearchBasics
 
@@ -27,6 +27,10 @@ class Overlaps:
     passages: int
     everything: Copied
     by_prompt: dict[str, Copied]
+
+    def of(self, prompt: str) -> Copied:
+        """The most of one prompt's fresh trajectories; nothing if it has none."""
+        return self.by_prompt.get(prompt, Copied())
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Found:
     explored: tuple[Explored, ...]
     finalists: tuple[Finalist, ...]
     controls: tuple[Finalist, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ControlComparison, ...]
     heldout: HeldOut
     others: tuple[HeldOut, ...]
     named: Named
@@ -81,6 +85,11 @@ class Found:
         """Confirmed utilisation of the first finalist of every search seed."""
         everyone = (*self.finalists, *self.controls)
         return [one.use.mean for one in everyone if one.strategy == strategy and one.rank == 1]
+
+    @property
+    def spread(self) -> dict[str, list[float]]:
+        """Confirmed utilisation of first finalists, of the search and of each control."""
+        return {strategy: self.maxima(strategy) for strategy in STRATEGIES}
 
     @property
     def searches(self) -> list[Explored]:

@@ -8,12 +8,10 @@ representation of an object; if a server sends it back, it is taken out of what 
 
 from __future__ import annotations
 
-import http.client
+import importlib
 import json
 import os
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,11 +168,18 @@ def key_of(environment: Mapping[str, str] = os.environ) -> str:
     return key
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the key to whoever it names."""
+def _httpx() -> Any:
+    """The HTTP client, imported when a server is asked.
 
-    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
-        """Follows none."""
+    Raises:
+        InputError: It is not installed.
+    """
+    try:
+        return importlib.import_module("httpx")
+    except ImportError as error:
+        raise InputError(
+            "asking a server needs httpx, which is not installed; pip install 'nafaudit[models]'."
+        ) from error
 
 
 class Endpoint:
@@ -202,11 +207,6 @@ class Endpoint:
         self._form = 0
         self._length, self._nucleus = "max_tokens", True
         self._failures, self._rest_until = 0, 0.0
-        # Loopback never goes through a proxy that the environment names.
-        proxies: dict[str, str] | None = {} if urlsplit(url).hostname in _LOOPBACK else None
-        self._open = urllib.request.build_opener(
-            _NoRedirect, urllib.request.ProxyHandler(proxies)
-        ).open
 
     @property
     def name(self) -> str:
@@ -217,7 +217,7 @@ class Endpoint:
         """Asks which models there are; a server without such a list is taken at its word."""
         try:
             status, body, _ = self._send("/models", None)
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise UnavailableError(
                 f"no answer from the proposer's server at {self._url}: {self._clean(error)}. Start "
                 "it, or correct --proposer-url; the same command resumes a search."
@@ -243,11 +243,8 @@ class Endpoint:
         while True:
             try:
                 status, body, headers = self._send("/chat/completions", self._body(request))
-            except TimeoutError:
-                return self._failed("timeout")
-            except (OSError, http.client.HTTPException) as error:
-                slow = isinstance(getattr(error, "reason", None), TimeoutError)
-                return self._failed("timeout" if slow else "broken")
+            except OSError as error:
+                return self._failed("timeout" if isinstance(error, TimeoutError) else "broken")
             if status not in (400, 422) or not self._weaken(self._detail(body)):
                 break
         if status == 429:
@@ -288,25 +285,51 @@ class Endpoint:
         return True
 
     def _send(self, path: str, body: bytes | None) -> tuple[int, bytes, Mapping[str, str]]:
-        """One exchange, within the timeout as a whole and with a bounded answer."""
-        headers = {"Content-Type": "application/json", "User-Agent": "nafaudit"}
+        """One exchange, within the timeout as a whole and with a bounded answer.
+
+        No redirect is followed: it would carry the key to the server that it names.
+
+        Raises:
+            OSError: No whole answer came; a TimeoutError if none came in time.
+        """
+        httpx = _httpx()
+        # A compressed answer may be far larger than what is read of it.
+        headers = {
+            "Content-Type": "application/json",
+            "User-Agent": "nafaudit",
+            "Accept-Encoding": "identity",
+        }
         if self._key():
             headers["Authorization"] = f"Bearer {self._key()}"
-        request = urllib.request.Request(self._url + path, body, headers)
-        end = time.monotonic() + self._timeout
+        # Loopback never goes through a proxy that the environment names.
+        outside = urlsplit(self._url).hostname not in _LOOPBACK
+        end, content = time.monotonic() + self._timeout, bytearray()
         try:
-            response = self._open(request, timeout=self._timeout)
-        except urllib.error.HTTPError as error:
-            response = error
-        with response:
-            parts: list[bytes] = []
-            while chunk := response.read1(65536):
-                parts.append(chunk)
-                if time.monotonic() > end:
-                    raise TimeoutError
-                if sum(map(len, parts)) > LARGEST:
-                    raise http.client.HTTPException(f"an answer of more than {LARGEST} bytes")
-        return response.status, b"".join(parts), response.headers
+            with (
+                httpx.Client(timeout=self._timeout, trust_env=outside) as client,
+                client.stream(
+                    "GET" if body is None else "POST",
+                    self._url + path,
+                    content=body,
+                    headers=headers,
+                ) as response,
+            ):
+                for chunk in response.iter_raw():
+                    content += chunk
+                    if time.monotonic() > end:
+                        raise TimeoutError("it took too long")
+                    if len(content) > LARGEST:
+                        raise OSError(f"an answer of more than {LARGEST} bytes")
+                return response.status_code, bytes(content), response.headers
+        except httpx.TimeoutException as error:
+            raise TimeoutError(str(error)) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise OSError(str(error)) from None
+        except ImportError as error:
+            raise UnavailableError(
+                f"the environment names a proxy that cannot be used: {error} Unset it, or name an "
+                "HTTP proxy."
+            ) from None
 
     def _failed(self, status: str, wait: str | None = None) -> Answer:
         pause = min(LONGEST_PAUSE, PAUSE * 2**self._failures)

@@ -61,10 +61,10 @@ from nafaudit.search.recorder import (
     violations_of,
     write_bundles,
 )
-from nafaudit.search.result import search_json, write_result
 from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
 from nafaudit.stats import Bonferroni
 from nafaudit.store.files import make_directory, write_whole
+from nafaudit.views.search import search_json, write_result
 from nafaudit.workload import TokenizedPrompt
 from nafaudit.workload.passages import Passage
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from nafaudit.core.design import differences
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.options import option
+from nafaudit.core.options import Group, option
 from nafaudit.core.settings import (
     BUDGETS_FORM,
     RunSettings,
@@ -109,6 +109,57 @@ _search_option = partial(option, section="The search")
 _proposer_option = partial(option, section="Proposer")
 _confirm_option = partial(option, section="Confirmation on fresh draws")
 
+
+@dataclass(frozen=True, kw_only=True)
+class NewPromptSettings(Group):
+    """How new prompts are made, and how long they may be."""
+
+    shortest: int = prompts_option(20, "Fewest tokens of a prompt.")
+    longest: int = prompts_option(250, "Most tokens of a prompt.")
+    operators: tuple[str, ...] = _search_option(
+        tuple(OPERATORS), "Ways to make prompts.", metavar="NAME,...", unset="all"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.window
+        chosen(self.operators)
+
+    @property
+    def window(self) -> LengthWindow:
+        """Allowed lengths of a prompt."""
+        return LengthWindow(self.shortest, self.longest)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProposerSettings(Group):
+    """Who makes new prompts."""
+
+    proposer: str = _proposer_option(
+        "local",
+        "Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with --proposer-url.",
+        common=True,
+    )
+    proposer_url: str | None = _proposer_option(
+        None,
+        "Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
+        "NAFAUDIT_API_KEY in the environment.",
+    )
+    proposer_attempts: int = _proposer_option(4, "Most attempts at each question to it.", least=1)
+    proposer_timeout: float = _proposer_option(
+        120.0, "Seconds that an answer may take.", above=0, below=86400, unit=" seconds"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _ = self.proposer_spec
+
+    @property
+    def proposer_spec(self) -> ProposerSpec:
+        """Who suggests prompts."""
+        return ProposerSpec.parse(self.proposer, self.proposer_url)
+
+
 _NO_SURROGATE = (
     "the sound search has no surrogate any more: its gate needs 100 held-out prompts of ten "
     "trajectories and stayed shut at every size that was measured "
@@ -117,7 +168,7 @@ _NO_SURROGATE = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchBasics(RunSettings):
+class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
     """Settings that both protocols share; the names of `nafaudit run` mean the same here."""
 
     unlisted: ClassVar[frozenset[str]] = frozenset({
@@ -146,25 +197,6 @@ class SearchBasics(RunSettings):
     limit: int | None = prompts_option(
         None, "Largest number of prompts; 0 for all.", least=0, unit=" (0: all prompts)", unset="0"
     )
-    shortest: int = prompts_option(20, "Fewest tokens of a prompt.")
-    longest: int = prompts_option(250, "Most tokens of a prompt.")
-    operators: tuple[str, ...] = _search_option(
-        tuple(OPERATORS), "Ways to make prompts.", metavar="NAME,...", unset="all"
-    )
-    proposer: str = _proposer_option(
-        "local",
-        "Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with --proposer-url.",
-        common=True,
-    )
-    proposer_url: str | None = _proposer_option(
-        None,
-        "Server of an openai proposer, such as http://127.0.0.1:8000/v1; its key is "
-        "NAFAUDIT_API_KEY in the environment.",
-    )
-    proposer_attempts: int = _proposer_option(4, "Most attempts at each question to it.", least=1)
-    proposer_timeout: float = _proposer_option(
-        120.0, "Seconds that an answer may take.", above=0, below=86400, unit=" seconds"
-    )
     protocol: str = protocol_option(
         "sound", "sound, or paper: the paper's search.", choices=("sound", "paper"), common=True
     )
@@ -177,8 +209,6 @@ class SearchBasics(RunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.window, self.proposer_spec
-        chosen(self.operators)
         self.check_budgets()
         if self.ray is not None:
             raise InputError(
@@ -198,11 +228,6 @@ class SearchBasics(RunSettings):
                 f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
                 "search each in its own run, for example --k 1."
             )
-
-    @property
-    def proposer_spec(self) -> ProposerSpec:
-        """Who suggests prompts."""
-        return ProposerSpec.parse(self.proposer, self.proposer_url)
 
     @property
     def budget(self) -> float:
@@ -230,20 +255,11 @@ class SearchBasics(RunSettings):
         """One per search."""
         return (self.seed,)
 
-    @property
-    def window(self) -> LengthWindow:
-        """Allowed lengths of a prompt."""
-        return LengthWindow(self.shortest, self.longest)
-
 
 @dataclass(frozen=True, kw_only=True)
-class SearchSettings(SearchBasics):
-    """Everything that `nafaudit search` takes in the sound protocol.
+class RoundSettings(Group):
+    """Sizes of a search."""
 
-    The first of several searches has the run's seed, each other the next one.
-    """
-
-    max_new_tokens: int = decoding_option(64, "Length limit T.", common=True)
     searches: int = _search_option(2, "Independent searches.", least=1, common=True)
     pool: int = _search_option(12, "Prompts that a search starts from.", least=2)
     generations: int = _search_option(2, "Rounds of new prompts.", least=0, common=True)
@@ -252,6 +268,12 @@ class SearchSettings(SearchBasics):
     draws: int = _search_option(72, "Trajectories of a generation.", least=1)
     survivors: int = _search_option(2, "Prompts of a generation never dropped.", least=1)
     parents: int = _search_option(6, "Prompts the next generation is made of.", least=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmSettings(Group):
+    """What is confirmed on fresh draws."""
+
     finalists: int = _confirm_option(2, "Prompts of a search that are confirmed.", least=1)
     fresh: int = _confirm_option(24, "Fresh trajectories of each finalist.", least=1)
     heldout: int = _confirm_option(10, "Prompts that no search sees.", least=1)
@@ -265,6 +287,16 @@ class SearchSettings(SearchBasics):
     above: float = _confirm_option(
         0.5, "Name prompts that use more than this share.", above=0, below=1
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings(ConfirmSettings, RoundSettings, SearchBasics):
+    """Everything that `nafaudit search` takes in the sound protocol.
+
+    The first of several searches has the run's seed, each other the next one.
+    """
+
+    max_new_tokens: int = decoding_option(64, "Length limit T.", common=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from nafaudit.core.design import Numbers
 from nafaudit.core.ledger import budget_word
@@ -41,10 +41,11 @@ class Missing:
     """
 
     count: int
-    asked: int
+    asked: int = field(metadata={"json": None})
     first: tuple[str, ...] = ()
-    altered: bool = False
-    unasked: int = 0
+    altered: bool = field(default=False, metadata={"json": None})
+    unasked: int = field(default=0, metadata={"json": None})
+    also: ClassVar = ("text",)
 
     @property
     def brief(self) -> str:
@@ -76,10 +77,6 @@ class Missing:
         edited = self.altered or self.unasked
         again = "restore the directory" if edited else "run the same command again"
         return f"{self.brief}{named}; {again} to finish"
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data."""
-        return {"count": self.count, "first": list(self.first), "text": self.text}
 
 
 @dataclass(frozen=True)

@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from nafaudit.core.ledger import budget_name
-from nafaudit.core.text import as_number, cut, name, plain, visible
-from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison, PromptChange, Side
-from nafaudit.measures.pairing import ArmPair, Differences, SharedDraws
+from nafaudit.core.text import cut, name, plain, visible
+from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison
+from nafaudit.measures.pairing import ArmPair, SharedDraws
 from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
 
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
 _FINGERPRINT = re.compile("[0-9a-f]{32,}")
 _CHANGE = (
-    Column("what", write=lambda change: change.quantity.name, words=True),
+    Column("what", "quantity", words=True),
     Column("A", write=lambda change: _value(change.a, change.quantity.unit)),
     Column("B", write=lambda change: _value(change.b, change.quantity.unit)),
-    Column("change", write=lambda change: _signed(change.difference, change.quantity.unit)),
+    Column("change", write=lambda row: _signed(row.change, row.quantity.unit)),
     Column("interval", write=lambda change: _interval(change)),
     Column("moved", write=lambda change: _moved(change), words=True),
     Column("n", "prompts", "prompts"),
@@ -139,8 +140,8 @@ def _quantities(found: Comparison, budget: Column) -> Section:
 
 def _classes(found: Comparison, budget: Column) -> Section:
     moved = [c for c in found.classes if c.moved in ("up", "down")]
-    ranked = sorted(moved, key=lambda c: -abs(c.difference) / (abs(c.a) + abs(c.b) or 1))
-    label = Column("class", "label", write=name, words=True, most=24)
+    ranked = sorted(moved, key=lambda c: -abs(c.change) / (abs(c.a) + abs(c.b) or 1))
+    label = Column("class", "class", write=name, words=True, most=24)
     note = f"{len(moved)} of {len(found.classes)} cells (class, budget, quantity) moved"
     if len(moved) > _MOST_CLASSES:
         note += f"; the {_MOST_CLASSES} largest of them by share. --json has all"
@@ -152,11 +153,11 @@ def _classes(found: Comparison, budget: Column) -> Section:
 def _partings(found: Comparison, budget: Column) -> Section:
     columns = (
         budget,
-        Column("pairs", "of", write=lambda of: str(len(of))),
+        Column("pairs", "pairs"),
         Column("bit-equal", "identical"),
         Column("same text", "same_tokens"),
-        Column("first", "token_steps", write=lambda steps: str(steps[0]) if steps else NONE),
-        Column("median", "median_step", write="{:g}".format),
+        Column("first", "first"),
+        Column("median", "median", write="{:g}".format),
         Column("charge gap", "charge_gap", write="{:.2g}".format),
     )
     table = Table.of(columns, found.differences)
@@ -175,10 +176,11 @@ def _partings(found: Comparison, budget: Column) -> Section:
 
 def _prompts(found: Comparison, budget: Column) -> Section:
     columns = [Column("prompt", "prompt", write=name, words=True, most=32), budget]
-    for quantity, write in (("spend", _nats), ("use", _share), ("recall", _share)):
+    for quantity, unit in (("spend", "nats"), ("use", "share"), ("recall", "share")):
+        write = partial(_value, unit=unit)
         columns.append(Column(f"{quantity} A", f"values.{quantity}.a", write=write))
         columns.append(Column("B", f"values.{quantity}.b", write=write))
-    columns.append(Column("parts at", "token_step"))
+    columns.append(Column("parts at", "first_token_step"))
     ids = {row.prompt for row in found.prompts}
     note = f"{len(ids)} of {len(found.pairing.prompts)} prompts moved, under any budget"
     if len(found.prompts) > _MOST_PROMPTS:
@@ -195,14 +197,6 @@ def _interval(change: Change) -> str:
 def _moved(change: Change) -> str:
     unsure = change.moved in ("up", "down") and not change.evidence
     return f"{change.moved} (?)" if unsure else change.moved
-
-
-def _nats(value: float) -> str:
-    return _value(value, "nats")
-
-
-def _share(value: float) -> str:
-    return _value(value, "share")
 
 
 def _value(value: float, unit: str) -> str:
@@ -230,103 +224,32 @@ def _short(text: str) -> str:
 def comparison_json(found: Comparison) -> dict[str, Any]:
     """Returns everything that a comparison says, as strict JSON."""
     laid = found.pairing
-    return {
-        "a": _side(found.a),
-        "b": _side(found.b),
-        "conclusion": conclusion(found),
-        "exit_status": found.overall.exit_status,
-        "draws": str(laid.draws),
-        "why": laid.why,
-        "paired": "number" if laid.paired and laid.by_number else "prompt" if laid.paired else "no",
-        "prompts_shared": len(laid.prompts),
-        "prompts_changed": list(laid.changed),
-        "only_a": [_arm(arm.mechanism, arm.k) for arm in laid.only_a],
-        "only_b": [_arm(arm.mechanism, arm.k) for arm in laid.only_b],
-        "design": [{"key": key, "a": a, "b": b} for key, a, b in found.design],
-        "verdicts": [_pair(p) | {"a": _verdict(p, "a"), "b": _verdict(p, "b")} for p in laid.pairs],
-        "findings": [
-            _pair(f.pair) | {"check": f.check, "a": f.a, "b": f.b, "text": f.text}
-            for f in found.findings
-        ],
-        "changes": [_change(c) for c in found.changes],
-        "classes": [_change(c) | {"class": c.label} for c in found.classes],
-        "partings": [_parting(one) for one in found.differences],
-        "prompts": [_prompt(row) for row in found.prompts],
-    }
-
-
-def _side(side: Side) -> dict[str, Any]:
-    found: dict[str, Any] = plain(side)
-    return found | {"missing": None if side.missing is None else side.missing.to_json()}
-
-
-def _arm(mechanism: str, k: float) -> dict[str, Any]:
-    return {"mechanism": mechanism, "k": as_number(k)}
-
-
-def _pair(pair: ArmPair) -> dict[str, Any]:
-    return {"k": as_number(pair.a.k), "mechanisms": [pair.a.mechanism, pair.b.mechanism]}
-
-
-def _verdict(pair: ArmPair, side: str) -> dict[str, Any]:
-    arm = getattr(pair, side)
-    return {
-        "kept": str(arm.kept),
-        "tested": str(arm.tested),
-        "worth": str(arm.worth),
-        "trajectories": arm.trajectories,
-        "violations": arm.violations,
-    }
-
-
-def _change(change: Change) -> dict[str, Any]:
-    return _pair(change.pair) | {
-        "quantity": change.quantity.name,
-        "unit": change.quantity.unit,
-        "meaning": change.quantity.meaning,
-        "a": as_number(change.a),
-        "b": as_number(change.b),
-        "change": as_number(change.difference),
-        "low": as_number(change.interval.low),
-        "high": as_number(change.interval.high),
-        "level": change.interval.level,
-        "method": METHOD,
-        "prompts": change.prompts,
-        "executions": change.executions,
-        "moved": change.moved,
-        "evidence": change.evidence,
-    }
-
-
-def _parting(one: Differences) -> dict[str, Any]:
-    parted = [p for p in one.of.values() if p.token_step is not None or p.charge_step is not None]
-    return _pair(one.pair) | {
-        "pairs": len(one.of),
-        "identical": one.identical,
-        "same_tokens": one.same_tokens,
-        "first": one.token_steps[0] if one.token_steps else None,
-        "median": as_number(one.median_step),
-        "charge_gap": as_number(one.charge_gap),
-        "parted": [
-            {
-                "prompt": p.prompt,
-                "trajectory": p.number,
-                "token_step": p.token_step,
-                "charge_step": p.charge_step,
-            }
-            for p in sorted(parted, key=lambda p: (p.prompt, p.number))
-        ],
-    }
-
-
-def _prompt(row: PromptChange) -> dict[str, Any]:
-    return _pair(row.pair) | {
-        "prompt": row.prompt,
-        "class": row.label,
-        "violations": list(row.violations),
-        "first_token_step": row.token_step,
-        "values": {
-            quantity: {"a": as_number(side.a), "b": as_number(side.b)}
-            for quantity, side in row.values.items()
-        },
-    }
+    words = ("kept", "tested", "worth", "trajectories", "violations")
+    shown: dict[str, Any] = plain(
+        {
+            "a": found.a,
+            "b": found.b,
+            "conclusion": conclusion(found),
+            "exit_status": found.overall.exit_status,
+            "draws": laid.draws,
+            "why": laid.why,
+            "paired": ("number" if laid.by_number else "prompt") if laid.paired else "no",
+            "prompts_shared": len(laid.prompts),
+            "prompts_changed": laid.changed,
+            "only_a": [{"mechanism": arm.mechanism, "k": arm.k} for arm in laid.only_a],
+            "only_b": [{"mechanism": arm.mechanism, "k": arm.k} for arm in laid.only_b],
+            "design": [{"key": key, "a": a, "b": b} for key, a, b in found.design],
+            "verdicts": [
+                plain(pair)
+                | {"a": {word: getattr(pair.a, word) for word in words}}
+                | {"b": {word: getattr(pair.b, word) for word in words}}
+                for pair in laid.pairs
+            ],
+            "findings": found.findings,
+            "changes": found.changes,
+            "classes": found.classes,
+            "partings": found.differences,
+            "prompts": found.prompts,
+        }
+    )
+    return shown

@@ -100,9 +100,8 @@ class Table:
 
     def place(self, row: int, column: Column) -> str:
         """Returns where in the JSON a value is, as `verdicts[3].spend.mean`; empty if nowhere."""
-        if not self.places or not column.path:
-            return ""
-        return f"{self.places[row]}.{column.path}"
+        where = self.places[row] if self.places else ""
+        return f"{where}.{column.path}" if where and column.path else where
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,7 @@ class Section:
         table: Left out if it has no rows.
         lines: Paragraphs; one that is indented belongs to the one above it.
         note: Explains the table; it may have several lines.
+        inner: True if it belongs to the section above it.
     """
 
     title: str = ""
@@ -122,6 +122,7 @@ class Section:
     note: str = ""
     lines: tuple[str, ...] = ()
     pairs: tuple[tuple[str, str], ...] = ()
+    inner: bool = False
 
 
 @dataclass(frozen=True)

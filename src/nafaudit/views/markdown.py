@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from nafaudit.core.text import visible
-from nafaudit.views.document import Document, Section, Table
+from nafaudit.views.document import NONE, Document, Section, Table
 
 # Marks within a line; tags and entities; addresses that some readers make links of; what makes a
 # block of a line; what a heading loses at its end. What is none of these, as in R_eff <= 3, stays.
@@ -38,7 +38,9 @@ def markdown(document: Document) -> str:
     lines += [plain_text(document.conclusion), ""] if document.conclusion else []
     lines += [f"- {plain_text(line)}" for line in document.lines]
     for section in document.sections:
-        lines += ["", *section_lines(section)]
+        lines += ["", *section_lines(section, 3 if section.inner else 2)]
+        while not lines[-1]:
+            lines.pop()
     return "\n".join(lines) + "\n"
 
 
@@ -47,7 +49,9 @@ def section_lines(section: Section, level: int = 2) -> Iterator[str]:
     if section.title:
         yield from (f"{'#' * level} {plain_text(section.title)}", "")
     if section.pairs:
-        yield from (f"- {plain_text(label)}: {plain_text(text)}" for label, text in section.pairs)
+        for label, text in section.pairs:
+            colon = "" if label.endswith("?") else ":"
+            yield f"- **{plain_text(label)}**{colon} {plain_text(text)}"
         yield ""
     if section.table is not None and section.table.rows:
         yield from (*table_lines(section.table), "")
@@ -60,7 +64,10 @@ def table_lines(table: Table) -> list[str]:
     """Returns a Markdown table: words on the left, numbers on the right."""
     rule = "|".join("---" if column.words else "---:" for column in table.columns)
     heads = " | ".join(plain_text(column.head) for column in table.columns)
-    rows = (" | ".join(plain_text(str(cell)) for cell in row) for row in table.cells())
+    rows = (
+        " | ".join("\u2013" if cell == NONE else plain_text(str(cell)) for cell in row)
+        for row in table.cells()
+    )
     return [f"| {heads} |", f"|{rule}|", *(f"| {row} |" for row in rows)]
 
 

@@ -19,9 +19,9 @@ from nafaudit.measures.audit import AuditResult, bound_rows, known_values, large
 from nafaudit.measures.classes import ClassRow
 from nafaudit.measures.measure import Measure, sample_key
 from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.stats import quantile
 from nafaudit.views.records import as_json, encode, read_chosen, typed_record
+from nafaudit.views.search import progress_of, ranking_of
 from nafaudit.views.words import arm_name
 
 ROWS = 3000
@@ -141,7 +141,7 @@ def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
     }
     if report.search is not None:
         # After every generation of a search what it had cost, and the best so far.
-        best = measure_of(report.search)
+        best = ranking_of(report.search)
         data["search"] = [
             {
                 "who": name(one.strategy),

@@ -22,7 +22,8 @@ from nafaudit.core.text import as_number, cut, name, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
 from nafaudit.measures.audit import AuditResult, key_json
 from nafaudit.measures.measure import Measure
-from nafaudit.overlap import Reference, spans
+from nafaudit.measures.overlap import spans
+from nafaudit.measures.runs import Reference
 from nafaudit.store.run import Place, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.

@@ -21,21 +21,22 @@ _EQUALS = "\0=\0"
 
 def terminal(document: Document) -> str:
     """Returns the document as text; on a terminal, titles and heads are bold."""
+    return drawn(lambda console: draw(document, console))
 
-    def draw(console: Console) -> None:
-        blocks = [Section(lines=document.lines), *document.sections]
-        if document.conclusion:
-            blocks.append(Section(note=document.conclusion))
-        for number, section in enumerate(blocks):
-            if number and (number > 1 or document.lines):
-                console.print()
-            _draw_section(console, section)
-        if document.files:
+
+def draw(document: Document, console: Console) -> None:
+    """Draws the document on a console."""
+    blocks = [Section(lines=document.lines), *document.sections]
+    if document.conclusion:
+        blocks.append(Section(note=document.conclusion))
+    for number, section in enumerate(blocks):
+        if number and (number > 1 or document.lines):
             console.print()
-        for path in document.files:
-            console.print(visible(path), soft_wrap=True)
-
-    return drawn(draw)
+        _draw_section(console, section)
+    if document.files:
+        console.print()
+    for path in document.files:
+        console.print(visible(path), soft_wrap=True)
 
 
 def drawn(draw: Callable[[Console], None]) -> str:

@@ -18,9 +18,9 @@ from transformers import LlamaForCausalLM
 
 from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.lab.pair import WEIGHTS, Role
+from nafaudit.measures.overlap import near_verbatim_recall
 from nafaudit.models.pair import Pair
 from nafaudit.models.pair import load_pair as load_any_pair
-from nafaudit.overlap import near_verbatim_recall
 from nafaudit.workload.prompts import HEADER
 from nafaudit.workshop.text import held_out_documents
 from nafaudit.workshop.workload import workload

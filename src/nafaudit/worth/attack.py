@@ -16,8 +16,8 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.measures.overlap import MIN_SPAN
 from nafaudit.models.pair import read_vocabulary
-from nafaudit.overlap import MIN_SPAN
 from nafaudit.runner.workbench import UnloadedPair, Workbench
 from nafaudit.store.run import Run
 from nafaudit.workload.passages import Passage

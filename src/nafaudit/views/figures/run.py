@@ -15,7 +15,6 @@ from nafaudit.core.trajectory import Arm
 from nafaudit.measures.audit import AuditResult, mean_level
 from nafaudit.measures.measure import sample_key
 from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.report.searched import measure_of, progress_of
 from nafaudit.stats import Sample, bound, mean
 from nafaudit.views.figures.style import (
     BLACK,
@@ -41,6 +40,7 @@ from nafaudit.views.figures.style import (
     plain,
 )
 from nafaudit.views.payload import BINS, POINTS, budget_shares, histogram, risky_spends, sample
+from nafaudit.views.search import progress_of, ranking_of
 
 _BOUNDS = (
     ("betting-prompts", "betting (holds)", BLUE, "o"),
@@ -258,7 +258,7 @@ def lacks_search(report: AuditResult) -> str:
 
 def progress(report: AuditResult) -> Figure:
     """The best against trajectories spent; beside it, its use on fresh draws with limits."""
-    best = measure_of(report.search or {})
+    best = ranking_of(report.search or {})
     scale = 100 if best.share else 1
     series = progress_of(report.search or {})
     shown = series[:MOST_LINES]

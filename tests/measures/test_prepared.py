@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.overlap import PreparedReferences
+from nafaudit.measures.overlap import PreparedReferences
 
 TEXTS = {f"p{i}": f"word{i} " * (i + 1) for i in range(8)} | {"blank": " \n", "none": ""}
 

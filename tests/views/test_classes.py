@@ -5,27 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from nafaudit.cli.show import show
-from nafaudit.cli.show_classes import print_classes
 from nafaudit.core.design import Decoding, Design, Extent, Identity
-from nafaudit.core.ledger import budget_name
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassTable, class_table
 from nafaudit.measures.table import Measures
 from nafaudit.store.run import Run, open_for_writing
+from nafaudit.views.audit import class_sections
+from nafaudit.views.document import Document
+from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.measures.test_classes import FACTS, LABELS, PIECES, T, executions
 
 
 def printed(table: ClassTable) -> list[str]:
-    console = Console(width=80, highlight=False)
-    with console.capture() as captured:
-        print_classes(console, table, budget_name)
-    lines = captured.get().splitlines()
+    lines = terminal(Document("", tuple(class_sections(table)))).splitlines()
     assert max(map(len, lines), default=0) <= 80
-    return lines
+    return [line for line in lines if line]
 
 
 @pytest.fixture(scope="module")

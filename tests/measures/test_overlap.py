@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.overlap import METRICS, measure, ngram_jaccard, prepare, rouge_l
-from nafaudit.overlap.runs import (
+from nafaudit.measures.overlap import METRICS, ngram_jaccard, overlap_of, rouge_l
+from nafaudit.measures.runs import (
     Text,
     located_words,
     longest_length,
     match_lengths,
     matching_blocks,
+    prepare,
     words_of,
 )
-from tests.overlap import twins
+from tests.measures import twins
 
 # Few words, so that runs are shared often; upper case and odd white space do not matter.
 WORD = st.sampled_from(["a", "b", "the", "The", "sea", "seas", "of", "\u0130", "x\u03a3"])
@@ -40,7 +41,7 @@ def edited(draw: st.DrawFn) -> tuple[str, str]:
 @given(st.tuples(TEXT, TEXT) | edited())
 def test_every_metric_equals_its_slow_twin(texts: tuple[str, str]) -> None:
     output, reference = texts
-    found = measure(output, reference)
+    found = overlap_of(output, reference)
     if not reference.split():
         assert found.unscored == "no reference"
         return
@@ -48,7 +49,7 @@ def test_every_metric_equals_its_slow_twin(texts: tuple[str, str]) -> None:
     for name in METRICS:
         mine, theirs = getattr(found, name), getattr(want, name)
         assert mine == theirs or (math.isnan(mine) and math.isnan(theirs)), name
-    assert repr(measure(output, prepare(reference))) == repr(found)
+    assert repr(overlap_of(output, prepare(reference))) == repr(found)
 
 
 @settings(max_examples=300)
@@ -82,15 +83,15 @@ def test_located_words_are_the_words(text: str) -> None:
 
 @pytest.mark.parametrize("reference", [None, "", " \n"])
 def test_without_a_reference_nothing_is_scored(reference: str | None) -> None:
-    found = measure("some output", reference)
+    found = overlap_of("some output", reference)
     assert not found.scored
     assert found.unscored == "no reference"
     assert all(math.isnan(value) for value in found.numbers.values())
-    assert measure(None, "a reference").unscored == "no output text"
+    assert overlap_of(None, "a reference").unscored == "no output text"
 
 
 def test_no_words_written_is_a_score_and_what_cannot_be_said_is_nan() -> None:
-    found = measure("", "a b c")
+    found = overlap_of("", "a b c")
     assert found.scored
     assert (found.rouge_l_f1, found.rouge_l_recall, found.substring_words) == (0, 0, 0)
     assert math.isnan(found.rouge_l_precision)
@@ -102,12 +103,12 @@ def test_no_words_written_is_a_score_and_what_cannot_be_said_is_nan() -> None:
 
 def test_a_copy_is_whole() -> None:
     text = " ".join(f"word{i}" for i in range(30))
-    found = measure(text.upper(), text)
+    found = overlap_of(text.upper(), text)
     assert set(found.numbers.values()) == {1.0, 30, len(text)}
 
 
 def test_substring_and_subsequence_are_two_things() -> None:
-    found = measure("one x two x three", "one two three")
+    found = overlap_of("one x two x three", "one two three")
     assert found.rouge_l_recall == 1
     assert found.substring_words == 1
     assert found.substring_characters == len("three") + 1  # " three"
@@ -124,6 +125,6 @@ def test_jaccard_of_any_n() -> None:
 def test_more_words_than_one_byte_holds() -> None:
     words = [f"w{i}" for i in range(70_000)]
     wanted = prepare(" ".join(words))
-    found = measure(" ".join(words[60_000:60_100]), wanted)
+    found = overlap_of(" ".join(words[60_000:60_100]), wanted)
     assert found.substring_words == 100
     assert found.near_verbatim_recall == 100 / 70_000

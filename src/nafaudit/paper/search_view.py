@@ -1,4 +1,4 @@
-"""The paper's search as files with its names and fields, under RUN/paper, and as JSON."""
+"""The paper's search: files with its names and fields under RUN/paper, JSON, and a document."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from nafaudit.core.finding import Answer
 from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
 from nafaudit.paper.proxy import Item, Row
 from nafaudit.paper.search import PaperFound, Recheck
-from nafaudit.search.result import search_json
 from nafaudit.store.files import make_directory, write_whole
+from nafaudit.views.document import Column, Document, Section, Table
+from nafaudit.views.search import nats, search_json, verdict_lines
+
+_ID, _SHOWN = 30, 8
+"""Characters of an id, and rows of a table, that a terminal shows."""
 
 FINAL, STRESS = 999, 1000
 """Generations under which the paper files its validation pools."""
@@ -320,3 +325,117 @@ def _recheck(one: Recheck) -> dict[str, Any]:
         "same_k": _row(one.same),
         "second_k": _row(one.other),
     }
+
+
+def paper_document(found: PaperFound, plugin: str = "") -> Document:
+    """Returns what a terminal shows: its tables, what is wrong with it, and the verdict.
+
+    Args:
+        found: The search.
+        plugin: What has to follow `nafaudit verify` for this mechanism.
+    """
+    trail, settings, rounds = found.trail, found.settings, found.trail.validation
+    # Its own columns; generation 0 is the first pool.
+    ratios = [item.row.rho for item in trail.init if item.row.certified]
+    generations: list[tuple[object, ...]] = [
+        (0, len(trail.init), *(None,) * 5, len(ratios), _ratio(max(ratios, default=math.nan)),
+         trail.init_trajectories),
+    ]  # fmt: skip
+    for one in trail.generations:
+        admission = one.admission
+        counts = (admission.raw, admission.after_dedup, admission.after_length)
+        late = (len(one.screened.kept), len(one.medium), one.survivors, len(one.promoted))
+        best = max((item.row.rho for item in one.archive), default=math.nan)
+        generations.append((one.generation, *counts, *late, _ratio(best), one.trajectories))
+    counted = ("raw", "dedup", "length", "screen", "medium", "<0.9", "top-up")
+    columns = (
+        Column("gen", words=True),
+        *map(Column, counted),
+        *map(Column, ("best rho", "drawn")),
+    )
+    pools = [
+        (pool, item.candidate.id, row.n, row.moments.mean, row.upper, row.width, row.budget,
+         _ratio(row.rho))
+        for pool, items in (("final", trail.items(rounds.last.final)),
+                            ("stress", trail.items(rounds.last.stress)),
+                            ("held-out", trail.heldout))
+        for item in items
+        for row in (item.row,)
+    ]  # fmt: skip
+    prompt = Column("prompt", words=True, most=_ID)
+    numbers = (Column(head, write=nats) for head in ("mean", "U_EBB", "width", "B_eff"))
+    pool_columns = (Column("pool", words=True), prompt, Column("N"), *numbers, Column("rho"))
+    # Flagged prompts: as flagged, then on fresh draws at both budgets.
+    rechecks, n = found.rechecks, settings.sizes.recheck_traj
+    fresh = (f"N={n}, k={k:.3g}" for k in (settings.budget, settings.second))
+    flagged_columns = (
+        Column("flagged in", words=True),
+        prompt,
+        *map(Column, ("N", "rho", *fresh, "over")),
+    )
+    flagged = [
+        (one.flag.pool, one.flag.item.candidate.id, one.flag.item.row.n,
+         *map(_ratio, (one.flag.item.row.rho, one.same.rho, one.other.rho)),
+         one.same.overspent + one.other.overspent)
+        for one in rechecks[:_SHOWN]
+    ]  # fmt: skip
+    shares = ", ".join(
+        f"{pool} {bad} of {total}" for pool, (bad, total) in found.flagged.pools.items() if total
+    )
+    lines = [
+        "rho = U_EBB / B_eff is the paper's proxy, and much of it may be its width; it decides "
+        "nothing here. invalid: a trajectory ended before its debt was paid",
+        f"flagged (rho above 1, or invalid): {shares}",
+    ]
+    if rechecks:
+        more = len(rechecks) - _SHOWN
+        same, other = (sum(one.same.certified for one in rechecks),
+                       sum(one.other.certified for one in rechecks))  # fmt: skip
+        over = sum(one.same.overspent + one.other.overspent for one in rechecks)
+        lines.append(
+            f"like for like, fresh draws{f' ({more} not shown)' if more > 0 else ''}: {same} of "
+            f"{len(rechecks)} pass at the same k, {other} of {len(rechecks)} at k = "
+            f"{settings.second:.3g}; {over} of their trajectories exceed their budget; "
+            f"{len(found.flagged.flags) - len(rechecks)} flagged prompts not looked at again"
+        )
+    gaps = ["unknown" if math.isnan(gap) else f"{gap:+.3f}"
+            for gap in (found.gap.paper, found.gap.valid)]  # fmt: skip
+    lines += [
+        f"validation: {len(rounds.rounds)} round(s), {len(rounds.disqualified)} prompts "
+        "disqualified with their families",
+        f"generalisation gap: {gaps[0]} with {found.gap.invalid} invalid held-out rows as 0, "
+        f"{gaps[1]} without",
+    ]
+    # Whether the surrogate chose; this protocol measures no AUC of it.
+    steps = [step for _, step in found.found.steered]
+    chose = sum(step.steers for step in steps)
+    said = "chose nothing, as there was no generation"
+    if steps:
+        said = f"chose in {chose} of {len(steps)} generations"
+        if idle := [step for step in steps if not step.steers]:
+            said += f" (generation {idle[-1].generation}: {'; '.join(idle[-1].reasons)})"
+        if chose:
+            said += "; its AUC on held-out rows was never measured"
+    lines.append(f"surrogate on {found.embedding}, in the place of Sentence-T5: {said}")
+    # Defects that occurred, one line each: the first place, and how many there are.
+    places: dict[str, list[str]] = {}
+    for finding in found.findings:
+        if finding.verdict == Answer.SUSPECT:
+            places.setdefault(finding.check, []).append(finding.text)
+    lines.append(
+        "defects of the protocol that occurred (none is about the decoder):"
+        if places
+        else "none of the protocol's known defects occurred"
+    )
+    for check, texts in places.items():
+        others = f" (and in {len(texts) - 1} other places)" if len(texts) > 1 else ""
+        lines.append(f"  {check}: {texts[0]}{others}")
+    lines += verdict_lines(found.found, plugin, "--size recheck_traj=20")
+    lines.append(f"search directory: {found.found.path}")
+    tables = ((columns, generations), (pool_columns, pools), (flagged_columns, flagged))
+    sections = [Section(table=Table(tuple(heads), tuple(rows))) for heads, rows in tables if rows]
+    return Document("nafaudit search", (*sections, Section(lines=tuple(lines))))
+
+
+def _ratio(value: float) -> str:
+    return "invalid" if math.isnan(value) else f"{value:.3f}"

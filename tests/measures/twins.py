@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from nafaudit.overlap import Overlap
+from nafaudit.measures.overlap import Overlap
 
 
 def subsequence(a: Sequence[str], b: Sequence[str]) -> int:

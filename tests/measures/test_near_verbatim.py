@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.overlap import near_verbatim_recall
+from nafaudit.measures.overlap import near_verbatim_recall
 
 WORDS = [f"w{i}" for i in range(60)]
 REFERENCE = " ".join(WORDS)

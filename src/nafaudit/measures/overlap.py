@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
-from nafaudit.overlap.runs import (
+from nafaudit.measures.runs import (
     NGRAM,
     UNKNOWN,
     Block,
@@ -89,7 +89,7 @@ def _span_sizes(blocks: Iterable[Block]) -> Iterator[int]:
 
 
 MIN_BLOCK = 5
-"""Common runs of fewer words are everybody's, and are not accumulated."""
+"""Common runs of fewer words occur in any two texts, and are not accumulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ class RougeL(NamedTuple):
     recall: float
 
 
-def measure(output: str | None, reference: str | Reference | None) -> Overlap:
+def overlap_of(output: str | None, reference: str | Reference | None) -> Overlap:
     """Measures everything that an output shares with a reference.
 
     Args:
@@ -176,7 +176,7 @@ def measure(output: str | None, reference: str | Reference | None) -> Overlap:
     span_words, recall = _blocks(code, wanted, lengths, longest)
     return Overlap(
         *_rouge_l(code, wanted),
-        _jaccard(words, wanted),
+        _ratio(ngrams(words), wanted.grams),
         longest,
         longest_length(" ".join(words), wanted.flat, known=shared),
         span_words,
@@ -192,7 +192,9 @@ def rouge_l(output: str, reference: str | Reference) -> RougeL:
     """
     wanted = reference if isinstance(reference, Reference) else prepare(reference)
     if not wanted.words:
-        raise ValueError("the reference has no words; `measure` tells that apart from no overlap.")
+        raise ValueError(
+            "the reference has no words; `overlap_of` tells that apart from no overlap."
+        )
     return _rouge_l(wanted.encode(words_of(output)), wanted)
 
 
@@ -207,10 +209,6 @@ def _rouge_l(code: str, wanted: Reference) -> RougeL:
     lengths = len(code), len(wanted.words)
     precision = shared / lengths[0] if lengths[0] else math.nan
     return RougeL(2 * shared / sum(lengths), precision, shared / lengths[1])
-
-
-def _jaccard(words: list[str], wanted: Reference) -> float:
-    return _ratio(ngrams(words), wanted.grams)
 
 
 def _ratio(given: frozenset[tuple[str, ...]], wanted: frozenset[tuple[str, ...]]) -> float:
@@ -277,7 +275,7 @@ def spans(
 
     Every run of at least `minimum` words that occurs anywhere in the reference, however often
     and in whatever order; runs that touch or overlap are one range. The accumulated common
-    spans of `measure` take each place of the reference once and in order, so they cover at most
+    spans of `overlap_of` take each place of the reference once and in order, so they cover at most
     these ranges.
 
     Args:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.overlap import measure, prepare, spans
-from nafaudit.overlap.runs import located_words
-from tests.overlap import twins
+from nafaudit.measures.overlap import overlap_of, spans
+from nafaudit.measures.runs import located_words, prepare
+from tests.measures import twins
 
 WORD = st.sampled_from(["a", "b", "c", "D", "\u0130e"])
 GAP = st.sampled_from([" ", "\n", "\t  ", "\u2003"])
@@ -33,7 +33,7 @@ def test_every_copied_word_lies_in_a_range_and_no_other(
 def test_accumulated_spans_lie_in_the_ranges(output: str, reference: str) -> None:
     if reference.split():
         marked = sum(len(output[a:b].split()) for a, b in spans(output, reference))
-        assert measure(output, reference).span_words <= marked
+        assert overlap_of(output, reference).span_words <= marked
 
 
 def test_ranges_are_of_the_output_as_it_stands() -> None:
