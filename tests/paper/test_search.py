@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.cli.show_paper_search import paper_text
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.trajectory import Key
 from nafaudit.lab.tiny import SENTENCES
@@ -23,6 +22,7 @@ from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
 from nafaudit.paper.search_files import paper_json, write_paper_result
+from nafaudit.paper.search_view import paper_search_document
 from nafaudit.paper.settings import PaperSettings
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
@@ -31,6 +31,7 @@ from nafaudit.store.run import Run
 from nafaudit.views.figures.run import progress
 from nafaudit.views.page import write_report
 from nafaudit.views.search import search_view
+from nafaudit.views.terminal import terminal
 from tests.commands import call
 from tests.kills import kill_at, moments_of
 from tests.runner.forge import forge, without
@@ -351,7 +352,7 @@ def test_every_place_says_that_the_surrogate_never_was_ready(place: Path, settin
     remark, answer, text = remarks_and_item(found)
     assert "steered 0 of 1 generations; it was not ready in 1" in remark
     assert answer == "not applicable" and "never ready" in text
-    printed = " ".join(paper_text(done).split())
+    printed = " ".join(terminal(paper_search_document(done)).split())
     assert "chose in 0 of 1 generations (generation 1: " in printed
     for said in (remark, text, printed):
         assert "archived prompts, fewer than the 24 that a fit needs" in said

@@ -114,13 +114,15 @@ def _answer_paper(
     settings: PaperSettings, on_progress: OnProgress, as_json: bool
 ) -> tuple[str, int]:
     """The paper's search."""
-    from nafaudit.cli.show_paper_search import paper_text
     from nafaudit.paper.search import run_paper_search
     from nafaudit.paper.search_files import paper_json, write_paper_result
+    from nafaudit.paper.search_view import paper_search_document
     from nafaudit.views.search import EXIT
+    from nafaudit.views.terminal import terminal
 
     done = run_paper_search(settings, on_progress)
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
-    text = json.dumps(paper_json(done), indent=2) if as_json else paper_text(done)
+    text = json.dumps(paper_json(done), indent=2) if as_json else ""
+    text = text or terminal(paper_search_document(done))
     return text, EXIT[done.found.outcome]
