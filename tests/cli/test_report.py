@@ -10,7 +10,7 @@ import pytest
 
 from nafaudit.store.run import Run
 from tests.commands import WITHOUT_TORCH, call
-from tests.report.runs import plain_run
+from tests.handmade import plain_run
 
 FILES = [f"runs/r/report/{name}" for name in ("index.html", "report.md", "report.json")]
 

@@ -25,10 +25,10 @@ from nafaudit.core.draws import Stream, noise_of
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine import write as engine
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.draws import Draws, bounded
+from nafaudit.engine.draws import NoiseBounds, bounded
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.world import PairWorld
-from nafaudit.engine.write import Row, Step
+from nafaudit.engine.write import DecodingRow, StepRecord
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, Vocabulary
 from nafaudit.protocols import Request, debt_of
@@ -91,7 +91,7 @@ class Arena:
     def _chance(self, prefix: Tokens) -> float:
         return self.truth.probability(lambda leaf: leaf.tokens[: len(prefix)] == prefix)
 
-    def draws(self, stream: Stream, step: int, lanes: int) -> Draws:
+    def draws(self, stream: Stream, step: int, lanes: int) -> NoiseBounds:
         """Stands in for `sample.draws`: the middle of the part's cell, as words."""
         assert lanes == 2
         # Guesses may be asked for past the last step; nothing written depends on them.
@@ -160,20 +160,20 @@ def test_speculation_writes_the_exact_law_and_every_record(arena: Arena, specula
     assert all(decoded[key].same_as(arena.plain[key]) for key in decoded)
 
 
-_write = Row.write
+_write = DecodingRow.write
 
 
-def _stands_always(self: Row, record: Step) -> None:
+def _stands_always(self: DecodingRow, record: StepRecord) -> None:
     guess = self.ahead[0].guess
     _write(self, record if guess is None else record._replace(token=guess))
 
 
-def _stands_if_likely(self: Row, record: Step) -> None:
+def _stands_if_likely(self: DecodingRow, record: StepRecord) -> None:
     guess = self.ahead[0].guess
     _write(self, record if guess is None or record.served < -1 else record._replace(token=guess))
 
 
-def _is_read_on_after_it_fell(self: Row, record: Step) -> None:
+def _is_read_on_after_it_fell(self: DecodingRow, record: StepRecord) -> None:
     kept = self.ahead[1:]
     _write(self, record)
     self.ahead = kept
@@ -183,7 +183,7 @@ def _is_read_on_after_it_fell(self: Row, record: Step) -> None:
 def test_a_wrong_rule_of_acceptance_is_seen(
     arena: Arena, wrong: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Row, "write", wrong)
+    monkeypatch.setattr(DecodingRow, "write", wrong)
     decoded, _ = arena.decode(2)
     assert arena.off(decoded) > 1e-3
     assert not all(decoded[key].same_as(arena.plain[key]) for key in decoded)

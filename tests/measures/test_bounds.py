@@ -9,8 +9,8 @@ from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import MEANS, AuditResult, BoundRow, bound_rows
 from nafaudit.stats import Sample, bound
 from nafaudit.workload import Prompt
+from tests.handmade import MECHANISM, make_run
 from tests.records import trajectory
-from tests.report.runs import MECHANISM, make_run
 
 PROMPTS = [Prompt(f"p{i:02d}", "text") for i in range(24)]
 

@@ -30,8 +30,8 @@ from nafaudit.views.compare import compare_document
 from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt
 from tests.commands import call
+from tests.handmade import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run
 from tests.records import trajectory
-from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run
 
 LENGTH = 24
 

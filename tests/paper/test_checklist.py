@@ -37,8 +37,8 @@ from nafaudit.store.run import Run
 from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt
 from tests.commands import WITHOUT_TORCH, call
+from tests.handmade import MECHANISM, make_run, plain_run
 from tests.records import trajectory
-from tests.report.runs import MECHANISM, make_run, plain_run
 
 LENGTH = 5
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.runner.gpu import Arithmetic, Work, gpu_of, known_gpus, known_shapes, shape_of
+from nafaudit.runner.gpu import Arithmetic, GpuWork, gpu_of, known_gpus, known_shapes, shape_of
 from tests.commands import WITHOUT_TORCH, call
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -16,7 +16,7 @@ Paths = Callable[[str], tuple[Path, Path]]
 
 def paper(batch: int = 32, gpus: int = 1, gpu: str = "h100", dtype: str = "bfloat16") -> Arithmetic:
     """27,000 trajectories of 200 tokens over three budgets."""
-    work = Work(900, 100, 27_000, 200, 320, batch, 3)
+    work = GpuWork(900, 100, 27_000, 200, 320, batch, 3)
     pair = (shape_of("tinycomma-1.8b"), shape_of("llama-3.1-8b"))
     return Arithmetic(*pair, dtype, gpu_of(gpu), gpus, work)
 

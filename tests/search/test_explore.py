@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
-from nafaudit.search.candidate import Book, Candidate, Measured, Reader, UnrecordedError
+from nafaudit.search.candidate import Book, BookReader, Candidate, Measured, UnrecordedError
 from nafaudit.search.explore import (
     RANDOM,
     SEARCH,
@@ -182,7 +182,7 @@ def test_a_reader_hands_out_each_value_once() -> None:
     book, one = Book(), Candidate("a", "text")
     for i in range(3):
         book.add(drawn(one, i))
-    reader = Reader(book, 1.0)
+    reader = BookReader(book, 1.0)
     first, second = reader.more({"a": 1})["a"], reader.more({"a": 2})["a"]
     assert (*first, *second) == tuple(drawn(one, i).utilisation for i in range(3))
     with pytest.raises(UnrecordedError) as caught:
@@ -195,7 +195,7 @@ def test_a_reader_hands_out_each_value_once() -> None:
     [
         ({"k": (1.0, 1.0)}, "each once"),
         ({"k": (math.inf,)}, "budgets above 0"),
-        ({"above": 1.5}, "between 0 and 1"),
+        ({"above": 1.5}, "above 0 and below 1"),
         ({"draws": 10}, "at least"),
         ({"generations": -1}, "generations must be at least 0"),
         ({"heldout": 0}, "heldout must be at least 1"),

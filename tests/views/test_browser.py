@@ -11,7 +11,7 @@ import pytest
 
 from nafaudit.views.page import write_report
 from nafaudit.workload import Prompt
-from tests.report.runs import executions, make_run, plain_run
+from tests.handmade import executions, make_run, plain_run
 from tests.views.conftest import installed
 
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from nafaudit.views.figures import run as drawing
 from nafaudit.views.figures.style import MOST, as_bytes, looks, style
 from nafaudit.workload import Prompt
 from tests.commands import call
+from tests.handmade import MECHANISM, make_run, plain_run
 from tests.records import trajectory
-from tests.report.runs import MECHANISM, make_run, plain_run
 
 BOTH = ("svg", "pdf")
 FIGURES = (*PAPER_FIGURES, *HELDOUT_FIGURES, *OWN_FIGURES)

@@ -20,19 +20,18 @@ from nafaudit.core.text import detokenize, script_json, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import AuditResult, prompt_rows
 from nafaudit.measures.compare import compare
-from nafaudit.report.plain import plain
 from nafaudit.store.artifacts import write_verification
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
 from nafaudit.views.compare import compare_document
 from nafaudit.views.document import Column, Table
 from nafaudit.views.markdown import markdown, plain_text, table_lines
-from nafaudit.views.page import render, write_report
+from nafaudit.views.page import render, report_json, write_report
 from nafaudit.views.payload import choose
 from nafaudit.views.records import record_json, record_name, token_texts, typed_record
 from nafaudit.workload import Prompt
+from tests.handmade import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
 from tests.records import trajectory
-from tests.report.runs import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run, plain_run
 
 FILES = ("index.html", "report.md", "report.json")
 
@@ -69,7 +68,7 @@ def test_the_report_is_a_pure_function_of_the_run(run: Run, tmp_path: Path) -> N
 
 def test_every_number_of_the_page_is_where_it_says(run: Run) -> None:
     report = AuditResult.of(run)
-    data = json.loads(json.dumps(plain(report)))
+    data = json.loads(json.dumps(report_json(report)))
     page = render(report, data)
     paths = set(re.findall(r'data-path="([^"]+)"', page))
     assert len(paths) > 40
@@ -81,7 +80,7 @@ def test_every_number_of_the_page_is_where_it_says(run: Run) -> None:
 
 def test_prompt_numbers_in_the_script_are_those_of_the_json(run: Run) -> None:
     report = AuditResult.of(run)
-    data = plain(report)
+    data = report_json(report)
     rows = data_of(render(report, data))["rows"]
     assert isinstance(rows, list)
     assert len(rows) == len(data["prompts"]) == 48
@@ -92,7 +91,7 @@ def test_prompt_numbers_in_the_script_are_those_of_the_json(run: Run) -> None:
 
 
 def test_the_policy_names_exactly_the_inline_script_and_style(run: Run) -> None:
-    page = render(report := AuditResult.of(run), plain(report))
+    page = render(report := AuditResult.of(run), report_json(report))
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy is not None
     assert "unsafe" not in policy[1]
@@ -107,7 +106,7 @@ def test_the_policy_names_exactly_the_inline_script_and_style(run: Run) -> None:
 
 def test_redacted_files_hold_no_text(run: Run) -> None:
     report = AuditResult.of(run)
-    shown, hidden = (render(report, plain(report), redact=redact) for redact in (False, True))
+    shown, hidden = (render(report, report_json(report), redact=redact) for redact in (False, True))
     for text in ("Once upon a time", "the stopped once", "caf\u00e9"):
         assert text in shown
         assert text not in hidden
@@ -159,7 +158,7 @@ def test_a_page_that_would_be_too_large_shows_less(
     run = plain_run(tmp_path / "r")
     monkeypatch.setattr("nafaudit.views.page.LARGEST", 120_000)
     report = AuditResult.of(run)
-    page = render(report, plain(report))
+    page = render(report, report_json(report))
     assert len(page.encode()) < 120_000
     shown = data_of(page)["view"]
     assert isinstance(shown, list)
@@ -237,7 +236,7 @@ def test_only_made_tells_how_records_were_written(tmp_path: Path) -> None:
     draw, told = random.Random(7), []
     for number, part in enumerate((256, 7, 1)):
         run = make_run(tmp_path / str(number), prompts, records, part=part)
-        data = plain(AuditResult.of(run))
+        data = report_json(AuditResult.of(run))
         made = data.pop("made")
         assert len(made["parts"]) == math.ceil(len(records) / part)
         told.append(json.dumps(data, sort_keys=True))
@@ -361,7 +360,7 @@ def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:
 
 def test_class_numbers_are_where_they_say(run: Run) -> None:
     report = AuditResult.of(run)
-    data = json.loads(json.dumps(plain(report)))
+    data = json.loads(json.dumps(report_json(report)))
     page = data_of(render(report, data))
     rows, paths = page["classes"], page["classPaths"]
     assert isinstance(rows, list)

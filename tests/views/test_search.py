@@ -20,7 +20,7 @@ from nafaudit.store.run import Run
 from nafaudit.views.page import write_report
 from nafaudit.views.search import progress_of, reported_search, search_view
 from tests.commands import call
-from tests.report.runs import plain_run
+from tests.handmade import plain_run
 from tests.views.test_browser import INJECTIONS, opened
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import torch
 from nafaudit.lab.tiny import SENTENCES
 from nafaudit.mechanisms.laws import kl
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.frontier import Frontier, Side, frontier
+from nafaudit.worth.frontier import FollowedTexts, Frontier, frontier
 from nafaudit.worth.matched import FrontierResult, frontier_result
 from nafaudit.worth.settings import FrontierSettings
 from tests.commands import call
@@ -82,7 +82,7 @@ def test_a_mechanism_matches_itself(source: Frontier) -> None:
         assert max(abs(match.low), abs(match.high)) < 1e-4
 
 
-def side_twice(side: Side) -> Side:
+def side_twice(side: FollowedTexts) -> FollowedTexts:
     return replace(side, paths=(side.paths[0], side.paths[0]))
 
 

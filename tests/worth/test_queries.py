@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from nafaudit.measures.overlap import near_verbatim_recall
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.attack_run import Answer, Asked, Attacker, Method, Place, replayed
+from nafaudit.worth.attack_run import (
+    AnsweredQuery,
+    AnswerPlace,
+    Attacker,
+    Method,
+    QueryAnswer,
+    replayed,
+)
 from nafaudit.worth.certify import GivenText
 
 WORDS = 200
@@ -23,12 +30,12 @@ SINGLE, ORACLE, CHAINED = Method("single", 60), Method("oracle", 25), Method("ch
 
 def answer(
     prompt: str, k: float, attempt: int, tokens: Sequence[int], spend: float = 1.0
-) -> Answer:
-    place = Place(prompt, k, attempt)
-    return Answer(place, tuple(tokens), spend, 0.0, 0.0, 9.0, len(tokens), 0, 0)
+) -> QueryAnswer:
+    place = AnswerPlace(prompt, k, attempt)
+    return QueryAnswer(place, tuple(tokens), spend, 0.0, 0.0, 9.0, len(tokens), 0, 0)
 
 
-def book(*answers: Answer) -> dict[Place, Answer]:
+def book(*answers: QueryAnswer) -> dict[AnswerPlace, QueryAnswer]:
     return {one.place: one for one in answers}
 
 
@@ -79,7 +86,7 @@ def test_a_score_is_that_of_the_joined_text() -> None:
     assert attacker.score(TEXT.tokens[:5], TEXT.tokens[:10]) == (0.0, 5)
 
 
-def log(attempts: int, spends: Sequence[float], right: Sequence[bool]) -> list[Asked]:
+def log(attempts: int, spends: Sequence[float], right: Sequence[bool]) -> list[AnsweredQuery]:
     """An oracle attack's log: `right` says whether an answer is the true window."""
     attacker = Attacker(PIECES, 1, attempts)
     cells = iter(zip(spends, right, strict=True))
@@ -90,7 +97,7 @@ def log(attempts: int, spends: Sequence[float], right: Sequence[bool]) -> list[A
             spend, good = next(cells)
             tokens = query.wanted if good else (99,) * 25
             answers.append(answer(query.item.prompt.id, 2.0, attempt, tokens, spend))
-        found.append(Asked(query, tuple(answers)))
+        found.append(AnsweredQuery(query, tuple(answers)))
     return found
 
 

@@ -55,10 +55,9 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.report.plain import plain
     from nafaudit.store.run import Run
     from nafaudit.views.audit import report_markdown
-    from nafaudit.views.page import save_report
+    from nafaudit.views.page import report_json, save_report
     from nafaudit.views.records import record_json
 
     source, redact = Run(settings.run or latest_run()), settings.redact
@@ -73,7 +72,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
         failed = error
     names = [str(path) for path in files]
     if as_json or failed is not None:
-        data = plain(made, PAPER_EXTRA.checklist(made), redact=redact)
+        data = report_json(made, PAPER_EXTRA.checklist(made), redact=redact)
     if as_json:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))

@@ -19,10 +19,10 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import Banking, is_baseline
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.lanes import Lanes
-from nafaudit.engine.prompts import Prompt, PromptReader, PromptRequest, RowRequest
+from nafaudit.engine.prompts import PrefilledPrompt, PromptReader, PromptRequest, RowRequest
 from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import RowModel, check_attention
-from nafaudit.engine.write import Guessed, Known, Row, Writer
+from nafaudit.engine.write import DecodingRow, Guessed, RowLaws, StepWriter
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism
 
@@ -89,7 +89,7 @@ class Decoder:
             RowModel(model, batch, width, how.constant, common=how.common) for model in models
         )
         self._lanes = Lanes(pair.vocabulary, decoding, self.device)
-        self._writer = Writer(mechanism, self._lanes, batch, self.device, at_once)
+        self._writer = StepWriter(mechanism, self._lanes, batch, self.device, at_once)
         self._reader = PromptReader(
             self._safe, self._risky, self._lanes, pair.vocabulary.special, mechanism.debt
         )
@@ -103,14 +103,14 @@ class Decoder:
     def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
         """Yields every requested trajectory, in the order in which they end."""
         waiting = self._waiting(requests)
-        rows: list[Row] = []
+        rows: list[DecodingRow] = []
         while True:
             while len(rows) < self.batch and (entering := next(waiting, None)) is not None:
                 row, prompt = entering
                 self._safe.admit(len(rows), prompt.safe)
                 self._risky.admit(len(rows), prompt.risky)
                 safe, risky = map(self._lanes.cut, (prompt.safe.logits, prompt.risky.logits))
-                row.ahead = [Known(safe, risky, None)]
+                row.ahead = [RowLaws(safe, risky, None)]
                 rows.append(row)
             if not rows:
                 return
@@ -130,7 +130,7 @@ class Decoder:
                 if rows:
                     self._read_on(rows)
 
-    def _read_on(self, rows: list[Row]) -> None:
+    def _read_on(self, rows: list[DecodingRow]) -> None:
         """Both models read what was written last, and perhaps a guess at what comes."""
         tokens = [row.prefix[-1] for row in rows]
         positions = [len(row.prefix) - 1 for row in rows]
@@ -138,7 +138,7 @@ class Decoder:
             ahead = self._speculated(rows, tokens, positions)
         else:
             laws = map(self._lanes.cut, self._step(tokens, positions))
-            ahead = [[Known(safe, risky, None)] for safe, risky in zip(*laws, strict=True)]
+            ahead = [[RowLaws(safe, risky, None)] for safe, risky in zip(*laws, strict=True)]
         for row, known in zip(rows, ahead, strict=True):
             row.ahead = known
 
@@ -150,8 +150,8 @@ class Decoder:
         return safe.result(), risky
 
     def _speculated(
-        self, rows: list[Row], tokens: list[int], positions: list[int]
-    ) -> list[list[Known]]:
+        self, rows: list[DecodingRow], tokens: list[int], positions: list[int]
+    ) -> list[list[RowLaws]]:
         """The safe model writes on by itself; the risky model reads all of that at once.
 
         Guesses take the draws that the served law will meet, so that a guess stands if and only if
@@ -172,7 +172,7 @@ class Decoder:
         guesses: list[Any] = [*fed[1:], [None] * len(rows)]
         return [
             [
-                Known(safe[ahead][slot], risky[slot, ahead], guesses[ahead][slot])
+                RowLaws(safe[ahead][slot], risky[slot, ahead], guesses[ahead][slot])
                 for ahead in range(self.speculate + 1)
             ]
             for slot in range(len(rows))
@@ -182,18 +182,20 @@ class Decoder:
         """Returns the prefix debt of a prompt; it depends on nothing but the prompt."""
         return self._reader.read([self._checked(PromptRequest("", tuple(tokens), ()))])[0].debt
 
-    def _waiting(self, requests: Iterable[PromptRequest]) -> Iterator[tuple[Row, Prompt]]:
+    def _waiting(
+        self, requests: Iterable[PromptRequest]
+    ) -> Iterator[tuple[DecodingRow, PrefilledPrompt]]:
         wanted = (self._checked(request) for request in requests if request.rows)
         for group in self._reader.groups(wanted, most=self.batch):
             for prompt in self._reader.read(group):
                 for asked in prompt.request.rows:
                     yield self._row(prompt, asked), prompt
 
-    def _row(self, prompt: Prompt, asked: RowRequest) -> Row:
+    def _row(self, prompt: PrefilledPrompt, asked: RowRequest) -> DecodingRow:
         key = Key(prompt.request.prompt, self.mechanism.name, asked.k, asked.trajectory)
         ledger = _BASELINE_LEDGER if is_baseline(asked.k) else self.mechanism.ledger
         account = ledger.open(asked.k, prompt.debt)
-        return Row(key, asked.stream, prompt.debt, account, list(prompt.request.tokens))
+        return DecodingRow(key, asked.stream, prompt.debt, account, list(prompt.request.tokens))
 
     def _checked(self, request: PromptRequest) -> PromptRequest:
         if not request.tokens:
@@ -206,7 +208,7 @@ class Decoder:
             )
         return request
 
-    def _leave(self, rows: list[Row], slot: int) -> None:
+    def _leave(self, rows: list[DecodingRow], slot: int) -> None:
         """Takes a finished row out; the last row takes its slot."""
         last = len(rows) - 1
         if slot != last:

@@ -35,7 +35,7 @@ AT_ZERO = math.log(2) * (127 + 31)
 _MARGIN = 1e-4
 
 
-class Draws(NamedTuple):
+class NoiseBounds(NamedTuple):
     """The randomness of one stream at one step, shared by all rows that draw from it.
 
     Attributes:
@@ -47,21 +47,21 @@ class Draws(NamedTuple):
     ceilings: NDArray[np.float32]
 
 
-def draws(stream: Stream, step: int, lanes: int) -> Draws:
+def draws(stream: Stream, step: int, lanes: int) -> NoiseBounds:
     """Makes what the tokens of a step are picked by."""
     return bounded(words(stream, step, lanes))
 
 
-def bounded(raw: NDArray[np.uint64]) -> Draws:
+def bounded(raw: NDArray[np.uint64]) -> NoiseBounds:
     """Words with a bound on the noise that they stand for."""
     cells = (raw >> _DROPPED_BITS).astype(np.int32)
     gaps = np.subtract(_ALL_BITS, cells, out=cells).astype(np.float32)
     ceilings = gaps.view(np.int32).astype(np.float32)
     ceilings *= _PER_BIT
-    return Draws(raw, ceilings)
+    return NoiseBounds(raw, ceilings)
 
 
-def draw(law: Tensor, made: Draws) -> int:
+def draw(law: Tensor, made: NoiseBounds) -> int:
     """The token of one row on a CPU.
 
     Args:

@@ -36,7 +36,7 @@ class PromptRequest:
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PrefilledPrompt:
     """A prompt, read by both models."""
 
     request: PromptRequest
@@ -77,12 +77,12 @@ class PromptReader:
             yield group
 
     @torch.inference_mode()
-    def read(self, requests: Sequence[PromptRequest]) -> list[Prompt]:
+    def read(self, requests: Sequence[PromptRequest]) -> list[PrefilledPrompt]:
         """Reads prompts together; each comes out as if it were alone."""
         prompts = [request.tokens for request in requests]
         safe, risky = (self._by(model, prompts) for model in (self.safe, self.risky))
         return [
-            Prompt(request, self._debt(request.tokens, s.logp, r.logp), s.read, r.read)
+            PrefilledPrompt(request, self._debt(request.tokens, s.logp, r.logp), s.read, r.read)
             for request, s, r in zip(requests, safe, risky, strict=True)
         ]
 

@@ -61,7 +61,7 @@ def width_step(slots: int) -> int:
 
 
 @dataclass
-class Reach:
+class RowReach:
     """How far rows attend in one forward pass.
 
     Attributes:
@@ -82,11 +82,11 @@ class Reach:
         return self._biases[key][1]
 
 
-def reach(positions: Sequence[Sequence[int]], slots: int, *, common: bool) -> Reach:
+def reach(positions: Sequence[Sequence[int]], slots: int, *, common: bool) -> RowReach:
     """How far rows attend whose new tokens stand at these positions."""
     step = width_step(slots)
     widths = [[min(slots, (p // step + 1) * step) for p in row] for row in positions]
-    return Reach(list(zip(*widths, strict=True)), common)
+    return RowReach(list(zip(*widths, strict=True)), common)
 
 
 def attend_one(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
@@ -135,7 +135,7 @@ def _shared_heads(
     # A layer that drops its mask means a causal one.
     if attention_mask is None or any(options.get(name) is not None for name in _SPECIAL):
         return _plain(module, query, key, value, attention_mask, **options)
-    how: Reach | None = getattr(_asked, "reach", None)
+    how: RowReach | None = getattr(_asked, "reach", None)
     if how is not None and query.shape[2] == 1 and query.dtype in BY_PRODUCTS:
         scale = options.get("scaling") or query.shape[-1] ** -0.5
         given = query, key, value, attention_mask
@@ -174,7 +174,7 @@ def _one_query(
     value: Tensor,
     mask: Tensor,
     scale: float,
-    how: Reach,
+    how: RowReach,
     widths: Sequence[int],
 ) -> Tensor:
     """Rows at one common width, or rows of the same width together."""
@@ -195,12 +195,12 @@ def _one_position_at_a_time(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
     parts = []
-    whole: Reach | None = getattr(_asked, "reach", None)
+    whole: RowReach | None = getattr(_asked, "reach", None)
     try:
         for position in range(query.shape[2]):
             one = slice(position, position + 1)
             if whole is not None:
-                _asked.reach = Reach([whole.widths[position]], whole.common)
+                _asked.reach = RowReach([whole.widths[position]], whole.common)
             at = query[:, :, one], key, value, attention_mask[:, :, one]
             parts.append(_shared_heads(module, *at, **options)[0])
     finally:
@@ -228,7 +228,7 @@ _inside: dict[int, int] = {}
 
 
 @contextmanager
-def attending(model: Any, way: Way, how: Reach | None = None) -> Iterator[None]:
+def attending(model: Any, way: Way, how: RowReach | None = None) -> Iterator[None]:
     """Switches a model's attention for as long as it lasts, unless it is not the plain one.
 
     Two threads may share a configuration: the last one to leave switches it back.
@@ -467,10 +467,10 @@ class RowModel:
         way, how = ONE_POSITION_AT_A_TIME, self._reach(at)
         return self._forward(self._cache, ids, self._sent(at), way, how)[: len(tokens)]
 
-    def _reach(self, positions: Sequence[Sequence[int]]) -> Reach:
+    def _reach(self, positions: Sequence[Sequence[int]]) -> RowReach:
         """Own widths; the whole one where the company of a row must always be the same."""
         if self.constant:
-            return Reach([[self.slots] * len(positions)], common=True)
+            return RowReach([[self.slots] * len(positions)], common=True)
         return reach(positions, self.slots, common=self._common)
 
     def _sent(self, numbers: Sequence[object]) -> Tensor:
@@ -483,7 +483,7 @@ class RowModel:
         ids: Tensor,
         at: Tensor,
         way: Way = SHARED_HEADS,
-        reach: Reach | None = None,
+        reach: RowReach | None = None,
     ) -> Tensor:
         cache.positions = at
         with attending(self.model, way, reach):

@@ -27,14 +27,14 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Payment, is_baseline, recorded_gap
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
-from nafaudit.engine.draws import DeviceDraws, Draw, Draws, draw, draws
+from nafaudit.engine.draws import DeviceDraws, Draw, NoiseBounds, draw, draws
 from nafaudit.engine.lanes import Lanes
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, normalise
 from nafaudit.protocols import Mechanism, Rule, booked
 
 
-class Step(NamedTuple):
+class StepRecord(NamedTuple):
     """One step's record, in the order of `Steps`."""
 
     token: int
@@ -46,7 +46,7 @@ class Step(NamedTuple):
     risky: float
 
 
-class Known(NamedTuple):
+class RowLaws(NamedTuple):
     """What is known of a position ahead of a row.
 
     Attributes:
@@ -61,7 +61,7 @@ class Known(NamedTuple):
 
 
 @dataclass
-class Row:
+class DecodingRow:
     """A trajectory in the making."""
 
     key: Key
@@ -69,15 +69,15 @@ class Row:
     debt: float
     account: Account
     prefix: list[int]
-    records: list[Step] = field(default_factory=list)
-    ahead: list[Known] = field(default_factory=list)
+    records: list[StepRecord] = field(default_factory=list)
+    ahead: list[RowLaws] = field(default_factory=list)
 
     @property
     def step(self) -> int:
         """Number of the next step."""
         return len(self.records)
 
-    def write(self, record: Step) -> None:
+    def write(self, record: StepRecord) -> None:
         """Takes in one step: the record, the prefix and the account."""
         self.records.append(record)
         self.prefix.append(record.token)
@@ -90,7 +90,7 @@ class Row:
 
     def trajectory(self, stopped: bool) -> Trajectory:
         """The finished record."""
-        columns = zip(Step._fields, zip(*self.records, strict=True), strict=True)
+        columns = zip(StepRecord._fields, zip(*self.records, strict=True), strict=True)
         arrays = {name: np.array(values, STEP_TYPES[name]) for name, values in columns}
         return Trajectory(self.key, self.debt, stopped, Steps(**arrays))
 
@@ -162,7 +162,7 @@ class Guessed:
             self.stood += guess == token
 
 
-class Writer:
+class StepWriter:
     """A mechanism and its draws.
 
     Args:
@@ -189,9 +189,9 @@ class Writer:
         if at_once is None:
             at_once = device.type != "cpu"
         self._noise = DeviceDraws(lanes.ids, batch, device) if at_once else None
-        self._made: dict[tuple[int, int], Draws] = {}
+        self._made: dict[tuple[int, int], NoiseBounds] = {}
 
-    def write(self, rows: list[Row]) -> None:
+    def write(self, rows: list[DecodingRow]) -> None:
         """One step of every row: serve, sample, pay, record."""
         if self._noise:
             self._at_once(rows, self._noise)
@@ -202,7 +202,7 @@ class Writer:
                 self._piece(rule, chosen[start : start + size])
 
     def guess(
-        self, rows: list[Row], logits: Tensor, prefixes: Sequence[Sequence[int]], ahead: int
+        self, rows: list[DecodingRow], logits: Tensor, prefixes: Sequence[Sequence[int]], ahead: int
     ) -> list[int]:
         """What a model alone would write so many steps ahead, with the draws of that step."""
         (logits,) = self._lanes.warped(prefixes, logits)
@@ -217,19 +217,19 @@ class Writer:
             for row, law in zip(rows, log_law(logits)[:, : self._lanes.ids], strict=True)
         ]
 
-    def forget(self, rows: list[Row]) -> None:
+    def forget(self, rows: list[DecodingRow]) -> None:
         """Lets go of draws that these rows, the only ones left, will not meet again."""
         self._made.clear()
         if self._noise:
             self._noise.keep(Draw(row.stream, row.step) for row in rows)
 
-    def _by_rule(self, rows: list[Row]) -> list[tuple[Rule, list[Row]]]:
+    def _by_rule(self, rows: list[DecodingRow]) -> list[tuple[Rule, list[DecodingRow]]]:
         """A baseline is a model alone, whatever rule is audited."""
         alone = [row for row in rows if is_baseline(row.key.k)]
         mixed = [row for row in rows if not is_baseline(row.key.k)]
         return [(_BASELINE_RULE, alone), (self._mechanism.rule, mixed)]
 
-    def _at_once(self, rows: list[Row], noise: DeviceDraws) -> None:
+    def _at_once(self, rows: list[DecodingRow], noise: DeviceDraws) -> None:
         rule = self._mechanism.rule
         groups = [(rule, rows)] if isinstance(rule, Anchored) else self._by_rule(rows)
         tables, asked, logits = [], [], []
@@ -249,7 +249,7 @@ class Writer:
         for (rule, row, limit), (_, *columns) in zip(asked, values, strict=True):
             self._record(rule, row, limit, columns)
 
-    def _piece(self, rule: Rule, rows: list[Row]) -> None:
+    def _piece(self, rule: Rule, rows: list[DecodingRow]) -> None:
         safe, risky = map(log_law, self._warped(rows))
         prefixes = [row.prefix for row in rows]
         allowed = [row.account.allowance() for row in rows]
@@ -263,7 +263,7 @@ class Writer:
             drawn = [float(law[place, token]) for law in laws]
             self._record(rule, row, limit, (token, charges[place], thetas[place], *drawn))
 
-    def _record(self, rule: Rule, row: Row, limit: float, columns: Sequence[float]) -> None:
+    def _record(self, rule: Rule, row: DecodingRow, limit: float, columns: Sequence[float]) -> None:
         picked, charge, theta, *logp = columns
         if math.isnan(charge) or math.isnan(logp[0]) or logp[0] == NEG_INF:
             raise LawError(
@@ -272,16 +272,16 @@ class Writer:
             )
         self.guessed.see(row.ahead[0].guess, int(picked))
         paid = booked(rule, charge, logp[0] - logp[1])
-        row.write(Step(int(picked), limit, paid, theta_as_recorded(theta), *logp))
+        row.write(StepRecord(int(picked), limit, paid, theta_as_recorded(theta), *logp))
 
-    def _warped(self, rows: list[Row]) -> tuple[Tensor, Tensor]:
+    def _warped(self, rows: list[DecodingRow]) -> tuple[Tensor, Tensor]:
         """What both models say of each row's next token."""
         safe = _stacked([row.ahead[0].safe for row in rows])
         risky = _stacked([row.ahead[0].risky for row in rows])
         safe, risky = self._lanes.warped([row.prefix for row in rows], safe, risky)
         return safe, risky
 
-    def _draws(self, stream: Stream, step: int) -> Draws:
+    def _draws(self, stream: Stream, step: int) -> NoiseBounds:
         """A stream's draws; budgets that share it share the work, and so do guesses."""
         where = (stream.key, step)
         if where not in self._made:

@@ -22,7 +22,7 @@ _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The sizes of a decoder with a gated feed-forward part, as Llama, Mistral and Qwen have.
 
     Attributes:
@@ -71,13 +71,13 @@ class Shape:
         return self.vocabulary * self.hidden
 
 
-def known_shapes() -> dict[str, Shape]:
+def known_shapes() -> dict[str, ModelShape]:
     """Shapes by name."""
     with _SHAPES.open(newline="") as stream:
         return {row["name"]: _shape(row) for row in csv.DictReader(stream)}
 
 
-def shape_of(name: str) -> Shape:
+def shape_of(name: str) -> ModelShape:
     """Returns a known shape, or that of a checkpoint directory or a config.json.
 
     Raises:
@@ -100,12 +100,12 @@ def shape_of(name: str) -> Shape:
     return _of_config(path, config)
 
 
-def _of_config(path: Path, config: Any) -> Shape:
+def _of_config(path: Path, config: Any) -> ModelShape:
     if any(config.get(key) for key in _EXPERTS):
         raise InputError(f"{path}: a mixture of experts; its time cannot be counted this way.")
     try:
         hidden, heads = int(config["hidden_size"]), int(config["num_attention_heads"])
-        return Shape(
+        return ModelShape(
             path.parent.name,
             hidden,
             int(config["num_hidden_layers"]),
@@ -124,10 +124,10 @@ def _of_config(path: Path, config: Any) -> Shape:
         ) from error
 
 
-def _shape(row: dict[str, str]) -> Shape:
+def _shape(row: dict[str, str]) -> ModelShape:
     names = ("hidden", "layers", "heads", "kv_heads", "head", "inner", "vocabulary")
     numbers = {name: int(row[name]) for name in names}
-    return Shape(row["name"], **numbers, tied=row["tied"] == "yes", source=row["source"])
+    return ModelShape(row["name"], **numbers, tied=row["tied"] == "yes", source=row["source"])
 
 
 _GPUS = Path(__file__).with_name("gpus.csv")
@@ -195,7 +195,7 @@ def gpu_of(name: str) -> Gpu:
 
 
 @dataclass(frozen=True)
-class Work:
+class GpuWork:
     """What is decoded.
 
     Attributes:
@@ -230,12 +230,12 @@ class Arithmetic:
         work: What is decoded.
     """
 
-    safe: Shape
-    risky: Shape
+    safe: ModelShape
+    risky: ModelShape
     dtype: str
     gpu: Gpu
     gpus: int
-    work: Work
+    work: GpuWork
 
     @property
     def weights(self) -> int:
@@ -309,7 +309,7 @@ class Arithmetic:
     def _cached_bytes(self) -> int:
         return max(2, int(BYTES[self.dtype]))
 
-    def _forward(self, shape: Shape) -> float:
+    def _forward(self, shape: ModelShape) -> float:
         rows = self.work.batch
         cached = rows * self.work.width * shape.cached_each_position * self._cached_bytes
         moved = shape.read_each_step * BYTES[self.dtype] + cached

@@ -18,7 +18,7 @@ from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import STEP_TYPES
-from nafaudit.runner.gpu import BYTES, Arithmetic, Work, gpu_of, shape_of
+from nafaudit.runner.gpu import BYTES, Arithmetic, GpuWork, gpu_of, shape_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, checkpoints_of, limit_of, named_pair
 from nafaudit.stats.rates import detectable_rate, trajectories_for_rate
 from nafaudit.workload import TokenizedPrompt, protected_prompts
@@ -228,7 +228,7 @@ def _arithmetic(settings: RunSettings, texts: Sequence[str], hardware: Hardware)
     safe, risky = (shape_of(name) for name in names or checkpoints_of(settings))
     lengths = [len(text) / _CHARACTERS for text in texts]
     longest = math.ceil(max(lengths)) + settings.max_new_tokens
-    work = Work(
+    work = GpuWork(
         prompts=len(texts),
         prompt_tokens=sum(lengths) / len(lengths),
         rows=len(texts) * len(settings.budgets) * settings.trajectories,

@@ -184,7 +184,7 @@ class Book:
         return sorted(found, key=lambda row: row.key)
 
 
-class Reader:
+class BookReader:
     """Hands out a book's values once, in order, as `halving.More` wants them.
 
     Args:

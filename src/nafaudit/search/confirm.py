@@ -176,7 +176,7 @@ def name_above(confirmed: Sequence[Finalist], above: float, delta: float, looked
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ControlComparison:
     """Does the search beat a control?
 
     Attributes:
@@ -208,7 +208,7 @@ class Comparison:
 
 def compare(
     controls: Mapping[str, Sequence[float]], search: Sequence[float], delta: float
-) -> list[Comparison]:
+) -> list[ControlComparison]:
     """Compares first finalists, all limits together at level delta.
 
     Args:
@@ -222,7 +222,7 @@ def compare(
     for name, values in controls.items():
         theirs = interval(values, level)
         low, high = mine.low - theirs.high, mine.high - theirs.low
-        found.append(Comparison(name, mine, theirs, low, high))
+        found.append(ControlComparison(name, mine, theirs, low, high))
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nafaudit.search.archive import Tfidf, dpp_archive
-from nafaudit.search.candidate import Book, Candidate, Parent, Proposer, Reader
+from nafaudit.search.candidate import Book, BookReader, Candidate, Parent, Proposer
 from nafaudit.search.filters import Admission, admit
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
 from nafaudit.search.pools import Pools, start_of
@@ -146,7 +146,7 @@ def explore(
     if strategy != SEARCH or proposer is None:
         proposer = control
     avoid = [one.text for one in pools.unseen]
-    trail = _Trail(settings, Reader(book, settings.budget), catalogue)
+    trail = _Trail(settings, BookReader(book, settings.budget), catalogue)
     trail.draw(0, Admission(start))
     for generation in range(1, settings.generations + 1):
         asked = proposer.ask(trail.parents(), generation, count)
@@ -184,7 +184,7 @@ class _Trail:
     def __init__(
         self,
         settings: SearchSettings,
-        reader: Reader,
+        reader: BookReader,
         catalogue: dict[str, Candidate] | None,
     ) -> None:
         self._settings = settings

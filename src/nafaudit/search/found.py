@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.finding import Kept
-from nafaudit.search.confirm import Comparison, Copied, Finalist, HeldOut, Named
+from nafaudit.search.confirm import ControlComparison, Copied, Finalist, HeldOut, Named
 from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Steered
 from nafaudit.search.pools import Pools
 from nafaudit.search.settings import SearchBasics
@@ -66,7 +66,7 @@ class Found:
     explored: tuple[Explored, ...]
     finalists: tuple[Finalist, ...]
     controls: tuple[Finalist, ...]
-    comparisons: tuple[Comparison, ...]
+    comparisons: tuple[ControlComparison, ...]
     heldout: HeldOut
     others: tuple[HeldOut, ...]
     named: Named

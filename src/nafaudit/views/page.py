@@ -8,8 +8,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, StrictUndefined
 
 from nafaudit import __version__
-from nafaudit.core.text import script_json
-from nafaudit.measures.audit import AuditResult
-from nafaudit.report.plain import plain
+from nafaudit.core.text import as_number, plain, script_json
+from nafaudit.measures.audit import AuditResult, bound_rows, prompt_rows, result_json
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
 from nafaudit.views.audit import page_sections, report_markdown
 from nafaudit.views.payload import choose, payload
+from nafaudit.views.records import record_name
+from nafaudit.views.search import reported_search
+from nafaudit.views.words import refuted, summary, verdict_texts
 
 if TYPE_CHECKING:
     from nafaudit.views.figures import RunFigure
@@ -69,7 +71,7 @@ def save_report(
 ) -> list[Path]:
     """Writes the files of a report that was collected; options as for `write_report`."""
     extra = extra or Extra()
-    data = plain(report, extra.checklist(report), redact=redact)
+    data = report_json(report, extra.checklist(report), redact=redact)
     directory = report.run.path / "report"
     make_directory(directory)
     drawn: list[Path] = []
@@ -90,12 +92,78 @@ def save_report(
     return [*(directory / name for name in contents), *drawn]
 
 
-def render(report: AuditResult, plain: dict[str, Any], *, redact: bool = False) -> str:
+def report_json(
+    report: AuditResult, checklist: Sequence[Mapping[str, Any]] = (), *, redact: bool = False
+) -> dict[str, Any]:
+    """Returns every verdict, finding and table of a run; strict JSON.
+
+    Equal wherever the records are, but for `made`.
+
+    Args:
+        report: What to write down.
+        checklist: Rows of the paper's checklist.
+        redact: Leave out the text of prompts, which only a search has here.
+    """
+    design, replay = report.run.design, report.verification
+    contradicted = refuted(replay)
+    # How much was replayed is true on every machine; what a machine saw is not.
+    extent = ("recorded", "replayed", "tokens", "current")
+    result = result_json(report, f"run-{design['hash'][:10]}") | {
+        "summary": summary(report.arms, refuted=contradicted),
+        "words": [
+            {"mechanism": arm.mechanism, "k": as_number(arm.k)}
+            | {
+                said.question: f"{said.headline}. {said.text}"
+                for said in verdict_texts(arm, refuted=contradicted)
+            }
+            for arm in report.arms
+            if not arm.baseline
+        ],
+        "bounds": [
+            {"mechanism": report.arms[row.arm].mechanism, "k": as_number(report.arms[row.arm].k)}
+            | row.to_json()
+            for row in bound_rows(report)
+        ],
+        "prompts": [
+            {
+                field.name: plain(getattr(row, field.name))
+                for field in fields(row)
+                if field.name not in ("arm", "worst")
+            }
+            | {
+                "mechanism": row.arm.mechanism,
+                "k": as_number(row.arm.k),
+                "worst": {
+                    "trajectory": row.worst.key.trajectory,
+                    "record": record_name(report, row.worst),
+                },
+            }
+            for row in prompt_rows(report)
+        ],
+        "checklist": list(checklist),
+        "verification": replay and {key: replay[key] for key in extent} | {"refuted": contradicted},
+        "decided": {key: design[key] for key in design if key != "extents"},
+    }
+    # A run without a search does not speak of one.
+    if report.search is not None:
+        result["search"] = reported_search(report.search, redact=redact)
+    result["made"] = {
+        "extents": design["extents"],
+        "sessions": report.run.sessions,
+        "mixed": report.run.mixed,
+        "parts": report.run.journal(),
+        "verification": replay
+        and {key: replay[key] for key in replay if key not in (*extent, "run", "seconds")},
+    }
+    return result
+
+
+def render(report: AuditResult, data: dict[str, Any], *, redact: bool = False) -> str:
     """Writes the page of a run, with fewer executions in full if it would be too large.
 
     Args:
         report: What is shown.
-        plain: The content of report.json; numbers name their place there.
+        data: The content of report.json; numbers name their place there.
         redact: Leave out the text of prompts, outputs and references.
     """
     searched = report.search is not None
@@ -111,7 +179,7 @@ def render(report: AuditResult, plain: dict[str, Any], *, redact: bool = False) 
         chosen = choose(report, room)
         shown = {one.key: index for index, one in enumerate(chosen)}
         page = template.render(
-            page_sections(report, plain, shown, redact=redact),
+            page_sections(report, data, shown, redact=redact),
             css=css,
             js=js,
             data=script_json(payload(report, chosen, redact=redact)),

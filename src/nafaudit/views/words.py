@@ -203,7 +203,6 @@ def _sentence(finding: Finding) -> str:
 
 _REFUTED = (Answer.FAILED, Kept.VIOLATED)
 _FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
-_EXTENT = ("recorded", "replayed", "tokens", "current")
 
 
 def refuted(found: Mapping[str, Any] | None) -> bool:
@@ -221,18 +220,6 @@ def basis(found: Mapping[str, Any] | None) -> str:
     if refuted(found):
         return f"{extent}: the log is refuted"
     return f"{extent}: the log is true" if found["replayed"] else "nothing could be replayed"
-
-
-def replay_json(report: AuditResult) -> dict[str, Any] | None:
-    """How much was replayed and whether it contradicts the log, on whatever machine."""
-    found = report.verification
-    return found and {key: found[key] for key in _EXTENT} | {"refuted": refuted(found)}
-
-
-def replay_made(report: AuditResult) -> dict[str, Any] | None:
-    """What the machine that replayed saw, in full, without where and how fast it was made."""
-    found = report.verification
-    return found and {key: found[key] for key in found if key not in (*_EXTENT, "run", "seconds")}
 
 
 def replay_section(report: AuditResult) -> dict[str, Any]:

@@ -1,14 +1,9 @@
-"""One way to attack as a run, the queries that it asks, and their odometer.
-
-What an attacker asks, in which order, and what he keeps of the answers.
+"""One way to attack as a run: which queries are asked, what is kept of the answers, an odometer.
 
 Everything here is a function of the answers that are recorded: where one is missing, the queries
-end, and asking again with more records goes the same way, and further.
-
-What an attacker reconstructs, and what he still would if every user had a total budget.
-
-The odometer replays the query log: all answers of one user add up, retries included, and the first
-one that would pass the user's budget is withheld, with everything after it.
+end, and asking again with more records goes the same way, and further. The odometer replays
+the query log of one user under a total budget: all answers add up, retries included, and the first
+one that would pass the budget is withheld, with everything after it.
 """
 
 from __future__ import annotations
@@ -70,7 +65,7 @@ class Method:
         return f"{self.mode}{windows}" + ("" if self.debt else ", no debt")
 
 
-class Place(NamedTuple):
+class AnswerPlace(NamedTuple):
     """Which answer: the query's prompt, the budget, the attempt."""
 
     prompt: str
@@ -79,7 +74,7 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryAnswer:
     """One recorded answer.
 
     Attributes:
@@ -94,7 +89,7 @@ class Answer:
         free: Steps at which the risky law was served.
     """
 
-    place: Place
+    place: AnswerPlace
     tokens: tuple[int, ...]
     spend: float
     ratio: float
@@ -120,11 +115,11 @@ class Query:
     wanted: tuple[int, ...]
 
 
-Answers = Mapping[Place, Answer]
+Answers = Mapping[AnswerPlace, QueryAnswer]
 
 
 class Attacker:
-    """Asks about passages and recognises the text: of several answers he keeps the nearest.
+    """Asks about passages and recognises the text: of several answers the nearest is kept.
 
     Args:
         pieces: What token ids stand for.
@@ -160,12 +155,12 @@ class Attacker:
 
     def kept(
         self, query: Query, k: float, answers: Answers, attempts: int | None = None
-    ) -> Answer | None:
+    ) -> QueryAnswer | None:
         """The nearest of the first attempts; None if one of them is not recorded."""
-        best: Answer | None = None
+        best: QueryAnswer | None = None
         nearest = (-1.0, -1.0)
         for attempt in range(self.attempts if attempts is None else attempts):
-            answer = answers.get(Place(query.item.prompt.id, k, attempt))
+            answer = answers.get(AnswerPlace(query.item.prompt.id, k, attempt))
             if answer is None:
                 return None
             score = self.score(answer.tokens, query.wanted)
@@ -204,11 +199,11 @@ class Attacker:
 
 
 @dataclass(frozen=True)
-class Asked:
+class AnsweredQuery:
     """One query of the log and its answers, in the order in which they were given."""
 
     query: Query
-    answers: tuple[Answer, ...]
+    answers: tuple[QueryAnswer, ...]
 
 
 @dataclass(frozen=True)
@@ -217,7 +212,7 @@ class Reconstruction:
 
     Attributes:
         passage: Which.
-        recall: Near-verbatim recall of the answers that he kept, joined.
+        recall: Near-verbatim recall of the kept answers, joined.
         span: Words of the longest common run.
         queries: Answers that were served.
         spend: What they cost in all.
@@ -233,13 +228,13 @@ class Reconstruction:
 
 
 def replayed(
-    attacker: Attacker, text: GivenText, log: Sequence[Asked], budget: float = math.inf
+    attacker: Attacker, text: GivenText, log: Sequence[AnsweredQuery], budget: float = math.inf
 ) -> Reconstruction:
     """Replays one user's log under a total budget and scores what is left of it."""
     spend, served, cut = 0.0, 0, False
     tokens: tuple[int, ...] = ()
     for asked in log:
-        got: dict[Place, Answer] = {}
+        got: dict[AnswerPlace, QueryAnswer] = {}
         for answer in asked.answers:
             if spend + answer.spend > budget:
                 cut = True
@@ -321,7 +316,7 @@ class Log:
 
     method: Method
     path: Path
-    asked: Mapping[float, Mapping[str, tuple[Asked, ...]]]
+    asked: Mapping[float, Mapping[str, tuple[AnsweredQuery, ...]]]
     arms: tuple[ArmVerdict, ...]
 
     def arm(self, k: float) -> ArmVerdict:
@@ -343,7 +338,7 @@ class AttackRun:
         self._bench, self._method, self._opened = bench, method, opened
         self._on_answer = on_answer
         self._ledger = executor.mechanism.ledger
-        self._answers: dict[Place, Answer] = {}
+        self._answers: dict[AnswerPlace, QueryAnswer] = {}
         for trajectory in opened.run.trajectories():
             self._add(trajectory)
 
@@ -364,11 +359,14 @@ class AttackRun:
         run = self._opened.run
         return Log(self._method, run.path, asked, tuple(AuditResult.of(run).arms))
 
-    def asked(self, text: GivenText, k: float) -> tuple[Asked, ...]:
+    def asked(self, text: GivenText, k: float) -> tuple[AnsweredQuery, ...]:
         """The log of one user: queries about one passage under one budget, with answers."""
         attempts = range(self._bench.settings.trajectories)
         return tuple(
-            Asked(query, tuple(self._answers[Place(query.item.prompt.id, k, i)] for i in attempts))
+            AnsweredQuery(
+                query,
+                tuple(self._answers[AnswerPlace(query.item.prompt.id, k, i)] for i in attempts),
+            )
             for query in self._queries(text, k)
         )
 
@@ -399,10 +397,10 @@ class AttackRun:
 
     def _add(self, trajectory: Trajectory) -> None:
         key, steps = trajectory.key, trajectory.steps
-        place = Place(key.prompt, key.k, key.trajectory)
+        place = AnswerPlace(key.prompt, key.k, key.trajectory)
         tokens = steps.token.tolist()
         granted = self._ledger.accrued(key.k, trajectory.debt, steps.token)
-        self._answers[place] = Answer(
+        self._answers[place] = QueryAnswer(
             place,
             tuple(tokens[:-1] if trajectory.stopped else tokens),
             trajectory.spend,

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Side:
+class FollowedTexts:
     """One kind of text, followed: every array is [texts] or [mechanisms, budgets, texts].
 
     Attributes:
@@ -61,8 +61,8 @@ class Frontier:
 
     identity: dict[str, Any]
     settings: FrontierSettings
-    ordinary: Side
-    protected: Side
+    ordinary: FollowedTexts
+    protected: FollowedTexts
 
     @property
     def hash(self) -> str:
@@ -140,10 +140,10 @@ def _side(
     texts: Sequence[GivenText],
     found: Sequence[tuple[TextEnds, list[Followed]]],
     settings: FrontierSettings,
-) -> Side:
+) -> FollowedTexts:
     n = len(settings.k)
     paths = tuple(
         tuple(tuple(rows[m * n + j] for _, rows in found) for j in range(n))
         for m in range(len(settings.mechanisms))
     )
-    return Side(tuple(one.id for one in texts), tuple(ends for ends, _ in found), paths)
+    return FollowedTexts(tuple(one.id for one in texts), tuple(ends for ends, _ in found), paths)

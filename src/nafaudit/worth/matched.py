@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from nafaudit import __version__
 from nafaudit.core.finding import Overall
 from nafaudit.stats.rates import first_crossing, resampled
-from nafaudit.worth.frontier import Frontier, Side
+from nafaudit.worth.frontier import FollowedTexts, Frontier
 
 Array = NDArray[np.float64]
 _TAIL = 0.025
@@ -258,5 +258,5 @@ def _from_zero(values: Array) -> Array:
     return np.concatenate([np.zeros_like(turned[..., :1]), turned], axis=-1)
 
 
-def _per_token(side: Side, values: Array) -> float:
+def _per_token(side: FollowedTexts, values: Array) -> float:
     return float(values.sum() / side.end("tokens").sum())
