@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -127,20 +127,23 @@ class Measures(Sequence[Measure]):
         return [getattr(row, name) for row in self.rows]
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row per trajectory; `to_pandas()` of it gives a data frame."""
+        """One row per trajectory, null where a number is not known; `to_pandas()` follows."""
         import pyarrow as pa
 
+        def cells(values: Iterable[Any]) -> list[Any]:
+            # Only NaN is not equal to itself.
+            return [None if value != value else value for value in values]
+
         plain = [f.name for f in fields(Measure) if f.name not in _NESTED]
-        rows: list[Mapping[str, Any]] = [
-            row.key._asdict()
-            | {name: getattr(row, name) for name in plain}
-            | {name: _or_none(getattr(row, name)) for name in ("utilisation", "gain")}
-            | {name: _or_none(value) for name, value in row.overlap.numbers.items()}
-            | {"digest": row.digest.hex(), "gaps": sorted(row.gaps), "flaws": sorted(row.flaws)}
-            for row in self.rows
-        ]
-        names = [*Key._fields, *plain, "utilisation", "gain", *METRICS, "digest", "gaps", "flaws"]
-        return pa.table({name: [row[name] for row in rows] for name in names})
+        columns = {name: cells(getattr(r.key, name) for r in self.rows) for name in Key._fields}
+        for name in (*plain, "utilisation", "gain"):
+            columns[name] = cells(getattr(row, name) for row in self.rows)
+        for name in METRICS:
+            columns[name] = cells(getattr(row.overlap, name) for row in self.rows)
+        columns["digest"] = [row.digest.hex() for row in self.rows]
+        for name in ("gaps", "flaws"):
+            columns[name] = [sorted(getattr(row, name)) for row in self.rows]
+        return pa.table(columns)
 
 
 _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "overlap", "place")
@@ -159,7 +162,3 @@ def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witnes
         if (found := getattr(row, value)) > largest:
             best, largest = row, found
     return largest, None if best is None else Witness(best.key, getattr(best, step))
-
-
-def _or_none(value: float) -> float | None:
-    return None if math.isnan(value) else value

@@ -1,0 +1,84 @@
+"""Rows of a run: their order, their groups, and the table that they make."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import fields
+
+from nafaudit.core.finding import Fault
+from nafaudit.core.ledger import Banking
+from nafaudit.core.trajectory import Arm, Key, Logged
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import Measure, measure
+from nafaudit.measures.overlap import METRICS
+from nafaudit.measures.table import Measures, worst
+from tests.records import judge, many, trajectory
+
+CONTEXT = RunContext(
+    Banking(),
+    max_new_tokens=5,
+    labels={"p1": "story"},
+    references={"p1": "a b", "p2": "c"},
+    pieces=[b"a ", b"b ", b"c ", b"d ", b"e "],
+)
+
+
+def test_rows_are_in_the_order_of_their_keys_and_grouped_by_any_column() -> None:
+    records = [*many(3, k=3.0), *many(3, k=1.0)]
+    rows = Measures.of(records[::-1], CONTEXT)
+    assert [row.key for row in rows] == sorted(one.key for one in records)
+    assert list(rows.arms) == [Arm("anchored", 1.0), Arm("anchored", 3.0)]
+    assert {label: len(part) for label, part in rows.by("label").items()} == {
+        "prompt": 4,
+        "story": 2,
+    }
+    assert [len(part) for part in rows.by("prompt").values()] == [2, 2, 2]
+    assert rows.column("length") == [5] * 6
+
+
+def test_a_baseline_is_measured_by_the_banking_ledger_whatever_is_audited() -> None:
+    context = RunContext(None, references=CONTEXT.references)
+    rows = Measures.of([*many(2, k=0.0), *many(2)], context)
+    assert isinstance(rows.of_arm(Arm("anchored", 0.0)).run.ledger, Banking)
+    assert rows.of_arm(Arm("anchored", 1.0)).run.ledger is None
+    # Prepared references are held once.
+    assert rows.of_arm(Arm("anchored", 0.0)).run.prepared is context.prepared
+
+
+def test_an_arm_whose_outputs_were_all_lost_has_no_rows_but_a_verdict() -> None:
+    lost = Fault("raised", "x", Key("p0", "anchored", 9.0, 0), lost=True)
+    context = RunContext(Banking(), faults=[lost])
+    rows = Measures.of(many(2), context)
+    assert len(rows.of_arm(Arm("anchored", 9.0))) == 0
+    assert rows.lost == {lost.key}
+    assert [arm.trajectories for arm in judge(many(2), context)] == [2, 0]
+
+
+def test_the_table_has_a_column_for_every_number() -> None:
+    silent = trajectory(Key("q", "anchored", 1.0, 0), [], debt=math.nan, logged=Logged(spend=2.0))
+    rows = Measures.of([*many(3), silent], CONTEXT)
+    table = rows.to_arrow()
+    assert table.num_rows == 4
+    nested = {"key", "compared", "recorded", "absent", "overlap", "place"}
+    names = {field.name for field in fields(Measure)} - nested
+    assert {*names, *Key._fields, *METRICS, "utilisation", "gain"} == set(table.column_names)
+    assert table.column("prompt").to_pylist() == ["p0", "p1", "p2", "q"]
+    assert table.column("spend").to_pylist() == [2.5, 2.5, 2.5, 2.0]
+    # What is not known is null, not a number.
+    assert table.column("utilisation").to_pylist() == [0.5, 0.5, 0.5, None]
+    assert table.column("burst").to_pylist()[3] is None
+    assert Measures.of([], CONTEXT).to_arrow().num_rows == 0
+
+
+def test_nothing_is_compared_without_references() -> None:
+    (one,) = many(1)
+    assert not measure(one, RunContext(Banking())).overlap.scored
+    assert measure(many(2)[1], CONTEXT).overlap.scored
+
+
+def test_the_worst_is_the_first_of_equals_and_never_unknown() -> None:
+    rows = Measures.of(many(3), CONTEXT)
+    assert worst(rows, "spend", "end")[1] is not None
+    value, where = worst(rows, "spend", "end")
+    assert value == 2.5 and where is not None and where.key.prompt == "p0"
+    assert worst(rows, "recall", "end") == (-math.inf, None)
