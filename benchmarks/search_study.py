@@ -30,17 +30,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from nafaudit.cli.show_paper_search import plain_table
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from nafaudit.cli.numbers import percent
-from nafaudit.cli.show_paper_search import plain_table
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
 from nafaudit.core.progress import OnProgress
-from nafaudit.core.text import as_number
+from nafaudit.core.text import as_number, percent
 from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
 from nafaudit.paper.proxy import Draws, Request
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
