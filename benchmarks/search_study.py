@@ -30,16 +30,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from nafaudit.cli.show_paper_search import plain_table
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.table import Table
 
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
 from nafaudit.core.progress import OnProgress
-from nafaudit.core.text import as_number, percent
+from nafaudit.core.text import as_number
 from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
 from nafaudit.paper.proxy import Draws, Request
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
@@ -54,7 +51,9 @@ from nafaudit.stats.bound import check_level
 from nafaudit.stats.moments import ebb_value
 from nafaudit.stats.rates import clopper_pearson
 from nafaudit.store.files import write_whole
-from nafaudit.views.search import points, write_result
+from nafaudit.views.document import Column, Document, Section, Table
+from nafaudit.views.search import percent, points, write_result
+from nafaudit.views.terminal import terminal
 
 Array = NDArray[np.float64]
 SIZES = {"searches": 10, "finalists": 1}
@@ -567,66 +566,53 @@ def study_text(study: Study, seconds: float) -> str:
         seconds: CPU seconds of this session.
     """
     found, hidden = study.found, study.hidden
+    seeds = found.settings.search_seeds
     used = ", ".join(f"{who} {study.trajectories(who)}" for who in STRATEGIES)
-    lines: list[str | Table] = [
-        f"k = {found.settings.budget:g}, {len(found.settings.search_seeds)} search seeds\n"
-        f"trajectories explored: {used}",
-        _seeds(study),
-        *(_paired_text(one) for one in study.paired),
-        "",
-        f"one prompt hidden among {hidden.pool}: it uses {percent(hidden.use)}, the next "
-        f"{percent(hidden.next)}\n({hidden.bank} trajectories of each are their laws)",
-        _hidden(study),
-        "",
-        f"CPU seconds of this session: {seconds:.0f}",
-        f"search directory: {found.path}",
-    ]
-    console = Console(width=80, highlight=False, color_system=None)
-    with console.capture() as captured:
-        for line in lines:
-            console.print(line, markup=False) if isinstance(line, str) else console.print(line)
-    return captured.get().rstrip()
-
-
-def _seeds(study: Study) -> Table:
-    """Confirmed utilisation of the first finalist of each seed."""
-    seeds = study.found.settings.search_seeds
-    table = plain_table(("first finalist",), [str(seed) for seed in seeds])
-    for who in STRATEGIES:
-        table.add_row(who, *(_short(value) for value in study.found.maxima(who)))
-    return table
-
-
-def _short(value: float) -> str:
-    return "-" if math.isnan(value) else f"{100 * value:.0f}%"
-
-
-def _paired_text(one: Paired) -> str:
-    low, high = one.limits
-    words = {
-        "beats": f"the search beats {one.control}",
-        "loses": f"the search LOSES to {one.control}",
-        "not told apart": f"not shown that the search beats {one.control}",
-    }[one.answer]
-    return (
-        f"{words}: in {one.wins} of {len(one.differences)} seeds, mean {points(one.mean)},\n"
-        f"  median {points(one.median)} (exact limits {points(low)} to {points(high)}, "
-        f"level {one.delta:g})"
+    confirmed = Table(
+        (
+            Column("first finalist", words=True),
+            *(Column(str(seed), write="{:.0%}".format) for seed in seeds),
+        ),
+        tuple((who, *found.spread[who]) for who in STRATEGIES),
     )
-
-
-def _hidden(study: Study) -> Table:
-    table = plain_table(("rule",), ("trajectories", "finds it", "95 % limits"))
-    rows: dict[str, Share] = {
-        "the paper's, by rho": study.hidden.paper,
-        "plain mean of 4": study.hidden.uniform,
-        "successive halving": study.hidden.halving,
+    lines = []
+    for one in study.paired:
+        words = {
+            "beats": f"the search beats {one.control}",
+            "loses": f"the search LOSES to {one.control}",
+            "not told apart": f"not shown that the search beats {one.control}",
+        }[one.answer]
+        ends = [points(value) for value in (one.mean, one.median, *one.limits)]
+        lines.append(
+            f"{words}: in {one.wins} of {len(one.differences)} seeds, mean {ends[0]},\n"
+            f"  median {ends[1]} (exact limits {ends[2]} to {ends[3]}, level {one.delta:g})"
+        )
+    rules = {
+        "the paper's, by rho": hidden.paper,
+        "plain mean of 4": hidden.uniform,
+        "successive halving": hidden.halving,
     }
-    for name, share in rows.items():
-        low, high = share.interval
-        limits = f"{100 * low:.1f} - {100 * high:.1f} %"
-        table.add_row(name, f"{share.trajectories:.0f}", f"{100 * share.rate:.1f} %", limits)
-    return table
+    heads = ("trajectories", "finds it", "95 % limits")
+    finds = Table(
+        (Column("rule", words=True), *map(Column, heads)),
+        tuple(
+            (rule, f"{share.trajectories:.0f}", f"{100 * share.rate:.1f} %",
+             f"{100 * low:.1f} - {100 * high:.1f} %")
+            for rule, share in rules.items()
+            for low, high in (share.interval,)
+        ),
+    )  # fmt: skip
+    about = (
+        f"k = {found.settings.budget:g}, {len(seeds)} search seeds",
+        f"trajectories explored: {used}",
+    )
+    planted = (
+        f"one prompt hidden among {hidden.pool}: it uses {percent(hidden.use)}, the next "
+        f"{percent(hidden.next)} ({hidden.bank} trajectories of each are their laws)"
+    )
+    sections = (Section(table=confirmed, lines=tuple(lines)), Section(planted, table=finds))
+    files = (f"CPU seconds of this session: {seconds:.0f}", f"search directory: {found.path}")
+    return terminal(Document("search study", sections, lines=about, files=files))
 
 
 def simulated() -> dict[str, Any]:

@@ -73,9 +73,7 @@ def test_dropping_and_reuse_are_counted() -> None:
     assert defects.reused_draws([first], [row("b", 2.0, seeds=(2,))]).verdict == Answer.FINE
     assert defects.shared_ids([("a", "x"), ("a", "y"), ("b", "x")]).value == 1
     assert defects.shared_ids([("a", "x"), ("a", "x")]).verdict == Answer.FINE
-    names = [one.check for one in defects.occurred([found, defects.shared_ids([("a", "x")])])]
-    assert names == ["uncertified-dropped"]
-    assert set(names) <= set(defects.DEFECTS)
+    assert found.check == "uncertified-dropped"
 
 
 def test_quotas_of_the_pre_screen_never_reach_the_decoder() -> None:
@@ -165,6 +163,11 @@ def test_families_and_parents_are_the_papers() -> None:
 
 def test_every_defect_has_its_name_and_its_row_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "search.md").read_text()
-    for name, look in defects.DEFECTS.items():
-        assert f"| `{name}` |" in page
-        assert look.__name__.replace("_", "-") == name
+    looks = [name for name, one in vars(defects).items() if _is_look(name, one)]
+    assert len(looks) == 10
+    assert all(f"| `{name.replace('_', '-')}` |" in page for name in looks)
+
+
+def _is_look(name: str, one: object) -> bool:
+    said = getattr(one, "__annotations__", {}).get("return")
+    return said == "Finding" and not name.startswith("_")

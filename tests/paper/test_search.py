@@ -21,8 +21,7 @@ from nafaudit.lab.tiny import SENTENCES
 from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist_run import surrogate
 from nafaudit.paper.search import number_of, run_paper_search
-from nafaudit.paper.search_files import paper_json, write_paper_result
-from nafaudit.paper.search_view import paper_search_document
+from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
 from nafaudit.paper.settings import PaperSettings
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
@@ -352,7 +351,7 @@ def test_every_place_says_that_the_surrogate_never_was_ready(place: Path, settin
     remark, answer, text = remarks_and_item(found)
     assert "steered 0 of 1 generations; it was not ready in 1" in remark
     assert answer == "not applicable" and "never ready" in text
-    printed = " ".join(terminal(paper_search_document(done)).split())
+    printed = " ".join(terminal(paper_document(done)).split())
     assert "chose in 0 of 1 generations (generation 1: " in printed
     for said in (remark, text, printed):
         assert "archived prompts, fewer than the 24 that a fit needs" in said

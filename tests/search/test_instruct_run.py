@@ -213,7 +213,7 @@ def test_a_checkpoint_without_a_chat_template_is_no_proposer(make: Make) -> None
 @pytest.mark.full
 def test_the_papers_protocol_asks_a_model_call_by_call(make: Make, tmp_path: Path) -> None:
     from nafaudit.paper.search import run_paper_search
-    from nafaudit.paper.search_files import paper_json
+    from nafaudit.paper.search_view import paper_json
     from nafaudit.paper.settings import PaperSettings
     from tests.paper.test_search import SIZES as PAPER_SIZES
 

@@ -114,15 +114,16 @@ def _answer_paper(
     settings: PaperSettings, on_progress: OnProgress, as_json: bool
 ) -> tuple[str, int]:
     """The paper's search."""
+    from nafaudit.mechanisms.cards import verified_with
     from nafaudit.paper.search import run_paper_search
-    from nafaudit.paper.search_files import paper_json, write_paper_result
-    from nafaudit.paper.search_view import paper_search_document
+    from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
     from nafaudit.views.search import EXIT
     from nafaudit.views.terminal import terminal
 
     done = run_paper_search(settings, on_progress)
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
-    text = json.dumps(paper_json(done), indent=2) if as_json else ""
-    text = text or terminal(paper_search_document(done))
-    return text, EXIT[done.found.outcome]
+    if as_json:
+        return json.dumps(paper_json(done), indent=2), EXIT[done.found.outcome]
+    plugin = verified_with(settings.mechanism)
+    return terminal(paper_document(done, plugin)), EXIT[done.found.outcome]

@@ -7,7 +7,7 @@ there was nothing to look at. None of them decides a verdict about the decoder.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nafaudit.core.finding import Answer, Finding
@@ -152,26 +152,6 @@ def invalid_as_zero(heldout: Sequence[Row]) -> Finding:
     )  # fmt: skip
 
 
-def occurred(findings: Iterable[Finding]) -> list[Finding]:
-    """The defects that are there."""
-    return [finding for finding in findings if finding.verdict == Answer.SUSPECT]
-
-
-DEFECTS: Mapping[str, Callable[..., Finding]] = {
-    "surrogate-saturated": surrogate_saturated,
-    "one-class-labels": one_class_labels,
-    "allocation-collapsed": allocation_collapsed,
-    "duplicate-seeds": duplicate_seeds,
-    "uncertified-dropped": uncertified_dropped,
-    "frozen-at-floor": frozen_at_floor,
-    "quotas-unused": quotas_unused,
-    "reused-draws": reused_draws,
-    "shared-ids": shared_ids,
-    "invalid-as-zero": invalid_as_zero,
-}
-"""By the name that a report shows."""
-
-
 def findings_of(trail: Trail, labels: Sequence[bool], rule: Rule, sizes: Sizes) -> list[Finding]:
     """Every defect, looked for wherever it can occur; a place is named where there are several.
 
@@ -184,8 +164,9 @@ def findings_of(trail: Trail, labels: Sequence[bool], rule: Rule, sizes: Sizes) 
     last, heldout = trail.validation.last, [item.row for item in trail.heldout]
     searched = [item.row for item in trail.searched]
     confirmed = [*last.final, *last.stress]
+    medium = [item.row for one in trail.generations for item in one.medium]
     pools = (
-        ("medium fidelity", _medium(trail), sizes.med_fid_traj),
+        ("medium fidelity", medium, sizes.med_fid_traj),
         ("final pool", last.final, sizes.final_traj),
         ("stress pool", last.stress, sizes.stress_traj),
     )
@@ -217,10 +198,6 @@ def findings_of(trail: Trail, labels: Sequence[bool], rule: Rule, sizes: Sizes) 
 
 def _at(place: str, finding: Finding) -> Finding:
     return replace(finding, text=f"{place}: {finding.text}")
-
-
-def _medium(trail: Trail) -> list[Row]:
-    return [item.row for one in trail.generations for item in one.medium]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,7 @@ import csv
 import json
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +31,7 @@ from nafaudit.store.export import as_row, file_word
 from nafaudit.store.files import whole_directory
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
-from nafaudit.workload import Source, TokenizedPrompt
+from nafaudit.workload import Source
 from nafaudit.workload.prompts import CAPS
 
 
@@ -66,95 +64,59 @@ def paper_scores(generation: str, reference: str | None) -> PaperScores:
     return PaperScores(f1, ngram_jaccard(generation, reference or "") if long_enough else 0.0)
 
 
-@dataclass(frozen=True)
-class PaperRows:
-    """What is the same for every line of a run.
+def lines_of(run: Run, variant: str) -> Callable[[Trajectory], dict[str, Any]]:
+    """Returns what makes a trajectory of a run a line in the paper's schema.
 
-    Attributes:
+    Args:
         run: The run.
         variant: `text` writes the budget that is left as final budget, as the paper's text has
             it; `code` the budget that was granted.
     """
+    identity, pieces = run.design["identity"], run.pieces
+    prompts = {prompt.prompt.id: prompt for prompt in run.prompts()}
+    sources, began = run.sources(), next(iter(run.sessions), {})
+    vocabulary = {
+        "tokens": [None if p is None else p.decode(errors="replace") for p in pieces],
+        "pieces": pieces,
+        "stops": sorted(run.stops),
+    }
 
-    run: Run
-    variant: str = "code"
-
-    def line(self, trajectory: Trajectory) -> dict[str, Any]:
-        """One trajectory in the paper's schema."""
+    def line(trajectory: Trajectory) -> dict[str, Any]:
         key = trajectory.key
-        prompt = self._prompts.get(key.prompt)
-        row = as_row(trajectory, prompt, self._identity, self._vocabulary)
-        source = self._sources.get(key.prompt, Source(""))
-        session = self._session
+        prompt, source = prompts.get(key.prompt), sources.get(key.prompt, Source(""))
+        row = as_row(trajectory, prompt, identity, vocabulary)
+        seed = None
+        if identity["protocol"] == "paper":
+            seed = trajectory_seeds(key.prompt, key.trajectory + 1)[-1]
         row["metadata"] |= {
             "domain": source.domain,
             "split": source.split or row["metadata"]["split"],
             "novel_source": source.novel_source,
-            "model_pair": session.get("pair"),
+            "model_pair": began.get("pair"),
             # A registered pair is known by the hashes of its weights.
-            "target_model": session.get("risky") or row["metadata"]["target_model"],
-            "anchor_model": session.get("safe") or row["metadata"]["anchor_model"],
-            "n": session.get("prefix_n"),
-            "seed": self._seed(key.prompt, key.trajectory),
-            "timestamp": session.get("started"),
+            "target_model": began.get("risky") or row["metadata"]["target_model"],
+            "anchor_model": began.get("safe") or row["metadata"]["anchor_model"],
+            "n": began.get("prefix_n"),
+            "seed": seed,
+            "timestamp": began.get("started"),
         }
         if source.record:
             row["source_record"] = dict(source.record)
-        self._complete(row, prompt)
-        return row
-
-    def _complete(self, row: dict[str, Any], prompt: TokenizedPrompt | None) -> None:
-        """Scores and totals, with 0 where the paper's files have 0."""
         total = row["aggregate"]
         spend, granted = total["total_spend"], total["final_budget"]
         reference = prompt.prompt.reference if prompt else ""
-        scores = paper_scores(total["generation"] or "", reference)
-        total |= {"rouge_l": scores.rouge_l, "minhash_5gram": scores.minhash_5gram}
-        total["budget_utilization"] = _utilisation(spend, granted)
-        if self.variant == "text" and None not in (spend, granted):
-            total["final_budget"] = granted - spend
-            row["nafaudit"]["final_budget"] = granted
+        total |= paper_scores(total["generation"] or "", reference)._asdict()
+        # 0 where the paper's files have 0, null where nothing is known.
+        total["budget_utilization"] = None
+        if None not in (spend, granted):
+            known = abs(granted) > 1e-12 and math.isfinite(granted)
+            total["budget_utilization"] = spend / granted if known else 0.0
+            if variant == "text":
+                total["final_budget"] = granted - spend
+                row["nafaudit"]["final_budget"] = granted
+        return row
 
-    def _seed(self, prompt: str, trajectory: int) -> int | None:
-        if self._identity["protocol"] != "paper":
-            return None
-        return trajectory_seeds(prompt, trajectory + 1)[-1]
-
-    @cached_property
-    def _identity(self) -> Mapping[str, Any]:
-        identity: Mapping[str, Any] = self.run.design["identity"]
-        return identity
-
-    @cached_property
-    def _prompts(self) -> dict[str, TokenizedPrompt]:
-        return {prompt.prompt.id: prompt for prompt in self.run.prompts()}
-
-    @cached_property
-    def _sources(self) -> dict[str, Source]:
-        return self.run.sources()
-
-    @cached_property
-    def _session(self) -> Mapping[str, Any]:
-        """The session that began the run."""
-        return next(iter(self.run.sessions), {})
-
-    @cached_property
-    def _vocabulary(self) -> dict[str, Any]:
-        pieces = self.run.pieces
-        return {
-            "tokens": [None if p is None else p.decode(errors="replace") for p in pieces],
-            "pieces": pieces,
-            "stops": sorted(self.run.stops),
-        }
-
-
-def _utilisation(spend: float | None, budget: float | None) -> float | None:
-    """Spend over budget: 0 where the paper's files have 0, null where nothing is known."""
-    if spend is None or budget is None:
-        return None
-    if abs(budget) <= 1e-12 or not math.isfinite(budget):
-        return 0.0
-    return spend / budget
+    return line
 
 
 Spends = dict[tuple[float, str], list[float]]
@@ -175,15 +137,19 @@ def write_paper_files(
         InputError: `out` exists, or the run has more than one mechanism.
         StoreError: It cannot be written; what was there before is still there.
     """
-    last = run.sessions[-1] if run.sessions else {}
-    delta = run.delta if delta is None else delta
-    variant = last.get("variant", "code")
-    asked = _asked(run)
-    level = Bonferroni(delta, max(1, len(asked))).each
+    variant = (run.sessions[-1] if run.sessions else {}).get("variant", "code")
+    # Budgets and classes that were asked for, baselines left out: what bounds are shared by.
+    extents = run.design["extents"]
+    labels = {prompt.prompt.id: prompt.prompt.label for prompt in run.prompts()}
+    budgets = sorted({float(k) for extent in extents for k in extent["budgets"]})
+    found = {labels[name]: None for extent in extents for name in extent["prompts"]}
+    order = [*(label for label in CAPS if label in found), *(f for f in found if f not in CAPS)]
+    asked = [(k, label) for k in budgets if not is_baseline(k) for label in order]
+    level = Bonferroni(run.delta if delta is None else delta, max(1, len(asked))).each
     with whole_directory(out, replace=replace) as directory:
-        spends: Spends = {}
-        for k in sorted({k for k, _ in asked}):
-            spends |= _write_budget(directory, PaperRows(run, variant), k, run)
+        line, spends = lines_of(run, variant), Spends()
+        for k in dict.fromkeys(k for k, _ in asked):
+            spends |= _write_budget(directory, line, k, run)
         rows = [
             summary(run, variant, *cell, spends[cell], level) for cell in asked if cell in spends
         ]
@@ -191,23 +157,20 @@ def write_paper_files(
             # Of an unfinished run nothing is certified.
             nothing = {"certified": False, "certified_R": None, "certified_R_eff": None}
             rows = [row | nothing for row in rows]
-        _write_summary(directory, rows)
+        (directory / "h1_summary.json").write_text(json.dumps(rows, indent=2))
+        with (directory / "h1_summary.csv").open("w", newline="", encoding="utf-8") as stream:
+            names = list(rows[0]) if rows else ["class"]
+            writer = csv.DictWriter(stream, names, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
         (directory / "schedule.json").write_text(json.dumps(_schedule(run), indent=2))
-        names = sorted(path.name for path in directory.iterdir())
-    return [out / name for name in names]
+        files = sorted(path.name for path in directory.iterdir())
+    return [out / name for name in files]
 
 
-def _asked(run: Run) -> list[tuple[float, str]]:
-    """Budgets and classes that were asked for, baselines left out: what bounds are shared by."""
-    labels = {prompt.prompt.id: prompt.prompt.label for prompt in run.prompts()}
-    extents = run.design["extents"]
-    budgets = {float(k) for extent in extents for k in extent["budgets"]}
-    found = {labels[name]: None for extent in extents for name in extent["prompts"]}
-    order = [*(label for label in CAPS if label in found), *(f for f in found if f not in CAPS)]
-    return [(k, label) for k in sorted(budgets) if not is_baseline(k) for label in order]
-
-
-def _write_budget(directory: Path, rows: PaperRows, k: float, run: Run) -> Spends:
+def _write_budget(
+    directory: Path, line: Callable[[Trajectory], dict[str, Any]], k: float, run: Run
+) -> Spends:
     """Writes the files of one budget, which is what has to fit into memory."""
     prompts = [prompt.prompt for prompt in run.prompts()]
     places = {prompt.id: place for place, prompt in enumerate(prompts)}
@@ -227,7 +190,7 @@ def _write_budget(directory: Path, rows: PaperRows, k: float, run: Run) -> Spend
         path = directory / f"trajectories_k{budget_word(k)}_{file_word(label)}.jsonl"
         with path.open("w", encoding="utf-8") as stream:
             for trajectory in found:
-                stream.write(json.dumps(rows.line(trajectory)) + "\n")
+                stream.write(json.dumps(line(trajectory)) + "\n")
     return {(k, label): [t.spend for t in found] for label, found in classes.items()}
 
 
@@ -267,14 +230,6 @@ def summary(
         "U_EBB_R_eff": seen,
         "certified_R_eff": None if seen is None else seen <= budget,
     }
-
-
-def _write_summary(directory: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    (directory / "h1_summary.json").write_text(json.dumps(rows, indent=2))
-    with (directory / "h1_summary.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]) if rows else ["class"], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
 
 
 def _schedule(run: Run) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.finding import Finding
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.paper.defects import Flag, Flagged, findings_of, flagged_of
-from nafaudit.paper.loop import Caller, PaperLoop, Trail, local_caller
+from nafaudit.paper.loop import PaperLoop, Trail, local_caller
 from nafaudit.paper.proxy import Draws, Gap, Item, Request, Row, generalisation_gap
 from nafaudit.paper.settings import PaperPools, PaperSettings, check_lengths, paper_pools
 from nafaudit.paper.surrogate import Guesser
@@ -66,7 +66,7 @@ def number_of(prompt: str, seed: int) -> int:
 
 
 class PaperDraws:
-    """Answers requests of the allocation paths; an instance is a `measured.Draw`.
+    """Answers requests of the allocation paths; an instance is a `proxy.Draw`.
 
     Args:
         recorder: Where trajectories are, and are decoded into.
@@ -102,15 +102,12 @@ class PaperDraws:
             for (numbers, count), ids in groups.items()
         ]
         self._recorder.fill(extents, self._prompts(), self.stage, self._on_progress)
-        return [self._draws(request) for request in requests]
-
-    def _draws(self, request: Request) -> Draws:
-        rows = [self._row(request.id, seed) for seed in request.seeds]
-        spends, granted = tuple(row.spend for row in rows), tuple(row.granted for row in rows)
-        return Draws(request.id, spends, granted, request.seeds)
-
-    def _row(self, prompt: str, seed: int) -> Measured:
-        return self._recorder.book.get(prompt, self._budget, number_of(prompt, seed))
+        found, book = [], self._recorder.book
+        for one in requests:
+            rows = [book.get(one.id, self._budget, number_of(one.id, s)) for s in one.seeds]
+            spends, granted = tuple(row.spend for row in rows), tuple(row.granted for row in rows)
+            found.append(Draws(one.id, spends, granted, one.seeds))
+        return found
 
     def rows(self, prompt: str) -> list[Measured]:
         """Every trajectory that was asked of a prompt, each once."""
@@ -236,7 +233,8 @@ class _PaperSearch:
                 self.pools,
                 draw,
                 self.guess,
-                self._caller(proposers),
+                # What a call of either lacks, templates make up.
+                local_caller(self.settings.operators) if self._chat is None else proposers.of_call,
                 self.bench.tokenizer.count,
                 self.catalogue,
             ).run()
@@ -246,12 +244,6 @@ class _PaperSearch:
             fresh = self._fresh(open_runs, finals, flags)
             found = self._found(trail, flagged, flags, draw, recorder, fresh)
             return replace(found, found=replace(found.found, proposer=proposers.to_json()))
-
-    def _caller(self, proposers: Proposers) -> Caller:
-        """The local operators, or a model; what a call of either lacks, templates make up."""
-        if self._chat is None:
-            return local_caller(self.settings.operators)
-        return proposers.of_call
 
     def _asking(self, call: int, attempt: int, attempts: int) -> None:
         stage = f"asking {self.settings.proposer}, call {call + 1} of its generation"
@@ -304,6 +296,7 @@ class _PaperSearch:
         if fresh:
             bad += violations_of(fresh.path, fresh.identity, later)
         groups = [draw.rows(item.candidate.id) for item in trail.heldout]
+        budgets = (k, settings.second)
         return PaperFound(
             found=Found(
                 path=self.path,
@@ -330,7 +323,10 @@ class _PaperSearch:
             trail=trail,
             findings=tuple(findings_of(trail, self.guess.labels, self.rule, settings.sizes)),
             flagged=flagged,
-            rechecks=tuple(self._recheck(flag, book) for flag in flags),
+            rechecks=tuple(
+                Recheck(flag, *(self._row(flag.item.candidate.id, book, b) for b in budgets))
+                for flag in flags
+            ),
             gap=gap,
             debts={name: draw.debt(name) for name in draw.asked},
             embedding=self.guess.name,
@@ -346,11 +342,12 @@ class _PaperSearch:
         for rank, item in enumerate(trail.items(trail.validation.last.final), start=1):
             name = item.candidate.id
             chosen = draw.rows(name)
+            uses = utilisations_of(chosen)
             found.append(
                 confirmed(
                     (SEARCH, settings.seed, rank),
                     item.candidate,
-                    (_mean(utilisations_of(chosen)), len(chosen)),
+                    (math.fsum(uses) / len(uses) if uses else math.nan, len(chosen)),
                     book.rows(name, settings.budget, n),
                     book.rows(name, INF, n),
                     level,
@@ -359,24 +356,12 @@ class _PaperSearch:
             )
         return found
 
-    def _recheck(self, flag: Flag, book: Book) -> Recheck:
-        name, n = flag.item.candidate.id, self.settings.sizes.recheck_traj
-        budgets = (self.settings.budget, self.settings.second)
-        same, other = (self._row(name, book.rows(name, k, n), k) for k in budgets)
-        return Recheck(flag, same, other)
-
-    def _row(self, name: str, rows: Sequence[Measured], k: float) -> Row:
+    def _row(self, name: str, book: Book, k: float) -> Row:
+        settings = self.settings
+        rows = book.rows(name, k, settings.sizes.recheck_traj)
         draws = Draws(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
-        high = self.rule.high if self.settings.variant == "text" else k * self._length
+        high = self.rule.high if settings.variant == "text" else k * settings.max_new_tokens
         return Row(draws, high, self.rule.delta)
-
-    @property
-    def _length(self) -> int:
-        return self.settings.max_new_tokens
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else math.nan
 
 
 def _explored(trail: Trail, draw: PaperDraws) -> Explored:

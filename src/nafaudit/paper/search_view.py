@@ -1,183 +1,441 @@
-"""The paper's search as a document: its tables, what is wrong with it, and the verdict."""
+"""The paper's search: files with its names and fields under RUN/paper, JSON, and a document."""
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 from nafaudit.core.finding import Answer
-from nafaudit.core.text import name, nats
-from nafaudit.mechanisms.cards import verified_with
-from nafaudit.paper.loop import Trail
-from nafaudit.paper.search import PaperFound
+from nafaudit.core.text import as_number
+from nafaudit.paper.loop import FALLBACK, PaperGeneration
+from nafaudit.paper.proxy import Item, Row
+from nafaudit.paper.search import PaperFound, Recheck
+from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table
-from nafaudit.views.search import verdict_lines
+from nafaudit.views.search import nats, search_json, verdict_lines
 
-_SHOWN = 8
-_PROMPT = Column("prompt", write=name, words=True, most=30)
+_ID, _SHOWN = 30, 8
+"""Characters of an id, and rows of a table, that a terminal shows."""
+
+FINAL, STRESS = 999, 1000
+"""Generations under which the paper files its validation pools."""
 
 
-def paper_search_document(found: PaperFound) -> Document:
-    """Returns the paper's search as a document."""
+def number(value: float) -> float | None:
+    """Strict JSON: the paper's files have no value where there is none."""
+    return float(value) if math.isfinite(value) else None
+
+
+def write_files(found: PaperFound) -> None:
+    """Writes every file; the same records give the same bytes."""
+    directory = found.found.path / "paper"
+    make_directory(directory)
+    for name, content in files_of(found).items():
+        if name.endswith(".jsonl"):
+            text = "".join(json.dumps(row) + "\n" for row in content)
+        else:
+            text = json.dumps(content, indent=2) + "\n"
+        write_whole(directory / name, text.encode())
+
+
+def files_of(found: PaperFound) -> dict[str, Any]:
+    """Contents by name; rows for JSON Lines."""
+    trail, last = found.trail, found.trail.validation.last
+    rows = _Rows(found)
+    first = [item for item in trail.init if item.row.certified]
+    files: dict[str, Any] = {
+        "init_eval.jsonl": rows.lines(trail.init),
+        "archive_after_init.json": rows.archived(first),
+    }
+    for one in trail.generations:
+        stem = f"gen_{one.generation:02d}"
+        files[f"{stem}_medfid.jsonl"] = rows.lines(one.medium)
+        files[f"{stem}_topup.jsonl"] = rows.lines(one.promoted)
+        failed = [item for item in one.topped if not item.row.certified]
+        files[f"{stem}_topup_invalid.jsonl"] = [
+            row | {"rejected_reason": "not_certified"} for row in rows.lines(failed)
+        ]
+        if one.generation % 2 == 0:
+            files[f"{stem}_ablations.jsonl"] = [
+                rows.line(item) | {"ablation": kind} for kind, item in one.ablations
+            ]
+    final, stress = trail.items(last.final), trail.items(last.stress)
+    return files | {
+        "generation_log.json": [generation_entry(one) for one in trail.generations],
+        "archive_current.json": rows.archived(trail.archive),
+        "archive_history.json": rows.archived(trail.history),
+        "final_validation.jsonl": rows.lines(final, FINAL),
+        "final_validation_pass.jsonl": rows.lines(_passed(final), FINAL),
+        "stress_validation.jsonl": rows.lines(stress, STRESS),
+        "stress_validation_pass.jsonl": rows.lines(_passed(stress), STRESS),
+        "heldout_validation.jsonl": rows.lines(trail.heldout),
+        "final_report.json": final_report(found),
+    }
+
+
+def _passed(items: Sequence[Item]) -> list[Item]:
+    return [item for item in items if item.row.certified]
+
+
+class _Rows:
+    """Evaluated prompts in the paper's schema."""
+
+    def __init__(self, found: PaperFound) -> None:
+        self._found = found
+        self._lineages = {item.candidate.id: item.lineage for item in found.trail.searched}
+
+    def lines(self, items: Iterable[Item], generation: int | None = None) -> list[dict[str, Any]]:
+        return [self.line(item, generation) for item in items]
+
+    def line(self, item: Item, generation: int | None = None) -> dict[str, Any]:
+        """A logged evaluation; `nafaudit` is what the paper's files do not say."""
+        row = item.row
+        debt = self._found.debts[item.candidate.id]
+        return (
+            self._about(item, generation)
+            | {
+                "spends": list(row.draws.spends),
+                "final_budgets": [number(value) for value in row.draws.budgets],
+                "delta_inits": [debt] * row.n,
+                "mean_spend": row.moments.mean,
+                "var_spend": row.moments.variance,
+                "final_budget_mean": number(math.fsum(row.draws.budgets) / row.n),
+                "timestamp": self._found.started,
+                "rho_num": number(row.upper),
+                "rho_den": number(row.budget),
+                "raw_rho": number(row.rho),
+                "candidate_valid": row.valid,
+                "invalid_reason": row.invalid_reason or None,
+            }
+            | {"nafaudit": row_facts(row) | {"seeds": list(row.draws.seeds)}}
+        )
+
+    def archived(self, items: Iterable[Item]) -> list[dict[str, Any]]:
+        return [
+            self._about(item, None)
+            | {
+                "rationale": item.candidate.operator,
+                "novelty_tag": _tag(item),
+                "expected_rho": None,
+            }
+            for item in items
+        ]
+
+    def _about(self, item: Item, generation: int | None) -> dict[str, Any]:
+        one, row = item.candidate, item.row
+        return {
+            "candidate_id": one.id,
+            "lineage_id": item.lineage,
+            "generation": one.generation if generation is None else generation,
+            "source": _source(item, self._found),
+            "domain": one.label,
+            "split": one.label,
+            "prompt_text": one.text,
+            "N": row.n,
+            "U_EBB": number(row.upper),
+            "rho": row.stored_rho,
+            "certified": row.certified,
+            "delta_init_mean": self._found.debts[one.id],
+            "effective_budget_min": number(row.budget),
+            "parent_ids": list(one.parents),
+            "parent_lineage_ids": [self._lineages.get(name, name) for name in one.parents],
+        }
+
+
+def _source(item: Item, found: PaperFound) -> str:
+    one = item.candidate
+    if one.operator in ("init", "heldout", FALLBACK):
+        return one.operator
+    return str(found.found.proposer.get("name", "local"))
+
+
+def _tag(item: Item) -> str:
+    """The paper's coarse structural tag of a prompt."""
+    text = item.candidate.text.lower()
+    if "continue" in text or "complete" in text:
+        return "continuation"
+    if ":" in text:
+        return "instructional"
+    if '"' in text:
+        return "dialogue"
+    return "excerpt" if "chapter" in text or "excerpt" in text else "semantic"
+
+
+def row_facts(row: Row) -> dict[str, Any]:
+    """What the paper's tables leave out: the proxy's width, copies, and what a violation is."""
+    return {
+        "width": number(row.width),
+        "repeated_seeds": row.draws.repeated_seeds,
+        "overspent": row.overspent,
+    }
+
+
+def generation_entry(one: PaperGeneration) -> dict[str, Any]:
+    """An entry of the paper's generation log."""
+    admission, said, quotas = one.admission, one.predictions, one.screened.quotas
+    surrogate = {
+        name: number(value) if isinstance(value, float) else value
+        for name, value in asdict(one.diagnostics).items()
+    }
+    return {
+        "generation": one.generation,
+        "raw_candidates": admission.raw,
+        "after_dedup": admission.after_dedup,
+        "after_length": admission.after_length,
+        "screened": len(one.screened.kept),
+        "med_fid": len(one.medium),
+        "survivors_under_0.9K": one.survivors,
+        "topup_promoted": len(one.promoted),
+        "candidate_validity_rate": len(one.promoted) / max(1, admission.raw),
+        "invalid_topup_count": len(one.topped) - len(one.promoted),
+        "surrogate": surrogate,
+        "surrogate_screen": {
+            "mode": "surrogate" if one.steered.steers else "first",
+            "ready": one.steered.steers,
+            "length_ok": admission.after_length,
+            "keep_n": len(one.screened.kept),
+            "exploit_k": quotas[0],
+            "boundary_k": quotas[1],
+            "explore_k": quotas[2],
+            "safe_mean_max": max((one.safe for one in said), default=None),
+            "safe_mean_min": min((one.safe for one in said), default=None),
+            "safe_sigma_mean": _mean([one.spread for one in said]),
+            "margin_mean": _mean([one.margin for one in said]),
+        },
+        "dpp": {"mode": "greedy", "quality_weight": 0.5, "diversity_weight": 0.5},
+        "best_rho": max((item.row.rho for item in one.archive), default=None),
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def final_report(found: PaperFound) -> dict[str, Any]:
+    """The paper's last file."""
+    trail, last = found.trail, found.trail.validation.last
+    final, stress = trail.items(last.final), trail.items(last.stress)
+    rates = [generation_entry(one)["candidate_validity_rate"] for one in trail.generations]
+    violations: list[Mapping[str, Any]] = [
+        {"candidate_id": item.candidate.id, "rho": item.row.stored_rho}
+        for item in (*final, *stress)
+        if not item.row.certified
+    ]
+    return {
+        "K": found.settings.total,
+        "max_rho_archive": max((item.row.rho for item in trail.left), default=None),
+        "final_candidates_evaluated": len(final),
+        "final_candidates_passed": len(_passed(final)),
+        "final_pass_rate": len(_passed(final)) / len(final) if final else None,
+        "stress_candidates_evaluated": len(stress),
+        "stress_candidates_passed": len(_passed(stress)),
+        "heldout_generalization_gap": number(found.gap.paper),
+        "candidate_validity_rate_mean": _mean(rates),
+        "violations": violations,
+    }
+
+
+def paper_json(found: PaperFound) -> dict[str, Any]:
+    """Strict JSON; the keys of the sound protocol, then `paper`."""
+    settings, trail = found.settings, found.trail
+    last = trail.validation.last
+    pools = {
+        "final": trail.items(last.final),
+        "stress": trail.items(last.stress),
+        "heldout": trail.heldout,
+    }
+    return search_json(found.found) | {
+        "paper": {
+            "variant": settings.variant,
+            "fix": settings.fix,
+            "topup_fraction": settings.topup_fraction,
+            "sizes": vars(settings.sizes),
+            "R": found.high,
+            "embedding": found.embedding,
+            "generation_log": [generation_entry(one) for one in trail.generations],
+            "report": final_report(found),
+            "pools": {name: [_item(item) for item in items] for name, items in pools.items()},
+            "ablations": [
+                {"generation": one.generation, "ablation": kind} | _item(item)
+                for one in trail.generations
+                for kind, item in one.ablations
+            ],
+            "rounds": len(trail.validation.rounds),
+            "disqualified": [item.candidate.id for item in trail.validation.disqualified],
+            "gap": {
+                "paper": as_number(found.gap.paper),
+                "valid": as_number(found.gap.valid),
+                "invalid_rows": found.gap.invalid,
+            },
+            "flagged": {
+                pool: {"flagged": flagged, "prompts": prompts}
+                for pool, (flagged, prompts) in found.flagged.pools.items()
+            },
+            "second_k": settings.second,
+            "rechecked": [_recheck(one) for one in found.rechecks],
+            "not_rechecked": len(found.flagged.flags) - len(found.rechecks),
+            "findings": [
+                {
+                    "check": one.check,
+                    "verdict": str(one.verdict),
+                    "value": as_number(one.value),
+                    "text": one.text,
+                    "numbers": {name: as_number(value) for name, value in one.numbers.items()},
+                }
+                for one in found.findings
+            ],
+        }
+    }
+
+
+def write_paper_result(found: PaperFound) -> None:
+    """Writes RUN/search.json and RUN/paper; the same records give the same bytes."""
+    write_files(found)
+    path = found.found.path / "search.json"
+    write_whole(path, json.dumps(paper_json(found), indent=2).encode() + b"\n")
+
+
+def _row(row: Row) -> dict[str, Any]:
+    return {
+        "N": row.n,
+        "mean_spend": as_number(row.moments.mean),
+        "U_EBB": as_number(row.upper),
+        "width": as_number(row.width),
+        "B_eff": as_number(row.budget),
+        "rho": as_number(row.rho),
+        "certified": row.certified,
+        "invalid": row.invalid_reason,
+        "repeated_seeds": row.draws.repeated_seeds,
+        "overspent": row.overspent,
+    }
+
+
+def _item(item: Item) -> dict[str, Any]:
+    return {"id": item.candidate.id, "generation": item.candidate.generation} | _row(item.row)
+
+
+def _recheck(one: Recheck) -> dict[str, Any]:
+    return {
+        "id": one.flag.item.candidate.id,
+        "pool": one.flag.pool,
+        "flagged": _row(one.flag.item.row),
+        "same_k": _row(one.same),
+        "second_k": _row(one.other),
+    }
+
+
+def paper_document(found: PaperFound, plugin: str = "") -> Document:
+    """Returns what a terminal shows: its tables, what is wrong with it, and the verdict.
+
+    Args:
+        found: The search.
+        plugin: What has to follow `nafaudit verify` for this mechanism.
+    """
+    trail, settings, rounds = found.trail, found.settings, found.trail.validation
+    # Its own columns; generation 0 is the first pool.
+    ratios = [item.row.rho for item in trail.init if item.row.certified]
+    generations: list[tuple[object, ...]] = [
+        (0, len(trail.init), *(None,) * 5, len(ratios), _ratio(max(ratios, default=math.nan)),
+         trail.init_trajectories),
+    ]  # fmt: skip
+    for one in trail.generations:
+        admission = one.admission
+        counts = (admission.raw, admission.after_dedup, admission.after_length)
+        late = (len(one.screened.kept), len(one.medium), one.survivors, len(one.promoted))
+        best = max((item.row.rho for item in one.archive), default=math.nan)
+        generations.append((one.generation, *counts, *late, _ratio(best), one.trajectories))
+    counted = ("raw", "dedup", "length", "screen", "medium", "<0.9", "top-up")
+    columns = (
+        Column("gen", words=True),
+        *map(Column, counted),
+        *map(Column, ("best rho", "drawn")),
+    )
+    pools = [
+        (pool, item.candidate.id, row.n, row.moments.mean, row.upper, row.width, row.budget,
+         _ratio(row.rho))
+        for pool, items in (("final", trail.items(rounds.last.final)),
+                            ("stress", trail.items(rounds.last.stress)),
+                            ("held-out", trail.heldout))
+        for item in items
+        for row in (item.row,)
+    ]  # fmt: skip
+    prompt = Column("prompt", words=True, most=_ID)
+    numbers = (Column(head, write=nats) for head in ("mean", "U_EBB", "width", "B_eff"))
+    pool_columns = (Column("pool", words=True), prompt, Column("N"), *numbers, Column("rho"))
+    # Flagged prompts: as flagged, then on fresh draws at both budgets.
+    rechecks, n = found.rechecks, settings.sizes.recheck_traj
+    fresh = (f"N={n}, k={k:.3g}" for k in (settings.budget, settings.second))
+    flagged_columns = (
+        Column("flagged in", words=True),
+        prompt,
+        *map(Column, ("N", "rho", *fresh, "over")),
+    )
+    flagged = [
+        (one.flag.pool, one.flag.item.candidate.id, one.flag.item.row.n,
+         *map(_ratio, (one.flag.item.row.rho, one.same.rho, one.other.rho)),
+         one.same.overspent + one.other.overspent)
+        for one in rechecks[:_SHOWN]
+    ]  # fmt: skip
     shares = ", ".join(
         f"{pool} {bad} of {total}" for pool, (bad, total) in found.flagged.pools.items() if total
     )
-    rounds = found.trail.validation
     lines = [
         "rho = U_EBB / B_eff is the paper's proxy, and much of it may be its width; it decides "
         "nothing here. invalid: a trajectory ended before its debt was paid",
         f"flagged (rho above 1, or invalid): {shares}",
-        *([_recheck_line(found)] if found.rechecks else []),
+    ]
+    if rechecks:
+        more = len(rechecks) - _SHOWN
+        same, other = (sum(one.same.certified for one in rechecks),
+                       sum(one.other.certified for one in rechecks))  # fmt: skip
+        over = sum(one.same.overspent + one.other.overspent for one in rechecks)
+        lines.append(
+            f"like for like, fresh draws{f' ({more} not shown)' if more > 0 else ''}: {same} of "
+            f"{len(rechecks)} pass at the same k, {other} of {len(rechecks)} at k = "
+            f"{settings.second:.3g}; {over} of their trajectories exceed their budget; "
+            f"{len(found.flagged.flags) - len(rechecks)} flagged prompts not looked at again"
+        )
+    gaps = ["unknown" if math.isnan(gap) else f"{gap:+.3f}"
+            for gap in (found.gap.paper, found.gap.valid)]  # fmt: skip
+    lines += [
         f"validation: {len(rounds.rounds)} round(s), {len(rounds.disqualified)} prompts "
         "disqualified with their families",
-        f"generalisation gap: {_gap(found.gap.paper)} with {found.gap.invalid} invalid held-out "
-        f"rows as 0, {_gap(found.gap.valid)} without",
-        _surrogate(found),
+        f"generalisation gap: {gaps[0]} with {found.gap.invalid} invalid held-out rows as 0, "
+        f"{gaps[1]} without",
     ]
+    # Whether the surrogate chose; this protocol measures no AUC of it.
+    steps = [step for _, step in found.found.steered]
+    chose = sum(step.steers for step in steps)
+    said = "chose nothing, as there was no generation"
+    if steps:
+        said = f"chose in {chose} of {len(steps)} generations"
+        if idle := [step for step in steps if not step.steers]:
+            said += f" (generation {idle[-1].generation}: {'; '.join(idle[-1].reasons)})"
+        if chose:
+            said += "; its AUC on held-out rows was never measured"
+    lines.append(f"surrogate on {found.embedding}, in the place of Sentence-T5: {said}")
     # Defects that occurred, one line each: the first place, and how many there are.
     places: dict[str, list[str]] = {}
-    for one in found.findings:
-        if one.verdict == Answer.SUSPECT:
-            places.setdefault(one.check, []).append(one.text)
+    for finding in found.findings:
+        if finding.verdict == Answer.SUSPECT:
+            places.setdefault(finding.check, []).append(finding.text)
     lines.append(
         "defects of the protocol that occurred (none is about the decoder):"
         if places
         else "none of the protocol's known defects occurred"
     )
     for check, texts in places.items():
-        more = f" (and in {len(texts) - 1} other places)" if len(texts) > 1 else ""
-        lines.append(f"  {check}: {texts[0]}{more}")
-    plugin = verified_with(found.settings.mechanism)
-    return Document(
-        "nafaudit search --protocol paper",
-        (
-            Section(table=_generations(found.trail)),
-            Section(table=_pools(found)),
-            Section(table=_rechecks(found)),
-            Section(lines=tuple(lines)),
-        ),
-        "\n".join(verdict_lines(found.found, plugin, "--size recheck_traj=20")),
-        files=(f"search directory: {found.found.path}",),
-    )
-
-
-def _generations(trail: Trail) -> Table:
-    """The paper's own columns; generation 0 is the first pool."""
-    heads = ("raw", "dedup", "length", "screen", "medium", "<0.9", "top-up", "best rho", "drawn")
-    ratios = [item.row.rho for item in trail.init if item.row.certified]
-    best = _ratio(max(ratios, default=math.nan))
-    rows: list[tuple[object, ...]] = [
-        (0, len(trail.init), *(None,) * 5, len(ratios), best, trail.init_trajectories)
-    ]
-    for one in trail.generations:
-        admission = one.admission
-        rows.append(
-            (
-                one.generation,
-                admission.raw,
-                admission.after_dedup,
-                admission.after_length,
-                len(one.screened.kept),
-                len(one.medium),
-                one.survivors,
-                len(one.promoted),
-                _ratio(max((item.row.rho for item in one.archive), default=math.nan)),
-                one.trajectories,
-            )
-        )
-    return Table((Column("gen", words=True), *map(Column, heads)), tuple(rows))
-
-
-def _pools(found: PaperFound) -> Table:
-    trail, last = found.trail, found.trail.validation.last
-    columns = (
-        Column("pool", words=True),
-        _PROMPT,
-        Column("N"),
-        *(Column(head, write=nats) for head in ("mean", "U_EBB", "width", "B_eff")),
-        Column("rho"),
-    )
-    pools = (
-        ("final", trail.items(last.final)),
-        ("stress", trail.items(last.stress)),
-        ("held-out", trail.heldout),
-    )
-    rows = (
-        (
-            pool,
-            item.candidate.id,
-            item.row.n,
-            item.row.moments.mean,
-            item.row.upper,
-            item.row.width,
-            item.row.budget,
-            _ratio(item.row.rho),
-        )
-        for pool, items in pools
-        for item in items
-    )
-    return Table(columns, tuple(rows))
-
-
-def _rechecks(found: PaperFound) -> Table:
-    """Flagged prompts: as flagged, then on fresh draws at both budgets."""
-    settings = found.settings
-    n = settings.sizes.recheck_traj
-    fresh = [f"N={n}, k={k:.3g}" for k in (settings.budget, settings.second)]
-    columns = (
-        Column("flagged in", words=True),
-        _PROMPT,
-        *map(Column, ("N", "rho", *fresh, "over")),
-    )
-    rows = (
-        (
-            one.flag.pool,
-            one.flag.item.candidate.id,
-            one.flag.item.row.n,
-            *map(_ratio, (one.flag.item.row.rho, one.same.rho, one.other.rho)),
-            one.same.overspent + one.other.overspent,
-        )
-        for one in found.rechecks[:_SHOWN]
-    )
-    return Table(columns, tuple(rows))
+        others = f" (and in {len(texts) - 1} other places)" if len(texts) > 1 else ""
+        lines.append(f"  {check}: {texts[0]}{others}")
+    lines += verdict_lines(found.found, plugin, "--size recheck_traj=20")
+    lines.append(f"search directory: {found.found.path}")
+    tables = ((columns, generations), (pool_columns, pools), (flagged_columns, flagged))
+    sections = [Section(table=Table(tuple(heads), tuple(rows))) for heads, rows in tables if rows]
+    return Document("nafaudit search", (*sections, Section(lines=tuple(lines))))
 
 
 def _ratio(value: float) -> str:
     return "invalid" if math.isnan(value) else f"{value:.3f}"
-
-
-def _surrogate(found: PaperFound) -> str:
-    """Whether it chose; this protocol measures no AUC of it."""
-    steps = [step for _, step in found.found.steered]
-    chose = sum(step.steers for step in steps)
-    line = f"surrogate on {found.embedding}, in the place of Sentence-T5: "
-    if not steps:
-        return f"{line}chose nothing, as there was no generation"
-    line += f"chose in {chose} of {len(steps)} generations"
-    if chose < len(steps):
-        last = [step for step in steps if not step.steers][-1]
-        line += f" (generation {last.generation}: {'; '.join(last.reasons)})"
-    return f"{line}; its AUC on held-out rows was never measured" if chose else line
-
-
-def _gap(value: float) -> str:
-    return "unknown" if math.isnan(value) else f"{value:+.3f}"
-
-
-def _recheck_line(found: PaperFound) -> str:
-    rechecks, k = found.rechecks, found.settings.second
-    same, other = (
-        f"{sum(certified)} of {len(rechecks)}"
-        for certified in (
-            [one.same.certified for one in rechecks],
-            [one.other.certified for one in rechecks],
-        )
-    )
-    more = len(rechecks) - _SHOWN
-    rest = f" ({more} not shown)" if more > 0 else ""
-    over = sum(one.same.overspent + one.other.overspent for one in rechecks)
-    left = len(found.flagged.flags) - len(rechecks)
-    return (
-        f"like for like, fresh draws{rest}: {same} pass at the same k, {other} at k = {k:.3g}; "
-        f"{over} of their trajectories exceed their budget; {left} flagged prompts not looked at "
-        "again"
-    )

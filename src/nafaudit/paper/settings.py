@@ -204,11 +204,23 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
     A class of the first pool is taken in the workload's order, which for the paper's files is by
     id; the held-out pool in the order of its file.
     """
-    items = PAPER.workload(_workload(settings)).items
+    # The same workload as a run's, with the caps that the pools need.
+    chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
+    names = ("pair", "safe", "risky", "protocol", "variant")
+    chosen |= {n: getattr(settings, n) for n in names} | {"cap": _caps(settings)}
+    items = PAPER.workload(RunSettings(**chosen)).items
     by_class: dict[str, list[Sourced]] = {}
     for item in items:
         by_class.setdefault(item.prompt.label, []).append(item)
-    first = [item for label, n in settings.init.items() for item in _first(by_class, label, n)]
+    first: list[Sourced] = []
+    for label, count in settings.init.items():
+        have = by_class.get(label, [])
+        if len(have) < count:
+            raise InputError(
+                f"the search starts from {count} prompts of class {label!r}, the workload has "
+                f"{len(have)} ({_counts(by_class)}); say what to start from with --init CLASS=N."
+            )
+        first += have[:count]
     taken = {item.prompt.id for item in first}
     left = [i for i in by_class.get(settings.heldout_class, []) if i.prompt.id not in taken]
     keep = settings.sizes.heldout_keep
@@ -226,15 +238,6 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
     )
 
 
-def _workload(settings: PaperSettings) -> RunSettings:
-    """The same workload as a run's, with the caps that the pools need."""
-    chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
-    names = ("pair", "safe", "risky", "protocol", "variant")
-    return RunSettings(
-        **chosen | {n: getattr(settings, n) for n in names} | {"cap": _caps(settings)}
-    )
-
-
 def _caps(settings: PaperSettings) -> dict[str, int]:
     """Of the paper's classes as many as are wanted, and all of the held-out one."""
     if settings.data is None and not takes_lab(settings):
@@ -247,16 +250,6 @@ def _caps(settings: PaperSettings) -> dict[str, int]:
     elif label in cap:
         cap[label] += settings.sizes.heldout_keep
     return cap
-
-
-def _first(by_class: Mapping[str, Sequence[Sourced]], label: str, count: int) -> Sequence[Sourced]:
-    have = by_class.get(label, [])
-    if len(have) < count:
-        raise InputError(
-            f"the search starts from {count} prompts of class {label!r}, the workload has "
-            f"{len(have)} ({_counts(by_class)}); say what to start from with --init CLASS=N."
-        )
-    return have[:count]
 
 
 def _counts(by_class: Mapping[str, Sequence[Sourced]]) -> str:

@@ -200,21 +200,34 @@ def _candidate(record: Record, label: str, variant: str) -> _Candidate:
         )
     text = text.strip() if label == "factual" else text
     split = first_id(said, ("split",)) or label
+    number, nameless = f"{record.place:05d}", None
+    default = f"{label}_{number}"
+    if label == "factual":
+        nameless = f"entity_{number}"
+        default = f"fact_{number}_{first_id(said, ('entity',)) or nameless}"
     source = Source(
         where=where,
         record=data,
         domain=first_id(said, ("domain",)) or form.domain,
         split=split,
-        novel_source=first_id(said, form.novel_source) or _nameless(record, label),
+        novel_source=first_id(said, form.novel_source) or nameless,
     )
     prompt = Prompt(
-        first_id(said, form.id) or _default_id(said, label),
+        first_id(said, form.id) or default,
         (HEADER if variant in form.header_in else "") + text,
         split,
         first_text(said, form.reference, "reference"),
     )
-    is_eligible = label != "creative" or _is_clean(said, data)
-    return _Candidate(Sourced(prompt, source), _debt(record), is_eligible)
+    is_eligible = True
+    if label == "creative":
+        score = lookup(said.data, "score") or lookup(said.data, "metadata.score")
+        is_eligible = data.get("cleaning_passed") is not False and (
+            score is None or _number(score, "score", where) >= LEAST_SCORE
+        )
+    debt = data.get("debt_init_estimated")
+    if debt is not None:
+        debt = _number(debt, "debt_init_estimated", where)
+    return _Candidate(Sourced(prompt, source), debt, is_eligible)
 
 
 def _said(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -223,29 +236,6 @@ def _said(data: Mapping[str, Any]) -> dict[str, Any]:
         for name, value in data.items()
         if value
     }
-
-
-def _default_id(record: Record, label: str) -> str:
-    number = f"{record.place:05d}"
-    if label != "factual":
-        return f"{label}_{number}"
-    return f"fact_{number}_{first_id(record, ('entity',)) or f'entity_{number}'}"
-
-
-def _nameless(record: Record, label: str) -> str | None:
-    return f"entity_{record.place:05d}" if label == "factual" else None
-
-
-def _is_clean(said: Record, data: Mapping[str, Any]) -> bool:
-    score = lookup(said.data, "score") or lookup(said.data, "metadata.score")
-    if data.get("cleaning_passed") is False:
-        return False
-    return score is None or _number(score, "score", said.where) >= LEAST_SCORE
-
-
-def _debt(record: Record) -> float | None:
-    value = record.data.get("debt_init_estimated")
-    return None if value is None else _number(value, "debt_init_estimated", record.where)
 
 
 def _number(value: Any, name: str, where: str) -> float:
