@@ -31,7 +31,7 @@ from nafaudit.workload.passages import Passage
 
 
 @dataclass(frozen=True)
-class Interval:
+class Limits:
     """A mean and two anytime-valid limits; NaN where nothing was measured."""
 
     mean: float
@@ -44,10 +44,10 @@ class Interval:
         return not math.isnan(self.mean)
 
 
-NOTHING = Interval(math.nan, math.nan, math.nan)
+NOTHING = Limits(math.nan, math.nan, math.nan)
 
 
-def interval(values: Sequence[float], level: float) -> Interval:
+def interval(values: Sequence[float], level: float) -> Limits:
     """Mean of values in [0, 1] with betting limits, each missed with chance at most `level`.
 
     Values of several prompts may stand together: the limits then hold for the mean of the
@@ -60,7 +60,7 @@ def interval(values: Sequence[float], level: float) -> Interval:
     sample = Sample(np.array(values), 1.0)
     low = bound("betting-lower", sample, level)
     high = bound("betting", sample, level).value if max(values) <= 1 else math.inf
-    return Interval(low.point, low.value, high)
+    return Limits(low.point, low.value, high)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Finalist:
     draws: int
     fresh: int
     unspent: int
-    use: Interval
+    use: Limits
     worst: float
     violations: int
     rate: float
@@ -188,8 +188,8 @@ class ControlComparison:
     """
 
     control: str
-    search: Interval
-    other: Interval
+    search: Limits
+    other: Limits
     low: float
     high: float
 
@@ -242,7 +242,7 @@ class HeldOut:
     kind: str
     prompts: int
     trajectories: int
-    use: Interval
+    use: Limits
     highest: float
     gap: float
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from nafaudit.core.finding import Kept
 from nafaudit.search.confirm import ControlComparison, Copied, Finalist, HeldOut, Named
-from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, Steered
+from nafaudit.search.explore import SEARCH, STRATEGIES, SearchTrace, Steered
 from nafaudit.search.pools import Pools
 from nafaudit.search.settings import SearchBasics
 
@@ -34,7 +34,7 @@ class Overlaps:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """A finished search.
 
     Attributes:
@@ -63,7 +63,7 @@ class Found:
     path: Path
     settings: SearchBasics
     pools: Pools
-    explored: tuple[Explored, ...]
+    explored: tuple[SearchTrace, ...]
     finalists: tuple[Finalist, ...]
     controls: tuple[Finalist, ...]
     comparisons: tuple[ControlComparison, ...]
@@ -92,7 +92,7 @@ class Found:
         return {strategy: self.maxima(strategy) for strategy in STRATEGIES}
 
     @property
-    def searches(self) -> list[Explored]:
+    def searches(self) -> list[SearchTrace]:
         """The searches without their controls."""
         return [one for one in self.explored if one.strategy == SEARCH]
 
