@@ -40,10 +40,10 @@ from nafaudit.core.text import as_number
 from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
 from nafaudit.paper.proxy import PaperRequest, PromptSpends
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
+from nafaudit.search.confirm import SearchResult
 from nafaudit.search.explore import SEARCH, STRATEGIES
-from nafaudit.search.found import SearchResult
+from nafaudit.search.filters import start_of
 from nafaudit.search.halving import halving_plan, ranked, successive_halving
-from nafaudit.search.pools import start_of
 from nafaudit.search.recorder import open_recorder
 from nafaudit.search.search import Search
 from nafaudit.search.settings import SearchSettings

@@ -28,8 +28,7 @@ from nafaudit.search.explore import (
     SearchTrace,
     explore,
 )
-from nafaudit.search.filters import grams_of, jaccard
-from nafaudit.search.pools import Pools, divide
+from nafaudit.search.filters import Pools, divide, grams_of, jaccard
 from nafaudit.search.settings import SearchSettings
 
 WORDS = (

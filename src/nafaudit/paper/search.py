@@ -30,12 +30,18 @@ from nafaudit.runner.execute import Prompts
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Measured, Measurements, Parent, references_of, utilisations_of
-from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
+from nafaudit.search.confirm import (
+    Finalist,
+    SearchResult,
+    confirmed,
+    held_out,
+    name_above,
+    outcome_of,
+)
 from nafaudit.search.explore import SEARCH, Generation, SearchTrace
-from nafaudit.search.found import SearchResult
+from nafaudit.search.filters import Pools
 from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
-from nafaudit.search.pools import Pools
 from nafaudit.search.recorder import (
     Recorder,
     SearchBench,

@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 
 from nafaudit.search.archive import Tfidf, dpp_archive
 from nafaudit.search.candidate import BookReader, Candidate, Measurements, Parent, Proposer
-from nafaudit.search.filters import Admission, admit
+from nafaudit.search.filters import Admission, Pools, admit, start_of
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
-from nafaudit.search.pools import Pools, start_of
 from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
 from nafaudit.search.settings import SearchSettings
 

@@ -37,7 +37,9 @@ from nafaudit.search.candidate import (
 )
 from nafaudit.search.confirm import (
     Copied,
+    Overlaps,
     Protected,
+    SearchResult,
     compare,
     confirmed,
     held_out,
@@ -45,11 +47,10 @@ from nafaudit.search.confirm import (
     outcome_of,
 )
 from nafaudit.search.explore import SEARCH, STRATEGIES, SearchTrace, explore
-from nafaudit.search.found import Overlaps, SearchResult
+from nafaudit.search.filters import Pools, divide, start_of
 from nafaudit.search.halving import halving_plan
 from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
-from nafaudit.search.pools import Pools, divide, start_of
 from nafaudit.search.recorder import (
     Recorder,
     SearchBench,

@@ -23,8 +23,7 @@ from nafaudit.store.files import write_whole
 from nafaudit.views.document import NONE, Column, Document, Section, Table
 
 if TYPE_CHECKING:
-    from nafaudit.search.confirm import Copied, Finalist
-    from nafaudit.search.found import SearchResult
+    from nafaudit.search.confirm import Copied, Finalist, SearchResult
     from nafaudit.search.search import Sweep
 
 nats = partial(writing.nats, unknown=NONE)
