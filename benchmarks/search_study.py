@@ -51,8 +51,8 @@ from nafaudit.stats.bound import check_level
 from nafaudit.stats.moments import ebb_value
 from nafaudit.stats.rates import clopper_pearson
 from nafaudit.store.files import write_whole
-from nafaudit.views.document import Column, Document, Section, Table
-from nafaudit.views.search import percent, points, write_result
+from nafaudit.views.document import Column, Document, Section, Table, percent
+from nafaudit.views.search import points, write_result
 from nafaudit.views.terminal import terminal
 
 Array = NDArray[np.float64]

@@ -66,7 +66,7 @@ def test_names_from_a_file_are_never_markup_or_control(directory: Path, safe: st
 def test_a_reader_that_goes_away_is_no_fault(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nafaudit.cli.echo import echo
+    from nafaudit.cli.output import echo
 
     def gone(text: str) -> None:
         raise BrokenPipeError

@@ -7,11 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import click
 import pytest
 
-from nafaudit.cli.command import Command, Verb, place
-from nafaudit.cli.main import VERBS
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, build, declared, from_words, load, option
 from nafaudit.core.settings import PlanSettings, RunSettings
@@ -110,26 +107,3 @@ def test_commands_share_an_option_and_may_name_it_otherwise() -> None:
 def test_nothing_after_the_solve_is_taken_from_python() -> None:
     with pytest.raises(InputError, match=r"top-p = 0\.9 is refused: it truncates the law"):
         build(RunSettings, {"top_p": 0.9})
-
-
-def _verbs(table: Mapping[str, Verb | click.Group]) -> list[tuple[str, Verb]]:
-    found = []
-    for name, verb in table.items():
-        if isinstance(verb, Verb):
-            found.append((name, verb))
-        else:
-            found += _verbs(verb._verbs)  # type: ignore[attr-defined]
-    return found
-
-
-@pytest.mark.parametrize(("name", "verb"), _verbs(VERBS), ids=lambda value: str(value)[:12])
-def test_every_command_is_made_of_its_settings(name: str, verb: Verb) -> None:
-    command = Command(name, verb)
-    assert "Example: nafaudit " in (command.help or "")
-    shown = [one.about for kind in verb.settings for one in declared(place(kind))]
-    assert all(one.help.endswith((".", "?")) for one in shown)
-    for kind in verb.settings:
-        known = {one.field for one in declared(place(kind))}
-        assert place(kind).unlisted <= known
-        # A short help has about ten.
-        assert sum(one.about.common for one in declared(place(kind))) <= 16

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.cli.show import show
+from nafaudit.cli.output import show
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.audit import AuditResult

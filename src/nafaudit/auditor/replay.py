@@ -19,14 +19,14 @@ import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.laws import ForcedText, Piece, Reader, prompt_logp
+from nafaudit.auditor.laws import ForcedText, Reader, prompt_logp
 from nafaudit.auditor.shadow import (
     Mixing,
     ShadowAnchored,
@@ -180,7 +180,8 @@ class Replayer:
         start = 0
         while start < len(safe):
             part = slice(start, min(len(safe), start + self._reach))
-            guessed = self._guess(costs[part].tolist(), *self._gaps(safe[part], risky[part]))
+            logp = [self._at_tokens(self.step, law[part]).tolist() for law in (safe, risky)]
+            guessed = self._guess(costs[part].tolist(), *logp)
             block = self._serve(safe[part], risky[part], costs[part], guessed)
             right = self._book(block, guessed, safe[part], risky[part])
             done = slice(start, start + right)
@@ -195,17 +196,15 @@ class Replayer:
         allowance = torch.tensor(allowed, dtype=torch.float64, device=safe.device)
         if isinstance(self._rule, Mixing):
             return self._rule.serve_at_cost(safe, risky, allowance, costs)
-        return self._rule.serve(self._prefixes(len(allowed)), safe, risky, allowance)
-
-    def _gaps(self, safe: Tensor, risky: Tensor) -> tuple[list[float], list[float]]:
-        """Log-probabilities of the written tokens, under the safe and the risky law."""
-        first = self.step
-        return self._at_tokens(first, safe).tolist(), self._at_tokens(first, risky).tolist()
+        written = (*self.task.prompt, *self.task.tokens.tolist())
+        at = len(self.task.prompt) + self.step
+        prefixes = [written[: at + i] for i in range(len(allowed))]
+        return self._rule.serve(prefixes, safe, risky, allowance)
 
     def _guess(
         self, costs: Sequence[float], safe: Sequence[float], risky: Sequence[float]
     ) -> list[float]:
-        """The allowances of the next steps if each spends all it needs or all it may."""
+        """Guesses the allowances of the next steps: each spends all it needs or all it may."""
         account = copy.deepcopy(self._account)
         guessed = []
         tokens = self.task.tokens[self.step :].tolist()
@@ -214,11 +213,6 @@ class Replayer:
             spent = booked(self._rule, min(cost, guessed[-1]), other - anchor)
             account.pay(Payment(spent, spent, token, recorded_gap(other, anchor)))
         return guessed
-
-    def _prefixes(self, count: int) -> list[tuple[int, ...]]:
-        written = (*self.task.prompt, *self.task.tokens.tolist())
-        at = len(self.task.prompt) + self.step
-        return [written[: at + i] for i in range(count)]
 
     def _book(self, block: Served, guessed: list[float], safe: Tensor, risky: Tensor) -> int:
         """Pays for the steps whose allowance was guessed right; returns how many."""
@@ -262,7 +256,7 @@ class Replayer:
         return implied
 
     def _at_tokens(self, first: int, law: Tensor) -> Tensor:
-        """Log-probabilities of the tokens from a step on."""
+        """Takes log-probabilities of the tokens from a step on."""
         tokens = self.task.tokens[first : first + len(law)].astype(np.int64)
         at = torch.from_numpy(tokens).to(law.device).unsqueeze(-1)
         return law.gather(-1, at).squeeze(-1)
@@ -311,7 +305,7 @@ def perturbed_best(
 
 
 def _noise_words(stream: Stream, first: int, steps: int, lanes: int) -> NDArray[np.uint64]:
-    """`words` of consecutive steps, from one generator that is moved from step to step."""
+    """Draws `words` of consecutive steps, from one generator that is moved from step to step."""
     generator = np.random.Philox(
         key=np.array(stream.words, dtype=np.uint64),
         counter=np.array([0, first, 0, 0], dtype=np.uint64),
@@ -388,28 +382,12 @@ def replay_in(world: World, mechanism: Mechanism, task: ReplayTask) -> ReplayWit
     return ReplayWithLaws(replayer.result(), law, safe[at:], risky[at:])
 
 
-class _Debts(NamedTuple):
-    """A prompt's debt as promised, and counted in the other laws, if there are others."""
-
-    promised: float
-    other: float | None
-
-
 class OnSteps(Protocol):
-    """Is called with every replayed step while its laws are at hand."""
+    """Takes every replayed step while its laws are in memory."""
 
     def __call__(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
         """Takes the steps from `first` on: what was served, and both models' laws."""
         ...
-
-
-@dataclass
-class _OpenText:
-    """A text on its way through the models, with the trajectories that wrote it."""
-
-    written: list[ReplayTask]
-    prompt_logp: dict[bool, list[list[NDArray[np.float64]]]] = field(default_factory=dict)
-    replayers: list[Replayer] = field(default_factory=list)
 
 
 def replay_texts(
@@ -424,75 +402,54 @@ def replay_texts(
         reader: The pair and its warps.
         mechanism: The promise: rule, ledger and debt.
         written: What to replay.
-        on_steps: Called with every step while its laws are at hand.
+        on_steps: Called with every step while its laws are in memory.
     """
-    groups: dict[ForcedText, _OpenText] = {}
+    groups: dict[ForcedText, list[ReplayTask]] = {}
     for one in written:
         text = ForcedText(one.prompt, tuple(one.tokens.tolist()))
-        groups.setdefault(text, _OpenText([])).written.append(one)
+        groups.setdefault(text, []).append(one)
     texts = list(groups)
-    debts: dict[tuple[int, ...], _Debts] = {}
-    for piece in reader.read(texts):
-        text = texts[piece.text]
-        group = groups[text]
-        if text.prompt not in debts:
-            _owe(group, piece, text, reader, mechanism, debts)
-        yield from _replay_piece(group, piece, text, mechanism, debts, on_steps)
-
-
-def _owe(
-    group: _OpenText,
-    piece: Piece,
-    text: ForcedText,
-    reader: Reader,
-    mechanism: Mechanism,
-    debts: dict[tuple[int, ...], _Debts],
-) -> None:
-    """Collects the prompt's log-probabilities; settles its debts with the last of them."""
-    promised = mechanism.debt.raw
-    # Without warps, or without a debt, both counts are one.
+    promised, special = mechanism.debt.raw, reader.pair.vocabulary.special
+    # Without warps, or without a debt, both counts of a debt are one.
     two = reader.decoding.warps and mechanism.debt.n > 0
     counts = (promised, not promised) if two else (promised,)
-    for raw in counts:
-        columns = group.prompt_logp.setdefault(raw, [[], []])
-        for column, part in zip(columns, prompt_logp(piece, text.prompt, raw=raw), strict=True):
-            column.append(part)
-    if piece.stop >= len(text.prompt) - 1:
-        special = reader.pair.vocabulary.special
-        settled = {
-            raw: debt_of_laws(mechanism, text.prompt, special, *map(np.concatenate, columns))
-            for raw, columns in group.prompt_logp.items()
-        }
-        debts[text.prompt] = _Debts(settled[promised], settled.get(not promised))
-
-
-def _replay_piece(
-    group: _OpenText,
-    piece: Piece,
-    text: ForcedText,
-    mechanism: Mechanism,
-    debts: dict[tuple[int, ...], _Debts],
-    on_steps: OnSteps | None,
-) -> Iterator[Replayed]:
-    offset = len(text.prompt) - 1  # the law at this position is of the first written token
-    first, last = max(piece.start, offset), min(piece.stop, len(text.tokens) - 1)
-    if last <= first:
-        return
-    if not group.replayers:
-        owed = debts[text.prompt]
-        tasks = [replace(t, debt=owed.promised, other_debt=owed.other) for t in group.written]
-        group.replayers = [Replayer(mechanism, task) for task in tasks]
-    rows = 1
-    at = first
-    while at < last:
-        safe, risky = piece.laws(at, min(last, at + rows))
-        rows = max(1, _PIECE // safe.shape[-1])
-        for replayer in group.replayers:
-            served = replayer.feed(safe, risky)
-            if on_steps is not None:
-                whole = Served(*(torch.cat(parts) for parts in zip(*served, strict=True)))
-                on_steps(replayer.task.key, at - offset, whole, safe, risky)
-        at += len(safe)
-    if at == len(text.tokens) - 1:
-        yield from (replayer.result() for replayer in group.replayers)
-        group.replayers = []
+    debts: dict[tuple[int, ...], dict[bool, float]] = {}
+    prompts: dict[int, dict[bool, list[tuple[NDArray[np.float64], ...]]]] = {}
+    replayers: dict[int, list[Replayer]] = {}
+    for piece in reader.read(texts):
+        text = texts[piece.text]
+        offset = len(text.prompt) - 1  # the law at this position is of the first written token
+        if text.prompt not in debts:
+            parts = prompts.setdefault(piece.text, {raw: [] for raw in counts})
+            for raw in counts:
+                parts[raw].append(prompt_logp(piece, text.prompt, raw=raw))
+            if piece.stop >= offset:
+                debts[text.prompt] = {}
+                for raw, each in prompts.pop(piece.text).items():
+                    logp = [np.concatenate(column) for column in zip(*each, strict=True)]
+                    debt = debt_of_laws(mechanism, text.prompt, special, *logp)
+                    debts[text.prompt][raw] = debt
+        at, last = max(piece.start, offset), min(piece.stop, len(text.tokens) - 1)
+        if last <= at:
+            continue
+        if piece.text not in replayers:
+            owed = debts[text.prompt]
+            replayers[piece.text] = [
+                Replayer(
+                    mechanism,
+                    replace(task, debt=owed[promised], other_debt=owed.get(not promised)),
+                )
+                for task in groups[text]
+            ]
+        rows = 1
+        while at < last:
+            safe, risky = piece.laws(at, min(last, at + rows))
+            rows = max(1, _PIECE // safe.shape[-1])
+            for replayer in replayers[piece.text]:
+                served = replayer.feed(safe, risky)
+                if on_steps is not None:
+                    whole = Served(*(torch.cat(blocks) for blocks in zip(*served, strict=True)))
+                    on_steps(replayer.task.key, at - offset, whole, safe, risky)
+            at += len(safe)
+        if at == len(text.tokens) - 1:
+            yield from (replayer.result() for replayer in replayers.pop(piece.text))

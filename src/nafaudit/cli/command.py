@@ -53,30 +53,30 @@ class Verbs(click.Group):
 
     def __init__(self, name: str, verbs: Mapping[str, Verb | click.Group], **how: Any) -> None:
         super().__init__(name, no_args_is_help=True, **how)
-        self._verbs = verbs
+        self.verbs = verbs
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of their table."""
-        return list(self._verbs)
+        return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """A command with all of its options."""
-        found = self._verbs.get(cmd_name)
+        found = self.verbs.get(cmd_name)
         return Command(cmd_name, found) if isinstance(found, Verb) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that is asked for; of an unknown one, the nearest is named."""
-        close = difflib.get_close_matches(args[0], self._verbs, n=1)
-        if args[0] not in self._verbs and close:
+        close = difflib.get_close_matches(args[0], self.verbs, n=1)
+        if args[0] not in self.verbs and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes every command with the first paragraph of its help; half of it helps no choice."""
         rows = []
-        for name, verb in self._verbs.items():
+        for name, verb in self.verbs.items():
             text = verb.help if isinstance(verb, click.Group) else place(verb.answer).__doc__
             rows.append((name, " ".join((text or "").split("\n\n")[0].split())))
         with formatter.section("Commands"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nafaudit.cli.echo import echo
+from nafaudit.cli.output import ProgressLine, echo, latest_run, latest_runs, show
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
@@ -51,7 +51,6 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     """
     import json
 
-    from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
@@ -117,7 +116,6 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
     """
     import json
 
-    from nafaudit.cli.show import latest_runs
     from nafaudit.measures.compare import compare as compare_runs
     from nafaudit.store.files import make_directory, write_whole
     from nafaudit.store.run import Run
@@ -174,7 +172,6 @@ def check(settings: CheckSettings, *, as_json: bool) -> int:
 
     Example: nafaudit check
     """
-    from nafaudit.cli.show import latest_run
     from nafaudit.store.importers import import_logs
     from nafaudit.store.run import Run
 
@@ -194,7 +191,6 @@ def check(settings: CheckSettings, *, as_json: bool) -> int:
 
 def _judge(run: Run, source: str, *, as_json: bool) -> int:
     """Prints what an import noticed, and files that are no records, to standard error first."""
-    from nafaudit.cli.show import show
     from nafaudit.core.text import visible
     from nafaudit.measures.audit import AuditResult
     from nafaudit.store.importers import describe, import_report
@@ -238,7 +234,6 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     """
     import json
 
-    from nafaudit.cli.show import latest_run
     from nafaudit.core.text import visible
     from nafaudit.paper.files import write_paper_files
     from nafaudit.store.export import export_run
@@ -278,7 +273,6 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     """
     import json
 
-    from nafaudit.cli.show import latest_run
     from nafaudit.core.errors import StoreError
     from nafaudit.store.run import Run
 
@@ -290,7 +284,6 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     import torch
 
     from nafaudit.auditor.verify import decides
-    from nafaudit.cli.progress import ProgressLine
     from nafaudit.runner.execute import verify_run
     from nafaudit.store.artifacts import write_truth, write_verification
     from nafaudit.views.terminal import terminal

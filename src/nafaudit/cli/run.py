@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nafaudit.cli.output import ProgressLine, echo, remark_on_machine, resumable, show
+
 if TYPE_CHECKING:
     from nafaudit.core.settings import PlanSettings, RunSettings
     from nafaudit.measures.audit import AuditResult
@@ -21,8 +23,6 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 
     Example: nafaudit run --k 0.5,3 --trajectories 2
     """
-    from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
-    from nafaudit.cli.show import show
     from nafaudit.runner import execute
 
     progress = ProgressLine(quiet)
@@ -86,7 +86,6 @@ def plan(settings: PlanSettings, *, as_json: bool) -> int:
 
     Example: nafaudit plan --pair paper --protocol paper --gpu h100 --gpus 8
     """
-    from nafaudit.cli.echo import echo
     from nafaudit.runner.plan import Hardware
     from nafaudit.runner.plan import plan as make_plan
     from nafaudit.views.plan import plan_document, plan_json

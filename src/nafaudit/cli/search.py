@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nafaudit.cli.echo import echo
-from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
+from nafaudit.cli.output import ProgressLine, echo, remark_on_machine, resumable
 from nafaudit.cli.run import protocol_of
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nafaudit.cli.echo import echo
+from nafaudit.cli.output import echo
 from nafaudit.core.options import Group, option
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nafaudit.cli.echo import echo
+from nafaudit.cli.output import ProgressLine, echo, latest_run
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
 
@@ -126,7 +126,6 @@ class _Progress:
     """Steps, time left, and what else takes long, on the progress line."""
 
     def __init__(self, quiet: bool) -> None:
-        from nafaudit.cli.progress import ProgressLine
 
         self._line = ProgressLine(quiet)
         self._start = time.monotonic()
@@ -412,7 +411,6 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
 
     Example: nafaudit checklist --paper
     """
-    from nafaudit.cli.show import latest_run
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist import checklist_document, item_rows, prompt_rows, ratios
     from nafaudit.store.run import Run

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nafaudit.cli.echo import echo
+from nafaudit.cli.output import ProgressLine, echo, remark_on_machine, resumable
 
 if TYPE_CHECKING:
     from nafaudit.workload.passages import Passage
@@ -51,7 +51,6 @@ def certify(settings: CertifySettings, *, quiet: bool, as_json: bool) -> int:
 
     import json
 
-    from nafaudit.cli.progress import ProgressLine
     from nafaudit.core.text import plain
     from nafaudit.runner.pairs import named_pair
     from nafaudit.views.terminal import terminal
@@ -84,7 +83,6 @@ def attack(settings: AttackSettings, *, quiet: bool, as_json: bool) -> int:
 
     import json
 
-    from nafaudit.cli.progress import ProgressLine, remark_on_machine, resumable
     from nafaudit.core.text import plain
     from nafaudit.views.terminal import terminal
     from nafaudit.views.worth import attack_document, write_attack
@@ -116,7 +114,6 @@ def frontier(settings: FrontierSettings, *, quiet: bool, as_json: bool) -> int:
 
     import json
 
-    from nafaudit.cli.progress import ProgressLine
     from nafaudit.core.text import plain
     from nafaudit.runner.pairs import named_pair
     from nafaudit.views.terminal import terminal

@@ -216,8 +216,8 @@ def _logged(paper: Paper, column: str) -> list[Rounded]:
     return [row.number(column) for row in paper.rows("released_generations")]
 
 
-def _regime(paper: Paper, k: int, column: str) -> Rounded:
-    return paper.row("released_regime", **{"k": k, "class": "test"}).number(column)
+def _regime(paper: Paper, k: int) -> PrintedRow:
+    return paper.row("released_regime", **{"k": k, "class": "test"})
 
 
 def _above_limit(paper: Paper) -> int:
@@ -278,11 +278,11 @@ QUANTITIES: dict[str, PaperQuantity] = {
         lambda p, k: [r.number("debt") for r in p.rows("released_archive")], True),
     "spend of regime A": _Q("regime A's spend over K",
         lambda p, k: p.setting("spend_regime_A") / p.budget(3)),
-    "active steps": _Q(
-        "the percentage of steps in which the constraint was active, test class at k = {k}",
-        lambda p, k: _regime(p, k, "active_percent"), True),
+    "active outputs": _Q(
+        "the share of outputs with a step where the constraint was active, test class at k = {k}",
+        lambda p, k: _regime(p, k).count("active_outputs") / _regime(p, k).count("M"), True),
     "used of K": _Q("the largest spend of a trajectory over its budget, test class at k = {k}",
-        lambda p, k: _regime(p, k, "utilisation_max"), True),
+        lambda p, k: _regime(p, k).number("utilisation_max"), True),
     # The held-out pool.
     "heldout rows": _Q("the number of held-out rows",
         lambda p, k: len(p.rows("stage2", pool="heldout", k=3))),
@@ -388,8 +388,8 @@ QUANTITIES: dict[str, PaperQuantity] = {
     "rise over seeds": _Q("the k = {k} archive maximum minus the best seed",
         lambda p, k: largest(_archived(p, k)) - largest(_archived(p, k, "init")), True),
     "rise by the optimizer": _Q(
-        "the best k = {k} ratio of a prompt that the optimizer model wrote, minus the table's last",
-        lambda p, k: largest(_archived(p, k, "local")) - _best(p, k)[-1], True),
+        "the best k = {k} ratio of a prompt that the optimizer model wrote, minus the best seed's",
+        lambda p, k: largest(_archived(p, k, "local")) - largest(_archived(p, k, "init")), True),
     "strongest archived": _Q(
         "the number of stress prompts among as many top archive prompts at k = {k}",
         lambda p, k: _top_archived(p, k), True),

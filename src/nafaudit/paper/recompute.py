@@ -167,7 +167,7 @@ def _minimum_n(paper: Paper) -> Grid:
         "rho of the flagged prompts had N been larger (mean, variance, range fixed)",
         ("prompt", *(f"N = {n}" for n in _SIZES), "smallest N with rho <= 1"),
         tuple(rows),
-        "Ranges grow with N, so these are the smallest ratios to expect.",
+        "More trajectories can only widen a range; mean and variance may move either way.",
     )
 
 

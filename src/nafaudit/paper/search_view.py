@@ -14,8 +14,8 @@ from nafaudit.paper.loop import FALLBACK, PaperGeneration
 from nafaudit.paper.proxy import Item, ProxyRow
 from nafaudit.paper.search import PaperSearchResult, Recheck
 from nafaudit.store.files import make_directory, write_whole
-from nafaudit.views.document import Column, Document, Section, Table
-from nafaudit.views.search import nats, search_json, verdict_lines
+from nafaudit.views.document import Column, Document, Section, Table, nats
+from nafaudit.views.search import search_json, verdict_lines
 
 _ID, _SHOWN = 30, 8
 """Characters of an id, and rows of a table, that a terminal shows."""

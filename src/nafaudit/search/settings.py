@@ -163,7 +163,7 @@ class ProposerSettings(Group):
 _NO_SURROGATE = (
     "the sound search has no surrogate any more: its gate needs 100 held-out prompts of ten "
     "trajectories and stayed shut at every size that was measured "
-    "(docs/decisions/006-no-surrogate.md). Leave it out; the search draws what it proposes."
+    "(docs/decisions/007-no-surrogate.md). Leave it out; the search draws what it proposes."
 )
 
 

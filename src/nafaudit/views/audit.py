@@ -21,7 +21,16 @@ from nafaudit.measures.audit import AuditResult, BoundRow, bound_rows, prompt_ro
 from nafaudit.measures.classes import ClassRow, ClassTable
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import MIN_EVIDENCE, Bound, enough
-from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
+from nafaudit.views.document import (
+    NONE,
+    Column,
+    Document,
+    Section,
+    Table,
+    Verdict,
+    nats,
+    percent,
+)
 from nafaudit.views.markdown import markdown, plain_text
 from nafaudit.views.payload import POINTS, ROWS, colour
 from nafaudit.views.records import typed_record
@@ -36,9 +45,6 @@ from nafaudit.views.words import (
     settings_table,
     verdict_texts,
 )
-
-nats = partial(text.nats, unknown=NONE)
-percent = partial(text.percent, unknown=NONE)
 
 _BUDGET = Column("budget", "name", "k nats per token", words=True)
 _NUMBERS = {

@@ -9,12 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
+from nafaudit.core import text
 from nafaudit.core.text import value_at
 
 NONE = "-"
-"""What stands for an unknown number."""
+"""What stands for an unknown number; Markdown and the page write a longer dash."""
+
+nats = partial(text.nats, unknown=NONE)
+percent = partial(text.percent, unknown=NONE)
 
 Tone = Literal["good", "bad", "open", ""]
 

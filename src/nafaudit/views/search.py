@@ -11,23 +11,18 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from nafaudit.core import text as writing
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.text import cut, name, plain, visible
 from nafaudit.measures.audit import key_json
 from nafaudit.store.files import write_whole
-from nafaudit.views.document import NONE, Column, Document, Section, Table
+from nafaudit.views.document import NONE, Column, Document, Section, Table, nats, percent
 
 if TYPE_CHECKING:
     from nafaudit.search.confirm import Copied, Finalist, SearchResult
     from nafaudit.search.search import Sweep
-
-nats = partial(writing.nats, unknown=NONE)
-percent = partial(writing.percent, unknown=NONE)
 
 EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
 _SHOWN_ON_TERMINAL = 64

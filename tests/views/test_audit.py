@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.cli.show import show
+from nafaudit.cli.output import show
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassTable, class_table
