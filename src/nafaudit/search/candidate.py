@@ -2,9 +2,9 @@
 
 What a search knows: numbers of recorded trajectories, and nothing else.
 
-A search is a function of these measurements. Where it needs a trajectory that is not there it says which,
-and is asked again from its beginning once they are recorded. So a search that was killed and one
-that was not go the same way: there is no state that could be lost.
+A search is a function of these measurements. Where it needs a trajectory that is not there it says
+which, and is asked again from its beginning once they are recorded. So a search that was killed and
+one that was not go the same way: there is no state that could be lost.
 """
 
 from __future__ import annotations
