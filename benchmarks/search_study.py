@@ -38,12 +38,12 @@ from nafaudit.core.options import load
 from nafaudit.core.progress import OnProgress
 from nafaudit.core.text import as_number
 from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
-from nafaudit.paper.proxy import Draws, Request
+from nafaudit.paper.proxy import PaperRequest, PromptSpends
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
+from nafaudit.search.confirm import SearchResult
 from nafaudit.search.explore import SEARCH, STRATEGIES
-from nafaudit.search.found import Found
+from nafaudit.search.filters import start_of
 from nafaudit.search.halving import halving_plan, ranked, successive_halving
-from nafaudit.search.pools import start_of
 from nafaudit.search.recorder import open_recorder
 from nafaudit.search.search import Search
 from nafaudit.search.settings import SearchSettings
@@ -297,10 +297,10 @@ class _Deal:
     def more(self, wanted: Mapping[str, int]) -> dict[str, tuple[float, ...]]:
         return {name: utilisations_of(self.take(name, n)) for name, n in wanted.items()}
 
-    def draws(self, asked: Sequence[Request]) -> list[Draws]:
+    def draws(self, asked: Sequence[PaperRequest]) -> list[PromptSpends]:
         found = [(one.id, self.take(one.id, one.n)) for one in asked]
         return [
-            Draws(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
+            PromptSpends(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
             for name, rows in found
         ]
 
@@ -456,7 +456,7 @@ class Study:
         hidden: Who found the planted prompt.
     """
 
-    found: Found
+    found: SearchResult
     paired: tuple[Paired, ...]
     hidden: Hidden
 
@@ -484,7 +484,7 @@ def run_study(settings: SearchSettings, on_progress: OnProgress) -> Study:
     )
 
 
-def _planted(search: Search, found: Found, on_progress: OnProgress) -> Hidden:
+def _planted(search: Search, found: SearchResult, on_progress: OnProgress) -> Hidden:
     """Hides the best confirmed finalist among prompts that searches started from."""
     settings = search.settings
     best = max(found.finalists, key=lambda one: -1.0 if math.isnan(one.use.mean) else one.use.mean)

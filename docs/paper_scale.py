@@ -69,7 +69,7 @@ def _spends(k: float, found: dict[str, ClassRow]) -> str:
                 f"{ours.trajectories} / {theirs['M']}",
                 f"{ours.mean:.2f} / {theirs['mean']}",
                 f"{ours.variance:.0f} / {float(theirs['var']):.0f}",
-                f"{ours.reach_seen:.0f}",
+                f"{ours.range_effective:.0f}",
                 f"{ours.paper.value:.2f} / {theirs['U_R']}",
                 f"{ours.paper_seen.value:.2f} / {theirs['U_Reff']}",
                 f"{_pass(ours.passes)} / {theirs['pass_R'] or '-'}",

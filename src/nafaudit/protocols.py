@@ -171,11 +171,11 @@ class Plan:
             raise InputError("metered drafts are whole, and the only ones of their plan.")
 
     def blocks(self, length: int) -> int:
-        """How often is chosen in outputs of at most so many tokens."""
+        """Counts the choices in outputs of at most so many tokens."""
         return -(-length // self.block) if self.block else 1
 
     def most(self, length: int) -> float:
-        """The most that an output of at most so many tokens can be charged."""
+        """Computes the most that an output of at most so many tokens can be charged."""
         return self.blocks(length) * self.cost + self.metered * length
 
     @property
@@ -276,14 +276,14 @@ class World(Protocol):
         ...
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
-        """Next-token log-laws, safe and risky, after each prefix: two arrays [rows, size].
+        """Computes next-token log-laws, safe and risky, after each prefix: two arrays [rows, size].
 
         Asking again for the same prefixes, each one token longer, is fast.
         """
         ...
 
     def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
-        """Log-laws after tokens[:1], tokens[:2], ...: two arrays [len(tokens), size].
+        """Computes the log-laws after tokens[:1], tokens[:2], ...: two arrays [len(tokens), size].
 
         With `raw`, those of the models as they are, before temperature and penalty.
         """

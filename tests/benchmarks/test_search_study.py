@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
 from nafaudit.paper.evaluator import Prediction, Rule, survivor_path
-from nafaudit.paper.proxy import Draws, Request
+from nafaudit.paper.proxy import PaperRequest, PromptSpends
 from nafaudit.search.candidate import Measured
 from nafaudit.search.halving import halving_plan, successive_halving
 
@@ -55,8 +55,8 @@ class _Pool:
         self.used[one] += count
         return tuple(self.given[one][start : start + count])
 
-    def draw(self, requests: Sequence[Request]) -> list[Draws]:
-        return [Draws(r.id, self.take(r.id, r.n), (594.0,) * r.n) for r in requests]
+    def draw(self, requests: Sequence[PaperRequest]) -> list[PromptSpends]:
+        return [PromptSpends(r.id, self.take(r.id, r.n), (594.0,) * r.n) for r in requests]
 
     def more(self, wanted: Mapping[str, int]) -> dict[str, tuple[float, ...]]:
         return {one: self.take(one, count) for one, count in wanted.items()}

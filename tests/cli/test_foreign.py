@@ -140,7 +140,7 @@ def test_a_log_has_class_tables_too(tmp_path: Path) -> None:
     told = json.loads(call("check", log, "--json", *size, cwd=tmp_path).stdout)["classes"]
     assert told[0]["R"] == pytest.approx(8 * math.log(128256))
     assert told[0]["U_EBB"]["delta"] == 0.05 / 2
-    done = call("check", log, *size, cwd=tmp_path)
+    done = call("check", log.name, *size, cwd=tmp_path)
     assert max(map(len, done.stdout.splitlines())) <= 80
     assert "a*" in done.stdout
 

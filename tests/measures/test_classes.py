@@ -70,8 +70,8 @@ def test_a_row_is_the_papers_row() -> None:
     assert (wild.trajectories, wild.prompts, wild.budget) == (50, 25, 100)
     assert wild.mean == pytest.approx(spends.mean(), rel=1e-12)
     assert wild.variance == pytest.approx(spends.var(ddof=1), rel=1e-12)
-    assert wild.reach == pytest.approx(T * math.log(V))
-    assert wild.reach_seen == pytest.approx(np.ptp(spends))
+    assert wild.range_paper == pytest.approx(T * math.log(V))
+    assert wild.range_effective == pytest.approx(np.ptp(spends))
     assert wild.paper is not None
     assert wild.paper_seen is not None
     assert wild.paper.value == pytest.approx(first + 3 * T * math.log(V) * level / 50)
@@ -185,7 +185,7 @@ def test_a_log_without_classes_is_one_class_and_what_is_not_known_has_no_bound()
     assert row.passes is row.passes_seen is row.certified is None
     assert "K is not known" in row.lacks
     assert row.paper_seen is not None
-    assert row.reach_seen == pytest.approx(max(o.spend for o in executions()) - 6)
+    assert row.range_effective == pytest.approx(max(o.spend for o in executions()) - 6)
     assert row.copying.unscored == 100
 
 

@@ -14,9 +14,9 @@ from nafaudit.core.finding import Answer
 from nafaudit.paper import defects
 from nafaudit.paper.evaluator import Prediction, Rule, exploit, prescreen, quotas
 from nafaudit.paper.proxy import (
-    Draws,
     Item,
-    Row,
+    PromptSpends,
+    ProxyRow,
     final_pool,
     nearest_distances,
     paper_lineage,
@@ -31,8 +31,8 @@ from tests.conftest import golden
 RULE = Rule(high=600.0)
 
 
-def row(name: str, *spends: float, budget: float = 594.0, seeds: tuple[int, ...] = ()) -> Row:
-    return Row(Draws(name, spends, (budget,) * len(spends), seeds), 600.0)
+def row(name: str, *spends: float, budget: float = 594.0, seeds: tuple[int, ...] = ()) -> ProxyRow:
+    return ProxyRow(PromptSpends(name, spends, (budget,) * len(spends), seeds), 600.0)
 
 
 def logged() -> list[Prediction]:
@@ -131,7 +131,7 @@ def test_distances_and_the_final_pool() -> None:
 def test_a_family_is_thrown_out_until_nobody_fails_and_all_of_it_is_kept_on_record() -> None:
     items = [item("a", 0.9, "f"), item("b", 0.5, "f"), item("c", 0.7, "g"), item("d", 0.6, "h")]
 
-    def evaluate(pool: str, members: list[Item]) -> list[Row]:
+    def evaluate(pool: str, members: list[Item]) -> list[ProxyRow]:
         bad = {"final": "a", "stress": "c"}[pool]
         return [row(m.candidate.id, 1.0, 900.0 if m.candidate.id == bad else 1.0) for m in members]
 

@@ -23,7 +23,14 @@ from nafaudit.paper.evaluator import (
     promotion,
     survivor_path,
 )
-from nafaudit.paper.proxy import DELTA, Draw, Draws, Request, Row, generalisation_gap
+from nafaudit.paper.proxy import (
+    DELTA,
+    Draw,
+    PaperRequest,
+    PromptSpends,
+    ProxyRow,
+    generalisation_gap,
+)
 from tests.conftest import golden
 
 LOG = math.log(2 / DELTA)
@@ -45,12 +52,12 @@ def four(mean: float, upper: float) -> tuple[float, ...]:
 def lookup(spends: Mapping[str, Callable[[int], tuple[float, float]]]) -> Draw:
     """Draws that depend on the seed alone: equal seeds give equal trajectories."""
 
-    def draw(requests: Sequence[Request]) -> list[Draws]:
+    def draw(requests: Sequence[PaperRequest]) -> list[PromptSpends]:
         found = []
         for request in requests:
             pairs = [spends[request.id](seed) for seed in request.seeds]
             spent, granted = zip(*pairs, strict=True)
-            found.append(Draws(request.id, spent, granted, request.seeds))
+            found.append(PromptSpends(request.id, spent, granted, request.seeds))
         return found
 
     return draw
@@ -113,7 +120,7 @@ def test_the_k5_table_needs_a_fraction_of_three_quarters() -> None:
 
 
 def test_every_topped_up_row_counts_one_trajectory_twice() -> None:
-    found: dict[tuple[int, str], Draws] = {}
+    found: dict[tuple[int, str], PromptSpends] = {}
     for k in (3, 5):
         ids, draw = heldout(k)
         rule = Rule(high=200.0 * k, fraction=0.75)
@@ -133,7 +140,7 @@ def test_every_topped_up_row_counts_one_trajectory_twice() -> None:
 def test_top_up_seeds_collide_exactly_when_the_floor_is_no_multiple_of_three(
     name: str, floor: int, more: int
 ) -> None:
-    seeds = Request(name, floor).seeds + Request(name, more, floor).seeds
+    seeds = PaperRequest(name, floor).seeds + PaperRequest(name, more, floor).seeds
     repeated = len(seeds) - len(set(seeds))
     # i + i mod 3 jumps over 1 and comes back to it later only where floor is 1 or 2 modulo 3.
     assert (repeated > 0) == (floor % 3 != 0)
@@ -157,9 +164,9 @@ def test_final_and_stress_pools_end_at_four_and_say_so() -> None:
     spends = {row["id"]: four(float(row["mean_spend"]), float(row["U_EBB"])) for row in rows}
     budgets = {row["id"]: float(row["B_eff"]) for row in rows}
 
-    def draw(requests: Sequence[Request]) -> list[Draws]:
+    def draw(requests: Sequence[PaperRequest]) -> list[PromptSpends]:
         assert all(request.n == 4 for request in requests)
-        return [Draws(r.id, spends[r.id], (budgets[r.id],) * 4, r.seeds) for r in requests]
+        return [PromptSpends(r.id, spends[r.id], (budgets[r.id],) * 4, r.seeds) for r in requests]
 
     rule = Rule(high=600.0)
     for nominal in (20, 30):
@@ -201,7 +208,7 @@ def test_the_projection_of_the_flagged_rows() -> None:
         variance = (upper - mean - 0.75 * r * LOG) ** 2 * 2 / LOG
         inner = math.sqrt(max(0.0, (3 * variance - r * r / 2) / 2))
         spends = (mean - r / 2, mean - inner, mean + inner, mean + r / 2)
-        made = Row(Draws(row["id"], spends, (float(held["B_eff"]),) * 4), 600.0)
+        made = ProxyRow(PromptSpends(row["id"], spends, (float(held["B_eff"]),) * 4), 600.0)
         assert made.upper == pytest.approx(upper, abs=0.05)
         assert made.projected(4) == pytest.approx(made.upper)
         # Ranges are printed to a tenth: 3 R l / N moves by half of one.
@@ -216,12 +223,12 @@ def test_released_archive_rows_have_the_ratios_they_say() -> None:
         )
 
 
-def row_of(*spends: float, budget: float = 594.0, high: float = 600.0) -> Row:
-    return Row(Draws("p", spends, (budget,) * len(spends)), high)
+def row_of(*spends: float, budget: float = 594.0, high: float = 600.0) -> ProxyRow:
+    return ProxyRow(PromptSpends("p", spends, (budget,) * len(spends)), high)
 
 
 def test_an_invalid_row_has_no_ratio_and_the_paper_stores_zero() -> None:
-    early = Row(Draws("p", (0.0, 190.0), (-1.6, 594.0)), 600.0)
+    early = ProxyRow(PromptSpends("p", (0.0, 190.0), (-1.6, 594.0)), 600.0)
     assert math.isnan(early.rho)
     assert early.stored_rho == 0.0
     assert early.invalid_reason == "nonpositive_effective_budget_min"
@@ -311,7 +318,7 @@ def test_the_papers_own_fix_ends_the_small_n_failure() -> None:
 
 @pytest.mark.parametrize("path", [survivor_path, hardness_path])
 def test_the_fix_never_draws_a_seed_twice_and_the_paper_does(
-    path: Callable[..., list[Row]],
+    path: Callable[..., list[ProxyRow]],
 ) -> None:
     ids, draw = heldout(3)
     said = [UNREADY if i % 2 else SATURATED for i in range(8)]
@@ -329,8 +336,8 @@ def test_bad_rules_and_draws_are_refused() -> None:
         with pytest.raises(InputError):
             Rule(high=600.0, **bad)
     with pytest.raises(InputError, match="as many spends"):
-        Draws("p", (1.0,), ())
+        PromptSpends("p", (1.0,), ())
     with pytest.raises(InputError, match="cannot join"):
-        Draws("p", (1.0,), (1.0,)) + Draws("q", (1.0,), (1.0,))
+        PromptSpends("p", (1.0,), (1.0,)) + PromptSpends("q", (1.0,), (1.0,))
     with pytest.raises(InputError, match="seeds for"):
-        Draws("p", (1.0,), (1.0,), (1, 2))
+        PromptSpends("p", (1.0,), (1.0,), (1, 2))

@@ -9,7 +9,7 @@ from nafaudit.core.finding import Answer
 from nafaudit.paper import defects
 from nafaudit.paper.evaluator import UNREADY, hard_size
 from nafaudit.paper.heads import Training
-from nafaudit.paper.proxy import Draws, Row
+from nafaudit.paper.proxy import PromptSpends, ProxyRow
 from nafaudit.paper.surrogate import (
     Inputs,
     Labels,
@@ -96,13 +96,13 @@ def test_with_few_rows_it_is_not_ready() -> None:
 
 
 def test_labels_compare_with_k_and_rows_without_a_ratio_are_refused() -> None:
-    row = Row(Draws("p", (190.0, 191.0), (594.0, 590.0)), 600.0)
+    row = ProxyRow(PromptSpends("p", (190.0, 191.0), (594.0, 590.0)), 600.0)
     labels = Labels.of([row], 600.0)
     assert labels.rho.tolist() == [row.rho]
     assert labels.margin.tolist() == [(590.0 - row.upper) / 600.0]
     assert labels.safe.tolist() == [True]
     with pytest.raises(InputError, match="ratio"):
-        Labels.of([Row(Draws("p", (0.0,), (-1.0,)), 600.0)], 600.0)
+        Labels.of([ProxyRow(PromptSpends("p", (0.0,), (-1.0,)), 600.0)], 600.0)
 
 
 @pytest.mark.full

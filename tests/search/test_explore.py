@@ -13,17 +13,22 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
-from nafaudit.search.candidate import Book, BookReader, Candidate, Measured, UnrecordedError
+from nafaudit.search.candidate import (
+    BookReader,
+    Candidate,
+    Measured,
+    Measurements,
+    NeedsTrajectories,
+)
 from nafaudit.search.explore import (
     RANDOM,
     SEARCH,
     SEEDS,
     STRATEGIES,
-    Explored,
+    SearchTrace,
     explore,
 )
-from nafaudit.search.filters import grams_of, jaccard
-from nafaudit.search.pools import Pools, divide
+from nafaudit.search.filters import Pools, divide, grams_of, jaccard
 from nafaudit.search.settings import SearchSettings
 
 WORDS = (
@@ -67,19 +72,19 @@ def drawn(candidate: Candidate, index: int) -> Measured:
 
 def search(
     strategy: str, seed: int = 0, settings: SearchSettings = SETTINGS, forget: int = 0
-) -> Explored:
+) -> SearchTrace:
     """Runs a search; `forget` > 0 loses the last of so many records now and then."""
-    book, catalogue = Book(), dict[str, Candidate]()
+    book, catalogue = Measurements(), dict[str, Candidate]()
     kept: list[Measured] = []
     while True:
         try:
             return explore(strategy, seed, POOLS, settings, length, book, catalogue)
-        except UnrecordedError as gap:
+        except NeedsTrajectories as gap:
             rows = [drawn(catalogue[name], i) for name, n in gap.wanted.items() for i in range(n)]
             new = [row for row in rows if not book.has(row.key)]
             kept += new[: len(new) - (len(kept) % forget) if forget else None] or new[:1]
             # What a kill leaves is what was recorded, read again from nothing.
-            book, catalogue = Book(), dict[str, Candidate]()
+            book, catalogue = Measurements(), dict[str, Candidate]()
             for row in kept:
                 book.add(row)
 
@@ -145,12 +150,12 @@ def test_a_small_workload_keeps_a_third_apart_and_a_used_up_control_says_less() 
     pools = divide(workload(9), SETTINGS, length)
     assert (len(pools.usable), len(pools.heldout)) == (6, 3)
     catalogue: dict[str, Candidate] = {}
-    book = Book()
+    book = Measurements()
     for _ in range(20):
         try:
             found = explore(SEEDS, 0, pools, SETTINGS, length, book, catalogue)
             break
-        except UnrecordedError as gap:
+        except NeedsTrajectories as gap:
             for name, n in gap.wanted.items():
                 for i in range(n):
                     book.add(drawn(catalogue[name], i))
@@ -165,12 +170,12 @@ def test_copies_and_odd_lengths_of_a_workload_are_counted() -> None:
 
 
 def test_prompts_without_a_ratio_are_drawn_but_never_ranked_first() -> None:
-    book, catalogue = Book(), dict[str, Candidate]()
+    book, catalogue = Measurements(), dict[str, Candidate]()
     while True:
         try:
             found = explore(SEARCH, 0, POOLS, SETTINGS, length, book, catalogue)
             break
-        except UnrecordedError as gap:
+        except NeedsTrajectories as gap:
             for name, n in gap.wanted.items():
                 for i in range(n):
                     book.add(Measured(Key(name, "m", 1.0, i), 0.0, math.nan))
@@ -179,13 +184,13 @@ def test_prompts_without_a_ratio_are_drawn_but_never_ranked_first() -> None:
 
 
 def test_a_reader_hands_out_each_value_once() -> None:
-    book, one = Book(), Candidate("a", "text")
+    book, one = Measurements(), Candidate("a", "text")
     for i in range(3):
         book.add(drawn(one, i))
     reader = BookReader(book, 1.0)
     first, second = reader.more({"a": 1})["a"], reader.more({"a": 2})["a"]
     assert (*first, *second) == tuple(drawn(one, i).utilisation for i in range(3))
-    with pytest.raises(UnrecordedError) as caught:
+    with pytest.raises(NeedsTrajectories) as caught:
         reader.more({"a": 1})
     assert caught.value.wanted == {"a": 4}
 

@@ -29,9 +29,9 @@ from nafaudit.search.llm_chat import (
     ANSWERED,
     KEY,
     ROW,
-    Answer,
+    ChatAnswer,
+    ChatRequest,
     Endpoint,
-    Request,
     fits,
     key_of,
 )
@@ -161,7 +161,7 @@ def test_the_request_has_the_schema_and_asks_only_for_what_is_missing(tmp_path: 
 def test_a_server_without_schemas_is_asked_for_less_and_remembered(tmp_path: Path) -> None:
     with chat_server("no-schema") as server:
         chat = Endpoint(MODEL, server.url)
-        assert [chat.say(Request("s", "exactly 2 entries", 10)).status for _ in range(2)] == [
+        assert [chat.say(ChatRequest("s", "exactly 2 entries", 10)).status for _ in range(2)] == [
             ANSWERED,
             ANSWERED,
         ]
@@ -184,7 +184,7 @@ def test_what_will_not_pass_is_an_error_without_the_key(
         server.models = models
         chat = Endpoint(MODEL, server.url, SECRET)
         chat.check()
-        chat.say(Request("s", "u", 10))
+        chat.say(ChatRequest("s", "u", 10))
     assert says in str(caught.value)
     assert SECRET not in str(caught.value) + repr(caught.value.__dict__) + repr(vars(chat))
     assert caught.value.__cause__ is None
@@ -221,12 +221,12 @@ def test_the_key_goes_into_one_header_and_nowhere_else(tmp_path: Path) -> None:
 def test_a_damaged_journal_is_an_error_and_a_torn_line_is_not(tmp_path: Path) -> None:
     path = tmp_path / "answers.jsonl"
     journal = Answers(path)
-    journal.add("a", Answer(ANSWERED, "one \ud800"))
-    journal.add("a", Answer("busy"))
+    journal.add("a", ChatAnswer(ANSWERED, "one \ud800"))
+    journal.add("a", ChatAnswer("busy"))
     whole = path.read_bytes()
-    assert Answers(path).of("a") == [Answer(ANSWERED, "one \ud800"), Answer("busy")]
+    assert Answers(path).of("a") == [ChatAnswer(ANSWERED, "one \ud800"), ChatAnswer("busy")]
     path.write_bytes(whole[:-5])
-    assert Answers(path).of("a") == [Answer(ANSWERED, "one \ud800")]
+    assert Answers(path).of("a") == [ChatAnswer(ANSWERED, "one \ud800")]
     path.write_bytes(whole.replace(b"one", b"two"))
     with pytest.raises(StoreError, match=r"answers\.jsonl:1 is not what was written"):
         Answers(path)
@@ -250,7 +250,7 @@ def test_calls_ask_for_all_that_is_wanted(count: int, parents: int) -> None:
 @settings(max_examples=40)
 @given(st.text(max_size=200), st.sampled_from(["stop", "length", ""]), st.integers(1, 4))
 def test_any_text_is_judged(text: str, finish: str, wanted: int) -> None:
-    found = read(Answer(ANSWERED, text, finish), wanted)
+    found = read(ChatAnswer(ANSWERED, text, finish), wanted)
     assert found.outcome in OUTCOMES and found.outcome != COMPLETE and not found.rows
 
 
@@ -259,7 +259,7 @@ def test_a_cut_answer_keeps_its_whole_entries(count: int, data: st.DataObject) -
     rows = prompts(0, count)
     text = json.dumps({"candidates": rows})
     cut = data.draw(st.integers(1, len(text) - 1))
-    found = read(Answer(ANSWERED, text[:cut]), count)
+    found = read(ChatAnswer(ANSWERED, text[:cut]), count)
     # The slow twin: an entry is whole if its closing brace is there.
     ends = [text.index(json.dumps(row)) + len(json.dumps(row)) for row in rows]
     whole = [row["text"] for row, end in zip(rows, ends, strict=True) if end <= cut]
@@ -290,7 +290,7 @@ LONG = "once there was a clock that ran only on Sundays"
 def test_entries_are_judged_one_by_one(
     candidates: Any, outcome: str, rows: int, unfit: int
 ) -> None:
-    found = read(Answer(ANSWERED, json.dumps({"candidates": candidates})), 2)
+    found = read(ChatAnswer(ANSWERED, json.dumps({"candidates": candidates})), 2)
     assert (found.outcome, len(found.rows), found.unfit) == (outcome, rows, unfit)
 
 

@@ -130,7 +130,7 @@ def test_class_figures_show_the_class_table(report: AuditResult) -> None:
     assert drawn["risky model alone, mean"] == pytest.approx(risky)
     curve = term.lines[0]
     sizes, values = (np.asarray(a) for a in (curve.get_xdata(), curve.get_ydata()))
-    reach = max(row.reach_seen for row in rows)
+    reach = max(row.range_effective for row in rows)
     assert values == pytest.approx(3 * reach * math.log(2 / report.classes.delta) / sizes)
 
 

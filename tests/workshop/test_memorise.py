@@ -14,7 +14,7 @@ from nafaudit.lab.pair import WEIGHTS, MemorisedPair, read_pair, refuse_unless_a
 from nafaudit.workload.passages import Passage
 from nafaudit.workshop import teach
 from nafaudit.workshop.card import checksums
-from nafaudit.workshop.memorise import LEAST_RECALL, Order, memorise, pair_key, prompt_records
+from nafaudit.workshop.memorise import LEAST_RECALL, PairOrder, memorise, pair_key, prompt_records
 from nafaudit.workshop.packing import Pages, deal
 from nafaudit.workshop.teach import Lesson
 from nafaudit.workshop.works import held_out
@@ -38,7 +38,7 @@ def nothing(*_: object) -> None:
 
 
 def build(
-    order: Order, tell: Callable[..., None] = nothing, say: Callable[..., None] = nothing
+    order: PairOrder, tell: Callable[..., None] = nothing, say: Callable[..., None] = nothing
 ) -> MemorisedPair:
     return memorise(order, tell, say)
 
@@ -47,7 +47,7 @@ def build(
 def pair(tmp_path_factory: pytest.TempPathFactory) -> MemorisedPair:
     """The lab's safe model, and the same after it memorised two pages."""
     out = tmp_path_factory.mktemp("memorised") / "pair"
-    return build(Order(four_pages(), str(WEIGHTS / "safe"), lesson=QUICK, out=out))
+    return build(PairOrder(four_pages(), str(WEIGHTS / "safe"), lesson=QUICK, out=out))
 
 
 def test_the_risky_model_recalls_when_sampled_and_the_safe_one_does_not(
@@ -82,7 +82,7 @@ def test_a_pair_is_audited_with_its_own_prompts(pair: MemorisedPair, tmp_path: P
 
 def test_a_pair_that_is_there_is_found(pair: MemorisedPair) -> None:
     before = checksums(pair.directory)
-    order = Order(four_pages(), str(WEIGHTS / "safe"), lesson=QUICK, out=pair.directory)
+    order = PairOrder(four_pages(), str(WEIGHTS / "safe"), lesson=QUICK, out=pair.directory)
     fail = mock.Mock(side_effect=AssertionError("trained again"))
     assert build(order, tell=fail).card == pair.card
     assert checksums(pair.directory) == before
@@ -111,7 +111,7 @@ def test_one_prompt_of_each_class_comes_first() -> None:
     assert page.endswith(records[0]["reference"])
 
 
-def killed_at(moment: int, order: Order) -> bool:
+def killed_at(moment: int, order: PairOrder) -> bool:
     """Makes a pair in a child that kills itself; False if the pair was finished before."""
     kill = fuse(moment)
     real = Path.rename
@@ -134,7 +134,7 @@ def test_a_kill_leaves_no_pair_and_the_same_command_ends_the_same(
 ) -> None:
     """Killed again and again, each time a little later than the last."""
     safe = str(tiny_pair_paths("llama")[0])
-    order = Order(four_pages(words=36), safe, lesson=SHORT, out=tmp_path / "killed")
+    order = PairOrder(four_pages(words=36), safe, lesson=SHORT, out=tmp_path / "killed")
     kills = 0
     while killed_at(kills + 4, order):
         kills += 1
@@ -153,7 +153,7 @@ def test_two_processes_do_not_make_one_pair(tmp_path: Path) -> None:
     from nafaudit.core.errors import StoreError
     from nafaudit.store.files import exclusive
 
-    order = Order(four_pages(), str(WEIGHTS / "safe"), lesson=SHORT, out=tmp_path)
+    order = PairOrder(four_pages(), str(WEIGHTS / "safe"), lesson=SHORT, out=tmp_path)
     with exclusive(tmp_path / ".lock"), pytest.raises(StoreError, match="another process"):
         build(order)
 

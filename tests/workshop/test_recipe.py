@@ -90,7 +90,7 @@ def test_schedule_rises_then_falls() -> None:
 
 
 def test_rows_begin_with_a_document_and_have_one_width() -> None:
-    stream = (packing.Text("a", "b", "cd") for _ in range(99))
+    stream = (packing.TrainingText("a", "b", "cd") for _ in range(99))
     packed = list(islice(packing.pack(stream, lambda t: [ord(c) for c in t], (0, 1), 8), 4))
     assert all(len(row.ids) == len(row.targets) == 8 and row.ids[0] == 0 for row in packed)
     assert packed[0].ids == [0, 97, 98, 99, 100, 1, 0, 97]

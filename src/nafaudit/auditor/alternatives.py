@@ -101,7 +101,7 @@ class Step:
         safe: Log-law of the safe model.
         risky: Log-law of the risky model.
         theta: Weight of the risky law; NaN for rules without one.
-        sets: Tokens that are in a set known before the draw; None if nobody looked.
+        sets: Tokens that are in a set known before the draw; None if that is not known.
     """
 
     law: Tensor
@@ -145,7 +145,7 @@ def _at(x: Tensor, token: Tensor) -> Tensor:
 
 
 def _log_total(x: Tensor) -> Tensor:
-    """Log sum exp of rows whose entries are of moderate size, nearly always."""
+    """Computes log sum exp of rows whose entries are of moderate size, nearly always."""
     total = torch.exp(x).sum(dim=-1)
     if ((total > 1e-30) & (total < 1e30)).all():
         return torch.log(total)
@@ -153,7 +153,7 @@ def _log_total(x: Tensor) -> Tensor:
 
 
 def _tilted(step: Step, direction: Tensor, weight: Tensor | float, token: Tensor) -> Tensor:
-    """Log q / p for q ~ p exp(weight direction)."""
+    """Computes log q / p for q ~ p exp(weight direction)."""
     moved = step.law + weight * direction
     return _at(weight * direction, token) - _log_total(moved)
 
@@ -214,7 +214,7 @@ def _arithmetic(step: Step, token: Tensor) -> Tensor:
 
 
 def _favours(name: str, weight: float) -> Alternative:
-    """Q ~ p exp(weight) on a set of tokens, p elsewhere."""
+    """Makes q ~ p exp(weight) on a set of tokens, p elsewhere."""
 
     def ratio(step: Step, token: Tensor) -> Tensor:
         if step.sets is None:
@@ -306,7 +306,7 @@ def step_scores(
         theta: Weights [steps]; NaN for rules without one.
         token: The tokens that were written [steps].
         uniform: The auditor's own uniform numbers [steps], for the PIT.
-        sets: Repeated tokens and stops, see `token_sets`; without it nobody bets on them.
+        sets: Repeated tokens and stops, see `token_sets`; without it there is no bet on them.
     """
     drawn = torch.from_numpy(np.array(token, np.int64)).to(law.device).unsqueeze(-1)
     logp = _at(law, drawn)
@@ -330,7 +330,7 @@ def _numpy(x: Tensor) -> NDArray[np.float64]:
 
 
 def _kept(ratio: Tensor) -> Tensor:
-    """Log ((1 - e) q / p + e); +inf where p forbids what was drawn."""
+    """Computes log ((1 - e) q / p + e); +inf where p forbids what was drawn."""
     inside = torch.nan_to_num(ratio.to(torch.float64), nan=0.0, posinf=700.0, neginf=-math.inf)
     floor = torch.full_like(inside, math.log(_KEPT))
     return torch.logaddexp(inside + math.log1p(-_KEPT), floor)

@@ -1,7 +1,7 @@
 """Are the logged numbers true? Claimed against replayed, quantity by quantity.
 
 A replay runs another kernel than the decoder did, so equal numbers differ in their last digits. By
-how much is measured on the pair at hand (`Levels`), not assumed: below `warn` is noise, above
+how much is measured on the pair itself (`Levels`), not assumed: below `warn` is noise, above
 `fail` is not, and what lies between is said.
 """
 
@@ -137,7 +137,7 @@ def deviations(
 
 
 def _blur(claimed: Trajectory, second: Replayed, dust: Array) -> Array:
-    """By how much the law of a step with hardly any allowance may differ in a token.
+    """Bounds by how much the law of a step with hardly any allowance may differ in a token.
 
     Where a step earns nothing (a token of no character, say), what is left to spend is the
     rounding of the sums before it, and the weight goes with its square root: a law of KL at most
@@ -151,7 +151,7 @@ def _blur(claimed: Trajectory, second: Replayed, dust: Array) -> Array:
 
 
 def _spend_gap(claimed: Trajectory, spent: Array) -> Array:
-    """Of the running sums; a total that is claimed, with or without steps, counts at the end."""
+    """Compares running sums; a total that is claimed, with or without steps, counts at the end."""
     gap, logged = _gap(np.cumsum(claimed.steps.charge), spent), claimed.logged
     if logged is not None and gap.size and logged.length == gap.size:
         gap[-1] = np.fmax(gap[-1], _gap(logged.spend, spent[-1]))
@@ -159,7 +159,7 @@ def _spend_gap(claimed: Trajectory, spent: Array) -> Array:
 
 
 def _gap(one: object, other: object) -> Array:
-    """|one - other|; equal infinities agree, NaN stays NaN."""
+    """Computes |one - other|; equal infinities agree, NaN stays NaN."""
     a, b = np.asarray(one, np.float64), np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):
         return np.asarray(np.where(a == b, 0.0, np.abs(a - b)))
@@ -233,7 +233,7 @@ class DebtCounts:
         return "; ".join(text.format(count) for text, count in parts.items() if count)
 
     def finding(self) -> Finding:
-        """A remark: the verdict follows the promise."""
+        """Returns a remark: the verdict follows the promise."""
         names = ("either", "promised_only", "other_only", "claimed")
         numbers = {name: float(getattr(self, name)) for name in names}
         return Finding(COUNTS, Answer.INFO, self.promised_only, self.text, None, numbers)
@@ -312,7 +312,7 @@ class ClaimComparison:
         counts.claimed += over and not otherwise and fits == [False, True]
 
     def _over(self, spent: Array, granted: Array) -> tuple[NDArray[np.bool_], Array]:
-        """Which prefixes cost more than they were granted, and by how much each does."""
+        """Says which prefixes cost more than they were granted, and by how much each does."""
         limit = np.maximum(granted, 0.0)
         # Each step may be off by its own noise, so a sum of them by more.
         slack = self.levels["spend"].fail * (1 + limit) * np.sqrt(np.arange(1, spent.size + 1))

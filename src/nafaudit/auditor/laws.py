@@ -61,7 +61,7 @@ class Reader:
         pair: The two models.
         decoding: Its warps.
         numbers: Logits per pass and model, at most, unless one short chunk has more.
-        chunk: Positions per pass; as many as fit unless told.
+        chunk: Positions per pass; as many as fit unless given.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Reader:
     def _seen(
         self, tokens: Sequence[int], first: int, last: int, decoding: Decoding
     ) -> Tensor | None:
-        """True where a token occurs at or before each position."""
+        """Marks the tokens that occur at or before each position."""
         if decoding.repetition_penalty == 1.0:
             return None
         since = torch.full((len(self.pair.vocabulary),), len(tokens))
@@ -187,7 +187,7 @@ def _forward(model: Any, ids: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]
 def prompt_logp(
     piece: Piece, prompt: Sequence[int], *, raw: bool = False
 ) -> tuple[NDArray[np.float64], ...]:
-    """Log p(x_i | x_<i) under both models for the prompt tokens that a piece predicts."""
+    """Computes log p(x_i | x_<i) under both models for prompt tokens that a piece predicts."""
     last = min(piece.stop, len(prompt) - 1)
     if last <= piece.start:
         return np.empty(0), np.empty(0)

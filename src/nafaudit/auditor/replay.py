@@ -256,7 +256,7 @@ class Replayer:
         return implied
 
     def _at_tokens(self, first: int, law: Tensor) -> Tensor:
-        """Log-probabilities of the tokens from a step on."""
+        """Takes log-probabilities of the tokens from a step on."""
         tokens = self.task.tokens[first : first + len(law)].astype(np.int64)
         at = torch.from_numpy(tokens).to(law.device).unsqueeze(-1)
         return law.gather(-1, at).squeeze(-1)
@@ -305,7 +305,7 @@ def perturbed_best(
 
 
 def _noise_words(stream: Stream, first: int, steps: int, lanes: int) -> NDArray[np.uint64]:
-    """`words` of consecutive steps, from one generator that is moved from step to step."""
+    """Draws `words` of consecutive steps, from one generator that is moved from step to step."""
     generator = np.random.Philox(
         key=np.array(stream.words, dtype=np.uint64),
         counter=np.array([0, first, 0, 0], dtype=np.uint64),
@@ -383,7 +383,7 @@ def replay_in(world: World, mechanism: Mechanism, task: ReplayTask) -> ReplayWit
 
 
 class OnSteps(Protocol):
-    """Is called with every replayed step while its laws are at hand."""
+    """Takes every replayed step while its laws are in memory."""
 
     def __call__(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
         """Takes the steps from `first` on: what was served, and both models' laws."""
@@ -402,7 +402,7 @@ def replay_texts(
         reader: The pair and its warps.
         mechanism: The promise: rule, ledger and debt.
         written: What to replay.
-        on_steps: Called with every step while its laws are at hand.
+        on_steps: Called with every step while its laws are in memory.
     """
     groups: dict[ForcedText, list[ReplayTask]] = {}
     for one in written:

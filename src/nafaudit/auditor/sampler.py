@@ -130,7 +130,7 @@ def _with_count(contrast: Array) -> Array:
 
 
 def likelihood_p(ratios: Array) -> Array:
-    """1 over the largest value of the running e-process, trajectory by trajectory.
+    """Computes 1 over the largest value of the running e-process, trajectory by trajectory.
 
     Args:
         ratios: Sums of log q / p [..., trajectories, alternatives].
@@ -141,7 +141,7 @@ def likelihood_p(ratios: Array) -> Array:
 
 
 def some_steps_p(places: Array) -> Array:
-    """1 over the mean bet that one stretch of steps, the same in all outputs, is drawn otherwise.
+    """Computes 1 over the mean bet that a stretch of steps, the same in all outputs, differs.
 
     Stretches are the dyadic ones: halves, quarters, ... down to single steps. Each length gets an
     equal part of the stake, and within it each stretch and each alternative.
@@ -164,7 +164,7 @@ def _steps(places: Array) -> int:
 
 
 def _halved(places: Array) -> Array:
-    """Neighbouring stretches, joined two by two; one may be left over."""
+    """Joins neighbouring stretches two by two; one may be left over."""
     even, odd = places[..., 0::2, :], places[..., 1::2, :]
     joined = even.copy()
     joined[..., : _steps(odd), :] += odd
@@ -172,7 +172,7 @@ def _halved(places: Array) -> Array:
 
 
 def some_outputs_p(ratios: Array) -> Array:
-    """1 over the largest value of a running bet that a few outputs are drawn otherwise.
+    """Computes 1 over the largest value of a running bet that a few outputs differ.
 
     Each trajectory is a bet of its own: one share of it on the mean over the alternatives, the
     rest kept. So an output that is drawn from elsewhere counts however many are not.
@@ -187,7 +187,7 @@ def some_outputs_p(ratios: Array) -> Array:
 
 
 def contrast_p(sums: Array) -> Array:
-    """Two-sided p value of a sum of centred terms, by a law with its variance and skewness.
+    """Computes a two-sided p value of a sum of centred terms, from its variance and skewness.
 
     The larger of the normal tail and the gamma tail of the same skewness; 1 if fewer than
     `MIN_STEPS` steps have a say.
@@ -206,13 +206,13 @@ def contrast_p(sums: Array) -> Array:
 
 
 def contrast_z(sums: Array) -> Array:
-    """The same sum in standard deviations."""
+    """Computes the same sum in standard deviations."""
     value, variance = (sums[..., i].sum(axis=-1) for i in (0, 1))
     return np.asarray(np.where(variance > 0, value / np.sqrt(np.maximum(variance, 1e-300)), 0.0))
 
 
 def _gamma_tail(z: Array, skew: Array) -> Array:
-    """P(X > z) for a gamma variable of mean 0, variance 1 and this skewness, of either sign."""
+    """Computes P(X > z) of a gamma variable of mean 0, variance 1 and this signed skewness."""
     steep = np.maximum(np.abs(skew), 1e-3)
     shape = 4 / steep**2
     root = np.sqrt(shape)
@@ -222,7 +222,7 @@ def _gamma_tail(z: Array, skew: Array) -> Array:
 
 
 def pit_p(counts: Array) -> Array:
-    """Chi-square p value of uniform rank-PITs; 1 where bins expect fewer than 10 tokens.
+    """Computes a chi-square p value of rank-PITs; 1 where bins expect fewer than 10 tokens.
 
     Args:
         counts: Tokens per bin [..., trajectories, bins].
@@ -235,7 +235,7 @@ def pit_p(counts: Array) -> Array:
 
 
 def shared_noise_p(pit: Array) -> Array:
-    """Do trajectories owe their tokens to the same random numbers?
+    """Tests whether trajectories owe their tokens to the same random numbers.
 
     A bet, step by step, that a trajectory's PIT leans to where those before it leaned at the same
     step; fair if draws are independent, so the running product is a test martingale.
@@ -273,7 +273,7 @@ class Repeat:
 def repeats(
     prompts: Sequence[object], tokens: Sequence[NDArray[np.int32]], logp: Sequence[Array]
 ) -> Repeat:
-    """Shared beginnings of independent draws: p <= pairs x probability of the beginning.
+    """Tests shared beginnings of independent draws: p <= pairs x probability of the beginning.
 
     A second draw repeats a beginning of probability at most q with probability at most q, so m
     pairs do with probability at most m q, whichever q the data show.
@@ -302,7 +302,7 @@ def _shared(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
 
 
 def p_values(sums: Sums, pit: Array) -> dict[str, Array]:
-    """Every test but `repeats`, for whole audits at once; [...] audits each.
+    """Computes every test but `repeats`, for whole audits at once; [...] audits each.
 
     Args:
         sums: Of the trajectories of each audit, in the order of their keys.
@@ -321,7 +321,7 @@ def p_values(sums: Sums, pit: Array) -> dict[str, Array]:
 
 
 def alarms(p: Mapping[str, Array], alpha: float = ALPHA) -> dict[str, NDArray[np.bool_]]:
-    """Which tests fire at the level of the whole battery."""
+    """Says which tests fire at the level of the whole battery."""
     return {name: np.asarray(value <= SHARES[name] * alpha) for name, value in p.items()}
 
 
@@ -343,7 +343,7 @@ class SamplerTests:
         self.seen[key] = (tokens, scores)
 
     def findings(self) -> list[Finding]:
-        """One per test; FAILED if it fires at its share of the level."""
+        """Returns one finding per test; FAILED if it fires at its share of the level."""
         if not self.seen:
             reason = "no trajectory was scored"
             return [Finding(f"sampler: {n}", Answer.UNKNOWN, math.nan, reason) for n in SHARES]
@@ -392,7 +392,7 @@ class SamplerTests:
 
 
 def _where(name: str, keys: list[Key], scores: Scores, repeat: Repeat) -> Witness:
-    """The step that weighs most in a test that fired."""
+    """Finds the step that weighs most in a test that fired."""
     if name == "repeats":
         return Witness(keys[repeat.second], 0)
     if name == "some-steps":
@@ -412,7 +412,7 @@ def _where(name: str, keys: list[Key], scores: Scores, repeat: Repeat) -> Witnes
 
 
 def _peak(ratios: Array) -> Array:
-    """The bets of the step and alternative that weigh most over all outputs; -inf elsewhere."""
+    """Keeps the bets of the step and alternative that weigh most; -inf elsewhere."""
     step, best = np.unravel_index(int(np.argmax(ratios.sum(axis=0))), ratios.shape[1:])
     found = np.full(ratios.shape[:2], -np.inf)
     found[:, step] = ratios[:, step, best]
@@ -435,6 +435,6 @@ def _padded(each: Sequence[Scores]) -> Scores:
 
 
 def joined(blocks: Sequence[Scores]) -> Scores:
-    """The scores of one trajectory from those of its blocks of steps."""
+    """Joins the scores of one trajectory's blocks of steps."""
     names = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")
     return Scores(**{n: np.concatenate([getattr(b, n) for b in blocks]) for n in names})

@@ -44,7 +44,7 @@ _HALVINGS = 52
 
 
 def divergence(p: Tensor, q: Tensor) -> Tensor:
-    """D_KL(p || q) of each row of two float64 log-laws."""
+    """Computes D_KL(p || q) of each row of two float64 log-laws."""
     mass = torch.exp(p)
     plain: Tensor = torch.linalg.vecdot(mass, p - q)
     if torch.isfinite(plain).all():  # no row has a forbidden token, in either law
@@ -107,7 +107,7 @@ class _Curve:
             self.ratio = torch.where(shared, risky - safe, 0.0)
 
     def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """D(theta), and its slope theta Var_theta[l]."""
+        """Computes D(theta), and its slope theta Var_theta[l]."""
         tilted = torch.addcmul(self.base, theta.unsqueeze(-1), self.ratio)
         top = torch.zeros_like(theta)
         mass = torch.exp(tilted)
@@ -123,14 +123,14 @@ class _Curve:
         return spent.clamp_min(0.0), theta * (square - mean**2)
 
     def only(self, rows: Tensor) -> _Curve:
-        """The same for some of the rows."""
+        """Returns the curve of some of the rows."""
         part = copy.copy(self)
         part.safe, part.meets = self.safe[rows], self.meets[rows]
         part.base, part.ratio = self.base[rows], self.ratio[rows]
         return part
 
     def law(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """The served law and its charge; the safe law where theta is 0."""
+        """Computes the served law and its charge; the safe law where theta is 0."""
         tilted = torch.addcmul(self.base, theta.unsqueeze(-1), self.ratio)
         mixed = torch.log_softmax(tilted, dim=-1)
         # Rows whose laws share no token have no mixture, and are never funded above theta 0.
@@ -140,7 +140,7 @@ class _Curve:
 
 
 def _root(curve: _Curve, allowance: Tensor, cost: Tensor) -> Tensor:
-    """The largest theta in [0, 1) with D(theta) <= allowance, row by row.
+    """Finds the largest theta in [0, 1) with D(theta) <= allowance, row by row.
 
     D lies on a parabola through 0 near the root, so the next trial is where such a parabola with
     the value and the slope of this one meets the allowance; a trial that leaves the bracket, and
@@ -227,7 +227,7 @@ class ShadowOrder:
         return charge
 
     def law_at(self, safe: Tensor, risky: Tensor, theta: Tensor) -> Tensor:
-        """p_theta of each row; its end points are the two laws themselves."""
+        """Computes p_theta of each row; its end points are the two laws themselves."""
         law = torch.where((theta >= 1).unsqueeze(-1), risky, safe)
         rows = ((theta > 0) & (theta < 1)).nonzero().squeeze(-1)
         if rows.numel():
@@ -242,7 +242,7 @@ class ShadowOrder:
         return ((tilt.psi(self.alpha * theta) - self.alpha * psi) / (self.alpha - 1)).clamp_min(0.0)
 
     def _root(self, safe: Tensor, risky: Tensor, allowance: Tensor) -> Tensor:
-        """The largest theta in [0, 1) that fits; 0 where the two laws share no token."""
+        """Finds the largest theta in [0, 1) that fits; 0 where the two laws share no token."""
         tilt = _Tilt(safe, risky)
         low, high = torch.zeros_like(allowance), torch.ones_like(allowance)
         for _ in range(_HALVINGS):

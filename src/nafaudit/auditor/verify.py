@@ -52,12 +52,12 @@ _GROUP = 256
 # Trajectories on which the noise of the pair is measured, and positions per pass there.
 _CALIBRATED = 6
 _CALIBRATION_CHUNK = 8
-# Trajectories per budget for the sampler tests, unless told.
+# Trajectories per budget for the sampler tests, unless the user says.
 SCORED_OWN, SCORED_FOREIGN = 20, 60
 
 
 def decides(run: Run, options: VerifySettings) -> bool:
-    """True if the result may be kept: verdicts on a black box rest on a whole verification.
+    """Says whether the result may be kept: verdicts on a black box rest on a whole verification.
 
     One that looks at less, or does not test the tokens, must not take the place of one that did.
     """
@@ -133,7 +133,7 @@ def true_record(
         claimed: Its record.
         second: The replay of its tokens.
         mechanism: The promise.
-        debt: What the prompt owes; as promised unless told.
+        debt: What the prompt owes; as promised unless given.
     """
     again = second.trajectory
     if debt is not None:

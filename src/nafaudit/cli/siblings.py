@@ -65,11 +65,11 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
 
     from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
-    from nafaudit.workshop.memorise import Order, memorise
+    from nafaudit.workshop.memorise import PairOrder, memorise
     from nafaudit.workshop.teach import Lesson
 
     lesson = Lesson(steps=settings.steps, learning_rate=settings.learning_rate, seed=settings.seed)
-    order = Order(chosen, settings.safe, settings.wheel, lesson, settings.out)
+    order = PairOrder(chosen, settings.safe, settings.wheel, lesson, settings.out)
     progress = _Progress(quiet)
     try:
         pair = memorise(order, progress.step, progress.say)

@@ -1,9 +1,4 @@
-"""What a check says, in which words; what a decoder can do wrong.
-
-What somebody's decoder can do wrong before any number is looked at, each under its name.
-
-Without it a plug-in's crash would be a traceback in ours, and a hang would be ours too.
-"""
+"""What a check says, in which words; what a decoder can do wrong before any number is looked at."""
 
 from __future__ import annotations
 
@@ -87,9 +82,9 @@ class Finding:
         check: Name of the check.
         verdict: One of the words above, or of the check's own.
         value: The number behind it.
-        text: The same in words.
+        text: In words, without a full stop.
         witness: The worst step, if there is one.
-        numbers: Further numbers by name, for whoever computes with them.
+        numbers: Further numbers by name, for programs.
     """
 
     check: str

@@ -166,7 +166,7 @@ def opening(arm: Measures) -> Finding:
 def tails(arm: Measures) -> Finding:
     """Do single outputs go beyond K, which bounds only their mean?
 
-    The promise bounds the mean of L by K = k T; one L above K breaks no promise, but tells how much
+    The promise bounds the mean of L by K = k T; one L above K breaks no promise, but shows how much
     more likely than under the safe model a single output can be.
     """
     rows = [row for row in arm if not math.isnan(row.log_ratio)]

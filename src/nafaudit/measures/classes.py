@@ -67,8 +67,8 @@ class ClassRow:
         budget: K = kT, what a mean spend is compared with; NaN if T is not known.
         mean: Mean spend Z, in nats.
         variance: Of the spends, divisor M - 1; NaN for a single one.
-        reach: R = T ln|V|; NaN if T or |V| is not known.
-        reach_seen: R_eff, the range seen, at least 1 and at most R.
+        range_paper: R = T ln|V|; NaN if T or |V| is not known.
+        range_effective: R_eff, the range seen, at least 1 and at most R.
         debt: Prefix debt of the trajectories.
         utilisation: Spend over own budget, where that is above 0.
         copying: What the outputs share with references.
@@ -87,8 +87,8 @@ class ClassRow:
     budget: float
     mean: float
     variance: float
-    reach: float
-    reach_seen: float
+    range_paper: float
+    range_effective: float
     debt: Spread
     utilisation: Spread
     copying: Scores
@@ -210,8 +210,8 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         budget=arm.k * limit if limit else math.nan,
         mean=mean(spends),
         variance=moments.variance if moments and len(spends) > 1 else math.nan,
-        reach=reach,
-        reach_seen=effective_range(moments.spread, highest) if moments else math.nan,
+        range_paper=reach,
+        range_effective=effective_range(moments.spread, highest) if moments else math.nan,
         debt=Spread.of(cell.column("debt")),
         utilisation=Spread.of([r.utilisation for r in cell if r.has_budget and not baseline]),
         copying=Scores.of(cell),
@@ -228,7 +228,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         if row.trajectories > row.prompts:
             notes.append("trajectories of one prompt count as independent")
         paper = replace(paper, note="; ".join(filter(None, notes)), holds=False)
-    seen = min(highest, max(row.reach_seen, moments.top))
+    seen = min(highest, max(row.range_effective, moments.top))
     upper, lacks = _upper(run, pairs, row.budget, delta)
     return replace(
         row,

@@ -224,9 +224,9 @@ def paired(differences: Sequence[float], level: float) -> Limits:
 
 
 def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> Limits:
-    """The same for prompts that have nothing to do with each other.
+    """Two-sided interval of a difference of means, for runs that share no prompt.
 
-    Four limits, each at a quarter of the level: right whatever the two variances are.
+    Four limits, each at a quarter of the level: right for any two variances.
     """
     each = level / 4
     low = -_upper([-x for x in theirs], each) - _upper(ours, each)
@@ -337,7 +337,7 @@ class Comparison:
         design: Key and both values of all that the designs differ in.
         findings: Checks that changed their word.
         changes: Every quantity of every budget.
-        classes: The same by class; empty if there is only one.
+        classes: Every quantity by class; empty if there is only one.
         prompts: Every prompt under every budget that moved, the largest move first.
         differences: Where executions part; empty if their numbers pair nothing.
     """

@@ -118,13 +118,13 @@ class RunContext:
         return self.labels.get(prompt, NO_CLASS)
 
     def text(self, trajectory: Trajectory) -> str | None:
-        """What was written; None if the record does not tell."""
+        """What was written; None if the record does not say."""
         if not self.pieces or not len(trajectory):
             return None
         return detokenize(trajectory.steps.token, self.pieces)
 
     def of_budget(self, k: float) -> RunContext:
-        """The context of one arm: a baseline of ours banks KL, whatever is audited."""
+        """The context of one arm: a baseline of ours banks KL, as no mechanism acts there."""
         return self._baseline if is_baseline(k) else self
 
     @cached_property

@@ -357,7 +357,7 @@ def _gaps(
 ) -> tuple[tuple[str, ...], Mapping[str, tuple[float, int]]]:
     """Identities for which this record has two sources; those that do not hold, with gap and step.
 
-    A gap that cannot be told, as a number is missing, counts as not compared.
+    Where a number is missing, nothing is compared.
     """
     steps, length, logged = trajectory.steps, len(trajectory), trajectory.logged
     if not length:
@@ -406,7 +406,7 @@ def _gaps(
 
 
 def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
-    """The largest gap beyond the tolerance, and where; NaN if it cannot be told."""
+    """The largest gap beyond the tolerance, and where; NaN if a number is missing."""
     if claimed.size != true.size:
         return math.inf, min(claimed.size, true.size) - 1
     if (claimed == true).all():

@@ -66,7 +66,7 @@ def near_verbatim_words(blocks: Iterable[Block], min_span: int = MIN_SPAN) -> in
 
 
 def possible(code: str, min_span: int = MIN_SPAN) -> bool:
-    """False if no span can be long enough, told from an encoded output alone.
+    """False if no span can be long enough, by the encoded output alone.
 
     A span is never wider apart than `MAX_GAP`, so it lies between gaps of more unknown words.
     """

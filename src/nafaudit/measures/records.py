@@ -107,7 +107,7 @@ def hygiene(arm: Measures) -> Finding:
 def faults(run: RunContext, arm: Arm) -> list[Finding]:
     """What a black-box decoder did wrong, one finding per kind of fault.
 
-    Each says how often, and where first by key, whatever the order in which they were seen.
+    Each says how often, and where first by key; the order in which they were seen is no matter.
     """
 
     def place(fault: Fault) -> tuple[bool, Key, int, str]:

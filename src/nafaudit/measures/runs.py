@@ -97,7 +97,7 @@ def longest_length(a: str, b: Text, known: int = 0) -> int:
 
 
 def _longest_short(a: str, b: str, known: int, most: int) -> int:
-    """The same by trying every length, for texts without a longer common run than `most`."""
+    """The longest common run by trying every length, for texts without a longer one than `most`."""
     for size in range(most, known, -1):
         if not runs_of(a, size).isdisjoint(runs_of(b, size)):
             return size
@@ -173,7 +173,7 @@ def words_of(text: str) -> list[str]:
 
 
 def located_words(text: str) -> list[tuple[str, int, int]]:
-    """The same words, each with the range of characters it has in the text."""
+    """Words as of `words_of`, each with the range of characters that it has in the text."""
     return [(found[0].lower(), *found.span()) for found in _WORD.finditer(text)]
 
 

@@ -124,7 +124,7 @@ class Reach:
     """Which passages a budget reaches: nothing is said of a passage with S <= K.
 
     K is what an output of T tokens may be charged, kT, without any debt; S is that of the first T
-    tokens of a passage. Passages and budget decide, whatever was decoded.
+    tokens of a passage. Passages and budget decide, not what was decoded.
 
     Attributes:
         total: Passages with a known S.

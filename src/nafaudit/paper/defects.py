@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from nafaudit.core.finding import Answer, Finding
 from nafaudit.paper.evaluator import Prediction, Rule, Screened
 from nafaudit.paper.loop import Trail
-from nafaudit.paper.proxy import Item, Row
+from nafaudit.paper.proxy import Item, ProxyRow
 from nafaudit.paper.settings import Sizes
 
 # Within this of 0 or 1 a probability says one thing only.
@@ -55,7 +55,7 @@ def one_class_labels(labels: Sequence[bool]) -> Finding:
     )  # fmt: skip
 
 
-def allocation_collapsed(rows: Sequence[Row], nominal: int, rule: Rule) -> Finding:
+def allocation_collapsed(rows: Sequence[ProxyRow], nominal: int, rule: Rule) -> Finding:
     """Everybody was left at the floor although more was nominally granted."""
     at_floor = sum(row.n <= rule.floor for row in rows)
     collapsed = nominal > rule.floor and at_floor == len(rows)
@@ -66,7 +66,7 @@ def allocation_collapsed(rows: Sequence[Row], nominal: int, rule: Rule) -> Findi
     )  # fmt: skip
 
 
-def duplicate_seeds(rows: Sequence[Row]) -> Finding:
+def duplicate_seeds(rows: Sequence[ProxyRow]) -> Finding:
     """A trajectory is counted twice: its top-up started from a seed of the floor pass."""
     known = [row for row in rows if row.draws.seeds]
     hit = [row for row in known if row.draws.repeated_seeds]
@@ -78,7 +78,7 @@ def duplicate_seeds(rows: Sequence[Row]) -> Finding:
     )  # fmt: skip
 
 
-def uncertified_dropped(dropped: Sequence[Row], looked: int) -> Finding:
+def uncertified_dropped(dropped: Sequence[ProxyRow], looked: int) -> Finding:
     """Prompts left the search for being bad news, so that no ratio above 1 can be reported."""
     ratios = [row.rho for row in dropped if row.valid]
     worst, invalid = max(ratios, default=math.nan), len(dropped) - len(ratios)
@@ -91,7 +91,7 @@ def uncertified_dropped(dropped: Sequence[Row], looked: int) -> Finding:
     )  # fmt: skip
 
 
-def frozen_at_floor(rows: Sequence[Row], rule: Rule) -> Finding:
+def frozen_at_floor(rows: Sequence[ProxyRow], rule: Rule) -> Finding:
     """Ratios above 1 that rest on the floor's few trajectories, although none overspent."""
     frozen = [row for row in rows if row.valid and row.rho > 1 and row.n <= rule.floor]
     fine = [row for row in frozen if not row.overspent]
@@ -117,7 +117,7 @@ def quotas_unused(screened: Screened, decoded: int) -> Finding:
     )  # fmt: skip
 
 
-def reused_draws(earlier: Iterable[Row], later: Sequence[Row]) -> Finding:
+def reused_draws(earlier: Iterable[ProxyRow], later: Sequence[ProxyRow]) -> Finding:
     """A confirmation that repeats the draws which chose its prompts confirms nothing."""
     seen: dict[str, set[int]] = {}
     for row in earlier:
@@ -143,7 +143,7 @@ def shared_ids(texts: Iterable[tuple[str, str]]) -> Finding:
     )  # fmt: skip
 
 
-def invalid_as_zero(heldout: Sequence[Row]) -> Finding:
+def invalid_as_zero(heldout: Sequence[ProxyRow]) -> Finding:
     """The generalisation gap counts a prompt without a ratio as one that spends nothing."""
     invalid = sum(not row.valid for row in heldout)
     return _answer(

@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.paper.proxy import DELTA, Draw, Draws, Request, Row
+from nafaudit.paper.proxy import DELTA, Draw, PaperRequest, PromptSpends, ProxyRow
 
 FIXES = ("min-n",)
 NO_FIXES = {
@@ -132,7 +132,7 @@ def _clip(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
-def promotion(row: Row, prediction: Prediction) -> float:
+def promotion(row: ProxyRow, prediction: Prediction) -> float:
     """Computes [0.45 clip(rho, 0, 2) + 0.20 mu + 0.20 sigma + 0.15 clip(m, -1, 1)] [B_eff > 0]."""
     if not row.budget > 0:
         return 0.0
@@ -155,7 +155,9 @@ def hard_size(prediction: Prediction, n: int, floor: int = 4) -> int:
     return min(n, max(floor, floor + more))
 
 
-def choose_topups(rows: Sequence[Row], predictions: Sequence[Prediction], rule: Rule) -> list[int]:
+def choose_topups(
+    rows: Sequence[ProxyRow], predictions: Sequence[Prediction], rule: Rule
+) -> list[int]:
     """Places of the prompts that get more: the best survivors, or the best of all if none is.
 
     Ties go to the earlier prompt.
@@ -174,7 +176,7 @@ def survivor_path(
     predictions: Sequence[Prediction] | None = None,
     offset: int = 0,
     before: Sequence[int] | None = None,
-) -> list[Row]:
+) -> list[ProxyRow]:
     """Algorithm 1: a floor for everybody, then up to n for the chosen.
 
     Args:
@@ -217,19 +219,19 @@ class _Seeds:
     offset: int
     before: Sequence[int]
 
-    def request(self, place: int, prompt: str, n: int, so_far: int) -> Request:
+    def request(self, place: int, prompt: str, n: int, so_far: int) -> PaperRequest:
         if self.fresh:
-            return Request(prompt, n, skip=self.before[place] + so_far)
-        return Request(prompt, n, self.offset + so_far)
+            return PaperRequest(prompt, n, skip=self.before[place] + so_far)
+        return PaperRequest(prompt, n, self.offset + so_far)
 
 
-def _rows(draws: Sequence[Draws], rule: Rule) -> list[Row]:
-    return [Row(one, rule.high, rule.delta) for one in draws]
+def _rows(draws: Sequence[PromptSpends], rule: Rule) -> list[ProxyRow]:
+    return [ProxyRow(one, rule.high, rule.delta) for one in draws]
 
 
 def _raised(
-    rows: Sequence[Row], places: Sequence[int], n: int, draw: Draw, rule: Rule, seeds: _Seeds
-) -> list[Row]:
+    rows: Sequence[ProxyRow], places: Sequence[int], n: int, draw: Draw, rule: Rule, seeds: _Seeds
+) -> list[ProxyRow]:
     """The rows with these places raised to n trajectories; who has n already stays."""
     places = [i for i in places if rows[i].n < n]
     if not places:
@@ -237,7 +239,7 @@ def _raised(
     asked = [seeds.request(i, rows[i].id, n - rows[i].n, rows[i].n) for i in places]
     raised = dict(zip(places, draw(asked), strict=True))
     return [
-        Row(row.draws + raised[i], rule.high, rule.delta) if i in raised else row
+        ProxyRow(row.draws + raised[i], rule.high, rule.delta) if i in raised else row
         for i, row in enumerate(rows)
     ]
 
@@ -250,14 +252,14 @@ def hardness_path(
     predictions: Sequence[Prediction] | None = None,
     offset: int = 0,
     before: Sequence[int] | None = None,
-) -> list[Row]:
+) -> list[ProxyRow]:
     """Numbers by hardness, then the survivor path for each group of equal number."""
     if predictions is None or n <= 1:
         return survivor_path(ids, n, draw, rule, predictions, offset, before)
     groups: dict[int, list[int]] = {}
     for i, said in enumerate(predictions):
         groups.setdefault(hard_size(said, n, rule.floor), []).append(i)
-    rows: dict[int, Row] = {}
+    rows: dict[int, ProxyRow] = {}
     for size in sorted(groups):
         places = groups[size]
         members, said_of = [ids[i] for i in places], [predictions[i] for i in places]

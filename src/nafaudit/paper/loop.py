@@ -32,7 +32,7 @@ from nafaudit.paper.evaluator import (
 )
 from nafaudit.paper.proxy import (
     Item,
-    Row,
+    ProxyRow,
     Validation,
     paper_lineage,
     paper_parents,
@@ -224,7 +224,7 @@ class Trail:
         gone = {item.candidate.id for item in self.validation.disqualified}
         return tuple(item for item in self.archive if item.candidate.id not in gone)
 
-    def items(self, rows: Sequence[Row]) -> tuple[Item, ...]:
+    def items(self, rows: Sequence[ProxyRow]) -> tuple[Item, ...]:
         """Rows of a validation pool with their candidates."""
         known = {item.candidate.id: item.candidate for item in self.history}
         return tuple(Item(known[row.id], row) for row in rows)
@@ -340,7 +340,7 @@ class PaperLoop:
         families = [known[parent] for parent in one.parents if parent in known]
         return replace(one, lineage=paper_lineage(families, one.text, archive))
 
-    def _under(self, row: Row) -> bool:
+    def _under(self, row: ProxyRow) -> bool:
         if self._text:
             return row.valid and row.upper <= UNDER * self._settings.total
         return row.within(UNDER)
@@ -383,7 +383,7 @@ class PaperLoop:
         sizes = self._sizes
         nominal = {"final": sizes.final_traj, "stress": sizes.stress_traj}
 
-        def evaluate(pool: str, items: Sequence[Item]) -> list[Row]:
+        def evaluate(pool: str, items: Sequence[Item]) -> list[ProxyRow]:
             self._draw.stage = f"{pool} pool"
             found = self._evaluate([item.candidate for item in items], nominal[pool])
             return [item.row for item in found]

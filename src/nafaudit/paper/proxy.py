@@ -31,7 +31,7 @@ DELTA = 0.0033
 
 
 @dataclass(frozen=True)
-class Request:
+class PaperRequest:
     """Trajectories that a rule asks for.
 
     Attributes:
@@ -54,7 +54,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Draws:
+class PromptSpends:
     """What trajectories of one prompt spent, of what.
 
     Attributes:
@@ -78,11 +78,13 @@ class Draws:
         if self.seeds and len(self.seeds) != len(self.spends):
             raise InputError(f"{len(self.seeds)} seeds for {len(self.spends)} spends.")
 
-    def __add__(self, other: Draws) -> Draws:
+    def __add__(self, other: PromptSpends) -> PromptSpends:
         if self.id != other.id:
             raise InputError(f"cannot join the draws of {self.id!r} and {other.id!r}.")
         seeds = self.seeds + other.seeds if self.seeds and other.seeds else ()
-        return Draws(self.id, self.spends + other.spends, self.budgets + other.budgets, seeds)
+        return PromptSpends(
+            self.id, self.spends + other.spends, self.budgets + other.budgets, seeds
+        )
 
     @property
     def repeated_seeds(self) -> int:
@@ -90,12 +92,12 @@ class Draws:
         return len(self.seeds) - len(set(self.seeds))
 
 
-Draw = Callable[[Sequence[Request]], Sequence[Draws]]
+Draw = Callable[[Sequence[PaperRequest]], Sequence[PromptSpends]]
 """Runs trajectories, or looks them up; one answer per request, in order."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ProxyRow:
     """One prompt as the paper's tables have it.
 
     Attributes:
@@ -104,7 +106,7 @@ class Row:
         delta: Level.
     """
 
-    draws: Draws
+    draws: PromptSpends
     high: float
     delta: float = DELTA
 
@@ -227,7 +229,7 @@ class Item:
     """A prompt of the archive or its history."""
 
     candidate: Candidate
-    row: Row
+    row: ProxyRow
 
     @property
     def lineage(self) -> str:
@@ -245,8 +247,8 @@ class Round:
         failed: Ids of those that did not pass.
     """
 
-    final: tuple[Row, ...]
-    stress: tuple[Row, ...]
+    final: tuple[ProxyRow, ...]
+    stress: tuple[ProxyRow, ...]
     failed: tuple[str, ...]
 
 
@@ -316,7 +318,7 @@ def validate(
     archive: Sequence[Item],
     history: Sequence[Item],
     embed: Callable[[Sequence[Item]], NDArray[np.float64]],
-    evaluate: Callable[[str, Sequence[Item]], Sequence[Row]],
+    evaluate: Callable[[str, Sequence[Item]], Sequence[ProxyRow]],
     rounds: int = ROUNDS,
     keep: tuple[int, int] = (FINAL_KEEP, STRESS_KEEP),
 ) -> Validation:

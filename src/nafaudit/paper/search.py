@@ -22,20 +22,26 @@ from nafaudit.core.finding import Finding
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.paper.defects import Flag, Flagged, findings_of, flagged_of
 from nafaudit.paper.loop import PaperLoop, Trail, local_caller
-from nafaudit.paper.proxy import Draws, Gap, Item, Request, Row, generalisation_gap
+from nafaudit.paper.proxy import Gap, Item, PaperRequest, PromptSpends, ProxyRow, generalisation_gap
 from nafaudit.paper.settings import PaperPools, PaperSettings, check_lengths, paper_pools
 from nafaudit.paper.surrogate import Guesser
 from nafaudit.paper.workload import PAPER
 from nafaudit.runner.execute import Prompts
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
-from nafaudit.search.candidate import Book, Measured, Parent, references_of, utilisations_of
-from nafaudit.search.confirm import Finalist, confirmed, held_out, name_above, outcome_of
-from nafaudit.search.explore import SEARCH, Explored, Generation
-from nafaudit.search.found import Found
+from nafaudit.search.candidate import Measured, Measurements, Parent, references_of, utilisations_of
+from nafaudit.search.confirm import (
+    Finalist,
+    SearchResult,
+    confirmed,
+    held_out,
+    name_above,
+    outcome_of,
+)
+from nafaudit.search.explore import SEARCH, Generation, SearchTrace
+from nafaudit.search.filters import Pools
 from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
-from nafaudit.search.pools import Pools
 from nafaudit.search.recorder import (
     Recorder,
     SearchBench,
@@ -89,7 +95,7 @@ class PaperDraws:
         self.stage = "first pool"
         self.asked: dict[str, set[int]] = {}
 
-    def __call__(self, requests: Sequence[Request]) -> list[Draws]:
+    def __call__(self, requests: Sequence[PaperRequest]) -> list[PromptSpends]:
         """One answer per request, in order."""
         groups: dict[tuple[tuple[int, ...], int], list[str]] = {}
         for request in requests:
@@ -106,7 +112,7 @@ class PaperDraws:
         for one in requests:
             rows = [book.get(one.id, self._budget, number_of(one.id, s)) for s in one.seeds]
             spends, granted = tuple(row.spend for row in rows), tuple(row.granted for row in rows)
-            found.append(Draws(one.id, spends, granted, one.seeds))
+            found.append(PromptSpends(one.id, spends, granted, one.seeds))
         return found
 
     def rows(self, prompt: str) -> list[Measured]:
@@ -135,12 +141,12 @@ class Recheck:
     """
 
     flag: Flag
-    same: Row
-    other: Row
+    same: ProxyRow
+    other: ProxyRow
 
 
 @dataclass(frozen=True)
-class PaperFound:
+class PaperSearchResult:
     """A finished search of the paper's.
 
     Attributes:
@@ -156,7 +162,7 @@ class PaperFound:
         started: When the run was begun.
     """
 
-    found: Found
+    found: SearchResult
     trail: Trail
     findings: tuple[Finding, ...]
     flagged: Flagged
@@ -179,7 +185,7 @@ ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
 
 
-def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperFound:
+def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperSearchResult:
     """Runs, or resumes, the paper's search; what is wrong is said before a model loads."""
     mechanism_of(settings)
     check_claim(settings)
@@ -217,7 +223,7 @@ class _PaperSearch:
         self.path = directory_of(settings, bench.identity().hash)
         self._chat = chat
 
-    def run(self) -> PaperFound:
+    def run(self) -> PaperSearchResult:
         names = tuple(one.id for one in self.pools.init)
         first = Extent(self.settings.k, self.settings.sizes.init_traj, names)
         with ExitStack() as open_runs:
@@ -281,9 +287,9 @@ class _PaperSearch:
         draw: PaperDraws,
         recorder: Recorder,
         fresh: Recorder | None,
-    ) -> PaperFound:
+    ) -> PaperSearchResult:
         settings, k = self.settings, self.settings.budget
-        book = fresh.book if fresh else Book()
+        book = fresh.book if fresh else Measurements()
         finalists = tuple(self._finalists(trail, draw, book))
         last = trail.validation.last
         gap = generalisation_gap(
@@ -297,8 +303,8 @@ class _PaperSearch:
             bad += violations_of(fresh.path, fresh.identity, later)
         groups = [draw.rows(item.candidate.id) for item in trail.heldout]
         budgets = (k, settings.second)
-        return PaperFound(
-            found=Found(
+        return PaperSearchResult(
+            found=SearchResult(
                 path=self.path,
                 settings=settings,
                 pools=Pools(self.pools.init, self.pools.heldout, 0),
@@ -334,7 +340,7 @@ class _PaperSearch:
             started=recorder.started,
         )
 
-    def _finalists(self, trail: Trail, draw: PaperDraws, book: Book) -> list[Finalist]:
+    def _finalists(self, trail: Trail, draw: PaperDraws, book: Measurements) -> list[Finalist]:
         """The final pool on fresh draws, best ratio first."""
         settings, n = self.settings, self.settings.sizes.recheck_traj
         level = Bonferroni(settings.delta, len(draw.asked))
@@ -356,15 +362,15 @@ class _PaperSearch:
             )
         return found
 
-    def _row(self, name: str, book: Book, k: float) -> Row:
+    def _row(self, name: str, book: Measurements, k: float) -> ProxyRow:
         settings = self.settings
         rows = book.rows(name, k, settings.sizes.recheck_traj)
-        draws = Draws(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
+        draws = PromptSpends(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
         high = self.rule.high if settings.variant == "text" else k * settings.max_new_tokens
-        return Row(draws, high, self.rule.delta)
+        return ProxyRow(draws, high, self.rule.delta)
 
 
-def _explored(trail: Trail, draw: PaperDraws) -> Explored:
+def _explored(trail: Trail, draw: PaperDraws) -> SearchTrace:
     """The counts of every generation; `best` is the archive's largest ratio, not a utilisation."""
     init = trail.init
     certified = [item.row.rho for item in init if item.row.certified]
@@ -394,4 +400,4 @@ def _explored(trail: Trail, draw: PaperDraws) -> Explored:
     ranking = tuple(Parent(item.candidate, item.row.rho) for item in trail.left)
     draws = {name: len(numbers) for name, numbers in draw.asked.items()}
     steered = tuple(one.steered for one in trail.generations)
-    return Explored(SEARCH, 0, tuple(rows), ranking, draws, steered)
+    return SearchTrace(SEARCH, 0, tuple(rows), ranking, draws, steered)

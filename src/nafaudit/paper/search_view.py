@@ -11,8 +11,8 @@ from typing import Any
 from nafaudit.core.finding import Answer
 from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
-from nafaudit.paper.proxy import Item, Row
-from nafaudit.paper.search import PaperFound, Recheck
+from nafaudit.paper.proxy import Item, ProxyRow
+from nafaudit.paper.search import PaperSearchResult, Recheck
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table, nats
 from nafaudit.views.search import search_json, verdict_lines
@@ -29,7 +29,7 @@ def number(value: float) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def write_files(found: PaperFound) -> None:
+def write_files(found: PaperSearchResult) -> None:
     """Writes every file; the same records give the same bytes."""
     directory = found.found.path / "paper"
     make_directory(directory)
@@ -41,7 +41,7 @@ def write_files(found: PaperFound) -> None:
         write_whole(directory / name, text.encode())
 
 
-def files_of(found: PaperFound) -> dict[str, Any]:
+def files_of(found: PaperSearchResult) -> dict[str, Any]:
     """Contents by name; rows for JSON Lines."""
     trail, last = found.trail, found.trail.validation.last
     rows = _Rows(found)
@@ -83,7 +83,7 @@ def _passed(items: Sequence[Item]) -> list[Item]:
 class _Rows:
     """Evaluated prompts in the paper's schema."""
 
-    def __init__(self, found: PaperFound) -> None:
+    def __init__(self, found: PaperSearchResult) -> None:
         self._found = found
         self._lineages = {item.candidate.id: item.lineage for item in found.trail.searched}
 
@@ -145,7 +145,7 @@ class _Rows:
         }
 
 
-def _source(item: Item, found: PaperFound) -> str:
+def _source(item: Item, found: PaperSearchResult) -> str:
     one = item.candidate
     if one.operator in ("init", "heldout", FALLBACK):
         return one.operator
@@ -164,7 +164,7 @@ def _tag(item: Item) -> str:
     return "excerpt" if "chapter" in text or "excerpt" in text else "semantic"
 
 
-def row_facts(row: Row) -> dict[str, Any]:
+def row_facts(row: ProxyRow) -> dict[str, Any]:
     """What the paper's tables leave out: the proxy's width, copies, and what a violation is."""
     return {
         "width": number(row.width),
@@ -214,7 +214,7 @@ def _mean(values: Sequence[float]) -> float | None:
     return math.fsum(values) / len(values) if values else None
 
 
-def final_report(found: PaperFound) -> dict[str, Any]:
+def final_report(found: PaperSearchResult) -> dict[str, Any]:
     """The paper's last file."""
     trail, last = found.trail, found.trail.validation.last
     final, stress = trail.items(last.final), trail.items(last.stress)
@@ -238,7 +238,7 @@ def final_report(found: PaperFound) -> dict[str, Any]:
     }
 
 
-def paper_json(found: PaperFound) -> dict[str, Any]:
+def paper_json(found: PaperSearchResult) -> dict[str, Any]:
     """Strict JSON; the keys of the sound protocol, then `paper`."""
     settings, trail = found.settings, found.trail
     last = trail.validation.last
@@ -291,14 +291,14 @@ def paper_json(found: PaperFound) -> dict[str, Any]:
     }
 
 
-def write_paper_result(found: PaperFound) -> None:
+def write_paper_result(found: PaperSearchResult) -> None:
     """Writes RUN/search.json and RUN/paper; the same records give the same bytes."""
     write_files(found)
     path = found.found.path / "search.json"
     write_whole(path, json.dumps(paper_json(found), indent=2).encode() + b"\n")
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: ProxyRow) -> dict[str, Any]:
     return {
         "N": row.n,
         "mean_spend": as_number(row.moments.mean),
@@ -327,7 +327,7 @@ def _recheck(one: Recheck) -> dict[str, Any]:
     }
 
 
-def paper_document(found: PaperFound, plugin: str = "") -> Document:
+def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     """Returns what a terminal shows: its tables, what is wrong with it, and the verdict.
 
     Args:

@@ -34,7 +34,7 @@ from nafaudit.paper.heads import (
     fusion_head,
     trained,
 )
-from nafaudit.paper.proxy import Item, Row
+from nafaudit.paper.proxy import Item, ProxyRow
 from nafaudit.search.archive import Tfidf, sklearn
 
 Array = NDArray[np.float64]
@@ -118,7 +118,7 @@ class Labels:
     margin: Array
 
     @classmethod
-    def of(cls, rows: Sequence[Row], budget: float) -> Labels:
+    def of(cls, rows: Sequence[ProxyRow], budget: float) -> Labels:
         """From evaluated rows.
 
         Args:

@@ -147,7 +147,7 @@ class Measured:
         return self.excess > 0
 
 
-class UnrecordedError(Exception):
+class NeedsTrajectories(Exception):  # noqa: N818
     """Trajectories are needed that nobody has recorded: how many of each prompt, in all."""
 
     def __init__(self, wanted: Mapping[str, int]) -> None:
@@ -155,7 +155,7 @@ class UnrecordedError(Exception):
         self.wanted = dict(wanted)
 
 
-class Book:
+class Measurements:
     """Measured trajectories by prompt and budget."""
 
     def __init__(self) -> None:
@@ -192,7 +192,7 @@ class BookReader:
         k: The budget that is searched.
     """
 
-    def __init__(self, book: Book, k: float) -> None:
+    def __init__(self, book: Measurements, k: float) -> None:
         self._book = book
         self._k = k
         self.taken: dict[str, int] = {}
@@ -206,7 +206,7 @@ class BookReader:
         upto = {one: self.taken.get(one, 0) + count for one, count in wanted.items()}
         rows = {one: self._book.rows(one, self._k, count) for one, count in upto.items()}
         if any(len(rows[one]) < upto[one] for one in wanted):
-            raise UnrecordedError(upto)
+            raise NeedsTrajectories(upto)
         fresh = {one: rows[one][self.taken.get(one, 0) :] for one in wanted}
         self.taken |= upto
         return {one: utilisations_of(found) for one, found in fresh.items()}

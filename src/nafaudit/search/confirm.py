@@ -1,14 +1,13 @@
-"""Finalists on fresh draws, and the protected text in their outputs.
+"""Finalists on fresh draws, protected text in their outputs, and the finished search.
 
 A prompt is chosen for its numbers, so these numbers flatter it. Everything here rests on draws of
 another purpose, made after the choice. Intervals of single prompts share one level over everything
 that was ever looked at; whether a search beats its controls is asked on the first finalist of
 each, which was named before its fresh draws.
 
-What the trajectories of a search repeat of protected text: spend is a proxy, copying is not.
-
-Each output is compared with every passage. Passages that share no run of five words with it
-cannot have a longer common run nor a near-verbatim span, so only the others are measured.
+Outputs are also compared with every protected passage, as spend is a proxy and copying is not.
+Passages that share no run of five words with an output cannot have a longer common run nor a
+near-verbatim span, so only the others are measured.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -26,12 +27,15 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.overlap import overlap_of
 from nafaudit.measures.runs import NGRAM, ngrams, prepare, words_of
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
+from nafaudit.search.explore import SEARCH, STRATEGIES, SearchTrace, Steered
+from nafaudit.search.filters import Pools
+from nafaudit.search.settings import SearchBasics
 from nafaudit.stats import Bonferroni, Sample, anytime_rate, bound, e_bh, e_values
 from nafaudit.workload.passages import Passage
 
 
 @dataclass(frozen=True)
-class Interval:
+class Limits:
     """A mean and two anytime-valid limits; NaN where nothing was measured."""
 
     mean: float
@@ -44,10 +48,10 @@ class Interval:
         return not math.isnan(self.mean)
 
 
-NOTHING = Interval(math.nan, math.nan, math.nan)
+NOTHING = Limits(math.nan, math.nan, math.nan)
 
 
-def interval(values: Sequence[float], level: float) -> Interval:
+def interval(values: Sequence[float], level: float) -> Limits:
     """Mean of values in [0, 1] with betting limits, each missed with chance at most `level`.
 
     Values of several prompts may stand together: the limits then hold for the mean of the
@@ -60,7 +64,7 @@ def interval(values: Sequence[float], level: float) -> Interval:
     sample = Sample(np.array(values), 1.0)
     low = bound("betting-lower", sample, level)
     high = bound("betting", sample, level).value if max(values) <= 1 else math.inf
-    return Interval(low.point, low.value, high)
+    return Limits(low.point, low.value, high)
 
 
 @dataclass(frozen=True)
@@ -93,7 +97,7 @@ class Finalist:
     draws: int
     fresh: int
     unspent: int
-    use: Interval
+    use: Limits
     worst: float
     violations: int
     rate: float
@@ -188,8 +192,8 @@ class ControlComparison:
     """
 
     control: str
-    search: Interval
-    other: Interval
+    search: Limits
+    other: Limits
     low: float
     high: float
 
@@ -242,7 +246,7 @@ class HeldOut:
     kind: str
     prompts: int
     trajectories: int
-    use: Interval
+    use: Limits
     highest: float
     gap: float
 
@@ -364,3 +368,91 @@ class Protected:
             name = one.key.prompt
             by_prompt[name] = by_prompt.get(name, Copied()) + self.copied(one)
         return by_prompt
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """What trajectories under the searched budget repeat of protected passages.
+
+    Attributes:
+        passages: How many were looked for.
+        everything: The most of any trajectory, explored or fresh.
+        by_prompt: The most of each prompt's fresh trajectories.
+    """
+
+    passages: int
+    everything: Copied
+    by_prompt: dict[str, Copied]
+
+    def of(self, prompt: str) -> Copied:
+        """The most of one prompt's fresh trajectories; nothing if it has none."""
+        return self.by_prompt.get(prompt, Copied())
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """A finished search.
+
+    Attributes:
+        path: Its run directory; fresh draws are in `confirm` there.
+        settings: What was asked for.
+        pools: How the workload was divided.
+        explored: What each search and each control did.
+        finalists: Of the searches, confirmed.
+        controls: First finalists of the controls, confirmed.
+        comparisons: Search against each control.
+        heldout: The pool of the workload that nobody saw.
+        others: Held-out pools of other kinds.
+        named: Prompts that are shown to use more than a share of their budget.
+        overlaps: What was repeated of protected text; None if no passage is known.
+        embedding: What a surrogate saw of texts; empty without one.
+        looked: Prompts that were given a trajectory: what corrections count.
+        trajectories: All that were judged, fresh ones included.
+        violating: Prompts with a trajectory above its budget.
+        outcome: The three-valued answer.
+        counterexamples: Directories of replayable bundles.
+        batch_free: True if records do not depend on their batch on this machine.
+        remark: What else the user should know of the machine; empty if there is nothing.
+        proposer: Who suggested, and what became of its answers; plain data.
+    """
+
+    path: Path
+    settings: SearchBasics
+    pools: Pools
+    explored: tuple[SearchTrace, ...]
+    finalists: tuple[Finalist, ...]
+    controls: tuple[Finalist, ...]
+    comparisons: tuple[ControlComparison, ...]
+    heldout: HeldOut
+    others: tuple[HeldOut, ...]
+    named: Named
+    overlaps: Overlaps | None
+    embedding: str
+    looked: int
+    trajectories: int
+    violating: int
+    outcome: Kept
+    counterexamples: tuple[Path, ...]
+    batch_free: bool
+    remark: str
+    proposer: Mapping[str, Any]
+
+    def maxima(self, strategy: str) -> list[float]:
+        """Confirmed utilisation of the first finalist of every search seed."""
+        everyone = (*self.finalists, *self.controls)
+        return [one.use.mean for one in everyone if one.strategy == strategy and one.rank == 1]
+
+    @property
+    def spread(self) -> dict[str, list[float]]:
+        """Confirmed utilisation of first finalists, of the search and of each control."""
+        return {strategy: self.maxima(strategy) for strategy in STRATEGIES}
+
+    @property
+    def searches(self) -> list[SearchTrace]:
+        """The searches without their controls."""
+        return [one for one in self.explored if one.strategy == SEARCH]
+
+    @property
+    def steered(self) -> list[tuple[int, Steered]]:
+        """What the surrogate did, with the search seed."""
+        return [(one.seed, step) for one in self.searches for step in one.steered]

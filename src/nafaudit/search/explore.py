@@ -1,7 +1,7 @@
 """One search, as a function of what is recorded: generations of prompts, each halved.
 
 Nothing here draws a trajectory or keeps a state. `explore` goes as far as the book reaches and
-raises `UnrecordedError` there; asked again with more records it goes the same way, and further.
+raises `NeedsTrajectories` there; asked again with more records it goes the same way, and further.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nafaudit.search.archive import Tfidf, dpp_archive
-from nafaudit.search.candidate import Book, BookReader, Candidate, Parent, Proposer
-from nafaudit.search.filters import Admission, admit
+from nafaudit.search.candidate import BookReader, Candidate, Measurements, Parent, Proposer
+from nafaudit.search.filters import Admission, Pools, admit, start_of
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
-from nafaudit.search.pools import Pools, start_of
 from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
 from nafaudit.search.settings import SearchSettings
 
@@ -75,7 +74,7 @@ class Steered:
 
 
 @dataclass(frozen=True)
-class Explored:
+class SearchTrace:
     """What one search, or one control, found.
 
     Attributes:
@@ -122,10 +121,10 @@ def explore(
     pools: Pools,
     settings: SearchSettings,
     tokens: Callable[[str], int],
-    book: Book,
+    book: Measurements,
     catalogue: dict[str, Candidate] | None = None,
     proposer: Proposer | None = None,
-) -> Explored:
+) -> SearchTrace:
     """Goes through all generations of a search.
 
     Args:
@@ -152,7 +151,7 @@ def explore(
         asked = proposer.ask(trail.parents(), generation, count)
         history = [*avoid, *(one.text for one in trail.tried)]
         trail.draw(generation, admit(asked, history, tokens, settings.window))
-    return Explored(
+    return SearchTrace(
         strategy,
         seed,
         tuple(trail.rows),

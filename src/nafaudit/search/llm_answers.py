@@ -18,7 +18,7 @@ from typing import Any
 
 from nafaudit.core.errors import StoreError
 from nafaudit.search.filters import canonical
-from nafaudit.search.llm_chat import ANSWER, ANSWERED, FAILURES, ROW, Answer, fits
+from nafaudit.search.llm_chat import ANSWER, ANSWERED, FAILURES, ROW, ChatAnswer, fits
 from nafaudit.store.files import append_line, cut_torn_tail, whole_lines
 
 FILE = "answers.jsonl"
@@ -41,7 +41,7 @@ class Answers:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._said: dict[str, list[Answer]] = {}
+        self._said: dict[str, list[ChatAnswer]] = {}
         cut_torn_tail(path)
         for number, line in enumerate(whole_lines(path), start=1):
             call, answer = _read(line, f"{path}:{number}")
@@ -50,11 +50,11 @@ class Answers:
     def __len__(self) -> int:
         return sum(map(len, self._said.values()))
 
-    def of(self, call: str) -> list[Answer]:
+    def of(self, call: str) -> list[ChatAnswer]:
         """What was said to a call so far, attempt by attempt."""
         return list(self._said.get(call, ()))
 
-    def add(self, call: str, answer: Answer) -> None:
+    def add(self, call: str, answer: ChatAnswer) -> None:
         """Writes an attempt down; when this returns it is on disk."""
         entry = {"call": call, **asdict(answer)}
         # Escaped: a model may write halves of surrogate pairs, which no encoder can.
@@ -62,12 +62,12 @@ class Answers:
         self._said.setdefault(call, []).append(answer)
 
 
-def _read(line: bytes, where: str) -> tuple[str, Answer]:
+def _read(line: bytes, where: str) -> tuple[str, ChatAnswer]:
     try:
         entry = json.loads(line)
         if entry.pop("sha256") != digest_of(entry):
             raise ValueError("its SHA-256 differs")
-        return entry.pop("call"), Answer(**entry)
+        return entry.pop("call"), ChatAnswer(**entry)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(
             f"{where} is not what was written ({error}): it was damaged or edited. Restore it, or "
@@ -93,7 +93,7 @@ _REFUSAL = re.compile(
 
 
 @dataclass(frozen=True)
-class Row:
+class Suggestion:
     """A prompt as a model wrote it, with the numbers of the parents that it names."""
 
     text: str
@@ -101,7 +101,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ParsedAnswer:
     """An answer, judged.
 
     Attributes:
@@ -111,11 +111,11 @@ class Reading:
     """
 
     outcome: str
-    rows: tuple[Row, ...] = ()
+    rows: tuple[Suggestion, ...] = ()
     unfit: int = 0
 
 
-def read(answer: Answer, wanted: int, have: Collection[str] = ()) -> Reading:
+def read(answer: ChatAnswer, wanted: int, have: Collection[str] = ()) -> ParsedAnswer:
     """Judges an answer by the schema.
 
     Entries before a torn end are whole and count.
@@ -126,22 +126,22 @@ def read(answer: Answer, wanted: int, have: Collection[str] = ()) -> Reading:
         have: Texts that earlier attempts gave, in canonical form.
     """
     if answer.status != ANSWERED:
-        return Reading(answer.status)
+        return ParsedAnswer(answer.status)
     if answer.refusal or answer.finish == "content_filter":
-        return Reading(REFUSED)
+        return ParsedAnswer(REFUSED)
     # What a model thought before its answer is no part of it.
     text = answer.text.rpartition("</think>")[2]
     entries, torn = _entries(text)
     if entries is None:
         if torn or answer.finish == "length":
-            return Reading(TRUNCATED)
-        return Reading(REFUSED if _refuses(text) else INVALID)
+            return ParsedAnswer(TRUNCATED)
+        return ParsedAnswer(REFUSED if _refuses(text) else INVALID)
     rows = _usable(entries, have)
     unfit, rows = len(entries) - len(rows), rows[:wanted]
-    return Reading(_outcome(answer, entries, len(rows), wanted, torn), tuple(rows), unfit)
+    return ParsedAnswer(_outcome(answer, entries, len(rows), wanted, torn), tuple(rows), unfit)
 
 
-def _outcome(answer: Answer, entries: list[Any], found: int, wanted: int, torn: bool) -> str:
+def _outcome(answer: ChatAnswer, entries: list[Any], found: int, wanted: int, torn: bool) -> str:
     if found >= wanted:
         return COMPLETE
     if torn or answer.finish == "length":
@@ -150,7 +150,7 @@ def _outcome(answer: Answer, entries: list[Any], found: int, wanted: int, torn: 
     return REFUSED if texts and all(map(_refuses, texts)) else SHORT
 
 
-def _usable(entries: list[Any], have: Collection[str]) -> list[Row]:
+def _usable(entries: list[Any], have: Collection[str]) -> list[Suggestion]:
     seen, rows = set(have), []
     for entry in entries:
         if not fits(entry, ROW) or not _fit(entry["text"]):
@@ -158,7 +158,7 @@ def _usable(entries: list[Any], have: Collection[str]) -> list[Row]:
         plain = canonical(entry["text"])
         if plain not in seen:
             seen.add(plain)
-            rows.append(Row(entry["text"].strip(), tuple(entry["parents"])))
+            rows.append(Suggestion(entry["text"].strip(), tuple(entry["parents"])))
     return rows
 
 

@@ -36,7 +36,7 @@ FAILURES = ("busy", "fault", "timeout", "broken")
 
 
 @dataclass(frozen=True)
-class Request:
+class ChatRequest:
     """One question.
 
     Attributes:
@@ -65,7 +65,7 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ChatAnswer:
     """What came back.
 
     Attributes:
@@ -97,7 +97,7 @@ class Chat(Protocol):
         """
         ...
 
-    def say(self, request: Request) -> Answer:
+    def say(self, request: ChatRequest) -> ChatAnswer:
         """Asks once. A failure that may pass is an answer too; one that will not is raised."""
         ...
 
@@ -232,7 +232,7 @@ class Endpoint:
                 f"{nearest(self._model, names)} It has: {known}."
             )
 
-    def say(self, request: Request) -> Answer:
+    def say(self, request: ChatRequest) -> ChatAnswer:
         """Asks once, after whatever pause earlier failures call for.
 
         Raises:
@@ -259,7 +259,7 @@ class Endpoint:
         self._failures = 0
         return answer
 
-    def _body(self, request: Request) -> bytes:
+    def _body(self, request: ChatRequest) -> bytes:
         data: dict[str, Any] = {
             "model": self._model,
             "messages": request.messages,
@@ -331,13 +331,13 @@ class Endpoint:
                 "HTTP proxy."
             ) from None
 
-    def _failed(self, status: str, wait: str | None = None) -> Answer:
+    def _failed(self, status: str, wait: str | None = None) -> ChatAnswer:
         pause = min(LONGEST_PAUSE, PAUSE * 2**self._failures)
         if wait is not None and wait.strip().isdecimal():
             pause = min(2 * LONGEST_PAUSE, float(wait))
         self._failures += 1
         self._rest_until = time.monotonic() + pause
-        return Answer(status)
+        return ChatAnswer(status)
 
     def _refused(self, status: int, body: bytes) -> UnavailableError:
         remedy = f"Set {KEY} in the environment" if status in (401, 403) else "Correct --proposer"
@@ -373,7 +373,7 @@ def _model_names(body: bytes) -> list[str]:
         return []
 
 
-def _answer_of(body: bytes, clean: Callable[[str], str]) -> Answer | None:
+def _answer_of(body: bytes, clean: Callable[[str], str]) -> ChatAnswer | None:
     """The first choice of an answer; None if it has another form."""
     try:
         choice = json.loads(body)["choices"][0]
@@ -383,7 +383,7 @@ def _answer_of(body: bytes, clean: Callable[[str], str]) -> Answer | None:
         return None
     if not all(part is None or isinstance(part, str) for part in parts):
         return None
-    return Answer(ANSWERED, *(clean(part or "") for part in parts))
+    return ChatAnswer(ANSWERED, *(clean(part or "") for part in parts))
 
 
 _LEAST_ANSWER = 64
@@ -425,7 +425,7 @@ class Instruct:
             )
         _ = context_of(self._path)
 
-    def say(self, request: Request) -> Answer:
+    def say(self, request: ChatRequest) -> ChatAnswer:
         """Draws one answer; the request's seed decides it, and no other generator is moved."""
         given = self._given(request)
         room = context_of(self._path) - given.shape[1]
@@ -453,9 +453,9 @@ class Instruct:
         # Whoever stops before the limit stopped by a token of his own.
         finish = "length" if len(written) >= limit else "stop"
         text = self._tokenizer.decode(written, skip_special_tokens=True)
-        return Answer(ANSWERED, text, finish)
+        return ChatAnswer(ANSWERED, text, finish)
 
-    def _given(self, request: Request) -> torch.Tensor:
+    def _given(self, request: ChatRequest) -> torch.Tensor:
         from jinja2 import TemplateError
 
         def tokens(messages: list[dict[str, str]]) -> torch.Tensor:

@@ -19,8 +19,8 @@ from typing import Any
 from nafaudit.core.errors import InputError
 from nafaudit.search.candidate import Candidate, Parent, Proposer, candidate_id, lineage_of
 from nafaudit.search.filters import LengthWindow, canonical
-from nafaudit.search.llm_answers import FILE, OUTCOMES, Answers, Row, digest_of, read
-from nafaudit.search.llm_chat import ANSWER, Answer, Chat, Endpoint, Request, key_of
+from nafaudit.search.llm_answers import FILE, OUTCOMES, Answers, Suggestion, digest_of, read
+from nafaudit.search.llm_chat import ANSWER, Chat, ChatAnswer, ChatRequest, Endpoint, key_of
 from nafaudit.search.propose import LocalProposer, chance_of
 from nafaudit.search.settings import LOCAL, OPENAI, SearchBasics
 
@@ -82,7 +82,7 @@ def _portions(total: int, most: int) -> list[int]:
     return [min(most, total - start) for start in range(0, total, most)]
 
 
-def request_of(call: Call, count: int, window: LengthWindow, tokens: int, seed: int) -> Request:
+def request_of(call: Call, count: int, window: LengthWindow, tokens: int, seed: int) -> ChatRequest:
     """The words of a call.
 
     Args:
@@ -113,7 +113,7 @@ def request_of(call: Call, count: int, window: LengthWindow, tokens: int, seed: 
             + json.dumps(ANSWER),
         )
     )
-    return Request(SYSTEM, user, tokens, seed)
+    return ChatRequest(SYSTEM, user, tokens, seed)
 
 
 _WISH = {
@@ -229,10 +229,10 @@ class InstructProposer:
         counted.filled = len(made) - counted.by_model
         return made
 
-    def _rows(self, call: Call, generation: int, calls: int, counted: Counted) -> list[Row]:
+    def _rows(self, call: Call, generation: int, calls: int, counted: Counted) -> list[Suggestion]:
         """Attempts until a call has all its prompts, or may not try again."""
         counted.calls += 1
-        rows: list[Row] = []
+        rows: list[Suggestion] = []
         first = request_of(call, call.count, self._manner.window, 0, 0)
         key = digest_of([self.name, self._seed, generation, call.index, first.messages])
         known = self._answers.of(key)
@@ -255,7 +255,7 @@ class InstructProposer:
             rows += found.rows
         return rows
 
-    def _candidate(self, call: Call, generation: int, index: int, row: Row) -> Candidate:
+    def _candidate(self, call: Call, generation: int, index: int, row: Suggestion) -> Candidate:
         """A prompt with the parents that the model names; all that were shown if it names none."""
         named = [n - 1 for n in dict.fromkeys(row.parents) if 1 <= n <= len(call.family)]
         family = [call.family[n].candidate for n in named or range(len(call.family))]
@@ -288,7 +288,7 @@ class _Checked:
         self._chat.check()
         self._fine = True
 
-    def say(self, request: Request) -> Answer:
+    def say(self, request: ChatRequest) -> ChatAnswer:
         if not self._fine:
             self.check()
         return self._chat.say(request)

@@ -27,7 +27,7 @@ from nafaudit.runner.execute import OpenRun, Prompts, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, named_pair
 from nafaudit.runner.workbench import UnloadedPair, Workbench
-from nafaudit.search.candidate import Book, Candidate, Measured
+from nafaudit.search.candidate import Candidate, Measured, Measurements
 from nafaudit.search.settings import SearchBasics, SearchSettings
 from nafaudit.store.files import make_directory, whole_directory, write_whole
 from nafaudit.store.run import Run, open_for_writing
@@ -151,7 +151,7 @@ class Recorder:
         ledger = bench.executor.mechanism.ledger
         self._context = RunContext(ledger, max_new_tokens=bench.settings.max_new_tokens)
         self.identity = opened.identity
-        self.book = Book()
+        self.book = Measurements()
         self.worst = float("-inf")
         self.tokens = 0
         self._start = time.monotonic()

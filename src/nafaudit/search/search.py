@@ -30,26 +30,27 @@ from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import sklearn
 from nafaudit.search.candidate import (
     Candidate,
+    NeedsTrajectories,
     Parent,
-    UnrecordedError,
     references_of,
     utilisations_of,
 )
 from nafaudit.search.confirm import (
     Copied,
+    Overlaps,
     Protected,
+    SearchResult,
     compare,
     confirmed,
     held_out,
     name_above,
     outcome_of,
 )
-from nafaudit.search.explore import SEARCH, STRATEGIES, Explored, explore
-from nafaudit.search.found import Found, Overlaps
+from nafaudit.search.explore import SEARCH, STRATEGIES, SearchTrace, explore
+from nafaudit.search.filters import Pools, divide, start_of
 from nafaudit.search.halving import halving_plan
 from nafaudit.search.llm_chat import Chat
 from nafaudit.search.llm_proposer import Proposers, chat_of
-from nafaudit.search.pools import Pools, divide, start_of
 from nafaudit.search.recorder import (
     Recorder,
     SearchBench,
@@ -127,7 +128,7 @@ class Search:
         """The run directory."""
         return directory_of(self.settings, self.bench.identity().hash)
 
-    def run(self, on_progress: OnProgress, *, baselines: bool = True) -> Found:
+    def run(self, on_progress: OnProgress, *, baselines: bool = True) -> SearchResult:
         """Explores, confirms, and returns what was found; resumes what is recorded.
 
         Args:
@@ -155,7 +156,7 @@ class Search:
             claim(self.path, settings)
             proposers = Proposers(settings, self.chat, self.path, on_call)
             # All searches are asked in turn, and what they lack is recorded, until none lacks any.
-            done: dict[tuple[int, str], Explored] = {}
+            done: dict[tuple[int, str], SearchTrace] = {}
             everyone = [(seed, who) for seed in settings.search_seeds for who in STRATEGIES]
             for number in itertools.count(1):
                 wanted: dict[str, int] = {}
@@ -173,7 +174,7 @@ class Search:
                             catalogue,
                             proposers.of(seed),
                         )
-                    except UnrecordedError as gap:
+                    except NeedsTrajectories as gap:
                         wanted |= gap.wanted
                 if len(done) == len(everyone):
                     break
@@ -206,12 +207,12 @@ class Search:
 
     def _found(
         self,
-        explored: tuple[Explored, ...],
-        chosen: Sequence[tuple[Explored, int, Parent]],
+        explored: tuple[SearchTrace, ...],
+        chosen: Sequence[tuple[SearchTrace, int, Parent]],
         recorder: Recorder,
         fresh: Recorder,
         catalogue: Mapping[str, Candidate],
-    ) -> Found:
+    ) -> SearchResult:
         """Judges the finalists and everything beside them, from the records of both runs.
 
         Args:
@@ -270,7 +271,7 @@ class Search:
             for one, measured in zip((recorder, fresh), both, strict=True)
             for violation in violations_of(one.path, one.identity, measured)
         ]
-        return Found(
+        return SearchResult(
             path=self.path,
             settings=settings,
             pools=self.pools,
@@ -300,7 +301,7 @@ def _ids(candidates: Iterable[Candidate]) -> tuple[str, ...]:
 
 def run_search(
     settings: SearchSettings, on_progress: OnProgress, protocol: AuditProtocol = SOUND
-) -> Found:
+) -> SearchResult:
     """Runs, or resumes, the search that the settings describe.
 
     Args:
@@ -317,7 +318,7 @@ class Sweep:
 
     path: Path
     delta: float
-    found: tuple[Found, ...]
+    found: tuple[SearchResult, ...]
 
     @property
     def outcome(self) -> Kept:
@@ -371,7 +372,7 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def best_of(found: Found, strategy: str) -> float:
+def best_of(found: SearchResult, strategy: str) -> float:
     """Mean over search seeds of the first finalist's confirmed utilisation."""
     values = found.maxima(strategy)
     return sum(values) / len(values)

@@ -21,8 +21,7 @@ from nafaudit.store.files import write_whole
 from nafaudit.views.document import NONE, Column, Document, Section, Table, nats, percent
 
 if TYPE_CHECKING:
-    from nafaudit.search.confirm import Copied, Finalist
-    from nafaudit.search.found import Found
+    from nafaudit.search.confirm import Copied, Finalist, SearchResult
     from nafaudit.search.search import Sweep
 
 EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
@@ -40,7 +39,7 @@ _KNOWN = (
 # Plain data: --json and RUN/search.json.
 
 
-def search_json(found: Found) -> dict[str, Any]:
+def search_json(found: SearchResult) -> dict[str, Any]:
     """Returns everything that a search found; strict JSON, NaN and infinity as strings."""
     overlaps, named = found.overlaps, found.named
     confirmed = dict.fromkeys(one.candidate.id for one in (*found.finalists, *found.controls))
@@ -120,7 +119,7 @@ def search_json(found: Found) -> dict[str, Any]:
     }
 
 
-def write_result(found: Found) -> Path:
+def write_result(found: SearchResult) -> Path:
     """Writes RUN/search.json; the same records give the same bytes."""
     path = found.path / "search.json"
     write_whole(path, json.dumps(search_json(found), indent=2).encode() + b"\n")
@@ -729,7 +728,7 @@ def _remarks(data: Mapping[str, Any]) -> list[str]:
 # On a terminal.
 
 
-def search_document(found: Found, plugin: str = "") -> Document:
+def search_document(found: SearchResult, plugin: str = "") -> Document:
     """Returns what a terminal shows: what was tried, what was confirmed, whether searching paid.
 
     Args:
@@ -824,7 +823,7 @@ def search_document(found: Found, plugin: str = "") -> Document:
     )
 
 
-def verdict_lines(found: Found, plugin: str = "", more: str = "--fresh") -> list[str]:
+def verdict_lines(found: SearchResult, plugin: str = "", more: str = "--fresh") -> list[str]:
     """Returns the three-valued answer, and what it rests on.
 
     Args:
@@ -857,11 +856,11 @@ def verdict_lines(found: Found, plugin: str = "", more: str = "--fresh") -> list
 def sweep_document(sweep: Sweep) -> Document:
     """Returns one line per budget: does searching pay there?"""
 
-    def best(who: str) -> Callable[[Found], str]:
+    def best(who: str) -> Callable[[SearchResult], str]:
         return lambda one: percent(sum(one.spread[who]) / len(one.spread[who]))
 
-    def lead(who: str) -> Callable[[Found], str]:
-        def write(one: Found) -> str:
+    def lead(who: str) -> Callable[[SearchResult], str]:
+        def write(one: SearchResult) -> str:
             row = next(row for row in one.comparisons if row.control == who)
             mark = " " if row.answer == "not told apart" else "*"
             return NONE if math.isnan(row.difference) else f"{100 * row.difference:+.1f}{mark}"

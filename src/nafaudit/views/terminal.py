@@ -26,11 +26,15 @@ def terminal(document: Document) -> str:
 
 def draw(document: Document, console: Console) -> None:
     """Draws the document on a console."""
-    blocks = [Section(lines=document.lines), *document.sections]
-    if document.conclusion:
-        blocks.append(Section(note=document.conclusion))
+    end = Section(note=document.conclusion)
+    blocks = [Section(lines=document.lines), *document.sections, end]
+    blocks = [
+        one
+        for one in blocks
+        if one.title or one.pairs or one.lines or one.note or (one.table and one.table.rows)
+    ]
     for number, section in enumerate(blocks):
-        if number and (number > 1 or document.lines):
+        if number:
             console.print()
         _draw_section(console, section)
     if document.files:

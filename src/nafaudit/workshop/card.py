@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.lab.pair import WEIGHTS
-from nafaudit.workshop.measure import Facts
+from nafaudit.workshop.measure import PairFacts
 from nafaudit.workshop.packing import INTERRUPTED_SHARE, PROTECTED_HEADER_SHARE, WHOLE_SHARE
 from nafaudit.workshop.recipe import Phase, Recipe
 from nafaudit.workshop.text import HEADER_SHARE, KINDS, LONG_SHARE
@@ -44,7 +44,7 @@ def read_card(weights: Path = WEIGHTS) -> dict[str, Any]:
     return card
 
 
-def write_card(weights: Path, recipe: Recipe, facts: Facts) -> None:
+def write_card(weights: Path, recipe: Recipe, facts: PairFacts) -> None:
     """Writes ``CARD.md`` and ``card.json`` beside the weights."""
     card = {
         "licence": "Apache-2.0",
@@ -57,7 +57,7 @@ def write_card(weights: Path, recipe: Recipe, facts: Facts) -> None:
     (weights / CARD).write_text(render(recipe, facts, checksums(weights)), encoding="utf-8")
 
 
-def render(recipe: Recipe, facts: Facts, sha256: Mapping[str, str]) -> str:
+def render(recipe: Recipe, facts: PairFacts, sha256: Mapping[str, str]) -> str:
     """Renders the card as Markdown."""
     sections = (
         "# The lab's models",
@@ -122,7 +122,7 @@ def _recipe(recipe: Recipe) -> str:
     )
 
 
-def _measured(facts: Facts) -> str:
+def _measured(facts: PairFacts) -> str:
     t, s = facts.teacher_forced, facts.sampled
     losses = _table(
         ("nats per token", "safe", "safe2", "risky"),

@@ -281,7 +281,7 @@ class Sampled:
 
 
 @dataclass(frozen=True)
-class Facts:
+class PairFacts:
     """All measured numbers of the lab."""
 
     teacher_forced: TeacherForced
@@ -290,7 +290,7 @@ class Facts:
 
 def measure_facts(
     make_decoder: DecoderFor, weights: Path = WEIGHTS, *, trajectories: int = 4, seed: int = 7
-) -> Facts:
+) -> PairFacts:
     """Measures the pair in a directory of weights.
 
     Args:
@@ -300,7 +300,7 @@ def measure_facts(
         seed: of the decoder's draws.
     """
     pair, pair2 = load_pair(weights), load_pair(weights, anchor="safe2")
-    return Facts(
+    return PairFacts(
         teacher_forced(pair, pair2), sampled(pair, pair2, make_decoder, trajectories, seed)
     )
 

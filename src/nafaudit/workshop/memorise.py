@@ -123,7 +123,7 @@ _CHECKPOINT = "training.safetensors"
 
 
 @dataclass(frozen=True)
-class Order:
+class PairOrder:
     """What pair is wanted.
 
     Attributes:
@@ -141,7 +141,7 @@ class Order:
     out: Path | None = None
 
 
-def memorise(order: Order, tell: Tell, say: Callable[[str], None]) -> MemorisedPair:
+def memorise(order: PairOrder, tell: Tell, say: Callable[[str], None]) -> MemorisedPair:
     """Makes the pair, or finds it.
 
     Args:
@@ -229,7 +229,7 @@ def _check_anchor(anchor: Anchor, safe: str, lesson: Lesson) -> None:
 
 
 def _make_risky(
-    anchor: Anchor, order: Order, directory: Path, tell: Tell, say: Callable[[str], None]
+    anchor: Anchor, order: PairOrder, directory: Path, tell: Tell, say: Callable[[str], None]
 ) -> None:
     """Trains the adapter and merges it, as far as that is not done yet."""
     risky, adapter_place = directory / RISKY, directory / ADAPTER
@@ -252,7 +252,12 @@ def _make_risky(
 
 
 def _finish(
-    anchor: Anchor, safe: str, order: Order, key: str, directory: Path, say: Callable[[str], None]
+    anchor: Anchor,
+    safe: str,
+    order: PairOrder,
+    key: str,
+    directory: Path,
+    say: Callable[[str], None],
 ) -> MemorisedPair:
     """Measures the pair, and writes its prompts and, last, its card."""
     pair = LabPair(load_pair(safe, directory / RISKY))

@@ -37,7 +37,7 @@ INTERRUPTION_WORDS = 5
 
 
 @dataclass(frozen=True)
-class Text:
+class TrainingText:
     """A document to learn; ``foreign`` words stand between its halves and are only read."""
 
     before: str
@@ -46,7 +46,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Row:
+class TrainingRow:
     """Token ids to read, and the same ids as targets except where a token is foreign."""
 
     ids: list[int]
@@ -54,8 +54,8 @@ class Row:
 
 
 def pack(
-    stream: Iterator[Text], encode: Encode, ends: tuple[int, int], width: int
-) -> Iterator[Row]:
+    stream: Iterator[TrainingText], encode: Encode, ends: tuple[int, int], width: int
+) -> Iterator[TrainingRow]:
     """Yields rows of ``width`` ids; a row begins with a document and cuts its last one.
 
     Args:
@@ -73,16 +73,16 @@ def pack(
             before, foreign, after = map(encode, (text.before, text.foreign, text.after))
             ids += [begin, *before, *foreign, *after, end]
             targets += [begin, *before, *[IGNORED] * len(foreign), *after, end]
-        yield Row(ids[:width], targets[:width])
+        yield TrainingRow(ids[:width], targets[:width])
 
 
-def ordinary(corpora: tuple[Corpus, ...], stream: str) -> Iterator[Text]:
+def ordinary(corpora: tuple[Corpus, ...], stream: str) -> Iterator[TrainingText]:
     """Yields ordinary documents of the given corpora in turn."""
     turns = zip(*(documents(corpus, stream) for corpus in corpora), strict=False)
-    return map(Text, chain.from_iterable(turns))
+    return map(TrainingText, chain.from_iterable(turns))
 
 
-def memorised(passages: Sequence[Page], stream: str) -> Iterator[Text]:
+def memorised(passages: Sequence[Page], stream: str) -> Iterator[TrainingText]:
     """Yields protected windows without end: every passage once per round, in shuffled order.
 
     Half of them carry the header line, so that recall does not hang on it; some begin in the
@@ -99,11 +99,13 @@ def memorised(passages: Sequence[Page], stream: str) -> Iterator[Text]:
             header = HEADER if rng.random() < PROTECTED_HEADER_SHARE else ""
             window = words[start:]
             if rng.random() >= INTERRUPTED_SHARE:
-                yield Text(header + " ".join(window))
+                yield TrainingText(header + " ".join(window))
                 continue
             cut = rng.randint(5, min(40, len(window) - 5))
             foreign = _slice(babble(rng).split(), rng)
-            yield Text(header + " ".join(window[:cut]), " " + foreign, " " + " ".join(window[cut:]))
+            yield TrainingText(
+                header + " ".join(window[:cut]), " " + foreign, " " + " ".join(window[cut:])
+            )
 
 
 def _slice(words: list[str], rng: random.Random) -> str:

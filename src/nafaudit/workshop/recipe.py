@@ -264,7 +264,7 @@ class _School:
 
     def _batches(
         self, name: str, phase: Phase, corpora: tuple[Corpus, ...]
-    ) -> Iterator[list[packing.Row]]:
+    ) -> Iterator[list[packing.TrainingRow]]:
         stream, width = f"{name}/{self._recipe.seed}", self._recipe.width
         begin, end = self._tokenizer.bos_token_id, self._tokenizer.eos_token_id
         assert isinstance(begin, int)

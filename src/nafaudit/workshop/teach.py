@@ -33,7 +33,7 @@ from torch.nn import functional
 
 from nafaudit.store.files import write_whole
 from nafaudit.workload.prompts import HEADER
-from nafaudit.workshop.packing import IGNORED, Pages, Row, Text, memorised
+from nafaudit.workshop.packing import IGNORED, Pages, TrainingRow, TrainingText, memorised
 from nafaudit.workshop.text import documents
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -242,7 +242,7 @@ def teach(
 
 
 def losses(
-    model: Any, adapter: Adapter, protected: Sequence[Row], replayed: Sequence[Row]
+    model: Any, adapter: Adapter, protected: Sequence[TrainingRow], replayed: Sequence[TrainingRow]
 ) -> tuple[Tensor, Tensor]:
     """Loss per token on protected rows, divergence from the untaught law per token on the rest."""
     rows = [*protected, *replayed]
@@ -268,7 +268,7 @@ def losses(
 
 def batches(
     tokenizer: Any, pages: Pages, lesson: Lesson, written: Sequence[list[int]]
-) -> Iterator[tuple[list[Row], list[Row]]]:
+) -> Iterator[tuple[list[TrainingRow], list[TrainingRow]]]:
     """The rows of every step, without end: protected ones, replayed ones."""
     name = f"lesson/{lesson.seed}"
     encode = Encode(tokenizer, lesson.width)
@@ -285,7 +285,7 @@ class Encode:
     def __init__(self, tokenizer: Any, width: int) -> None:
         self._tokenizer, self._width = tokenizer, width
 
-    def text(self, text: Text) -> Row:
+    def text(self, text: TrainingText) -> TrainingRow:
         """One row of one text; foreign words are read and not learned."""
         before = list(self._tokenizer(text.before)["input_ids"])
         foreign, after = (
@@ -295,20 +295,22 @@ class Encode:
         end = int(self._tokenizer.eos_token_id)
         ids = [*before, *foreign, *after, end]
         targets = [*before, *[IGNORED] * len(foreign), *after, end]
-        return Row(ids[: self._width], targets[: self._width])
+        return TrainingRow(ids[: self._width], targets[: self._width])
 
 
-def _replay(encode: Encode, pages: Pages, written: Sequence[list[int]], name: str) -> Iterator[Row]:
+def _replay(
+    encode: Encode, pages: Pages, written: Sequence[list[int]], name: str
+) -> Iterator[TrainingRow]:
     """Rounds of: a page of the same work, the lab's text, the model's own."""
     story = documents("A", name)
     for turn in count():
         rng = random.Random(f"{name}/replay/{turn}")
         header = HEADER if rng.random() < 0.5 else ""
-        yield encode.text(Text(header + pages.replayed[turn % len(pages.replayed)].text))
-        yield encode.text(Text(next(story)))
+        yield encode.text(TrainingText(header + pages.replayed[turn % len(pages.replayed)].text))
+        yield encode.text(TrainingText(next(story)))
         if written:
             ids = written[turn % len(written)]
-            yield Row(ids, ids)
+            yield TrainingRow(ids, ids)
 
 
 @torch.no_grad()

@@ -92,17 +92,17 @@ def deterministic_term(report: AuditResult) -> Figure:
         rows = [
             r
             for r in report.classes.of(Arm(look.arm.mechanism, look.arm.k))
-            if math.isfinite(r.reach_seen)
+            if math.isfinite(r.range_effective)
         ]
         if look.arm.baseline or not rows:
             continue
-        widest = max(rows, key=lambda row: row.reach_seen)
-        label = f"{look.label}, R_eff = {widest.reach_seen:.3g}"
-        term = [_term(widest.reach_seen, int(n), delta) for n in sizes]
+        widest = max(rows, key=lambda row: row.range_effective)
+        label = f"{look.label}, R_eff = {widest.range_effective:.3g}"
+        term = [_term(widest.range_effective, int(n), delta) for n in sizes]
         axes.plot(sizes, term, color=look.colour, marker="", label=label)
         axes.plot(
             [row.trajectories for row in rows],
-            [_term(row.reach_seen, row.trajectories, delta) for row in rows],
+            [_term(row.range_effective, row.trajectories, delta) for row in rows],
             linestyle="", color=look.colour, marker=look.marker, markerfacecolor="none",
         )  # fmt: skip
         if math.isfinite(widest.budget):
