@@ -55,8 +55,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.store.run import Run
-    from nafaudit.views.audit import report_markdown
-    from nafaudit.views.page import report_json, save_report
+    from nafaudit.views.page import report_json, report_markdown, save_report
     from nafaudit.views.records import record_json
 
     source, redact = Run(settings.run or latest_run()), settings.redact
