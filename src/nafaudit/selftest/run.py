@@ -10,7 +10,12 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
+from nafaudit.core.debt import DebtRule
+from nafaudit.core.design import Decoding
 from nafaudit.core.finding import Answer, Overall
+from nafaudit.core.trajectory import Key
+from nafaudit.protocols import Request
+from nafaudit.selftest.battery import Asked, alarms, examine, findings, warnings
 from nafaudit.selftest.catalogue import CATALOGUE, SAMPLER, Case
 from nafaudit.selftest.power import (
     LEVEL,
@@ -271,6 +276,8 @@ _SHORT = replace(Arena(), length=48)
 FULL = Effort(12, 24, 252, Arena(), _SHORT, lab=True)
 # Shorter outputs, and only faults that such an audit shows: a minute, not a calibration.
 QUICK = Effort(1, 1, 6, _SHORT, _SHORT, lab=False)
+# One audit on the lab pair; its budget acts here: neither model alone is served at most steps.
+_LAB_PROMPTS, _LAB_EACH, _LAB_LENGTH, _LAB_K = 4, 2, 64, 0.2
 # Outputs whose true spend is metered.
 _METERED = 24
 _QUICK_SAMPLERS = frozenset(
@@ -362,10 +369,42 @@ def _row(case: Case, effort: Effort, seed: int) -> FaultRow:
 
 
 def _on_the_lab(cases: Sequence[Case], seed: int) -> list[tuple[str, ...]]:
-    from nafaudit.selftest.spot import LabSpot
+    """Returns for each fault the checks that fired in one small audit on the lab pair.
 
-    spot = LabSpot(seed)
-    return [spot.fired(case) for case in cases]
+    Real models, the checks of the small worlds; where a fault is harmless, warnings count.
+    """
+    from nafaudit.engine.world import PairWorld
+    from nafaudit.lab.prompts import prompts as lab_prompts
+    from nafaudit.models.pair import load_pair
+    from nafaudit.runner.pairs import named_pair
+
+    paths = named_pair("lab").locate()
+    pair = load_pair(*paths)
+    texts = [prompt.text for prompt in lab_prompts()]
+    every = max(1, len(texts) // _LAB_PROMPTS)
+    chosen = [tuple(pair.tokenizer(t)["input_ids"]) for t in texts[::every][:_LAB_PROMPTS]]
+    world = PairWorld(
+        pair,
+        Decoding(max_new_tokens=_LAB_LENGTH),
+        DebtRule(),
+        width=max(map(len, chosen)) + _LAB_LENGTH,
+        batch=_LAB_PROMPTS * _LAB_EACH,
+        checkpoints=paths,
+    )
+    asked = [
+        Asked(
+            Key(str(number), "decoder", _LAB_K, index),
+            Request(prompt, _LAB_K, (seed * 100 + number) * 16 + index, _LAB_LENGTH),
+        )
+        for number, prompt in enumerate(chosen)
+        for index in range(_LAB_EACH)
+    ]
+    fired = []
+    for case in cases:
+        outputs = case.decoder(world).decode([one.request for one in asked])
+        found = findings(world, examine(world, asked, outputs), _LAB_LENGTH, LEVEL)
+        fired.append(alarms(found) or (warnings(found) if case.harmless else ()))
+    return fired
 
 
 def _refuted(fired: tuple[str, ...]) -> bool:
