@@ -29,7 +29,7 @@ from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.overlap import PreparedReferences
-from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_truth, read_verification
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_replayed, read_verification
 from nafaudit.store.gaps import Plan, plan_of
 from nafaudit.store.run import Run
 
@@ -94,7 +94,7 @@ class RunContext:
             labels={prompt.id: prompt.label for prompt in prompts},
             vocabulary=run.vocabulary_size,
             faults=run.faults(),
-            claimed=boxed and read_truth(run).keys() != run.keys(),
+            claimed=boxed and read_replayed(run).keys() != run.keys(),
             verified=verified if verified is not None and verified["current"] else None,
             delta=run.delta,
             currency=recorded_currency(identity),

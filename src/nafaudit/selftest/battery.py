@@ -19,7 +19,7 @@ from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
 from nafaudit.core.draws import sound_stream, uniforms, words
-from nafaudit.core.finding import Answer, Fault, Finding, Kept
+from nafaudit.core.finding import CheckWord, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
@@ -161,9 +161,9 @@ def warnings(found: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def _warns(finding: Finding) -> bool:
-    return finding.verdict == Answer.SUSPECT and finding.check.startswith("replay: ")
+    return finding.verdict == CheckWord.SUSPECT and finding.check.startswith("replay: ")
 
 
 def _fails(finding: Finding) -> bool:
-    bad = (Kept.VIOLATED, Answer.FAILED, Answer.SUSPECT)
+    bad = (Kept.VIOLATED, CheckWord.FAILED, CheckWord.SUSPECT)
     return finding.verdict in bad and not _warns(finding)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
-from nafaudit.core.finding import Answer, Overall
+from nafaudit.core.finding import CheckWord, Overall
 from nafaudit.core.trajectory import Key
 from nafaudit.protocols import Request
 from nafaudit.selftest.battery import Asked, alarms, examine, findings, warnings
@@ -199,7 +199,7 @@ class SelftestResult:
         must = [row for row in self.faults if row.must_catch]
         caught = sum(row.as_expected for row in must)
         why = f"{caught} of {len(must)} faults that must be caught are, at n = {SIZES[-1]}"
-        return Overall("PASSED", why, 0) if self.passed else Overall(Answer.FAILED, why, 1)
+        return Overall("PASSED", why, 0) if self.passed else Overall(CheckWord.FAILED, why, 1)
 
 
 def selftest_result(
