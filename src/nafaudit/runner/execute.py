@@ -37,7 +37,7 @@ from nafaudit.runner.recording import (
 from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_inputs
 from nafaudit.store.artifacts import Verification, save_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
-from nafaudit.workload import Source, TokenizedPrompt, protected_prompts, workload_hash
+from nafaudit.workload import PromptSource, TokenizedPrompt, protected_prompts, workload_hash
 
 Prompts = Mapping[str, TokenizedPrompt]
 
@@ -135,7 +135,7 @@ def open_run(
     path: Path,
     design: Design,
     prompts: Sequence[TokenizedPrompt],
-    sources: Mapping[str, Source] | None = None,
+    sources: Mapping[str, PromptSource] | None = None,
 ) -> Iterator[OpenRun]:
     """Creates a run directory, or resumes it.
 

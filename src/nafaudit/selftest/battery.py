@@ -17,7 +17,7 @@ from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, 
 from nafaudit.auditor.claims import ClaimComparison, levels
 from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
-from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
+from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.finding import CheckWord, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
@@ -56,7 +56,7 @@ class Exhibit:
     key: Key
     claimed: Trajectory | None
     replayed: Replayed | None
-    scores: Scores | None
+    scores: StepScores | None
     faults: tuple[Fault, ...]
 
 
@@ -88,7 +88,7 @@ def examine(world: World, asked: Sequence[Asked], outputs: Sequence[Output]) -> 
 
 def _scores(
     world: World, tasks: Sequence[ReplayTask], again: Sequence[ReplayWithLaws]
-) -> list[Scores]:
+) -> list[StepScores]:
     """The scores of every trajectory; steps of several are worked on together."""
     if not again:
         return []
@@ -111,7 +111,7 @@ def _scores(
     ends = np.cumsum([len(s) for s in steps])[:-1]
     names = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")
     split = {n: np.split(np.concatenate([getattr(b, n) for b in blocks]), ends) for n in names}
-    return [Scores(**{n: split[n][i] for n in names}) for i in range(len(again))]
+    return [StepScores(**{n: split[n][i] for n in names}) for i in range(len(again))]
 
 
 def _own_draws(key: Key, count: int) -> np.ndarray:

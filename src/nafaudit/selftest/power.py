@@ -21,9 +21,8 @@ from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.protocols import BlackBox, Output, Request, World
 from nafaudit.selftest.battery import Asked, Exhibit, alarms, examine, findings, warnings
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
-from nafaudit.stats import clopper_pearson
+from nafaudit.stats import BOUNDS, clopper_pearson
 from nafaudit.stats.coverage import NULLS, Miss, Null, applies, miss_rate
-from nafaudit.stats.registry import BOUNDS
 
 SIZES = (4, 20, 60)
 # How often a whole audit may cry wolf. Two checks of the log rest on chance, `martingale` and
