@@ -25,7 +25,7 @@ Tone = Literal["good", "bad", "open", ""]
 
 _TONES: dict[str, Tone] = {
     **dict.fromkeys(("WITHIN", "ACTIVE", "INFORMATIVE", "FINE", "PASSED", "YES"), "good"),
-    **dict.fromkeys(("VIOLATED", "VACUOUS", "SUSPECT", "FAILED", "NO"), "bad"),
+    **dict.fromkeys(("VIOLATED", "REFUTED", "VACUOUS", "SUSPECT", "FAILED", "NO"), "bad"),
     **dict.fromkeys(("INCONCLUSIVE", "IDLE", "UNKNOWN"), "open"),
 }
 
