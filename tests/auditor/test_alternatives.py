@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
-from nafaudit.auditor.sampler import SHARES, SamplerTests, Scores, alarms, p_values
+from nafaudit.auditor.sampler import SHARES, SamplerTests, StepScores, alarms, p_values
 from nafaudit.core.finding import Answer, Finding
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.anchored import Anchored
@@ -30,7 +30,7 @@ class World:
         other = logits + self.draw.normal(0, 1.2, logits.shape)
         self.safe, self.risky = (torch.from_numpy(x).log_softmax(-1) for x in (logits, other))
 
-    def audits(self, audits: int, n: int, steps: int, sampler: Sampler | None = None) -> Scores:
+    def audits(self, audits: int, n: int, steps: int, sampler: Sampler | None = None) -> StepScores:
         """Scores [audits, n, steps] of tokens that a sampler drew instead of the served law."""
         rows = audits * n * steps
         at = self.draw.integers(0, len(self.safe), rows)
@@ -45,7 +45,7 @@ class World:
         flat = step_scores(served.law, safe, risky, served.theta, token, own)
         shape = (audits, n, steps)
         parts = {f: getattr(flat, f) for f in FIELDS}
-        return Scores(**{f: x.reshape(*shape, *x.shape[1:]) for f, x in parts.items()})
+        return StepScores(**{f: x.reshape(*shape, *x.shape[1:]) for f, x in parts.items()})
 
 
 def tempered(temperature: float) -> Sampler:
@@ -73,7 +73,7 @@ def arithmetic(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
     return ((1 - weight) * safe.exp() + weight * risky.exp()).log()
 
 
-def fired(scores: Scores, alpha: float) -> np.ndarray:
+def fired(scores: StepScores, alpha: float) -> np.ndarray:
     """Which audits raised an alarm."""
     found = alarms(p_values(scores.sums(), scores.pit), alpha)
     return np.asarray(np.any(list(found.values()), axis=0))
@@ -157,7 +157,7 @@ def test_findings_name_the_test_the_level_and_a_step() -> None:
         scores = world.audits(1, 20, 60, sampler)
         tests = SamplerTests(list(ALTERNATIVES))
         for row in range(20):
-            own = Scores(**{f: getattr(scores, f)[0, row] for f in FIELDS})
+            own = StepScores(**{f: getattr(scores, f)[0, row] for f in FIELDS})
             tokens = np.full(60, min(row, 19 - copies), np.int32)
             tests.add(Key("p", "m", 1.0, row), tokens, own)
         return {f.check.removeprefix("sampler: "): f for f in tests.findings()}

@@ -62,7 +62,7 @@ def test_two_threads_keep_every_bit(tiny_pair_paths: Paths) -> None:
     pair = load_pair(*tiny_pair_paths("llama"))
     requests = [request(i, 9) for i in range(3)]
     plain, _ = decoded(pair, requests, Decoding(8))
-    found, _ = decoded(pair, requests, Decoding(8), together=True)
+    found, _ = decoded(pair, requests, Decoding(8), threaded=True)
     assert all(found[key].same_as(plain[key]) for key in plain)
 
 

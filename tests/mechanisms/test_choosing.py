@@ -15,7 +15,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError
-from nafaudit.core.ledger import Whole
+from nafaudit.core.ledger import FixedBudget
 from nafaudit.mechanisms.choosing import (
     BestOfN,
     Blockwise,
@@ -232,7 +232,7 @@ def test_a_chooser_knows_the_length_of_its_run() -> None:
     made = mechanism("blockwise:block=25,n=64", DebtRule())
     assert isinstance(made, SequenceMechanism)
     sized = made.of_length(200)
-    assert sized.sequence == Blockwise(64, 25, 200) and sized.ledger == Whole(200)
+    assert sized.sequence == Blockwise(64, 25, 200) and sized.ledger == FixedBudget(200)
     assert sized.name == "blockwise:block=25"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Paths, Payment
+from nafaudit.core.ledger import LikelihoodLead, Payment
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.published import (
     FUNCTION_WORDS,
@@ -87,7 +87,7 @@ def test_cp_fuse_holds_back_whoever_leads() -> None:
 
 
 def test_the_paths_are_added_up() -> None:
-    account = Paths().open(1.0, 0.0)
+    account = LikelihoodLead().open(1.0, 0.0)
     assert account.allowance() == 0
     account.pay(Payment(0.3, 0.1, 4, gap=2.0))
     account.pay(Payment(0.3, 0.1, 4, gap=-0.5))

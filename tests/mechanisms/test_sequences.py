@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Payment, Whole, ledger_of
+from nafaudit.core.ledger import FixedBudget, Payment, ledger_of
 from nafaudit.mechanisms.choosing import BestOfN, CapK
 from nafaudit.mechanisms.sequences import write
 from nafaudit.protocols import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
@@ -184,7 +184,7 @@ def test_bad_plans_are_refused() -> None:
 
 def test_the_whole_budget_is_there_at_once() -> None:
     ledger = ledger_of("whole:20")
-    assert ledger == Whole(20) and ledger.spec == "whole:20"
+    assert ledger == FixedBudget(20) and ledger.spec == "whole:20"
     assert ledger.accrued(0.5, 0.0, np.zeros(3, np.int32)).tolist() == [10.0] * 3
     account = ledger.open(0.5, 0.0)
     account.pay(Payment(4.0, 0.0, 1))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.ledger import Whole
+from nafaudit.core.ledger import FixedBudget
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.choosing import BestOfN
 from nafaudit.mechanisms.registry import SequenceMechanism
@@ -21,7 +21,7 @@ from tests.commands import call
 
 
 def answers(rule: SequenceRule) -> dict[str, Conforms]:
-    made = SequenceMechanism("mine", Anchored(), Whole(0), DebtRule(0), sequence=rule)
+    made = SequenceMechanism("mine", Anchored(), FixedBudget(0), DebtRule(0), sequence=rule)
     return {item.name: item.answer for item in conform_choosing(made, "mine")}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.store.gaps import Plan, missing_of
+from nafaudit.store.gaps import RequestedRecords, missing_of
 from nafaudit.store.run import Run
 from tests.commands import call
 from tests.records import judge_run
@@ -255,16 +255,16 @@ def test_numbers_may_skip_only_where_seeds_choose_them(numbers: list[int]) -> No
     extents = [asked_of_nobody(3) | {"numbers": numbers}]
     by_seed = 0 if numbers else 2
     for kind, lacking in (("workload", 4), ("grows", 4), ("seeds", by_seed), ("counts", 0)):
-        plan = Plan(kind, "m", ("a",), extents)  # type: ignore[arg-type]
+        plan = RequestedRecords(kind, "m", ("a",), extents)  # type: ignore[arg-type]
         gaps = plan.missing(keys(0, 3, 6))
         assert (0 if gaps is None else gaps.count) == lacking, kind
-    few = Plan("counts", "m", ("a",), extents).missing(keys(7))
+    few = RequestedRecords("counts", "m", ("a",), extents).missing(keys(7))
     assert few is not None and few.count == 2 and "2 trajectories" in few.text
 
 
 def test_every_number_that_was_asked_by_seed_is_owed() -> None:
     extents = [asked_of_nobody(2), asked_of_nobody(5) | {"numbers": [1, 4, 7, 9]}]
-    plan = Plan("seeds", "m", ("a",), extents)
+    plan = RequestedRecords("seeds", "m", ("a",), extents)
     whole = keys(0, 1, 4, 7, 9)
     assert plan.missing(whole) is None
     assert plan.missing(whole - keys(7), keys(7)) is None
@@ -277,7 +277,7 @@ def test_every_number_that_was_asked_by_seed_is_owed() -> None:
     assert other is not None and (other.count, other.unasked) == (1, 1)
     assert "trajectory 4" in other.text and "restore the directory" in other.text
     # Extents that say less than the records show are not believed.
-    fewer = Plan("seeds", "m", ("a",), extents[:1]).missing(whole | keys(0, prompt="b"))
+    fewer = RequestedRecords("seeds", "m", ("a",), extents[:1]).missing(whole | keys(0, prompt="b"))
     assert fewer is not None and (fewer.count, fewer.unasked) == (0, 4)
     assert "unasked trajectories: 4" in fewer.brief
 
@@ -287,7 +287,7 @@ def test_prompts_of_a_run_that_grows_have_counts_of_their_own() -> None:
         {"budgets": [1.0], "trajectories": 3, "prompts": ["b"]},
         {"budgets": [1.0, "inf"], "trajectories": 1, "prompts": ["a", "b"]},
     ]
-    plan = Plan("grows", "m", ("a", "b"), extents)
+    plan = RequestedRecords("grows", "m", ("a", "b"), extents)
     whole = keys(0) | keys(0, 1, 2, prompt="b") | keys(0, k=INF) | keys(0, prompt="b", k=INF)
     assert plan.missing(whole) is None
     gaps = plan.missing(whole - keys(1, prompt="b"))
@@ -295,7 +295,7 @@ def test_prompts_of_a_run_that_grows_have_counts_of_their_own() -> None:
 
 
 def test_a_noted_fault_is_an_answer() -> None:
-    plan = Plan("workload", "m", ("a",), [asked_of_nobody(2)])
+    plan = RequestedRecords("workload", "m", ("a",), [asked_of_nobody(2)])
     assert plan.missing(keys(0)) is not None
     assert plan.missing(keys(0), keys(1)) is None
 
@@ -305,5 +305,5 @@ def asked_of_nobody(numbers: int) -> dict[str, Any]:
 
 
 def test_a_billion_missing_trajectories_are_counted_at_once() -> None:
-    gaps = Plan("workload", "m", ("a",), [asked_of_nobody(10**9)]).missing(keys(0))
+    gaps = RequestedRecords("workload", "m", ("a",), [asked_of_nobody(10**9)]).missing(keys(0))
     assert gaps is not None and gaps.count == 10**9 - 1 and len(gaps.first) == 3

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from nafaudit.core.text import plain
+from nafaudit.measures.compare import compare
 from nafaudit.selftest.conform import Conformance, Conforms, Item
+from nafaudit.store.run import Run
+from nafaudit.views.compare import compare_document, comparison_json
 from nafaudit.views.document import Document
 from nafaudit.views.selftest import conform_document, selftest_document
 from nafaudit.views.worth import frontier_document
@@ -20,7 +24,9 @@ from nafaudit.worth.matched import (
     Point,
     ProtectedText,
 )
+from tests.runs import make
 from tests.selftest.test_run import _found
+from tests.test_frozen import NEW, OLD
 
 
 def frontier() -> FrontierResult:
@@ -37,16 +43,22 @@ def conformance() -> Conformance:
     return Conformance("anchored", "a:B", [Item("budget", Conforms.NO, "it spends more")])
 
 
-CASES: dict[str, tuple[Document, Any]] = {
-    "frontier": (frontier_document(frontier(), "a file", []), plain(frontier())),
-    "selftest": (selftest_document(_found()), plain(_found())),
-    "conform": (conform_document(conformance()), plain(conformance())),
+def compared() -> tuple[Document, Any]:
+    found = compare(*(Run(make.HERE / commit / "own") for commit in (OLD, NEW)))
+    return compare_document(found), comparison_json(found)
+
+
+CASES: dict[str, Callable[[], tuple[Document, Any]]] = {
+    "compare": compared,
+    "frontier": lambda: (frontier_document(frontier(), "a file", []), plain(frontier())),
+    "selftest": lambda: (selftest_document(_found()), plain(_found())),
+    "conform": lambda: (conform_document(conformance()), plain(conformance())),
 }
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_place_holds_the_value_that_is_shown(name: str) -> None:
-    document, data = CASES[name]
+    document, data = CASES[name]()
     cited = 0
     for section in document.sections:
         table = section.table

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.sampler import Scores
+from nafaudit.auditor.sampler import StepScores
 
 # Share of p in every alternative.
 _KEPT = 1e-2
@@ -296,7 +296,7 @@ def step_scores(
     token: NDArray[np.integer],
     uniform: NDArray[np.float64],
     sets: TokenSets | None = None,
-) -> Scores:
+) -> StepScores:
     """Scores a block of steps, one row each.
 
     Args:
@@ -315,7 +315,7 @@ def step_scores(
     ratios = [_kept(alternative(step, drawn)) for alternative in ALTERNATIVES.values()]
     tilts = [_kept(_tilted(step, step.gain, weight, drawn)) for weight in TILTS]
     surprise = torch.where(step.mass > 0, -step.law, 0.0)
-    return Scores(
+    return StepScores(
         logp=_numpy(logp),
         ratios=_numpy(torch.stack(ratios, dim=-1)),
         tilts=_numpy(torch.stack(tilts, dim=-1)),

@@ -2,7 +2,7 @@
 
 Numbers in a log can all be right while the sampler draws from something else: a temperature after
 the solve, a truncated law, another weight. Only the tokens show it. Every step of a replay gives
-a few numbers (`Scores`), each of known law if the token was drawn from the replayed law:
+a few numbers (`StepScores`), each of known law if the token was drawn from the replayed law:
 
 - ratios: log q(y) / p(y) for a family of alternatives q. Their products are test martingales
   (Ville: the running mean over alternatives reaches 1/alpha with probability at most alpha);
@@ -72,7 +72,7 @@ _MIN_EXPECTED = 10.0
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class StepScores:
     """What the sampler tests need of every step; padded steps are 0, their PIT is NaN.
 
     Attributes:
@@ -110,7 +110,7 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class Sums:
-    """`Scores`, added up over the steps of each trajectory; [..., trajectories, numbers].
+    """`StepScores`, added up over the steps of each trajectory; [..., trajectories, numbers].
 
     But for `places`: ratios added up over trajectories, step by step; [..., steps, numbers].
     """
@@ -336,9 +336,9 @@ class SamplerTests:
 
     names: Sequence[str]
     alpha: float = ALPHA
-    seen: dict[Key, tuple[NDArray[np.int32], Scores]] = field(default_factory=dict)
+    seen: dict[Key, tuple[NDArray[np.int32], StepScores]] = field(default_factory=dict)
 
-    def add(self, key: Key, tokens: NDArray[np.int32], scores: Scores) -> None:
+    def add(self, key: Key, tokens: NDArray[np.int32], scores: StepScores) -> None:
         """Takes one trajectory: its tokens, and the scores of all of its steps."""
         self.seen[key] = (tokens, scores)
 
@@ -377,7 +377,7 @@ class SamplerTests:
         p: float,
         said: str,
         keys: list[Key],
-        scores: Scores,
+        scores: StepScores,
         repeat: Repeat,
     ) -> Finding:
         level = SHARES[name] * self.alpha
@@ -391,7 +391,7 @@ class SamplerTests:
         return Finding(f"sampler: {name}", verdict, p, text, witness, {"p": p, "level": level})
 
 
-def _where(name: str, keys: list[Key], scores: Scores, repeat: Repeat) -> Witness:
+def _where(name: str, keys: list[Key], scores: StepScores, repeat: Repeat) -> Witness:
     """Finds the step that weighs most in a test that fired."""
     if name == "repeats":
         return Witness(keys[repeat.second], 0)
@@ -419,7 +419,7 @@ def _peak(ratios: Array) -> Array:
     return found
 
 
-def _padded(each: Sequence[Scores]) -> Scores:
+def _padded(each: Sequence[StepScores]) -> StepScores:
     """Stacks trajectories of different lengths."""
     longest = max(one.logp.size for one in each)
 
@@ -431,10 +431,12 @@ def _padded(each: Sequence[Scores]) -> Scores:
         return whole
 
     fills = {"logp": 0.0, "ratios": 0.0, "tilts": 0.0, "surprisal": 0.0, "gain": 0.0}
-    return Scores(**{n: stack(n, fill) for n, fill in fills.items()}, pit=stack("pit", math.nan))
+    return StepScores(
+        **{n: stack(n, fill) for n, fill in fills.items()}, pit=stack("pit", math.nan)
+    )
 
 
-def joined(blocks: Sequence[Scores]) -> Scores:
+def joined(blocks: Sequence[StepScores]) -> StepScores:
     """Joins the scores of one trajectory's blocks of steps."""
     names = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")
-    return Scores(**{n: np.concatenate([getattr(b, n) for b in blocks]) for n in names})
+    return StepScores(**{n: np.concatenate([getattr(b, n) for b in blocks]) for n in names})

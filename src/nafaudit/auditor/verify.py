@@ -22,7 +22,7 @@ from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
-from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores, joined
+from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores, joined
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
@@ -201,7 +201,7 @@ class _Verifier:
         arms = sorted({key.arm for key in self._scored})
         alpha = ALPHA / max(1, len(arms))
         self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha) for arm in arms}
-        self._blocks: dict[Key, list[Scores]] = {}
+        self._blocks: dict[Key, list[StepScores]] = {}
         self._tasks: dict[Key, ReplayTask] = {}
         self._unread: dict[str, int] = {}
         self._truth: list[Trajectory] = []

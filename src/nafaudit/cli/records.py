@@ -55,8 +55,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.store.run import Run
-    from nafaudit.views.audit import report_markdown
-    from nafaudit.views.page import report_json, save_report
+    from nafaudit.views.page import report_json, report_markdown, save_report
     from nafaudit.views.records import record_json
 
     source, redact = Run(settings.run or latest_run()), settings.redact
@@ -285,7 +284,7 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
 
     from nafaudit.auditor.verify import decides
     from nafaudit.runner.execute import verify_run
-    from nafaudit.store.artifacts import write_truth, write_verification
+    from nafaudit.store.artifacts import write_replayed, write_verification
     from nafaudit.views.terminal import terminal
     from nafaudit.views.verify import verification_document, verification_json
 
@@ -298,7 +297,7 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     if decides(source, settings):
         try:
             if found.truth:
-                data["replayed_sha256"] = write_truth(source, found.truth)
+                data["replayed_sha256"] = write_replayed(source, found.truth)
             kept = path = str(write_verification(source, data))
         except StoreError as error:
             kept, failed = "not kept, as it could not be written", error

@@ -234,7 +234,8 @@ def digests(settings: DigestsSettings, *, as_json: bool) -> None:
     from nafaudit.core.errors import InputError, nearest
     from nafaudit.lab.digests import SETS, compare
 
-    names = list(dict.fromkeys(settings.sets))
+    # An empty list names the empty set, which there is none of.
+    names = list(dict.fromkeys(settings.sets or ("",)))
     for name in names:
         if name not in SETS:
             raise InputError(

@@ -187,7 +187,7 @@ class Banking:
 
 
 @dataclass
-class _WholeAccount:
+class _FixedAccount:
     left: float
 
     def allowance(self) -> float:
@@ -198,7 +198,7 @@ class _WholeAccount:
 
 
 @dataclass(frozen=True)
-class Whole:
+class FixedBudget:
     """K = kT, granted at once: the budget of a mechanism that chooses whole outputs.
 
     Attributes:
@@ -214,7 +214,7 @@ class Whole:
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account that holds everything from the start."""
-        return _WholeAccount(k * self.length - debt)
+        return _FixedAccount(k * self.length - debt)
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
         """B_t = kT - debt, at every step."""
@@ -226,7 +226,7 @@ _FARTHEST = 1e6
 
 
 @dataclass
-class _PathsAccount:
+class _LeadAccount:
     lead: float = 0.0
 
     def allowance(self) -> float:
@@ -237,7 +237,7 @@ class _PathsAccount:
 
 
 @dataclass(frozen=True)
-class Paths:
+class LikelihoodLead:
     """Keeps no budget, but how much likelier the safe model finds the text than the risky one.
 
     What it hands a rule in the place of an allowance is log p_s(y_<t) - log p_r(y_<t), the state
@@ -251,7 +251,7 @@ class Paths:
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account of two equally likely texts."""
-        return _PathsAccount()
+        return _LeadAccount()
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
         """(t+1) k, for comparison."""
@@ -332,7 +332,7 @@ def characters(piece: bytes | None) -> int:
     return sum(byte & 0xC0 != 0x80 for byte in piece or b"")
 
 
-LEDGERS: dict[str, Ledger] = {"banking": Banking(), "paths": Paths()}
+LEDGERS: dict[str, Ledger] = {"banking": Banking(), "paths": LikelihoodLead()}
 
 
 def ledger_of(spec: str, pieces: Sequence[bytes | None] = ()) -> Ledger | None:
@@ -344,7 +344,7 @@ def ledger_of(spec: str, pieces: Sequence[bytes | None] = ()) -> Ledger | None:
     """
     name, _, rest = spec.partition(":")
     if name == "whole" and rest.isdecimal():
-        return Whole(int(rest))
+        return FixedBudget(int(rest))
     if found := re.fullmatch(r"bucket:cap=([^,]+),bank=([^,]+),refill=(token|character)", spec):
         bucket = Bucket(float(found[1]), float(found[2]), found[3])  # type: ignore[arg-type]
         if bucket.refill == "token":

@@ -40,8 +40,8 @@ class Decoder:
         batch: Rows decoded together; changes speed, never results.
         speculate: Tokens that the safe model guesses ahead for one reading of the risky one;
             changes speed, never results.
-        together: Both models step at once, on a thread each; changes speed, never results.
-        at_once: Laws of all rows are worked on at once, where they are; None for wherever
+        threaded: Both models step at once, on a thread each; changes speed, never results.
+        batched: Laws of all rows are worked on at once, where they are; None for wherever
             that is not a CPU.
         numerics: By which arithmetic; found out if None.
     """
@@ -55,8 +55,8 @@ class Decoder:
         width: int,
         batch: int,
         speculate: int = 0,
-        together: bool = False,
-        at_once: bool | None = None,
+        threaded: bool = False,
+        batched: bool | None = None,
         numerics: Numerics | None = None,
     ) -> None:
         if speculate:
@@ -81,7 +81,7 @@ class Decoder:
         self.width = width
         self.batch = batch
         self.speculate = speculate
-        self._thread = _second_thread() if together else None
+        self._thread = _second_thread() if threaded else None
         # Called after every step with the number of rows that have written a token; it may raise.
         self.on_step: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
@@ -89,7 +89,7 @@ class Decoder:
             RowModel(model, batch, width, how.constant, common=how.common) for model in models
         )
         self._lanes = Lanes(pair.vocabulary, decoding, self.device)
-        self._writer = StepWriter(mechanism, self._lanes, batch, self.device, at_once)
+        self._writer = StepWriter(mechanism, self._lanes, batch, self.device, batched)
         self._reader = PromptReader(
             self._safe, self._risky, self._lanes, pair.vocabulary.special, mechanism.debt
         )

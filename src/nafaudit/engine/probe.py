@@ -59,7 +59,7 @@ def probe(
     width: int,
     batch: int,
     speculate: int = 0,
-    together: bool = False,
+    threaded: bool = False,
     numerics: Numerics | None = None,
 ) -> Probe:
     """Decodes a few random prompts in two ways and compares every bit.
@@ -73,7 +73,7 @@ def probe(
         width: Positions per row.
         batch: Rows of the crowd, at least.
         speculate: As the run will.
-        together: As the run will.
+        threaded: As the run will.
         numerics: By which arithmetic; found out if None.
 
     Raises:
@@ -103,7 +103,7 @@ def probe(
         decoder = Decoder(pair, mechanism, warped, **shape, **how)
         return {trajectory.key: trajectory for trajectory in decoder.decode(chosen)}
 
-    crowd = decode(max(batch, 5), prompts, speculate=speculate, together=together)
+    crowd = decode(max(batch, 5), prompts, speculate=speculate, threaded=threaded)
     again = decode(1, prompts[:1]) | decode(3, prompts[-2:])
     pairs = [(crowd[key], again[key]) for key in again]
     batch_free = all(one.same_as(other) for one, other in pairs)

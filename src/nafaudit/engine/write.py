@@ -170,7 +170,7 @@ class StepWriter:
         lanes: How logits become laws.
         batch: Rows that are written together, at most.
         device: Where laws are.
-        at_once: Laws of all rows are worked on at once, where they are; None for wherever that is
+        batched: Laws of all rows are worked on at once, where they are; None for wherever that is
             not a CPU.
     """
 
@@ -180,21 +180,21 @@ class StepWriter:
         lanes: Lanes,
         batch: int,
         device: torch.device,
-        at_once: bool | None = None,
+        batched: bool | None = None,
     ) -> None:
         self.guessed = Guessed()
         self._mechanism = mechanism
         self._lanes = lanes
         self._device = device
-        if at_once is None:
-            at_once = device.type != "cpu"
-        self._noise = DeviceDraws(lanes.ids, batch, device) if at_once else None
+        if batched is None:
+            batched = device.type != "cpu"
+        self._noise = DeviceDraws(lanes.ids, batch, device) if batched else None
         self._made: dict[tuple[int, int], NoiseBounds] = {}
 
     def write(self, rows: list[DecodingRow]) -> None:
         """One step of every row: serve, sample, pay, record."""
         if self._noise:
-            self._at_once(rows, self._noise)
+            self._write_batched(rows, self._noise)
             return
         size = max(1, _PIECE // self._lanes.width)
         for rule, chosen in self._by_rule(rows):
@@ -229,7 +229,7 @@ class StepWriter:
         mixed = [row for row in rows if not is_baseline(row.key.k)]
         return [(_BASELINE_RULE, alone), (self._mechanism.rule, mixed)]
 
-    def _at_once(self, rows: list[DecodingRow], noise: DeviceDraws) -> None:
+    def _write_batched(self, rows: list[DecodingRow], noise: DeviceDraws) -> None:
         rule = self._mechanism.rule
         groups = [(rule, rows)] if isinstance(rule, Anchored) else self._by_rule(rows)
         tables, asked, logits = [], [], []

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nafaudit.workload import Prompt, Source, Sourced, Workload
+from nafaudit.workload import Prompt, PromptSource, Sourced, Workload
 from nafaudit.workload.passages import Passage
 from nafaudit.workload.prompts import CAPS, FILES, HEADER, Record, in_turn
 
 
-class _Form(NamedTuple):
+class _LabClass(NamedTuple):
     """Where a class of the lab has its values."""
 
     domain: str
@@ -26,10 +26,10 @@ class _Form(NamedTuple):
     reference: str
 
 
-_EXCERPT = _Form("copyright", "raw_text", "source_novel", "reference_text")
+_EXCERPT = _LabClass("copyright", "raw_text", "source_novel", "reference_text")
 _FORMS = {
-    "creative": _Form("creative", "prompt_text", "", "reference"),
-    "factual": _Form("factual", "factscore_prompt", "entity", "wikipedia_text"),
+    "creative": _LabClass("creative", "prompt_text", "", "reference"),
+    "factual": _LabClass("factual", "factscore_prompt", "entity", "wikipedia_text"),
 }
 
 
@@ -68,7 +68,7 @@ def _sourced(record: Record, label: str) -> Sourced:
     )
     return Sourced(
         Prompt(name, text, label, data[form.reference]),
-        Source(record.where, data, form.domain, label, source),
+        PromptSource(record.where, data, form.domain, label, source),
     )
 
 

@@ -29,8 +29,8 @@ from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.overlap import PreparedReferences
-from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_truth, read_verification
-from nafaudit.store.gaps import Plan, plan_of
+from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_replayed, read_verification
+from nafaudit.store.gaps import RequestedRecords, plan_of
 from nafaudit.store.run import Run
 
 NO_CLASS = "prompt"
@@ -73,7 +73,7 @@ class RunContext:
     verified: Mapping[str, Any] | None = None
     delta: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
-    plan: Plan | None = None
+    plan: RequestedRecords | None = None
 
     @classmethod
     def of(cls, run: Run) -> RunContext:
@@ -94,7 +94,7 @@ class RunContext:
             labels={prompt.id: prompt.label for prompt in prompts},
             vocabulary=run.vocabulary_size,
             faults=run.faults(),
-            claimed=boxed and read_truth(run).keys() != run.keys(),
+            claimed=boxed and read_replayed(run).keys() != run.keys(),
             verified=verified if verified is not None and verified["current"] else None,
             delta=run.delta,
             currency=recorded_currency(identity),

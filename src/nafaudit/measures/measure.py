@@ -17,18 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.finding import own_tolerance
-from nafaudit.core.ledger import Whole, is_baseline, replay
+from nafaudit.core.ledger import FixedBudget, is_baseline, replay
 from nafaudit.core.trajectory import STEP_TYPES, Key, Trajectory, total
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.overlap import Overlap, overlap_of
-from nafaudit.store.run import Place
+from nafaudit.store.run import RecordPlace
 
 Array = NDArray[np.float64]
 
 WINDOW = 20
 """Consecutive steps whose charges are added up to find a burst."""
 
-NOWHERE = Place("", 0)
+NOWHERE = RecordPlace("", 0)
 
 # As for the solver: less than this counts as nothing to spend.
 _NOTHING = 1e-10
@@ -127,7 +127,7 @@ class Measure:
     recorded: tuple[str, ...]
     absent: tuple[str, ...]
     overlap: Overlap
-    place: Place
+    place: RecordPlace
 
     @property
     def has_budget(self) -> bool:
@@ -175,7 +175,7 @@ def sample_key(prompt: str, trajectory: int) -> bytes:
     return hashlib.blake2b(text, digest_size=8).digest()
 
 
-def measure(trajectory: Trajectory, run: RunContext, place: Place = NOWHERE) -> Measure:
+def measure(trajectory: Trajectory, run: RunContext, place: RecordPlace = NOWHERE) -> Measure:
     """Measures one trajectory.
 
     Args:
@@ -437,7 +437,7 @@ def _flaws(
     limit = run.max_new_tokens
     if limit and (length > limit or logged > limit):
         flaws["long"] = max(0, min(limit, length - 1))
-    optional = ("theta", "served") if isinstance(run.ledger, Whole) else ("theta",)
+    optional = ("theta", "served") if isinstance(run.ledger, FixedBudget) else ("theta",)
     for name in STEP_TYPES if length else ():
         if name == "token" or (name in optional and not run.foreign):
             continue

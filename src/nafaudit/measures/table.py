@@ -15,7 +15,7 @@ from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure
 from nafaudit.measures.overlap import METRICS
-from nafaudit.store.artifacts import read_truth
+from nafaudit.store.artifacts import read_replayed
 from nafaudit.store.gaps import Missing
 from nafaudit.store.run import Run
 
@@ -151,7 +151,7 @@ _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "
 
 def truth_of(run: Run) -> dict[Key, Trajectory]:
     """What a replay found a black box to have done; nothing for other runs."""
-    return read_truth(run) if "promise" in run.design["identity"] else {}
+    return read_replayed(run) if "promise" in run.design["identity"] else {}
 
 
 def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:

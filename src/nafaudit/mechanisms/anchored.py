@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from nafaudit.mechanisms.laws import NEG_INF, gap, geodesic, kl
-from nafaudit.mechanisms.solve import Solved, solve_at_once, solve_row
+from nafaudit.mechanisms.solve import Solved, solve_batched, solve_row
 from nafaudit.protocols import Served
 
 # A smaller allowance drowns in the rounding of a divergence, and counts as none.
@@ -39,20 +39,20 @@ class Anchored:
     """The rule of KL-anchored decoding; charge and allowance are in nats of KL.
 
     Attributes:
-        at_once: True to solve all rows at once; None for wherever rows are not on a CPU.
+        batched: True to solve all rows at once; None for wherever rows are not on a CPU.
     """
 
-    at_once: bool | None = None
+    batched: bool | None = None
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
         """Serves the safe law, the risky law or the largest mixture that fits; never more."""
-        at_once = safe.device.type != "cpu" if self.at_once is None else self.at_once
-        return (_all_at_once if at_once else _row_by_row)(safe, risky, allowance)
+        batched = safe.device.type != "cpu" if self.batched is None else self.batched
+        return (_all_rows if batched else _row_by_row)(safe, risky, allowance)
 
 
-def _all_at_once(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
+def _all_rows(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     """All rows at once, with two looks at the device: which bind, and which are not settled?"""
     cost = kl(risky, safe)
     funded = allowance >= LEAST_ALLOWANCE
@@ -66,7 +66,7 @@ def _all_at_once(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     if not rows.numel():
         return served
     given = safe[rows], risky[rows], allowance[rows], cost[rows]
-    solved, settled = solve_at_once(*given)
+    solved, settled = solve_batched(*given)
     _put(solved, rows, served)
     left = (~settled).nonzero().squeeze(-1)
     if left.numel():

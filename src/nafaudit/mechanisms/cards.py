@@ -17,7 +17,7 @@ from nafaudit.core.errors import InputError, nearest
 
 
 @dataclass(frozen=True)
-class Option:
+class CardOption:
     """One option of a mechanism's specification, `NAME:option=value`.
 
     Attributes:
@@ -71,7 +71,7 @@ class Guarantee:
 
 
 @dataclass(frozen=True)
-class Card:
+class MechanismCard:
     """One registered mechanism.
 
     Attributes:
@@ -88,7 +88,7 @@ class Card:
     currency: str
     promise: Guarantee
     reference: str
-    options: tuple[Option, ...] = ()
+    options: tuple[CardOption, ...] = ()
     also: ClassVar = ("guarantee",)
 
     @property
@@ -98,15 +98,15 @@ class Card:
 
 
 _LEDGER = (
-    Option("cap", "number", math.inf, "most nats that can be banked"),
-    Option("bank", "number", 0.0, "nats in the bank at the start"),
-    Option("refill", "word", "token", "what earns k nats", words=("token", "character")),
+    CardOption("cap", "number", math.inf, "most nats that can be banked"),
+    CardOption("bank", "number", 0.0, "nats in the bank at the start"),
+    CardOption("refill", "word", "token", "what earns k nats", words=("token", "character")),
 )
 _BUDGET = "max(0, K - debt), K = kT + bank"
 _NONE = Guarantee("none", "none", False, "none")
 
 CARDS = (
-    Card(
+    MechanismCard(
         name="anchored",
         formula="p_theta ~ p_safe^(1-theta) p_risky^theta, largest theta with "
         "KL(p_theta||p_safe) <= max(0, (t+1)k - spent - debt)",
@@ -122,7 +122,7 @@ CARDS = (
         reference="He et al., Anchored Decoding",
         options=_LEDGER,
     ),
-    Card(
+    MechanismCard(
         name="renyi",
         formula="p_theta of anchored, largest theta with D_alpha(p_theta||p_safe) = "
         "[psi(alpha theta) - alpha psi(theta)]/(alpha-1) <= allowance, psi(u) = "
@@ -137,11 +137,11 @@ CARDS = (
         ),
         reference="van Erven and Harremoës (2014); Feldman and Zrnic (2021) for composition",
         options=(
-            Option("alpha", "number", None, "order: 1, or from 1.01 to inf", least=1.0),
+            CardOption("alpha", "number", None, "order: 1, or from 1.01 to inf", least=1.0),
             *_LEDGER,
         ),
     ),
-    Card(
+    MechanismCard(
         name="pathwise",
         formula="p_theta of anchored, largest theta with theta max(l) - psi(theta) <= allowance, "
         "l = log p_risky/p_safe; the ledger is paid log p_theta(y)/p_safe(y) of the drawn token, "
@@ -157,7 +157,7 @@ CARDS = (
         reference="Vyas, Kakade, Barak (2023) for the largest log-ratio; paid as realised",
         options=_LEDGER,
     ),
-    Card(
+    MechanismCard(
         name="cp-delta",
         formula="p ~ min(p_safe, p_risky), or sqrt(p_safe p_risky) with divergence=kl, at each "
         "token where the allowance pays for it, else p_safe",
@@ -172,11 +172,11 @@ CARDS = (
         ),
         reference="Vyas, Kakade, Barak (2023), CP-Delta, token by token",
         options=(
-            Option("divergence", "word", "max", "which of the two laws", words=("max", "kl")),
+            CardOption("divergence", "word", "max", "which of the two laws", words=("max", "kl")),
             *_LEDGER,
         ),
     ),
-    Card(
+    MechanismCard(
         name="cp-fuse",
         formula="p ~ p_safe^b1 p_risky^b2, weights of a grid (0 to 2 in 10 points, 3 to 10) that "
         "minimise max over both models i of KL(p||p_i) - log p_i(y so far)",
@@ -184,7 +184,7 @@ CARDS = (
         promise=_NONE,
         reference="Abad et al. (2025), CP-Fuse; objective and grid of the published code",
     ),
-    Card(
+    MechanismCard(
         name="memfree",
         formula="p_risky without the tokens that would complete an n-gram of a block list, "
         "renormalised",
@@ -197,11 +197,11 @@ CARDS = (
         ),
         reference="Ippolito et al. (2023), MemFree decoding",
         options=(
-            Option("n", "count", 10, "tokens of an n-gram", least=2),
-            Option("list", "file", None, "one passage a line; else the protected passages"),
+            CardOption("n", "count", 10, "tokens of an n-gram", least=2),
+            CardOption("list", "file", None, "one passage a line; else the protected passages"),
         ),
     ),
-    Card(
+    MechanismCard(
         name="tokenswap",
         formula="p_risky, but on a list G of words p_safe scaled to p_risky(G)",
         currency="none; the KL of each step is recorded",
@@ -209,9 +209,9 @@ CARDS = (
             "none", "none", False, "none; the mass of G is the risky model's, its shape the safe's"
         ),
         reference="Prashant, Ponkshe, Salimi (2025), TokenSwap; the list is our own",
-        options=(Option("words", "file", None, "one word a line; else 110 function words"),),
+        options=(CardOption("words", "file", None, "one word a line; else 110 function words"),),
     ),
-    Card(
+    MechanismCard(
         name="best-of-n",
         formula="n = floor(e^(kT)) drafts of the safe model (64 at most, or option n); the one "
         "that the risky model finds likeliest",
@@ -223,9 +223,9 @@ CARDS = (
             "log q(y) - log p_safe(y) <= log n <= kT for every output y; KL <= log n - (n-1)/n",
         ),
         reference="Beirami et al. (2024), best-of-n alignment policy",
-        options=(Option("n", "count", 64, "most drafts", least=1, most=64),),
+        options=(CardOption("n", "count", 64, "most drafts", least=1, most=64),),
     ),
-    Card(
+    MechanismCard(
         name="blockwise",
         formula="best-of-n every L = block tokens, n = floor(e^(kT/blocks)) at most",
         currency="log n for each block",
@@ -238,11 +238,11 @@ CARDS = (
         ),
         reference="best-of-n applied to blocks",
         options=(
-            Option("block", "count", 10, "tokens of a block", least=1),
-            Option("n", "count", 64, "most drafts", least=1, most=64),
+            CardOption("block", "count", 10, "tokens of a block", least=1),
+            CardOption("n", "count", 64, "most drafts", least=1, most=64),
         ),
     ),
-    Card(
+    MechanismCard(
         name="cp-k",
         formula="the first of M = tries risky drafts with log p_risky(y)/p_safe(y) <= cap, else a "
         "safe one; cap = log(e^(kT) - 1) - log M",
@@ -254,9 +254,9 @@ CARDS = (
             "log q(y) - log p_safe(y) <= log(1 + M e^cap) = kT for every output y",
         ),
         reference="Vyas, Kakade, Barak (2023), CP-k",
-        options=(Option("tries", "count", 8, "risky drafts", least=1, most=64),),
+        options=(CardOption("tries", "count", 8, "risky drafts", least=1, most=64),),
     ),
-    Card(
+    MechanismCard(
         name="hybrid",
         formula="best of n outputs of the pathwise decoder at (kT - log n)/T nats per token; "
         "log n at most half of kT",
@@ -268,12 +268,12 @@ CARDS = (
             "log q(y) - log p_safe(y) <= log n + R(y) <= kT for every output y",
         ),
         reference="budgets of log-ratios add; those of KL do not under selection",
-        options=(Option("n", "count", 4, "most drafts", least=1, most=64),),
+        options=(CardOption("n", "count", 4, "most drafts", least=1, most=64),),
     ),
 )
 
 
-def card(name: str) -> Card:
+def card(name: str) -> MechanismCard:
     """The card of a registered mechanism."""
     return next(one for one in CARDS if one.name == name)
 
@@ -290,7 +290,7 @@ class Spec:
         given: Every option, those that were not given at their default.
     """
 
-    card: Card
+    card: MechanismCard
     given: Mapping[str, Value]
 
     @property
@@ -367,7 +367,7 @@ def unknown(spec: str) -> InputError:
     )
 
 
-def _option(card: Card, name: str, spec: str) -> Option:
+def _option(card: MechanismCard, name: str, spec: str) -> CardOption:
     for option in card.options:
         if option.name == name:
             return option
@@ -378,7 +378,7 @@ def _option(card: Card, name: str, spec: str) -> Option:
     )
 
 
-def _value(option: Option, value: str, spec: str) -> Value:
+def _value(option: CardOption, value: str, spec: str) -> Value:
     wrong = InputError(
         f"mechanism {spec!r}: {option.name} must be {option.allowed} ({option.text}), got "
         f"{value!r}{nearest(value, option.words)}"

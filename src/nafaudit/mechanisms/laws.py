@@ -54,7 +54,7 @@ def normalise(x: Tensor) -> Tensor:
     return torch.log_softmax(x, dim=-1)
 
 
-class Gap(NamedTuple):
+class LawGap(NamedTuple):
     """How far a law p is from a law q, row by row.
 
     Attributes:
@@ -68,20 +68,20 @@ class Gap(NamedTuple):
     total: Tensor
 
 
-def gap(p: Tensor, q: Tensor) -> Gap:
+def gap(p: Tensor, q: Tensor) -> LawGap:
     """Compares log-laws [rows, vocabulary]; the total is inf where q forbids what p serves."""
     ratio = p - q
     if p.device.type == "cpu":  # elsewhere, to look is to wait
         weighted = torch.exp(p).mul_(ratio)
         total = weighted.sum(dim=-1)
         if not any(map(math.isnan, total.tolist())):  # nothing is forbidden
-            return Gap(ratio, weighted, total.clamp_min_(0.0))
+            return LawGap(ratio, weighted, total.clamp_min_(0.0))
     no_p, no_q = p == NEG_INF, q == NEG_INF
     ratio = torch.where(no_p & no_q, 0.0, ratio)
     # Written out where q is -inf: an underflowing exp(p) times infinity would be NaN.
     weighted = torch.where(no_q, torch.inf, torch.exp(p).mul_(ratio))
     weighted = torch.where(no_p, 0.0, weighted)
-    return Gap(ratio, weighted, weighted.sum(dim=-1).clamp_min_(0.0))
+    return LawGap(ratio, weighted, weighted.sum(dim=-1).clamp_min_(0.0))
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:

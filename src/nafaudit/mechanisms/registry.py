@@ -13,7 +13,7 @@ from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import WHOLE, Banking, Bucket, Ledger, Paths, Whole
+from nafaudit.core.ledger import WHOLE, Banking, Bucket, FixedBudget, Ledger, LikelihoodLead
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
@@ -64,7 +64,7 @@ def _cp_delta(spec: Spec, debt: DebtRule) -> Mechanism:
 
 def _free(rule: Rule, spec: Spec, data: str = "") -> Mechanism:
     """A rule that promises no budget: k is what its cost is compared with, and nothing is owed."""
-    ledger = Paths() if isinstance(rule, CpFuse) else Banking()
+    ledger = LikelihoodLead() if isinstance(rule, CpFuse) else Banking()
     return Mechanism(f"{spec.name}{data}:debt=positives,n=0", rule, ledger, DebtRule(0))
 
 
@@ -137,7 +137,7 @@ class SequenceMechanism(Mechanism):
     def of_length(self, length: int) -> SequenceMechanism:
         """The same with the budget of outputs of at most so many tokens."""
         sized = getattr(self.sequence, "of_length", lambda _: self.sequence)(length)
-        return replace(self, ledger=Whole(length), sequence=sized)
+        return replace(self, ledger=FixedBudget(length), sequence=sized)
 
     @property
     def currency(self) -> str:
@@ -147,7 +147,7 @@ class SequenceMechanism(Mechanism):
 
 def _chooses(name: str, rule: SequenceRule) -> SequenceMechanism:
     # A prefix debt belongs to a budget that accrues step by step.
-    return SequenceMechanism(name, Anchored(), Whole(0), DebtRule(0), sequence=rule)
+    return SequenceMechanism(name, Anchored(), FixedBudget(0), DebtRule(0), sequence=rule)
 
 
 def mechanism(spec: str, debt: DebtRule) -> Mechanism:

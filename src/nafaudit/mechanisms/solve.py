@@ -164,7 +164,7 @@ _BATCH_TRIALS = 4
 _BATCH_SETTLES = 3
 
 
-class _Trial(NamedTuple):
+class _ThetaTrial(NamedTuple):
     """A trial of every row [rows]: theta and its slope as a function of g = sqrt(D)."""
 
     g: Tensor
@@ -176,7 +176,7 @@ class _Trial(NamedTuple):
         return self.theta + (aim - self.g) * self.slope
 
 
-def solve_at_once(
+def solve_batched(
     safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor
 ) -> tuple[Served, Tensor]:
     """Solves rows whose risky law does not fit, or leaves them.
@@ -212,12 +212,12 @@ def solve_at_once(
             torch.where(fits, theta, served.theta),
         )
         settled = settled | fits
-        made = _Trial(torch.sqrt(charge), theta, trial.slope)
+        made = _ThetaTrial(torch.sqrt(charge), theta, trial.slope)
         trial = _with_chord(trial, made) if settle else made
     return served, settled
 
 
-def _approach_batch(base: Tensor, ratio: Tensor, aim: Tensor, end: Tensor) -> _Trial:
+def _approach_batch(base: Tensor, ratio: Tensor, aim: Tensor, end: Tensor) -> _ThetaTrial:
     """Trials in float32, each inside the bracket of those before it; returns the last."""
     trial = _try(base, ratio, aim / end)
     theta = _from_ends(aim, trial, end)
@@ -232,7 +232,7 @@ def _approach_batch(base: Tensor, ratio: Tensor, aim: Tensor, end: Tensor) -> _T
     return trial
 
 
-def _try(base: Tensor, ratio: Tensor, theta: Tensor) -> _Trial:
+def _try(base: Tensor, ratio: Tensor, theta: Tensor) -> _ThetaTrial:
     """One trial in float32, summed in float64."""
     single = theta.to(torch.float32)
     weight = torch.addcmul(base, ratio, single.unsqueeze(-1)).exp_()
@@ -241,10 +241,10 @@ def _try(base: Tensor, ratio: Tensor, theta: Tensor) -> _Trial:
     spread = weight.mul_(ratio).sum(dim=-1, dtype=torch.float64) / mass - mean * mean
     theta = single.to(torch.float64)  # what was tried is the rounded weight
     g = torch.sqrt(theta * mean - torch.log(mass))
-    return _Trial(g, theta, 2 * g / (theta * spread))
+    return _ThetaTrial(g, theta, 2 * g / (theta * spread))
 
 
-def _from_ends(aim: Tensor, at: _Trial, end: Tensor) -> Tensor:
+def _from_ends(aim: Tensor, at: _ThetaTrial, end: Tensor) -> Tensor:
     """The cubics through (0, 0), (end, 1) and a trial with its slope, at `aim`."""
     low = (at.slope * at.g - at.theta) / at.g**2
     above = end - at.g
@@ -253,7 +253,7 @@ def _from_ends(aim: Tensor, at: _Trial, end: Tensor) -> Tensor:
     return at.theta + step * (at.slope + step * (low + (high - low) / end * aim))
 
 
-def _with_chord(last: _Trial, made: _Trial) -> _Trial:
+def _with_chord(last: _ThetaTrial, made: _ThetaTrial) -> _ThetaTrial:
     """The slope between two laws in float64, unless rounding has made nonsense of it."""
     chord = (made.theta - last.theta) / (made.g - last.g)
     sound = (chord > last.slope / 2) & (chord < 2 * last.slope)

@@ -31,7 +31,7 @@ from nafaudit.store.export import as_row, file_word
 from nafaudit.store.files import whole_directory
 from nafaudit.store.gaps import missing_of
 from nafaudit.store.run import Run
-from nafaudit.workload import Source
+from nafaudit.workload import PromptSource
 from nafaudit.workload.prompts import CAPS
 
 
@@ -83,7 +83,7 @@ def lines_of(run: Run, variant: str) -> Callable[[Trajectory], dict[str, Any]]:
 
     def line(trajectory: Trajectory) -> dict[str, Any]:
         key = trajectory.key
-        prompt, source = prompts.get(key.prompt), sources.get(key.prompt, Source(""))
+        prompt, source = prompts.get(key.prompt), sources.get(key.prompt, PromptSource(""))
         row = as_row(trajectory, prompt, identity, vocabulary)
         seed = None
         if identity["protocol"] == "paper":

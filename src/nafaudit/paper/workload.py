@@ -30,8 +30,8 @@ from nafaudit.workload.prompts import (
     FILES,
     HEADER,
     Prompt,
+    PromptSource,
     Record,
-    Source,
     Sourced,
     Workload,
     check_names,
@@ -205,7 +205,7 @@ def _candidate(record: Record, label: str, variant: str) -> _Candidate:
     if label == "factual":
         nameless = f"entity_{number}"
         default = f"fact_{number}_{first_id(said, ('entity',)) or nameless}"
-    source = Source(
+    source = PromptSource(
         where=where,
         record=data,
         domain=first_id(said, ("domain",)) or form.domain,

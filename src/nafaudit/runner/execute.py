@@ -35,10 +35,10 @@ from nafaudit.runner.recording import (
     session_facts,
 )
 from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_inputs
-from nafaudit.store.artifacts import Verification, write_truth, write_verification
+from nafaudit.store.artifacts import Verification, write_replayed, write_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
 from nafaudit.views.verify import verification_json
-from nafaudit.workload import Source, TokenizedPrompt, protected_prompts, workload_hash
+from nafaudit.workload import PromptSource, TokenizedPrompt, protected_prompts, workload_hash
 
 Prompts = Mapping[str, TokenizedPrompt]
 
@@ -136,7 +136,7 @@ def open_run(
     path: Path,
     design: Design,
     prompts: Sequence[TokenizedPrompt],
-    sources: Mapping[str, Source] | None = None,
+    sources: Mapping[str, PromptSource] | None = None,
 ) -> Iterator[OpenRun]:
     """Creates a run directory, or resumes it.
 
@@ -241,7 +241,7 @@ def _verify(run: Run, settings: RunSettings, checkpoints: tuple[str, str]) -> No
     found = verify_run(run, options)
     data = verification_json(found, str(run.path), run.design["hash"])
     if found.truth:
-        data["replayed_sha256"] = write_truth(run, found.truth)
+        data["replayed_sha256"] = write_replayed(run, found.truth)
     write_verification(run, data)
 
 

@@ -136,7 +136,7 @@ BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "8bit": 1, "4b
 # Float64 arrays of rows x vocabulary that a step holds at once: laws, noise, scores, work space.
 _LAW_ARRAYS = 12
 # Bytes that a step moves for every row and token id if rows bind, and those of its noise: counted
-# operation by operation in tests/engine/test_at_once.py (1,400 and 1,900), and some to spare.
+# operation by operation in tests/engine/test_batched.py (1,400 and 1,900), and some to spare.
 LAW_TRAFFIC = 1600
 NOISE_TRAFFIC = 2000
 # A layer of Transformers without compilation, whatever the GPU: the 8B model of a third party

@@ -14,7 +14,7 @@ from nafaudit.lab import prompts as lab
 from nafaudit.lab.pair import WEIGHTS, cache_directory, smollm2_pair
 from nafaudit.workload import (
     Prompt,
-    Source,
+    PromptSource,
     Sourced,
     Workload,
     read_corpus,
@@ -61,7 +61,7 @@ def _tiny_workload() -> Workload:
     from nafaudit.lab.tiny import SENTENCES
 
     prompts = [Prompt(f"tiny:{i}", text, "sentence") for i, text in enumerate(SENTENCES)]
-    return Workload(tuple(Sourced(p, Source(p.id, split=p.label)) for p in prompts))
+    return Workload(tuple(Sourced(p, PromptSource(p.id, split=p.label)) for p in prompts))
 
 
 def _tiny_passages() -> list[Passage]:

@@ -152,7 +152,7 @@ class WorkbenchSpec:
             "width": self.width,
             "batch": settings.batch,
             "speculate": settings.speculate,
-            "together": settings.together,
+            "threaded": settings.together,
         }
 
     def mechanism(self) -> Mechanism:

@@ -2,9 +2,9 @@
 
 What a search knows: numbers of recorded trajectories, and nothing else.
 
-A search is a function of this book. Where it needs a trajectory that is not there it says which,
-and is asked again from its beginning once they are recorded. So a search that was killed and one
-that was not go the same way: there is no state that could be lost.
+A search is a function of these measurements. Where it needs a trajectory that is not there it says
+which, and is asked again from its beginning once they are recorded. So a search that was killed and
+one that was not go the same way: there is no state that could be lost.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from nafaudit.measures.measure import Measure
 
 @dataclass(frozen=True)
 class Candidate:
-    """A prompt that somebody proposes to try.
+    """A prompt that is proposed to be tried.
 
     Attributes:
         id: Unique within a search; part of the key of every draw.
         text: What the models are given.
         label: Its class, inherited from the first parent.
         generation: 0 for a seed.
-        operator: How it was made; "seed" if nobody made it.
+        operator: How it was made; "seed" if it was given.
         parents: Ids of what it was made of.
         lineage: Names the family that it belongs to; a seed founds one.
     """
@@ -44,7 +44,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Parent:
-    """A candidate with what is known of it: the way in which a proposer is told.
+    """A candidate with what is known of it, as a proposer is given it.
 
     Attributes:
         candidate: The prompt.
@@ -148,7 +148,7 @@ class Measured:
 
 
 class NeedsTrajectories(Exception):  # noqa: N818
-    """Trajectories are needed that nobody has recorded: how many of each prompt, in all."""
+    """Trajectories are needed that are not recorded: how many of each prompt, in all."""
 
     def __init__(self, wanted: Mapping[str, int]) -> None:
         super().__init__(f"{len(wanted)} prompts need trajectories")
@@ -185,7 +185,7 @@ class Measurements:
 
 
 class BookReader:
-    """Hands out a book's values once, in order, as `halving.More` wants them.
+    """Hands out measured values once, in order, as `halving.More` wants them.
 
     Args:
         book: What is recorded.
@@ -201,7 +201,7 @@ class BookReader:
         """Further utilisations of each prompt; those that had nothing to spend are left out.
 
         Raises:
-            UnrecordedError: Some are not in the book.
+            NeedsTrajectories: Some are not recorded.
         """
         upto = {one: self.taken.get(one, 0) + count for one, count in wanted.items()}
         rows = {one: self._book.rows(one, self._k, count) for one, count in upto.items()}

@@ -138,7 +138,7 @@ def explore(
         proposer: Who suggests in the search itself; the local operators if left out.
 
     Raises:
-        UnrecordedError: The book does not reach to the end.
+        NeedsTrajectories: The records do not reach to the end.
     """
     start, rest = start_of(pools, seed, settings.pool)
     control, count = _proposer(strategy, seed, start, rest, settings)

@@ -17,7 +17,7 @@ from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, 
 from nafaudit.auditor.claims import ClaimComparison, levels
 from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
-from nafaudit.auditor.sampler import ALPHA, SamplerTests, Scores
+from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream, uniforms, words
@@ -66,7 +66,7 @@ class AuditedOutput:
     key: Key
     claimed: Trajectory | None
     replayed: Replayed | None
-    scores: Scores | None
+    scores: StepScores | None
     faults: tuple[Fault, ...]
 
 
@@ -100,7 +100,7 @@ def examine(
 
 def _scores(
     world: World, tasks: Sequence[ReplayTask], again: Sequence[ReplayWithLaws]
-) -> list[Scores]:
+) -> list[StepScores]:
     """Returns the scores of every trajectory; steps of several are scored together."""
     if not again:
         return []
@@ -123,7 +123,7 @@ def _scores(
     ends = np.cumsum([len(s) for s in steps])[:-1]
     names = ("logp", "ratios", "tilts", "surprisal", "gain", "pit")
     split = {n: np.split(np.concatenate([getattr(b, n) for b in blocks]), ends) for n in names}
-    return [Scores(**{n: split[n][i] for n in names}) for i in range(len(again))]
+    return [StepScores(**{n: split[n][i] for n in names}) for i in range(len(again))]
 
 
 def pit_draws(key: Key, count: int) -> np.ndarray:

@@ -25,9 +25,8 @@ from nafaudit.selftest.battery import (
     warnings,
 )
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
-from nafaudit.stats import clopper_pearson
+from nafaudit.stats import BOUNDS, clopper_pearson
 from nafaudit.stats.coverage import NULLS, Miss, Null, applies, miss_rate
-from nafaudit.stats.registry import BOUNDS
 
 SIZES = (4, 20, 60)
 # How often a whole audit may raise a false alarm. Two checks of the log rest on chance,

@@ -22,7 +22,7 @@ from torch import Tensor
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
-from nafaudit.auditor.sampler import SamplerTests, Scores, joined
+from nafaudit.auditor.sampler import SamplerTests, StepScores, joined
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
@@ -320,7 +320,7 @@ def _replay(
 ) -> _Again:
     """Recomputes outputs, and tests whether their tokens were drawn from the promised law."""
     again = _Again()
-    blocks: dict[Key, list[Scores]] = {}
+    blocks: dict[Key, list[StepScores]] = {}
     records = {record.key: record for record in outputs}
 
     def look(key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:

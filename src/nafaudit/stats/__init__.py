@@ -6,11 +6,26 @@ an assumption of it. `ebb` is the paper's U_EBB for any input, also from printed
 n trajectories can show) and `coverage` (how often a bound misses).
 """
 
-from nafaudit.stats.betting import e_values, prpl_sequence
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.stats.betting import (
+    BETTING,
+    BETTING_LOWER,
+    BETTING_PROMPTS,
+    PRPL,
+    e_values,
+    prpl_sequence,
+)
 from nafaudit.stats.bound import MIN_EVIDENCE, Assumption, Bound, BoundSpec, Sample, enough
-from nafaudit.stats.certificate import Certificate, cap, certify, critical_k, log_cap
+from nafaudit.stats.certificate import PassageCertificate, cap, certify, critical_k, log_cap
 from nafaudit.stats.coverage import Bonferroni, e_bh
 from nafaudit.stats.moments import (
+    ANDERSON,
+    CLUSTER_T,
+    EBB,
+    EBB_EFFECTIVE,
+    HOEFFDING,
+    HOEFFDING_BENTKUS,
+    MAURER_PONTIL,
     Moments,
     clustered_mean,
     ebb,
@@ -21,8 +36,13 @@ from nafaudit.stats.moments import (
     quantile,
     student_two_sided,
 )
-from nafaudit.stats.rates import anytime_rate, clopper_pearson, zero_count_upper
-from nafaudit.stats.registry import BOUNDS, bound
+from nafaudit.stats.rates import (
+    ANYTIME_RATE,
+    CLOPPER_PEARSON,
+    anytime_rate,
+    clopper_pearson,
+    zero_count_upper,
+)
 
 __all__ = [
     "BOUNDS",
@@ -31,8 +51,8 @@ __all__ = [
     "Bonferroni",
     "Bound",
     "BoundSpec",
-    "Certificate",
     "Moments",
+    "PassageCertificate",
     "Sample",
     "anytime_rate",
     "bound",
@@ -55,3 +75,29 @@ __all__ = [
     "student_two_sided",
     "zero_count_upper",
 ]
+
+BOUNDS: dict[str, BoundSpec] = {
+    spec.name: spec
+    for spec in (
+        EBB,
+        EBB_EFFECTIVE,
+        MAURER_PONTIL,
+        HOEFFDING,
+        HOEFFDING_BENTKUS,
+        ANDERSON,
+        PRPL,
+        BETTING,
+        BETTING_LOWER,
+        BETTING_PROMPTS,
+        CLUSTER_T,
+        CLOPPER_PEARSON,
+        ANYTIME_RATE,
+    )
+}
+
+
+def bound(name: str, sample: Sample, delta: float) -> Bound:
+    """Computes a named bound; raises `InputError` for a sample that breaks an assumption."""
+    if name not in BOUNDS:
+        raise InputError(f"there is no bound {name!r}{nearest(name, BOUNDS)}")
+    return BOUNDS[name](sample, delta)

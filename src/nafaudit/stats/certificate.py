@@ -105,7 +105,7 @@ def vacuous(surprisal: ArrayLike, budget: ArrayLike) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class PassageCertificate:
     """What a budget says about one passage.
 
     Attributes:
@@ -139,9 +139,9 @@ class Certificate:
         return math.exp(self.log_probability)
 
 
-def certify(surprisal: float, budget: float, order: float = 1.0) -> Certificate:
+def certify(surprisal: float, budget: float, order: float = 1.0) -> PassageCertificate:
     """Everything a budget says about one passage."""
-    return Certificate(
+    return PassageCertificate(
         surprisal,
         budget,
         order,

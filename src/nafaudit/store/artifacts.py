@@ -204,14 +204,14 @@ def _journal_hash(run: Run) -> str:
     return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
 
 
-def write_truth(run: Run, trajectories: Sequence[Trajectory]) -> str:
+def write_replayed(run: Run, trajectories: Sequence[Trajectory]) -> str:
     """Saves the recomputed trajectories; returns their checksum."""
     content = parts.encode(trajectories)
     write_whole(run.path / REPLAYED, content)
     return hashlib.sha256(content).hexdigest()
 
 
-def read_truth(run: Run) -> dict[Key, Trajectory]:
+def read_replayed(run: Run) -> dict[Key, Trajectory]:
     """The recomputed trajectories; none if nothing current was verified."""
     result = read_verification(run)
     if result is None or not result["current"] or "replayed_sha256" not in result:

@@ -80,7 +80,7 @@ class Missing:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RequestedRecords:
     """What a run of ours was asked for.
 
     Attributes:
@@ -179,14 +179,14 @@ class Plan:
         return [f"{where} trajectory {number}" for number in itertools.islice(lacking, room)]
 
 
-def plan_of(run: Run) -> Plan | None:
+def plan_of(run: Run) -> RequestedRecords | None:
     """What a run was asked for; None for an import, as a log is as long as it is."""
     design = run.design
     identity = design["identity"]
     if identity["protocol"] == "imported":
         return None
     prompts = run.prompts()
-    return Plan(
+    return RequestedRecords(
         _kind(identity),
         identity["mechanism"],
         tuple(item.prompt.id for item in prompts),

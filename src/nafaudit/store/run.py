@@ -42,7 +42,7 @@ from nafaudit.store.files import (
     whole_lines,
     write_whole,
 )
-from nafaudit.workload import Prompt, Source, TokenizedPrompt, workload_hash
+from nafaudit.workload import Prompt, PromptSource, TokenizedPrompt, workload_hash
 
 # What readers of a run look up in its design, its identity and its decoding.
 _DESIGN_KEYS = (
@@ -53,7 +53,7 @@ _DESIGN_KEYS = (
 _PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Where a record is: the part that holds it, and its row there, from 0."""
 
     part: str
@@ -120,7 +120,9 @@ class Run:
         """Streams every journalled trajectory, one part in memory at a time."""
         return (trajectory for _, trajectory in self.located())
 
-    def located(self, wanted: Collection[str] | None = None) -> Iterator[tuple[Place, Trajectory]]:
+    def located(
+        self, wanted: Collection[str] | None = None
+    ) -> Iterator[tuple[RecordPlace, Trajectory]]:
         """Streams trajectories with their places.
 
         Args:
@@ -129,13 +131,13 @@ class Run:
         for entry in self.journal():
             if wanted is None or entry["part"] in wanted:
                 for row, trajectory in enumerate(parts.decode(self._content(entry))):
-                    yield Place(entry["part"], row), trajectory
+                    yield RecordPlace(entry["part"], row), trajectory
 
-    def places(self) -> Iterator[tuple[Place, Key]]:
+    def places(self) -> Iterator[tuple[RecordPlace, Key]]:
         """Streams where each trajectory is, without reading its steps."""
         for entry in self.journal():
             for row, key in enumerate(parts.decode_keys(self._content(entry))):
-                yield Place(entry["part"], row), key
+                yield RecordPlace(entry["part"], row), key
 
     def keys(self) -> set[Key]:
         """Which trajectories are recorded."""
@@ -159,14 +161,14 @@ class Run:
             rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
             return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> dict[str, PromptSource]:
         """What each prompt was made of, by its id; empty if the run does not say."""
         path = self.path / "sources.jsonl"
         if not path.is_file():
             return {}
         with _as_written(path):
             rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-            return {row["id"]: Source(**row["source"]) for row in rows}
+            return {row["id"]: PromptSource(**row["source"]) for row in rows}
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
@@ -328,7 +330,7 @@ def open_for_writing(
     design: Design,
     prompts: Sequence[TokenizedPrompt],
     vocabulary: Mapping[str, Any],
-    sources: Mapping[str, Source] | None = None,
+    sources: Mapping[str, PromptSource] | None = None,
     made: Made | None = None,
 ) -> Iterator[RunWriter]:
     """Creates a run, or resumes it if the identity is the same.
@@ -446,7 +448,7 @@ def _write_design(path: Path, data: Mapping[str, Any]) -> None:
     write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
 
 
-def _source_lines(sources: Mapping[str, Source]) -> bytes:
+def _source_lines(sources: Mapping[str, PromptSource]) -> bytes:
     rows = [{"id": name, "source": asdict(source)} for name, source in sources.items()]
     # Escaped, because a record may hold what no encoder can write.
     return "".join(json.dumps(row) + "\n" for row in rows).encode()

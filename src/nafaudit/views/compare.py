@@ -123,7 +123,8 @@ def _verdicts(found: Comparison, budget: Column, arm: Callable[[Any], str]) -> S
 
 def _quantities(found: Comparison, budget: Column) -> Section:
     total = len(found.changes)
-    table = Table.of((budget, *_CHANGE), [c for c in found.changes if c.moved != "same"])
+    shown = {f"changes[{i}]": c for i, c in enumerate(found.changes) if c.moved != "same"}
+    table = Table.of((budget, *_CHANGE), shown.values(), shown)
     same = total - len(table.rows)
     notes = [f"{same} of {total} quantities are the same."] if same else []
     if table.rows:
@@ -139,15 +140,15 @@ def _quantities(found: Comparison, budget: Column) -> Section:
 
 
 def _classes(found: Comparison, budget: Column) -> Section:
-    moved = [c for c in found.classes if c.moved in ("up", "down")]
-    ranked = sorted(moved, key=lambda c: -abs(c.change) / (abs(c.a) + abs(c.b) or 1))
+    moved = [(i, c) for i, c in enumerate(found.classes) if c.moved in ("up", "down")]
+    moved.sort(key=lambda one: -abs(one[1].change) / (abs(one[1].a) + abs(one[1].b) or 1))
+    shown = {f"classes[{i}]": c for i, c in moved[:_MOST_CLASSES]}
     label = Column("class", "class", write=name, words=True, most=24)
     note = f"{len(moved)} of {len(found.classes)} cells (class, budget, quantity) moved"
     if len(moved) > _MOST_CLASSES:
         note += f"; the {_MOST_CLASSES} largest of them by share. --json has all"
-    return Section(
-        "By class", Table.of((budget, label, *_CHANGE), ranked[:_MOST_CLASSES]), note + "."
-    )
+    table = Table.of((budget, label, *_CHANGE), shown.values(), shown)
+    return Section("By class", table, note + ".")
 
 
 def _partings(found: Comparison, budget: Column) -> Section:
@@ -160,7 +161,8 @@ def _partings(found: Comparison, budget: Column) -> Section:
         Column("median", "median", write="{:g}".format),
         Column("charge gap", "charge_gap", write="{:.2g}".format),
     )
-    table = Table.of(columns, found.differences)
+    places = (f"partings[{i}]" for i in range(len(found.differences)))
+    table = Table.of(columns, found.differences, places)
     note = "Not compared: no pair of executions has steps in both."
     if table.rows:
         note = (
@@ -185,7 +187,9 @@ def _prompts(found: Comparison, budget: Column) -> Section:
     note = f"{len(ids)} of {len(found.pairing.prompts)} prompts moved, under any budget"
     if len(found.prompts) > _MOST_PROMPTS:
         note += "; those that moved most, new violations first. --json has all"
-    return Section("Which prompts", Table.of(columns, found.prompts[:_MOST_PROMPTS]), note + ".")
+    rows = found.prompts[:_MOST_PROMPTS]
+    places = (f"prompts[{i}]" for i in range(len(rows)))
+    return Section("Which prompts", Table.of(columns, rows, places), note + ".")
 
 
 def _interval(change: Change) -> str:

@@ -24,7 +24,7 @@ from nafaudit.measures.audit import AuditResult, key_json
 from nafaudit.measures.measure import Measure
 from nafaudit.measures.overlap import spans
 from nafaudit.measures.runs import Reference
-from nafaudit.store.run import Place, Run
+from nafaudit.store.run import RecordPlace, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.
 _NAME = re.compile(r"(.*)@([^@#]+)#([0-9]+)", re.DOTALL)
@@ -81,7 +81,7 @@ def record_json(run: Run, where: str) -> dict[str, Any]:
     return data
 
 
-def _place_named(run: Run, where: str, who: str, k: float, number: int) -> Place:
+def _place_named(run: Run, where: str, who: str, k: float, number: int) -> RecordPlace:
     every = list(run.places())
     near = [
         (place, key) for place, key in every if who in (key.prompt, f"{key.prompt}@{key.mechanism}")
@@ -105,7 +105,7 @@ def _place_named(run: Run, where: str, who: str, k: float, number: int) -> Place
     raise InputError(f"no record {where!r} in {run.path}; {_FORM}. {there}")
 
 
-def _place_at(run: Run, where: str) -> Place:
+def _place_at(run: Run, where: str) -> RecordPlace:
     entries = {str(entry["part"]): int(entry["rows"]) for entry in run.journal()}
     part, _, row = where.rpartition(":")
     if part not in entries or not row.isdecimal() or int(row) >= entries[part]:
@@ -113,7 +113,7 @@ def _place_at(run: Run, where: str) -> Place:
         raise InputError(
             f"no record {where!r} in {run.path}; {_FORM}. There are: {known or 'no parts'}."
         )
-    return Place(part, int(row))
+    return RecordPlace(part, int(row))
 
 
 def read_chosen(

@@ -9,7 +9,7 @@ from nafaudit.views.document import Column, Document, Section, Table, Verdict
 from nafaudit.views.markdown import plain_text
 
 if TYPE_CHECKING:
-    from nafaudit.mechanisms.cards import Card, Option
+    from nafaudit.mechanisms.cards import CardOption, MechanismCard
     from nafaudit.selftest.conform import Conformance
     from nafaudit.selftest.run import FaultRow, SelftestResult
 
@@ -195,7 +195,7 @@ def conform_document(found: Conformance) -> Document:
     )
 
 
-def mechanisms_document(cards: Iterable[Card]) -> Document:
+def mechanisms_document(cards: Iterable[MechanismCard]) -> Document:
     """Returns what can be audited: a card for each mechanism."""
     sections = (
         Section(
@@ -214,7 +214,7 @@ def mechanisms_document(cards: Iterable[Card]) -> Document:
     return Document("nafaudit mechanisms", tuple(sections))
 
 
-def _option(option: Option) -> str:
+def _option(option: CardOption) -> str:
     value = option.default
     written = f"{value:g}" if isinstance(value, int | float) else value
     default = f"; unless told {written}" if written else ""

@@ -3,7 +3,7 @@
 from nafaudit.workload.corpus import read_corpus, read_prompts, read_workload
 from nafaudit.workload.prompts import (
     Prompt,
-    Source,
+    PromptSource,
     Sourced,
     TokenizedPrompt,
     Workload,
@@ -13,7 +13,7 @@ from nafaudit.workload.prompts import (
 
 __all__ = [
     "Prompt",
-    "Source",
+    "PromptSource",
     "Sourced",
     "TokenizedPrompt",
     "Workload",

@@ -19,8 +19,8 @@ from typing import Any
 from nafaudit.core.errors import InputError, reject_unknown
 from nafaudit.workload.prompts import (
     Prompt,
+    PromptSource,
     Record,
-    Source,
     Sourced,
     Workload,
     check_names,
@@ -35,7 +35,7 @@ _KEYS = ("file", "prompt", "reference", "id", "cap", "header")
 
 
 @dataclass(frozen=True)
-class ClassTable:
+class CorpusClass:
     """What a design file says of one class."""
 
     name: str
@@ -66,7 +66,7 @@ def read_corpus(
     return in_turn([_read(table, cap.get(table.name, table.cap)) for table in chosen])
 
 
-def _table(name: str, table: Mapping[str, Any]) -> ClassTable:
+def _table(name: str, table: Mapping[str, Any]) -> CorpusClass:
     where = f"[classes.{name}]"
     reject_unknown(table, _KEYS, where)
     if not name.strip():
@@ -84,7 +84,7 @@ def _table(name: str, table: Mapping[str, Any]) -> ClassTable:
     if not fields["prompt"]:
         raise InputError(f"{where}: prompt names no field; give at least one.")
     header = table.get("header", "")
-    return ClassTable(name, Path(table["file"]), cap=most, header=header, **fields)
+    return CorpusClass(name, Path(table["file"]), cap=most, header=header, **fields)
 
 
 def _names(value: Any, where: str, key: str) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def _names(value: Any, where: str, key: str) -> tuple[str, ...]:
     raise InputError(f"{where}: {key} must be a field's name or a list of them, got {value!r}.")
 
 
-def _read(table: ClassTable, most: int | None) -> list[Sourced]:
+def _read(table: CorpusClass, most: int | None) -> list[Sourced]:
     """The class's prompts. Every line is checked, whatever the cap."""
     items = [_item(record, table) for record in read_records(table.file)]
     if not items:
@@ -103,7 +103,7 @@ def _read(table: ClassTable, most: int | None) -> list[Sourced]:
     return list(Workload(tuple(items)).items)[:most]
 
 
-def _item(record: Record, table: ClassTable) -> Sourced:
+def _item(record: Record, table: CorpusClass) -> Sourced:
     text = first_text(record, table.prompt, "prompt")
     if not text.strip():
         raise InputError(
@@ -122,7 +122,7 @@ def _item(record: Record, table: ClassTable) -> Sourced:
         table.name,
         first_text(record, table.reference, "reference"),
     )
-    return Sourced(prompt, Source(record.where, record.data, split=table.name))
+    return Sourced(prompt, PromptSource(record.where, record.data, split=table.name))
 
 
 def read_workload(path: Path) -> Workload:
@@ -153,4 +153,4 @@ def _sourced(record: Record, stem: str) -> Sourced:
     if not fields["text"].strip():
         raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
     prompt = Prompt(fields["id"], fields["text"], fields["class"], fields["reference"])
-    return Sourced(prompt, Source(where, row, split=prompt.label))
+    return Sourced(prompt, PromptSource(where, row, split=prompt.label))

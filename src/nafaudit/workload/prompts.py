@@ -195,7 +195,7 @@ def whole_text(text: str, where: str, name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class PromptSource:
     """Where a prompt came from.
 
     Attributes:
@@ -218,7 +218,7 @@ class Sourced:
     """A prompt and its source."""
 
     prompt: Prompt
-    source: Source
+    source: PromptSource
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ class Workload:
         return [item.prompt for item in self.items]
 
     @property
-    def sources(self) -> dict[str, Source]:
+    def sources(self) -> dict[str, PromptSource]:
         """Sources by prompt id."""
         return {item.prompt.id: item.source for item in self.items}
 

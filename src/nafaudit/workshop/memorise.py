@@ -40,7 +40,7 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Anchor, load_anchor, load_pair
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced
-from nafaudit.workload.prompts import Source, in_turn
+from nafaudit.workload.prompts import PromptSource, in_turn
 from nafaudit.workshop.measure import (
     RISKY_ALONE,
     SAFE_ALONE,
@@ -335,7 +335,7 @@ def prompt_records(pages: Pages) -> list[dict[str, str]]:
         for label in ("neutral", "creative")
     }
     classes = (paged | ordinary).values()
-    turns = in_turn([[Sourced(p, Source(p.id)) for p in prompts] for prompts in classes])
+    turns = in_turn([[Sourced(p, PromptSource(p.id)) for p in prompts] for prompts in classes])
     return [
         {"id": p.id, "text": p.text, "class": p.label, "reference": p.reference}
         for p in turns.prompts

@@ -44,7 +44,7 @@ def _budgets(given: tuple[float, ...], why: str) -> tuple[float, ...]:
     found = tuple(sorted({as_budget(k) for k in given}))
     if not found or any(is_baseline(k) for k in found):
         shown = ", ".join(f"{k:g}" for k in given)
-        raise InputError(f"k must be above 0 and finite, got {shown}; {why}.")
+        raise InputError(f"k must be above 0 and finite, got {shown or 'none'}; {why}.")
     return found
 
 

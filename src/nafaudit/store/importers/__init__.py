@@ -1,7 +1,6 @@
 """Other people's logs: read as they are, nothing mended in silence."""
 
-from nafaudit.store.importers.entry import ImportOptions
-from nafaudit.store.importers.hygiene import describe
+from nafaudit.store.importers.entry import ImportOptions, describe
 from nafaudit.store.importers.importer import SCHEMAS, import_logs, import_report
 
 __all__ = ["SCHEMAS", "ImportOptions", "describe", "import_logs", "import_report"]

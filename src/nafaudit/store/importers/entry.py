@@ -1,11 +1,12 @@
-"""What a reader is given and gives back; claims, totals and units."""
+"""What a reader of a log is given and returns: options, notes, entries, claims and totals."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from nafaudit.core.ledger import LEDGERS, Ledger, as_budget, half_digit
 from nafaudit.core.options import Group, option
 from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, Trajectory
 from nafaudit.store.importers.fields import identifier, number
-from nafaudit.store.importers.hygiene import Hygiene
 
 UNKNOWN_LEDGER = "unknown"
 # A report names fields that were not kept, up to so many.
@@ -100,13 +100,107 @@ class CheckSettings(ImportOptions):
     )  # fmt: skip
 
 
+# What each kind of note means. Nothing is dropped or reinterpreted without one of these.
+KINDS = {
+    "byte-order-mark": "file starts with a byte order mark; skipped",
+    "non-strict": "NaN or Infinity, which strict JSON does not have; read as such",
+    "k-minus-one": "k = -1; read as the risky model alone (k = inf)",
+    "k-not-a-number": "k is a word; read as the mechanism's name, with k = K / T if both are "
+    "known and no budget (inf) otherwise",
+    "k-from-file-name": "record without k; read off the file's name",
+    "k-inferred": "record without k; read off the growth of budget_so_far",
+    "k-given": "record without k; as given on the command line",
+    "no-id": "record without an id; named after its file and place",
+    "other-rule": "log names a rule that is not the paper's bank; budgets are judged as logged",
+    "empty-steps": "record with totals but no steps",
+    "missing": "field missing or null; unknown (NaN), not 0",
+    "pad-tail": "step after the row's end, by its account: nothing granted although budget was "
+    "left; cut",
+    "pad-tail-likely": "step after the row's end, by its look: one token again and again, "
+    "certain and free; cut",
+    "after-stop": "step after a stop token; cut",
+    "too-long": "trajectory longer than its T_max",
+    "prompt-echo": "generation starts with the tail of its own prompt",
+    "percent": "utilisation in percent; compared with spend / budget as such",
+    "utilisation-differs": "utilisation is neither spend / budget nor that in percent",
+    "batch-budget": "final budget is not the one at the row's own length but a longer one's; kept "
+    "as a claim",
+    "recomputed-differs": "a_t_recomputed differs from a_t; a_t is kept",
+    "debt-differs": "two fields give different debts; the first is kept",
+    "debt-derived": "debt as k T - final budget",
+    "debt-negative": "negative debt, which raises the budget above k T; a spend between the two is "
+    "judged only by --ledger banking (k T) or --ledger unknown (the log's budget)",
+    "budget-above-kT": "final budget above what k and T grant; a spend between the two is judged "
+    "only by --ledger banking (k T) or --ledger unknown (the log's budget)",
+    "spend-differs": "another column that could be the spend says otherwise; the one that was "
+    "named is kept, else the larger, as either judges alike",
+    "totals-differ": "two totals give different spends; the larger is kept, and neither if only "
+    "one of them is within the budget",
+    "repeated": "trajectory number used twice for one prompt and budget; renumbered",
+    "duplicate-spend": "spend equal to another trajectory's of the prompt and budget",
+    "duplicate-seed": "seed equal to another trajectory's of the prompt and budget",
+    "duplicate-text": "text equal to another trajectory's of the prompt and budget",
+    "prompt-differs": "prompt id with two texts or classes; the first is kept",
+    "length-limits": "record with another T_max than the first; T is unknown for the run",
+    "claims-differ": "totals of an export that do not follow from its own steps; kept as claims",
+}
+
+
+@dataclass
+class Note:
+    """How often one kind of thing was noticed, and where first."""
+
+    count: int = 0
+    first: str = ""
+
+
+@dataclass
+class ImportNotes:
+    """What an import noticed, dropped or read in another way than it was written."""
+
+    notes: dict[tuple[str, str], Note] = field(default_factory=dict)
+    not_kept: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, where: str, detail: str = "", count: int = 1) -> None:
+        """Counts something; `detail` tells kinds of one kind apart (a field's name)."""
+        if not count:
+            return
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind of note {kind!r}.")
+        note = self.notes.setdefault((kind, detail), Note(first=where))
+        note.count += count
+
+    def count(self, kind: str) -> int:
+        """How many of a kind."""
+        return sum(note.count for (name, _), note in self.notes.items() if name == kind)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the notes and the names of fields that were not kept as plain data."""
+        notes = []
+        for (kind, detail), note in sorted(self.notes.items()):
+            text = f"{detail}: {KINDS[kind]}" if detail else KINDS[kind]
+            notes.append({"kind": kind, "count": note.count, "first": note.first, "text": text})
+        return {"notes": notes, "not_kept": dict(sorted(self.not_kept.items()))}
+
+
+def describe(report: dict[str, Any]) -> list[str]:
+    """The lines of a report, for people."""
+    lines = [
+        f"{note['count']} x {note['kind']}: {note['text']} (first: {note['first']})"
+        for note in report["notes"]
+    ]
+    if report["not_kept"]:
+        lines.append("not kept: " + ", ".join(report["not_kept"]))
+    return lines
+
+
 @dataclass(frozen=True)
 class Context:
     """What a reader knows besides the record in hand."""
 
     path: Path
     options: ImportOptions
-    hygiene: Hygiene
+    notes: ImportNotes
 
     @property
     def stem(self) -> str:
@@ -122,19 +216,19 @@ class Context:
             found = number(data.get(name), name, where)
             if not (math.isnan(found) and data.get(name) in (None, "")):
                 return found
-        self.hygiene.add("missing", where, names[0])
+        self.notes.add("missing", where, names[0])
         return math.nan
 
     def budget(self, value: object, where: str) -> float | None:
         """The budget as recorded, none (inf) for a word; None if the log does not say."""
         if word := k_word(value):
-            self.hygiene.add("k-not-a-number", where, identifier(word, "k", where))
+            self.notes.add("k-not-a-number", where, identifier(word, "k", where))
             return math.inf
         found = number(value, "k", where)
         if value is None or value == "" or math.isnan(found):
             return None
         if found == -1:
-            self.hygiene.add("k-minus-one", where)
+            self.notes.add("k-minus-one", where)
         try:
             return as_budget(found)
         except InputError as error:
@@ -150,10 +244,10 @@ class Context:
         if found is not None:
             return found
         if self.options.k is not None:
-            self.hygiene.add("k-given", where)
+            self.notes.add("k-given", where)
             return as_budget(self.options.k)
         if inferred is not None:
-            self.hygiene.add("k-inferred", where)
+            self.notes.add("k-inferred", where)
             return self.budget(inferred, where) or 0.0
         named = k_in_name(self.stem)
         if named is None:
@@ -161,19 +255,19 @@ class Context:
                 f"{where}: no k, and none in the file's name (such as {self.stem[:40]}_k3); say "
                 "it with --k, or name its column with --column k=NAME."
             )
-        self.hygiene.add("k-from-file-name", where)
+        self.notes.add("k-from-file-name", where)
         return self.budget(named, where) or 0.0
 
     def drop(self, data: Mapping[str, Any], kept: frozenset[str], prefix: str = "") -> None:
         """Notes which fields a record has that are not kept."""
         for name, value in data.items():
             is_said = value is not None and value != ""
-            if is_said and name not in kept and len(self.hygiene.not_kept) < _MOST_NAMES:
-                self.hygiene.not_kept[prefix + name[:60]] += 1
+            if is_said and name not in kept and len(self.notes.not_kept) < _MOST_NAMES:
+                self.notes.not_kept[prefix + name[:60]] += 1
 
 
 @dataclass(frozen=True)
-class Entry:
+class LogEntry:
     """One execution as a log tells it, before it has a key.
 
     Attributes:
@@ -321,10 +415,10 @@ def judged_by(
         inexact = limit * half_digit(k)
         if budget <= most + digits or budget + owed <= rate * limit + inexact + digits:
             return budget, math.nan
-        context.hygiene.add("budget-above-kT", where)
+        context.notes.add("budget-above-kT", where)
     elif math.isfinite(debt) and debt < -rounding(stated):
         most = max(0.0, budget + debt)
-        context.hygiene.add("debt-negative", where)
+        context.notes.add("debt-negative", where)
     else:
         return budget, math.nan
     return (most, math.nan) if rule else (budget, most)
@@ -342,7 +436,7 @@ def credited(
     explained = np.arange(1, granted.size + 1) * k - debt
     if not debt < -rounding(debt) or not np.allclose(granted, explained, rtol=1e-6, atol=1e-3):
         return math.nan
-    context.hygiene.add("debt-negative", where)
+    context.notes.add("debt-negative", where)
     return granted.size * k
 
 
@@ -360,7 +454,7 @@ def larger_total(
     """The spend behind two totals of one sequence; NaN if they decide differently."""
     if math.isnan(one) or math.isnan(other) or abs(one - other) <= slack:
         return other if math.isnan(one) else one
-    context.hygiene.add("totals-differ", where)
+    context.notes.add("totals-differ", where)
     return math.nan if over(one, budget) != over(other, budget) else max(one, other)
 
 
@@ -381,9 +475,9 @@ def debt_of(
     derived = k * limit - budget if limit and math.isfinite(k) else math.nan
     # A budget above k T is not explained by a debt.
     if math.isfinite(derived) and derived >= -rounding(budget):
-        context.hygiene.add("debt-derived", where)
+        context.notes.add("debt-derived", where)
         return max(0.0, derived)
-    context.hygiene.add("missing", where, "debt")
+    context.notes.add("missing", where, "debt")
     return math.nan
 
 
@@ -407,7 +501,7 @@ def _half_unit(value: object) -> float:
 
 
 def compare_utilisation(
-    given: float, spend: float, budget: float, where: str, hygiene: Hygiene
+    given: float, spend: float, budget: float, where: str, notes: ImportNotes
 ) -> None:
     """Notes whether a logged utilisation is a fraction, a percentage, or neither."""
     if not all(map(math.isfinite, (given, spend, budget))) or abs(budget) < 1e-12:
@@ -416,6 +510,6 @@ def compare_utilisation(
     if math.isclose(given, ratio, rel_tol=1e-3, abs_tol=1e-5):
         return
     if math.isclose(given, 100 * ratio, rel_tol=1e-3, abs_tol=1e-3):
-        hygiene.add("percent", where)
+        notes.add("percent", where)
     else:
-        hygiene.add("utilisation-differs", where)
+        notes.add("utilisation-differs", where)

@@ -15,7 +15,7 @@ from nafaudit.store.importers import fields
 from nafaudit.store.importers.entry import (
     UNKNOWN_LEDGER,
     Context,
-    Entry,
+    LogEntry,
     compare_utilisation,
     credited,
     ended_early,
@@ -30,7 +30,7 @@ from nafaudit.store.importers.fields import (
     tokens,
     weights,
 )
-from nafaudit.store.importers.source import Record
+from nafaudit.store.importers.source import LogRecord
 
 _PROBABILITIES = {"served": "p_star_prob", "safe": "p_s_prob", "risky": "p_risky_prob"}
 _STEP = frozenset(
@@ -69,7 +69,7 @@ def is_step(data: Mapping[str, Any]) -> bool:
     return "kl_to_safe" in data and ("k_t" in data or "bd" in data)
 
 
-def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per row of each batch.
 
     A file is one array of steps, or holds objects with a `kl_stats_history` and, if there is one,
@@ -101,7 +101,7 @@ def _entries(
     batch: int,
     where: str,
     context: Context,
-) -> Iterator[Entry]:
+) -> Iterator[LogEntry]:
     size = _batch_size(steps, where)
     context.drop(steps[0], _STEP, "kl_stats_history.")
     summary = mapping(whole.get("summary") or whole.get("kl_stats_summary"), "summary", where)
@@ -112,7 +112,7 @@ def _entries(
     if len(ids) != size or len(prompts) != size:
         raise InputError(f"{where}: 'ids' and 'prompts' must have one entry per row ({size}).")
     if "ids" not in whole:
-        context.hygiene.add("no-id", where, count=size)
+        context.notes.add("no-id", where, count=size)
     for row in range(size):
         yield _entry(steps, summary, row, where, context, whole.get("k"), ids[row], prompts[row])
 
@@ -142,11 +142,11 @@ def _entry(
     k_given: object,
     name: object,
     prompt: object,
-) -> Entry:
+) -> LogEntry:
     def column(field: str, *, noted: bool = True) -> NDArray[np.float64]:
         values = [_of_row(step.get(field), row) for step in steps]
         if noted and any(value is None for value in values):
-            context.hygiene.add("missing", where, field)
+            context.notes.add("missing", where, field)
         return np.array([number(value, field, where) for value in values], np.float64)
 
     granted = column("budget_so_far")
@@ -158,7 +158,7 @@ def _entry(
     ids = (_of_row(step.get("sampled_token_id"), row) for step in steps)
     token = tokens(ids, "sampled_token_id", where)
     if (token < 0).any():
-        context.hygiene.add("missing", where, "sampled_token_id")
+        context.notes.add("missing", where, "sampled_token_id")
     with np.errstate(divide="ignore", invalid="ignore"):
         laws = {name: single(np.log(column(field))) for name, field in _PROBABILITIES.items()}
     whole = Steps(
@@ -171,24 +171,24 @@ def _entry(
     end = len(whole)
     if context.options.stops:
         end = fields.end_after_stop(whole.token, frozenset(context.options.stops))
-        context.hygiene.add("after-stop", where, count=len(whole) - end)
+        context.notes.add("after-stop", where, count=len(whole) - end)
     if end == len(whole):
         end = fields.end_by_account(whole, granted)
-        context.hygiene.add("pad-tail", where, count=len(whole) - end)
+        context.notes.add("pad-tail", where, count=len(whole) - end)
     spend = _total(summary, "final_cum_kl_spent", row, where)
     budget = _total(summary, "final_budget", row, where)
     use = _total(summary, "budget_utilization", row, where)
-    compare_utilisation(use, spend, budget, where, context.hygiene)
+    compare_utilisation(use, spend, budget, where, context.notes)
     cumulative = column("cum_kl_spent")
     limit = context.options.max_new_tokens
     rule = context.options.mechanism or "anchored"
     is_byte = "kl_pd_pc" in steps[0]
     if is_byte:
-        context.hygiene.add("other-rule", where, "kl_pd_pc")
+        context.notes.add("other-rule", where, "kl_pd_pc")
     # A debt that was read off the grants does not explain them.
     explained = is_told and not is_byte
     contested = credited(granted[:end], k, debt, where, context) if explained else math.nan
-    return Entry(
+    return LogEntry(
         where=where,
         prompt=identifier(name, "ids", where),
         mechanism=rule,

@@ -21,9 +21,14 @@ from nafaudit.core.errors import InputError, StoreError, nearest
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.files import cannot_write, write_whole
 from nafaudit.store.importers import history, totals, trajectory_log
-from nafaudit.store.importers.entry import UNKNOWN_LEDGER, Context, Entry, ImportOptions
-from nafaudit.store.importers.hygiene import Hygiene
-from nafaudit.store.importers.source import Record, Source, file_hash, open_source
+from nafaudit.store.importers.entry import (
+    UNKNOWN_LEDGER,
+    Context,
+    ImportNotes,
+    ImportOptions,
+    LogEntry,
+)
+from nafaudit.store.importers.source import LogFile, LogRecord, file_hash, open_source
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 from nafaudit.workload.prompts import workload_hash
@@ -43,7 +48,7 @@ class Schema:
     name: str
     summary: str
     matches: Callable[[Mapping[str, Any]], bool]
-    read: Callable[[Iterator[Record], Context], Iterator[Entry]]
+    read: Callable[[Iterator[LogRecord], Context], Iterator[LogEntry]]
 
 
 # In the order in which they are tried; a table is whatever has a spend and no nesting.
@@ -72,7 +77,7 @@ SCHEMAS = {
 }
 
 
-def schema_of(source: Source, forced: str | None, columns: Mapping[str, str]) -> Schema:
+def schema_of(source: LogFile, forced: str | None, columns: Mapping[str, str]) -> Schema:
     """Returns the schema of a log; raises with what was seen and what is known."""
     if forced is not None:
         if forced not in SCHEMAS:
@@ -105,7 +110,7 @@ _ROWS_PER_PART = 5_000
 
 @dataclass(frozen=True)
 class _Log:
-    source: Source
+    source: LogFile
     schema: Schema
     sha256: str
 
@@ -124,7 +129,7 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
         raise InputError(f"{out} exists; an import needs a directory of its own, so name another.")
     logs = [_open_log(path, options) for path in paths]
     survey = _Survey(options)
-    for entry, key in _keyed(logs, options, survey.hygiene):
+    for entry, key in _keyed(logs, options, survey.notes):
         survey.see(entry, key)
     design = survey.design(logs)
     beside = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.importing")
@@ -155,23 +160,23 @@ def _open_log(path: Path, options: ImportOptions) -> _Log:
 
 
 def _keyed(
-    logs: Sequence[_Log], options: ImportOptions, hygiene: Hygiene
-) -> Iterator[tuple[Entry, Key]]:
+    logs: Sequence[_Log], options: ImportOptions, notes: ImportNotes
+) -> Iterator[tuple[LogEntry, Key]]:
     """Every entry of every log with the key it gets; the same in every pass."""
     # Numbers that were given out, and the next free one.
     used: set[Key] = set()
     free: dict[tuple[str, str, float], int] = {}
     for log in logs:
         if log.source.has_mark:
-            hygiene.add("byte-order-mark", f"{log.source.path}:1")
-        context = Context(log.source.path, options, hygiene)
-        records = _counted(log.source, hygiene)
+            notes.add("byte-order-mark", f"{log.source.path}:1")
+        context = Context(log.source.path, options, notes)
+        records = _counted(log.source, notes)
         for entry in log.schema.read(records, context):
             cell = (entry.prompt, entry.mechanism, entry.k)
             number = free.get(cell, 0) if entry.number is None else entry.number
             if Key(*cell, number) in used:
                 if entry.number is not None:
-                    hygiene.add("repeated", entry.where)
+                    notes.add("repeated", entry.where)
                 number = free[cell]
             key = Key(*cell, number)
             if number > 2**31 - 1:
@@ -181,9 +186,9 @@ def _keyed(
             yield entry, key
 
 
-def _counted(source: Source, hygiene: Hygiene) -> Iterator[Any]:
+def _counted(source: LogFile, notes: ImportNotes) -> Iterator[Any]:
     for record in source.records():
-        hygiene.add("non-strict", record.where, count=record.constants)
+        notes.add("non-strict", record.where, count=record.constants)
         yield record
 
 
@@ -192,7 +197,7 @@ class _Survey:
     """What the first pass finds out."""
 
     options: ImportOptions
-    hygiene: Hygiene = field(default_factory=Hygiene)
+    notes: ImportNotes = field(default_factory=ImportNotes)
     entries: int = 0
     steps: int = 0
     prompts: dict[str, TokenizedPrompt] = field(default_factory=dict)
@@ -203,12 +208,12 @@ class _Survey:
     stops: set[int] = field(default_factory=set)
     _marks: set[bytes] = field(default_factory=set)
 
-    def see(self, entry: Entry, key: Key) -> None:
+    def see(self, entry: LogEntry, key: Key) -> None:
         self.entries += 1
         self.steps += len(entry.steps)
         self.cells[key[:3]] = self.cells.get(key[:3], 0) + 1
         if self.limits and entry.max_new_tokens not in self.limits:
-            self.hygiene.add("length-limits", entry.where)
+            self.notes.add("length-limits", entry.where)
         self.limits.add(entry.max_new_tokens)
         self.ledgers.add(entry.ledger)
         self.mechanisms.add(entry.mechanism)
@@ -217,14 +222,14 @@ class _Survey:
         prompt = Prompt(entry.prompt, entry.prompt_text, entry.label, entry.reference)
         known = self.prompts.setdefault(entry.prompt, TokenizedPrompt(prompt, entry.prompt_tokens))
         if known.prompt != prompt:
-            self.hygiene.add("prompt-differs", entry.where)
+            self.notes.add("prompt-differs", entry.where)
         spend = entry.logged.spend if entry.logged is not None else float(entry.steps.charge.sum())
         # Rows that the safe model wrote alone all spend nothing; that is no coincidence.
         self._once("duplicate-spend", spend if spend > 1e-5 else None, entry, key)
         self._once("duplicate-seed", entry.seed, entry, key)
         self._once("duplicate-text", entry.output or None, entry, key)
 
-    def _check_tokens(self, entry: Entry) -> None:
+    def _check_tokens(self, entry: LogEntry) -> None:
         size, token = self.options.vocabulary_size, entry.steps.token
         if size and token.size and token.max() >= size:
             raise InputError(
@@ -232,13 +237,13 @@ class _Survey:
                 "size of the decoder's own vocabulary with --vocabulary-size, or leave it out."
             )
 
-    def _once(self, kind: str, value: object, entry: Entry, key: Key) -> None:
+    def _once(self, kind: str, value: object, entry: LogEntry, key: Key) -> None:
         if value is None:
             return
         said = repr((kind, key[:3], value)).encode("utf-8", "surrogatepass")
         mark = hashlib.blake2b(said, digest_size=12).digest()
         if mark in self._marks:
-            self.hygiene.add(kind, entry.where)
+            self.notes.add(kind, entry.where)
         self._marks.add(mark)
 
     @property
@@ -280,7 +285,7 @@ class _Survey:
             "steps": self.steps,
             "prompts": len(self.prompts),
             "ledger": self.ledger,
-            **self.hygiene.to_json(),
+            **self.notes.to_json(),
         }
 
 
@@ -294,7 +299,7 @@ def _write(
         batch: list[Trajectory] = []
         steps = 0
         written = 0
-        for entry, key in _keyed(logs, options, Hygiene()):
+        for entry, key in _keyed(logs, options, ImportNotes()):
             batch.append(Trajectory(key, entry.debt, entry.stopped, entry.steps, entry.logged))
             steps += len(entry.steps)
             if steps >= _STEPS_PER_PART or len(batch) >= _ROWS_PER_PART:

@@ -30,7 +30,7 @@ Layout = Literal["lines", "array", "object", "table"]
 
 
 @dataclass(frozen=True)
-class Record:
+class LogRecord:
     """One record of a log.
 
     Attributes:
@@ -45,16 +45,16 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Source:
+class LogFile:
     """A log file whose layout is known."""
 
     path: Path
     layout: Layout
     has_mark: bool = False
 
-    def records(self) -> Iterator[Record]:
+    def records(self) -> Iterator[LogRecord]:
         """Streams the records."""
-        read: dict[Layout, Callable[[Path], Iterator[Record]]] = {
+        read: dict[Layout, Callable[[Path], Iterator[LogRecord]]] = {
             "lines": _json_lines,
             "array": _json_array,
             "object": _json_object,
@@ -63,22 +63,22 @@ class Source:
         yield from read[self.layout](self.path)
 
 
-def open_source(path: Path) -> Source:
+def open_source(path: Path) -> LogFile:
     """Finds out how a file is laid out; raises InputError for an empty one."""
     start, has_mark = _first_byte(path)
     if start == b"[":
-        return Source(path, "array", has_mark)
+        return LogFile(path, "array", has_mark)
     if start != b"{":
-        return Source(path, "table", has_mark)
+        return LogFile(path, "table", has_mark)
     line = next(line for _, line in _lines(path) if line.strip("\ufeff \t\r\n"))
     try:
         json.loads(line.removeprefix("\ufeff"))
     except json.JSONDecodeError:
         # What is no whole object begins one that runs over several lines, or is broken.
-        return Source(path, "object", has_mark)
+        return LogFile(path, "object", has_mark)
     except (ValueError, RecursionError):
         pass
-    return Source(path, "lines", has_mark)
+    return LogFile(path, "lines", has_mark)
 
 
 def _first_byte(path: Path) -> tuple[bytes, bool]:
@@ -173,7 +173,7 @@ class _Strict:
             raise _TwiceError(twice[:80])
         return found
 
-    def record(self, text: str, where: str) -> Record:
+    def record(self, text: str, where: str) -> LogRecord:
         """Parses one object."""
         self.constants = 0
         try:
@@ -184,10 +184,10 @@ class _Strict:
             raise unusable(where, error) from error
         return self.as_record(data, where)
 
-    def as_record(self, data: object, where: str) -> Record:
+    def as_record(self, data: object, where: str) -> LogRecord:
         if not isinstance(data, dict):
             raise InputError(f"{where}: a JSON object is needed, got {type(data).__name__}.")
-        return Record(where, data, self.constants)
+        return LogRecord(where, data, self.constants)
 
 
 class _TwiceError(ValueError):
@@ -208,7 +208,7 @@ def unusable(where: str, error: Exception) -> InputError:
     return InputError(f"{where}: a number with too many digits ({error}).")
 
 
-def _json_lines(path: Path) -> Iterator[Record]:
+def _json_lines(path: Path) -> Iterator[LogRecord]:
     strict = _Strict()
     for number, line in _lines(path):
         if number == 1:
@@ -217,7 +217,7 @@ def _json_lines(path: Path) -> Iterator[Record]:
             yield strict.record(line.strip(" \t\r\n"), f"{path}:{number}")
 
 
-def _json_object(path: Path) -> Iterator[Record]:
+def _json_object(path: Path) -> Iterator[LogRecord]:
     with _open(path) as stream:
         raw = _read(path, stream, MAX_RECORD + 1, line=False)
     if len(raw) > MAX_RECORD:
@@ -233,7 +233,7 @@ def _json_object(path: Path) -> Iterator[Record]:
     yield strict.as_record(data, f"{path}:1")
 
 
-def _json_array(path: Path) -> Iterator[Record]:
+def _json_array(path: Path) -> Iterator[LogRecord]:
     """Streams the objects of one array.
 
     A buffer grows until it holds the next object whole, doubling each time, so that every byte
@@ -308,7 +308,7 @@ class _Feed:
             )
         self._take_to(self._at + 1)
 
-    def value(self, strict: _Strict) -> Record:
+    def value(self, strict: _Strict) -> LogRecord:
         """Takes the object at the front."""
         while True:
             strict.constants = 0
@@ -338,7 +338,7 @@ def _whole_characters(raw: bytes) -> int:
     return len(raw)
 
 
-def _table(path: Path) -> Iterator[Record]:
+def _table(path: Path) -> Iterator[LogRecord]:
     last = 0
 
     def text() -> Iterator[str]:
@@ -365,6 +365,6 @@ def _table(path: Path) -> Iterator[Record]:
                     f"{path}:{last}: {len(cells)} cells where the header has {len(names)}; is it "
                     "cut off?"
                 )
-            yield Record(f"{path}:{last}", dict(zip(names, cells, strict=True)))
+            yield LogRecord(f"{path}:{last}", dict(zip(names, cells, strict=True)))
     except csv.Error as error:
         raise InputError(f"{path}:{last}: not a table ({error}).") from error

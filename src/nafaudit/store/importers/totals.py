@@ -15,7 +15,7 @@ from nafaudit.store.importers.entry import (
     DEBT_NAMES,
     UNKNOWN_LEDGER,
     Context,
-    Entry,
+    LogEntry,
     compare_utilisation,
     debt_of,
     ended_early,
@@ -28,7 +28,7 @@ from nafaudit.store.importers.entry import (
     rule_in_name,
 )
 from nafaudit.store.importers.fields import identifier, integer, number, numbers, sequence, text
-from nafaudit.store.importers.source import Record
+from nafaudit.store.importers.source import LogRecord
 
 # Our name of a number to what others call it, the most telling first. Case counts only for
 # single letters: k is a rate and K a total.
@@ -152,7 +152,7 @@ def _spend(
             is_named = "spend" in context.options.columns
             if not is_named and judged(spend) != judged(other):
                 raise _ambiguous("spend", column, spend, name, other, where)
-            context.hygiene.add("spend-differs", where, name)
+            context.notes.add("spend-differs", where, name)
             largest = spend if is_named else max(largest, other)
     return largest
 
@@ -208,13 +208,13 @@ def _ambiguous(
     )
 
 
-def read_table(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read_table(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per row."""
     for record in records:
         yield _entry(record, context)
 
 
-def _entry(record: Record, context: Context) -> Entry:
+def _entry(record: LogRecord, context: Context) -> LogEntry:
     data, where = record.data, record.where
     columns = resolve(data, context.options.columns, where)
     if "spend" not in columns:
@@ -229,18 +229,18 @@ def _entry(record: Record, context: Context) -> Entry:
 
     def value(name: str, *, noted: bool = True) -> float:
         if noted and told(name) in (None, ""):
-            context.hygiene.add("missing", where, name)
+            context.notes.add("missing", where, name)
         return number(told(name), columns.get(name, name), where)
 
     name = identifier(told("id"), "id", where)
     if not name:
-        context.hygiene.add("no-id", where)
+        context.notes.add("no-id", where)
         name = f"{context.stem}:{where.rpartition(':')[2]}"
     k = context.budget_or_given(told("k"), where)
     limit = integer(told("limit"), "T", where) or context.options.max_new_tokens
     spend, budget, length = value("spend"), value("budget"), value("length", noted=False)
     if limit and length > limit:
-        context.hygiene.add("too-long", where)
+        context.notes.add("too-long", where)
     debt = value("debt", noted=False)
     if not math.isnan(debt) and columns["debt"] == "init_budget_tensor":
         debt = -debt
@@ -252,9 +252,9 @@ def _entry(record: Record, context: Context) -> Entry:
     limits = _limits((most, contested), k, debt, (limit, length), context.options.ledger)
     spend = _spend(data, columns["spend"], spend, limits, where, context)
     _settle_budget(data, columns, spend, budget, where, context)
-    compare_utilisation(value("utilisation", noted=False), spend, budget, where, context.hygiene)
+    compare_utilisation(value("utilisation", noted=False), spend, budget, where, context.notes)
     rule = context.options.mechanism or told("mechanism") or k_word(told("k")) or context.stem
-    return Entry(
+    return LogEntry(
         where=where,
         prompt=name,
         mechanism=identifier(rule, "mechanism", where),
@@ -291,13 +291,13 @@ def is_heldout(data: Mapping[str, Any]) -> bool:
     return "spends" in data and "candidate_id" in data
 
 
-def read_heldout(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read_heldout(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per execution."""
     for record in records:
         yield from _entries(record, context)
 
 
-def _entries(record: Record, context: Context) -> Iterator[Entry]:
+def _entries(record: LogRecord, context: Context) -> Iterator[LogEntry]:
     data, where = record.data, record.where
     if not is_heldout(data):
         raise InputError(f"{where}: a Stage 2 record needs 'candidate_id' and 'spends'.")
@@ -310,7 +310,7 @@ def _entries(record: Record, context: Context) -> Iterator[Entry]:
     for name in ("final_budgets", "delta_inits"):
         values = numbers(sequence(data.get(name), name, where), name, where)
         if not values.size and spends.size:
-            context.hygiene.add("missing", where, name)
+            context.notes.add("missing", where, name)
             values = numbers([None] * spends.size, name, where)
         if values.size != spends.size:
             raise InputError(
@@ -327,7 +327,7 @@ def _entries(record: Record, context: Context) -> Iterator[Entry]:
     for position, spend in enumerate(spends):
         debt, budget = (float(columns[name][position]) for name in ("delta_inits", "final_budgets"))
         budget, contested = judged_by(budget, k, limit, debt, where, context, bank=True)
-        yield Entry(
+        yield LogEntry(
             where=where,
             prompt=prompt,
             mechanism=context.options.mechanism or "anchored",
@@ -368,20 +368,20 @@ def is_items(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_items(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read_items(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per sequence of each item."""
     for place, record in enumerate(records):
         yield from _item_entries(record, place, context)
 
 
-def _item_entries(record: Record, place: int, context: Context) -> Iterator[Entry]:
+def _item_entries(record: LogRecord, place: int, context: Context) -> Iterator[LogEntry]:
     data, where = record.data, record.where
     if not is_items(data):
         raise InputError(f"{where}: an item needs 'final_cum_kl_spent_per_seq' and the like.")
     context.drop(data, _ITEMS_KEPT)
     name = identifier(data.get("id"), "id", where)
     if not name:
-        context.hygiene.add("no-id", where)
+        context.notes.add("no-id", where)
         name = f"{context.stem}:{place}"
     totals = {total: _list(data, total) for total in _TOTALS}
     size = max(map(len, totals.values()))
@@ -399,13 +399,13 @@ def _item_entries(record: Record, place: int, context: Context) -> Iterator[Entr
             for total, values in totals.items()
         )
         if math.isnan(spend):
-            context.hygiene.add("missing", where, "final_cum_kl_spent")
+            context.notes.add("missing", where, "final_cum_kl_spent")
         limit = context.options.max_new_tokens
         debt = debt_of(data, k, limit, budget, where, context)
         most, contested = judged_by(budget, k, limit, debt, where, context)
         spend = larger_total(spend, other, most, rounding(spend, other), where, context)
-        compare_utilisation(use, spend, budget, where, context.hygiene)
-        yield Entry(
+        compare_utilisation(use, spend, budget, where, context.notes)
+        yield LogEntry(
             where=where,
             prompt=name,
             mechanism=context.options.mechanism or rule_in_name(context.stem),
@@ -458,7 +458,7 @@ def is_queries(data: Mapping[str, Any]) -> bool:
     )
 
 
-def read_queries(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read_queries(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per query; mode, length and window become part of the prompt's id."""
     for record in records:
         data, where = record.data, record.where
@@ -481,7 +481,7 @@ def read_queries(records: Iterator[Record], context: Context) -> Iterator[Entry]
         debt = context.numeric(data, ("delta_init",), where)
         stated = context.numeric(data, ("B",), where)
         budget, contested = judged_by(stated, k, limit, debt, where, context, bank=True)
-        yield Entry(
+        yield LogEntry(
             where=where,
             prompt=" ".join([prompt, *place]),
             mechanism=identifier(rule, "mechanism", where),

@@ -17,7 +17,7 @@ from nafaudit.store.importers import fields
 from nafaudit.store.importers.entry import (
     UNKNOWN_LEDGER,
     Context,
-    Entry,
+    LogEntry,
     claims_of,
     compare_utilisation,
     credited,
@@ -40,7 +40,7 @@ from nafaudit.store.importers.fields import (
     weights,
     wrong,
 )
-from nafaudit.store.importers.source import Record
+from nafaudit.store.importers.source import LogRecord
 
 # Beyond the paper's fields, our export adds what a probability cannot carry exactly.
 LOG_PROBABILITIES = {
@@ -107,14 +107,14 @@ def matches(data: Mapping[str, Any]) -> bool:
     return "per_step_log" in data or ("metadata" in data and "aggregate" in data)
 
 
-def read(records: Iterator[Record], context: Context) -> Iterator[Entry]:
+def read(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per record."""
     for record in records:
         yield _entry(record, context)
 
 
-def _entry(record: Record, context: Context) -> Entry:
-    data, where, hygiene = record.data, record.where, context.hygiene
+def _entry(record: LogRecord, context: Context) -> LogEntry:
+    data, where, notes = record.data, record.where, context.notes
     meta = mapping(data.get("metadata"), "metadata", where)
     prefix = mapping(data.get("prefix_analysis"), "prefix_analysis", where)
     total = mapping(data.get("aggregate"), "aggregate", where)
@@ -175,10 +175,10 @@ def _entry(record: Record, context: Context) -> Entry:
     text_before = text(prefix.get("prefix_text"), "prefix_text", where)
     _note(record, total, logged, steps, limit, k, debt, where, context)
     if _echoes(text_before, output):
-        hygiene.add("prompt-echo", where)
+        notes.add("prompt-echo", where)
     found = (source.get(name) for name in REFERENCES)
     reference = next((value for value in found if isinstance(value, str) and value), "")
-    entry = Entry(
+    entry = LogEntry(
         where=where,
         prompt=prompt,
         mechanism=mechanism,
@@ -211,7 +211,7 @@ def _arm(
     given = context.options.mechanism
     if word := k_word(meta.get("k")) or _word_in_name(context.stem):
         name = identifier(word, "k", where)
-        context.hygiene.add("k-not-a-number", where, name)
+        context.notes.add("k-not-a-number", where, name)
         return _word_budget(meta, limit, where), given or name, False
     k = context.budget_or_given(meta.get("k"), where)
     declared = [
@@ -225,7 +225,7 @@ def _arm(
     ]
     spec = ours.get("ledger", "banking")
     if declared or not isinstance(spec, str) or ledger_of(spec) is None:
-        context.hygiene.add("other-rule", where, declared[0] if declared else "ledger")
+        context.notes.add("other-rule", where, declared[0] if declared else "ledger")
     rule = (
         ours.get("mechanism")
         or (meta["constraint"] if "constraint" in declared else None)
@@ -258,10 +258,10 @@ def _debt(prefix: Mapping[str, Any], where: str, context: Context) -> float:
         if prefix.get(name) is not None
     ]
     if not found:
-        context.hygiene.add("missing", where, "delta_init")
+        context.notes.add("missing", where, "delta_init")
         return math.nan
     if any(abs(other - found[0]) > 1e-3 for other in found[1:]):
-        context.hygiene.add("debt-differs", where)
+        context.notes.add("debt-differs", where)
     return found[0]
 
 
@@ -275,7 +275,7 @@ def _steps(
     """The steps, with B_t and cumulative charge as logged."""
     rows = sequence(data.get("per_step_log"), "per_step_log", where)
     if not rows:
-        context.hygiene.add("empty-steps", where)
+        context.notes.add("empty-steps", where)
         return no_steps(), np.empty(0), np.empty(0)
     steps = [mapping(row, "per_step_log[]", where) for row in rows]
     first = 1 if steps[0].get("t") == 1 else 0
@@ -290,22 +290,22 @@ def _steps(
     def column(name: str, *, noted: bool = True) -> NDArray[np.float64]:
         found = numbers((step.get(name) for step in steps), name, where)
         if noted and any(step.get(name) is None for step in steps):
-            context.hygiene.add("missing", where, name)
+            context.notes.add("missing", where, name)
         return found
 
     token = tokens((step.get("sampled_token_id") for step in steps), "sampled_token_id", where)
     if (token < 0).any():
-        context.hygiene.add("missing", where, "sampled_token_id")
+        context.notes.add("missing", where, "sampled_token_id")
     theta = column("bd", noted=False)
     if np.isnan(theta).all() and "bc" in steps[0]:
         theta = 1.0 - column("bc")
     elif any(step.get("bd") is None for step in steps):
-        context.hygiene.add("missing", where, "bd")
+        context.notes.add("missing", where, "bd")
     charge = column("a_t")
     again = column("a_t_recomputed", noted=False)
     with np.errstate(invalid="ignore"):
         if (abs(again - charge) > 1e-6).any():
-            context.hygiene.add("recomputed-differs", where)
+            context.notes.add("recomputed-differs", where)
     columns = Steps(
         token=token,
         allowance=column("k_t"),
@@ -333,7 +333,7 @@ def _log_law(
         return single(numbers((step.get(exact) for step in steps), exact, where))
     found = numbers((step.get(probability) for step in steps), probability, where)
     if np.isnan(found).any():
-        context.hygiene.add("missing", where, probability)
+        context.notes.add("missing", where, probability)
     if (found < 0).any():
         raise InputError(f"{where}: {probability!r} is below 0, which no probability is.")
     with np.errstate(divide="ignore"):
@@ -352,20 +352,20 @@ def _end(
     """How many of the steps are the row's own; what is cut is noted."""
     n = len(steps)
     if stops and (end := fields.end_after_stop(steps.token, stops)) < n:
-        context.hygiene.add("after-stop", where, count=n - end)
+        context.notes.add("after-stop", where, count=n - end)
         return end
     if not granted.size:
         granted = np.asarray(np.arange(1, n + 1) * k - debt, np.float64)
     if (end := fields.end_by_account(steps, granted)) < n:
-        context.hygiene.add("pad-tail", where, count=n - end)
+        context.notes.add("pad-tail", where, count=n - end)
         return end
     if (end := fields.end_by_look(steps)) < n:
-        context.hygiene.add("pad-tail-likely", where, count=n - end)
+        context.notes.add("pad-tail-likely", where, count=n - end)
     return end
 
 
 def _note(
-    record: Record,
+    record: LogRecord,
     total: Mapping[str, Any],
     logged: Logged,
     steps: Steps,
@@ -385,12 +385,12 @@ def _note(
     ):
         context.drop(part, kept, name)
     if limit and max(len(steps), logged.length if logged.length > 0 else 0) > limit:
-        context.hygiene.add("too-long", where)
+        context.notes.add("too-long", where)
     use = number(total.get("budget_utilization"), "budget_utilization", where)
-    compare_utilisation(use, logged.spend, logged.budget, where, context.hygiene)
+    compare_utilisation(use, logged.spend, logged.budget, where, context.notes)
     own = len(steps) * k - debt
     if len(steps) and math.isfinite(own) and logged.budget > own + 1e-3 * (1 + abs(own)):
-        context.hygiene.add("batch-budget", where)
+        context.notes.add("batch-budget", where)
 
 
 def _echoes(before: str, output: str, least: int = 20) -> bool:
@@ -410,7 +410,7 @@ def _token_ids(value: object, name: str, where: str) -> frozenset[int]:
     return frozenset(integer(one, name, where) or 0 for one in sequence(value, name, where))
 
 
-def _without_own_claims(entry: Entry, ours: Mapping[str, Any], context: Context) -> Entry:
+def _without_own_claims(entry: LogEntry, ours: Mapping[str, Any], context: Context) -> LogEntry:
     """Drops totals that our own export derived, if they still follow from the steps."""
     if ours.get("logged") is not False or entry.logged is None:
         return entry
@@ -419,5 +419,5 @@ def _without_own_claims(entry: Entry, ours: Mapping[str, Any], context: Context)
     ledger = ledger_of(str(ours.get("ledger")))
     if same_claims(entry.logged, claims_of(bare, ledger)):
         return replace(entry, logged=None)
-    context.hygiene.add("claims-differ", entry.where)
+    context.notes.add("claims-differ", entry.where)
     return entry

@@ -13,24 +13,24 @@ from torch import Tensor
 from nafaudit.mechanisms import anchored
 from nafaudit.mechanisms.anchored import LEAST_ALLOWANCE, Anchored
 from nafaudit.mechanisms.laws import kl, log_law
-from nafaudit.mechanisms.solve import SLACK, solve_at_once
+from nafaudit.mechanisms.solve import SLACK, solve_batched
 from nafaudit.protocols import Served
 from nafaudit.selftest.faults import tools
 from tests.mechanisms.test_anchored import LOGIT, one_sided
 from tests.pretended import pretended, put
 
-AT_ONCE = Anchored(at_once=True)
+BATCHED = Anchored(batched=True)
 
 
 def served(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
-    return AT_ONCE.serve([[]] * len(safe), safe, risky, allowance)
+    return BATCHED.serve([[]] * len(safe), safe, risky, allowance)
 
 
 def settled(safe: Tensor, risky: Tensor, allowance: Tensor) -> Tensor:
     """True for rows that bind, and that the solver settles as it should."""
     cost = kl(risky, safe)
     binding = (allowance >= LEAST_ALLOWANCE) & (cost > allowance)
-    out, done = solve_at_once(safe, risky, allowance, cost)
+    out, done = solve_batched(safe, risky, allowance, cost)
     done &= binding
     unspent = (allowance - kl(out.law, safe))[done]
     assert (unspent >= 0).all()

@@ -37,7 +37,7 @@ from tests.pretended import DEVICE, pretended, put, put_model
 
 Paths = Callable[[str], tuple[Path, Path]]
 ROWS = mechanism("anchored", DebtRule())
-AT_ONCE = replace(ROWS, rule=Anchored(at_once=True))
+BATCHED = replace(ROWS, rule=Anchored(batched=True))
 PLAIN = Decoding(max_new_tokens=20)
 
 
@@ -69,7 +69,7 @@ def test_tokens_are_those_of_rows_alone(pair: Pair, how: dict[str, Any]) -> None
     # Two budgets that bind, and both baselines.
     requests = [request(i, 3 + 4 * i, (0.0, 0.3, 1.0, math.inf)) for i in range(3)]
     rows = decoded(pair, ROWS, requests, **how)
-    found = decoded(pair, AT_ONCE, requests, at_once=True, **how)
+    found = decoded(pair, BATCHED, requests, batched=True, **how)
     assert found.keys() == rows.keys()
     bound = 0
     for key, one in rows.items():
@@ -86,7 +86,7 @@ def test_rules_of_other_kinds_and_baselines_are_written_together(pair: Pair) -> 
     rule = mechanism("cp-delta", DebtRule())
     requests = [request(i, 5, (0.0, 0.5, math.inf)) for i in range(2)]
     rows = decoded(pair, rule, requests)
-    found = decoded(pair, rule, requests, at_once=True)
+    found = decoded(pair, rule, requests, batched=True)
     for key, one in rows.items():
         assert np.array_equal(one.steps.token, found[key].steps.token)
         assert np.allclose(one.steps.charge, found[key].steps.charge, atol=1e-9)
@@ -193,6 +193,6 @@ def test_logits_that_are_no_law_are_refused(
         return logits
 
     monkeypatch.setattr(RowModel, "step", broken)
-    how: dict[str, Any] = {"at_once": True, "speculate": speculate}
+    how: dict[str, Any] = {"batched": True, "speculate": speculate}
     with pytest.raises(LawError, match=said):
-        decoded(pair, AT_ONCE, [request(i, 5, (0.5,)) for i in range(3)], **how)
+        decoded(pair, BATCHED, [request(i, 5, (0.5,)) for i in range(3)], **how)
