@@ -21,7 +21,7 @@ from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream, uniforms, words
-from nafaudit.core.finding import Answer, Fault, Finding, Kept
+from nafaudit.core.finding import CheckWord, Fault, Finding, Kept
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.engine.world import PairWorld
 from nafaudit.lab.prompts import prompts as lab_prompts
@@ -165,7 +165,7 @@ def findings(
 
 def alarms(found: Iterable[Finding]) -> tuple[str, ...]:
     """Returns the names of the checks that fail, as none does for a sound decoder."""
-    bad = (Kept.VIOLATED, Answer.FAILED, Answer.SUSPECT)
+    bad = (Kept.VIOLATED, CheckWord.FAILED, CheckWord.SUSPECT)
     return tuple(dict.fromkeys(f.check for f in found if f.verdict in bad and not _warns(f)))
 
 
@@ -175,7 +175,7 @@ def warnings(found: Iterable[Finding]) -> tuple[str, ...]:
 
 
 def _warns(finding: Finding) -> bool:
-    return finding.verdict == Answer.SUSPECT and finding.check.startswith("replay: ")
+    return finding.verdict == CheckWord.SUSPECT and finding.check.startswith("replay: ")
 
 
 def lab_audits(cases: Sequence[FaultCase], seed: int, level: float) -> list[tuple[str, ...]]:

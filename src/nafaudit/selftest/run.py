@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
-from nafaudit.core.finding import Answer, Overall
+from nafaudit.core.finding import CheckWord, Overall
 from nafaudit.selftest.battery import lab_audits
 from nafaudit.selftest.faults import CATALOGUE, SAMPLER, FaultCase
 from nafaudit.selftest.power import (
@@ -173,7 +173,7 @@ class SelftestResult:
         must = [row for row in self.faults if row.must_catch]
         caught = sum(row.as_expected for row in must)
         why = f"{caught} of {len(must)} faults that must be caught are, at n = {SIZES[-1]}"
-        return Overall("PASSED", why, 0) if self.passed else Overall(Answer.FAILED, why, 1)
+        return Overall("PASSED", why, 0) if self.passed else Overall(CheckWord.FAILED, why, 1)
 
 
 def selftest_result(
