@@ -211,7 +211,7 @@ class Numbers:
 
     @staticmethod
     def of(extent: Mapping[str, Any]) -> Numbers:
-        """What an extent of a design file asks for."""
+        """Returns the numbers that an extent of a design file asks for."""
         if numbers := extent.get("numbers"):
             return Numbers(0, frozenset(map(int, numbers)))
         return Numbers(int(extent["trajectories"]))
@@ -241,7 +241,7 @@ class Design:
 
 
 def row_width(positions: int, context: int | None = None) -> int:
-    """Positions that a row gets: rounded up to an even shape, within a pair's context."""
+    """Returns the positions of a row: rounded up to an even shape, within a pair's context."""
     width = -(-positions // _WIDTH_STEP) * _WIDTH_STEP
     return width if context is None else min(width, context)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 def total(values: Iterable[float] | NDArray[np.floating]) -> float:
-    """The exactly rounded sum; NaN if a term is, or if infinities oppose each other."""
+    """Returns the exactly rounded sum; NaN if a term is NaN or if infinities oppose each other."""
     terms: list[float] = values.tolist() if isinstance(values, np.ndarray) else list(values)
     try:
         return math.fsum(terms)
@@ -61,7 +61,7 @@ class Key(NamedTuple):
         return Arm(self.mechanism, self.k)
 
     def name(self, *, in_full: bool = False) -> str:
-        """PROMPT@K#TRAJECTORY, by which a user asks for it; in full, PROMPT@MECHANISM@K#TRAJECTORY.
+        """Returns PROMPT@K#TRAJECTORY, or in full PROMPT@MECHANISM@K#TRAJECTORY.
 
         Args:
             in_full: True where a run has several mechanisms.
@@ -71,7 +71,7 @@ class Key(NamedTuple):
 
 
 def budget_text(k: float) -> str:
-    """A budget in the fewest characters that are read as the same number."""
+    """Writes a budget in the fewest characters that are read as the same number."""
     return repr(float(k)).removesuffix(".0")
 
 
@@ -167,7 +167,7 @@ class Trajectory:
         return total(self.steps.charge)
 
     def same_as(self, other: Trajectory) -> bool:
-        """True if every bit of the two records is equal."""
+        """Returns True if every bit of the two records is equal."""
         return (
             self.key == other.key
             and (self.debt == other.debt or (math.isnan(self.debt) and math.isnan(other.debt)))

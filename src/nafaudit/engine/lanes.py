@@ -125,7 +125,7 @@ class Scorer:
         return law.gather(-1, at).squeeze(-1)
 
     def _seen(self, row: Sequence[int], first: int, count: int) -> Tensor | None:
-        """True where a token occurs before the one that is scored; None if nothing asks."""
+        """Returns True where a token occurs before the scored one; None if no penalty needs it."""
         if self._decoding.repetition_penalty == 1.0:
             return None
         seen = torch.zeros(count, len(self._forbidden), dtype=torch.bool)

@@ -56,7 +56,7 @@ _STEP = 64
 
 
 def width_step(slots: int) -> int:
-    """What lengths are rounded up to, in rows of so many positions."""
+    """Returns the step that lengths are rounded up to, in rows of this many positions."""
     return _STEP * -(-slots // (_STEP * _WIDTHS))
 
 
@@ -74,7 +74,7 @@ class RowReach:
     _biases: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def bias(self, mask: Tensor, heads: int, width: int) -> Tensor:
-        """A mask [rows, 1, 1, slots] for each row and head [rows x heads, 1, width]; made once."""
+        """Returns the mask of each row and head [rows x heads, 1, width]; made once."""
         key = (id(mask), heads, width)
         if key not in self._biases:
             # The mask is kept too: another one could get its id.
@@ -83,14 +83,14 @@ class RowReach:
 
 
 def reach(positions: Sequence[Sequence[int]], slots: int, *, common: bool) -> RowReach:
-    """How far rows attend whose new tokens stand at these positions."""
+    """Returns how far rows attend whose new tokens stand at these positions."""
     step = width_step(slots)
     widths = [[min(slots, (p // step + 1) * step) for p in row] for row in positions]
     return RowReach(list(zip(*widths, strict=True)), common)
 
 
 def attend_one(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """Attention of one position a row: two batched products and a softmax.
+    """Attends from one position a row: two batched products and a softmax.
 
     Args:
         query: [rows, heads, 1, size].
@@ -411,7 +411,7 @@ class RowModel:
         ]
 
     def fits(self, prompts: int, longest: int) -> bool:
-        """True if so many prompts, the longest of so many tokens, are read in one pass."""
+        """Returns True if this many prompts of at most `longest` tokens are read in one pass."""
         return prompts * whole_blocks(longest, self._block) <= self.pass_tokens
 
     def admit(self, slot: int, prompt: Prefilled) -> None:
@@ -445,7 +445,7 @@ class RowModel:
     def _step(
         self, first: int, tokens: Sequence[int], positions: Sequence[int], least: int
     ) -> Tensor:
-        """The same for the rows from a slot on, filled up to a number of rows."""
+        """Steps the rows from a slot on, filled up to a number of rows."""
         spare = max(0, least - len(tokens))
         at = [[position] for position in [*positions, *[0] * spare]]
         ids = self._sent([*tokens, *[0] * spare]).unsqueeze(-1)
@@ -468,13 +468,13 @@ class RowModel:
         return self._forward(self._cache, ids, self._sent(at), way, how)[: len(tokens)]
 
     def _reach(self, positions: Sequence[Sequence[int]]) -> RowReach:
-        """Own widths; the whole one where the company of a row must always be the same."""
+        """Returns each row's own width; the full one where a row's company must not change."""
         if self.constant:
             return RowReach([[self.slots] * len(positions)], common=True)
         return reach(positions, self.slots, common=self._common)
 
     def _sent(self, numbers: Sequence[object]) -> Tensor:
-        """Numbers on their way to the model's device; nobody waits for their arrival."""
+        """Sends numbers to the model's device without waiting for their arrival."""
         return torch.tensor(numbers).to(self.device, non_blocking=True)
 
     def _forward(
@@ -509,7 +509,7 @@ class RowModel:
         return self._mask(at, None if layer_types else window)
 
     def _mask(self, at: Tensor, window: int | None) -> Tensor:
-        """Additive mask [rows, 1, tokens, width]: 0 where a position may be attended to."""
+        """Returns the additive mask [rows, 1, tokens, width]: 0 where a position is attended to."""
         position = torch.arange(self.slots, device=at.device)
         hidden = position > at.unsqueeze(-1)
         if window is not None:

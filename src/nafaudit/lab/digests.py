@@ -84,7 +84,7 @@ class Compared:
 
 
 def golden(name: str) -> dict[str, str]:
-    """The golden digest of every product under a set of variables."""
+    """Returns the golden digest of every product under a set of variables."""
     text = (resources.files("nafaudit.lab") / "digests.csv").read_text(encoding="utf-8")
     column = _SAME_AS.get(name, name)
     return {row["product"]: row[column] for row in csv.DictReader(text.splitlines())}
@@ -113,14 +113,14 @@ def compare(name: str) -> Compared:
 
 
 def digests() -> dict[str, str]:
-    """The digest of every product in this process: the start of the SHA-256 of its bytes."""
+    """Computes the digest of every product in this process: the start of its SHA-256."""
     torch.set_num_threads(1)
     with torch.inference_mode():
         return {name: _digest(value) for name, value in _products()}
 
 
 def _products() -> Iterator[tuple[str, Tensor]]:
-    """Every operation that a forward pass is made of, on numbers that no machine changes."""
+    """Yields every operation of a forward pass, on numbers that no machine changes."""
     yield "inputs", _numbers(1, 32, 128)
     for width, height in _SHAPES:
         rows, weights = _numbers(1, 32, width), _numbers(2, height, width)

@@ -153,7 +153,7 @@ def check_rows(name: str, model: Any, vocabulary: Vocabulary) -> None:
 
 
 def token_table(tokenizer: Any) -> tuple[str | None, ...]:
-    """Token strings by id, with None for ids that the tokenizer skips."""
+    """Returns token strings by id, with None for ids that the tokenizer skips."""
     by_id: dict[int, str] = {index: token for token, index in tokenizer.get_vocab().items()}
     return tuple(by_id.get(index) for index in range(max(by_id) + 1))
 

@@ -75,7 +75,7 @@ class Bound:
 
 
 def enough(n: int) -> bool:
-    """True if n units are enough to show a bound of a mean as evidence."""
+    """Returns True if n units are enough to show a bound of a mean as evidence."""
     return n >= MIN_EVIDENCE
 
 
@@ -120,7 +120,7 @@ class Sample:
         *,
         peeked: bool = False,
     ) -> Sample:
-        """A sample from any list of numbers."""
+        """Makes a sample of any list of numbers."""
         prompts = None if clusters is None else tuple(clusters)
         return cls(np.array([float(value) for value in values]), high, prompts, peeked)
 
@@ -130,7 +130,7 @@ class Sample:
         return self.clusters is not None and len(set(self.clusters)) < len(self.clusters)
 
     def cluster_means(self) -> NDArray[np.float64]:
-        """Mean of each prompt's values, prompts in the order of their names."""
+        """Returns the mean of each prompt's values, prompts in the order of their names."""
         if self.clusters is None:
             raise InputError("a bound on prompts needs to know the prompt of each value.")
         groups: dict[str, list[float]] = {}
@@ -212,7 +212,7 @@ class BoundSpec:
         return ""
 
     def __call__(self, sample: Sample, delta: float) -> Bound:
-        """The bound of one sample, after all assumptions that can be checked were."""
+        """Computes the bound of one sample, once its assumptions are checked where they can be."""
         check_level(delta)
         self.check(sample)
         values, note = sample.values, ""

@@ -212,7 +212,7 @@ def write_replayed(run: Run, trajectories: Sequence[Trajectory]) -> str:
 
 
 def read_replayed(run: Run) -> dict[Key, Trajectory]:
-    """The recomputed trajectories; none if nothing current was verified."""
+    """Returns the recomputed trajectories; none if nothing current was verified."""
     result = read_verification(run)
     if result is None or not result["current"] or "replayed_sha256" not in result:
         return {}
@@ -447,7 +447,7 @@ def write_passages(path: Path, scores: PassageScores) -> None:
 
 
 def passages_bytes(scores: PassageScores) -> bytes:
-    """The content of the file; the same scores give the same bytes."""
+    """Returns the content of the file; equal scores give equal bytes."""
     rows = [
         {
             "id": one.id,

@@ -58,12 +58,12 @@ def _write(run: Run, directory: Path) -> set[str]:
 
 
 def as_paper(k: float) -> float:
-    """The risky model alone is -1 in the paper's files."""
+    """Returns a budget as the paper's files have it: the risky model alone is -1."""
     return -1.0 if math.isinf(k) else k
 
 
 def file_word(label: str) -> str:
-    """A class as part of a file's name: itself if harmless, else marked with a hash."""
+    """Writes a class as part of a file's name: itself if harmless, else marked with a hash."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", label)[:60]
     return (
         plain if plain == label and label else f"{plain}-{sha256(label.encode()).hexdigest()[:8]}"
@@ -76,7 +76,7 @@ def as_row(
     identity: Mapping[str, Any],
     vocabulary: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """One trajectory in the paper's schema."""
+    """Returns one trajectory in the paper's schema."""
     key, k = trajectory.key, trajectory.key.k
     limit = identity["decoding"]["max_new_tokens"] or None
     pieces = vocabulary.get("pieces")
@@ -174,7 +174,7 @@ def _exp(logarithm: float) -> float:
 
 
 def _plain(value: float) -> float | None:
-    """NaN is null; infinity stays, as in the paper's files."""
+    """Returns None for NaN; infinity stays, as in the paper's files."""
     return None if math.isnan(value) else value
 
 

@@ -100,7 +100,7 @@ class RequestedRecords:
     altered: bool = False
 
     def missing(self, recorded: Collection[Key], answered: Collection[Key] = ()) -> Missing | None:
-        """What has no record; None if everything has.
+        """Returns what has no record; None if everything has.
 
         Args:
             recorded: Keys of all records.
@@ -130,13 +130,13 @@ class RequestedRecords:
         return Missing(count, asked, tuple(first), self.altered, unasked)
 
     def _answering(self, numbers: Numbers, found: Collection[int]) -> int:
-        """How many of what was found are what was asked for."""
+        """Counts the found numbers that were asked for."""
         if self.kind == "counts":
             return len(found)
         return sum(number in numbers for number in found)
 
     def _needed(self, seen: Mapping[Cell, Collection[int]]) -> dict[Cell, Numbers]:
-        """Which trajectories each cell must have."""
+        """Returns which trajectories each cell must have."""
         places = {name: place for place, name in enumerate(self.prompts)}
         needed: dict[Cell, Numbers] = {}
         for extent in self.extents:
@@ -171,7 +171,7 @@ class RequestedRecords:
         return needed | beyond
 
     def _named(self, cell: Cell, numbers: Numbers, found: Collection[int], room: int) -> list[str]:
-        """What a cell lacks, in words; no more than there is room for."""
+        """Names what a cell lacks, at most `room` trajectories."""
         where = f"prompt {cell[0]!r} k = {budget_word(cell[1])}"
         if self.kind == "counts":
             return [f"{where} {numbers.size - len(found)} trajectories"][:room]
@@ -180,7 +180,7 @@ class RequestedRecords:
 
 
 def plan_of(run: Run) -> RequestedRecords | None:
-    """What a run was asked for; None for an import, as a log is as long as it is."""
+    """Returns what a run was asked for; None for an import, which is as long as its log."""
     design = run.design
     identity = design["identity"]
     if identity["protocol"] == "imported":
@@ -197,14 +197,14 @@ def plan_of(run: Run) -> RequestedRecords | None:
 
 
 def missing_of(run: Run) -> Missing | None:
-    """What a run lacks; None if it has all that was asked for."""
+    """Returns what a run lacks; None if it has all that was asked for."""
     plan = plan_of(run)
     lost = {fault.key for fault in run.faults() if fault.lost and fault.key is not None}
     return plan.missing(run.keys(), lost) if plan is not None else None
 
 
 def same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) -> bool:
-    """A run's prompts are vouched for by its identity; a search's, which grow, by its extents."""
+    """Compares prompts with the hash that vouches for them: identity, or extents if they grow."""
     grown = [extent for extent in design["extents"] if "workload" in extent]
     if not grown:
         return workload_hash(prompts) == str(design["identity"]["workload"])

@@ -140,11 +140,11 @@ class Run:
                 yield RecordPlace(entry["part"], row), key
 
     def keys(self) -> set[Key]:
-        """Which trajectories are recorded."""
+        """Returns which trajectories are recorded."""
         return {key for _, key in self.places()}
 
     def faults(self) -> list[Fault]:
-        """What a black-box decoder did wrong, in the order in which it was seen."""
+        """Returns what a black-box decoder did wrong, in the order in which it was seen."""
         found = []
         path = self.path / "faults.jsonl"
         with _as_written(path):
@@ -155,14 +155,14 @@ class Run:
         return found
 
     def prompts(self) -> list[TokenizedPrompt]:
-        """The workload."""
+        """Returns the workload."""
         path = self.path / "prompts.jsonl"
         with _as_written(path):
             rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
             return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
     def sources(self) -> dict[str, PromptSource]:
-        """What each prompt was made of, by its id; empty if the run does not say."""
+        """Returns what each prompt was made of, by its id; empty if the run does not say."""
         path = self.path / "sources.jsonl"
         if not path.is_file():
             return {}
@@ -190,7 +190,7 @@ class Run:
             return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
     def journal(self) -> list[dict[str, Any]]:
-        """One entry per part: name, rows, SHA-256."""
+        """Returns one entry per part: name, rows, SHA-256."""
         return read_journal(self.path / "journal.jsonl")
 
     def strays(self) -> list[str]:

@@ -95,7 +95,7 @@ def _names(value: Any, where: str, key: str) -> tuple[str, ...]:
 
 
 def _read(table: CorpusClass, most: int | None) -> list[Sourced]:
-    """The class's prompts. Every line is checked, whatever the cap."""
+    """Reads a class's prompts. Every line is checked, whatever the cap."""
     items = [_item(record, table) for record in read_records(table.file)]
     if not items:
         raise InputError(f"{table.file}: no prompt in it; one JSON object per line.")

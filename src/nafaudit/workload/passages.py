@@ -28,7 +28,7 @@ class Passage:
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """How an error names it."""
+        """Names the passage for an error."""
         return f"{self.where}: passage {self.id!r}" if self.where else f"passage {self.id!r}"
 
 
@@ -59,7 +59,7 @@ def check_passages(passages: Sequence[Passage], where: str) -> None:
 
 
 def passages_hash(passages: Sequence[Passage]) -> str:
-    """SHA-256 of ids and texts, in their order."""
+    """Computes the SHA-256 of ids and texts, in their order."""
     rows = json.dumps([(passage.id, passage.text) for passage in passages])
     return hashlib.sha256(rows.encode()).hexdigest()
 

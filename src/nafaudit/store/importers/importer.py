@@ -146,7 +146,7 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
 
 
 def import_report(run: Run) -> dict[str, Any] | None:
-    """What the import of a run noticed; None for a run of our own."""
+    """Returns what the import of a run noticed; None for a run of our own."""
     path = run.path / REPORT
     if not path.is_file():
         return None
@@ -162,7 +162,7 @@ def _open_log(path: Path, options: ImportOptions) -> _Log:
 def _keyed(
     logs: Sequence[_Log], options: ImportOptions, notes: ImportNotes
 ) -> Iterator[tuple[LogEntry, Key]]:
-    """Every entry of every log with the key it gets; the same in every pass."""
+    """Yields every entry of every log with its key, equal in both passes."""
     # Numbers that were given out, and the next free one.
     used: set[Key] = set()
     free: dict[tuple[str, str, float], int] = {}
@@ -254,7 +254,7 @@ class _Survey:
         return "banking" if self.ledgers == {"banking"} else UNKNOWN_LEDGER
 
     def design(self, logs: Sequence[_Log]) -> Design:
-        """The design of the run."""
+        """Returns the design of the run."""
         if not self.entries:
             names = ", ".join(str(log.source.path) for log in logs)
             raise InputError(f"{names}: no trajectory in it.")
@@ -275,7 +275,7 @@ class _Survey:
         return Design(identity, extent)
 
     def report(self, logs: Sequence[_Log]) -> dict[str, Any]:
-        """The report that the run keeps."""
+        """Returns the report that the run keeps."""
         return {
             "sources": [
                 {"file": str(log.source.path), "sha256": log.sha256, "schema": log.schema.name}
