@@ -28,7 +28,7 @@ from nafaudit.auditor.sampler import StepScores
 
 # Share of p in every alternative.
 _KEPT = 1e-2
-# Contrasts are clipped at so many standard deviations, and left out where the law is so sharp
+# Contrasts are clipped at this many standard deviations, and left out where the law is so sharp
 # that a rare token would decide a sum.
 _CLIP = 4.0
 _LEAST_VARIANCE = 1e-2

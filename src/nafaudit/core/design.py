@@ -71,7 +71,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class ImportedDecoding(Decoding):
-    """The decoding behind somebody's log, of which at most the length limit is known.
+    """The decoding behind an imported log, of which at most the length limit is known.
 
     Attributes:
         max_new_tokens: T; 0 if the log does not say.
@@ -140,7 +140,7 @@ class Identity:
             if not data[name]:
                 del data[name]  # so that runs without one keep their hash
         if self.currency in UNSAID:
-            del data["currency"]  # the same for runs that charge KL, or whole outputs
+            del data["currency"]  # as above, for runs that charge KL, or whole outputs
         return data
 
     @property

@@ -1,6 +1,4 @@
-"""All randomness: the noise of every token, streams, the paper's seeds.
-
-The randomness of every token, as a pure function of (stream, step, lane).
+"""All randomness: the noise of every token as a pure function of (stream, step, lane).
 
 Nothing here has state, so a row's tokens cannot depend on its batch, its order, a kill or a
 resume. Changing one bit of this file voids every recorded run: `LAYOUT` names the version.
@@ -15,10 +13,9 @@ References:
     Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3", SC'11.
     Gumbel (1954), "Statistical theory of extreme values": argmax(log p + noise) ~ p.
 
-The paper's seeds: without them its trajectories could be neither named nor repeated.
-
-A seed follows from the prompt's id and the trajectory's number alone, so budgets share it. Ids
-whose hashes agree modulo 100,000, or nearly so, share seeds too.
+The paper's seeds name its trajectories and repeat them. A seed follows from the prompt's id and the
+trajectory's number alone, so budgets share it. Ids whose hashes agree modulo 100,000, or nearly so,
+share seeds too.
 
 Reference: Fowler, Noll, Vo, the 32-bit FNV-1a hash.
 """

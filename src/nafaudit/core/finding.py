@@ -1,4 +1,4 @@
-"""What a check says, in which words; what a decoder can do wrong before any number is looked at."""
+"""Findings of checks with their verdict words, and faults of decoders."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Budgets: ledgers, accounts, and the currencies that they count in.
+"""Budgets: ledgers, accounts, and the currencies that charges are counted in.
 
-What a charge is counted in; else every check would take a charge for nats of KL.
-
-A design records it beside the mechanism's name, so that records can be checked without the
-mechanism.
+A design records ledger and currency beside the mechanism's name, so that records can be checked
+without the mechanism and no check takes another currency for nats of KL.
 """
 
 from __future__ import annotations
@@ -364,7 +362,7 @@ def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.fl
     """Returns the allowance of every step, by paying the recorded charges to a new account."""
     charge = steps.charge
     if isinstance(ledger, Banking):
-        # The same sums in the same order, without a call per step.
+        # Equal sums in equal order, without a call per step.
         if k == RISKY_ONLY:
             return np.full(charge.size, math.inf)
         spent = np.concatenate(([0.0], np.cumsum(charge)[:-1]))
@@ -394,7 +392,7 @@ class Currency:
 
     Attributes:
         spec: As a design records it.
-        words: The same in words.
+        words: The currency in words.
         order: Rényi order of what a kept budget K bounds: 1 the KL of the output's law from the
             safe model's, inf its largest log-ratio; NaN if nothing is said.
         signed: True if a charge may be negative: what is not spent by a step is given back.
@@ -425,7 +423,7 @@ def recorded_currency(identity: Mapping[str, Any]) -> Currency:
 
 
 def currency_of(spec: str) -> Currency:
-    """Reads a specification; an unknown word is somebody's own."""
+    """Reads a specification; an unknown word is a mechanism's own."""
     if spec == KL:
         return Currency(KL, "KL of the step's law from the safe law", order=1.0)
     if spec == REALISED:

@@ -1,4 +1,4 @@
-"""A passage as the safe model sees it, without which no budget can be said to be worth anything."""
+"""Surprisals of passages under the safe model, which decide what a budget is worth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.trajectory import total
 
-# Surprisals are kept to so many decimals: short to write, and the sum that a reader makes of the
+# Decimals of a surprisal that are kept: short to write, and the sum that a reader makes of the
 # written numbers is the sum that was judged.
 DECIMALS = 9
 

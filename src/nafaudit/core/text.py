@@ -1,7 +1,7 @@
 """Text and numbers for people, and results as plain data for programs.
 
 Token ids become text without a tokenizer library, for people and never for a decision. Hostile
-text becomes fit to be shown: nothing hidden, nothing that turns the page around.
+text is made visible: nothing hidden, nothing that changes the direction of writing.
 """
 
 from __future__ import annotations

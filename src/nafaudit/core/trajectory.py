@@ -115,7 +115,7 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """What somebody's log says beyond the record: claims, kept to be compared, never used.
+    """What an imported log says beyond the record: claims, kept to be compared, never used.
 
     Our own runs have none of it, because it follows from the steps. NaN where a log is silent.
 
@@ -125,8 +125,8 @@ class Logged:
         length: Tokens written.
         granted: B_t after each step; empty if the log has none.
         cumulative: Charge summed up to each step; empty if the log has none.
-        contested: What k and T grant, where the log states a larger budget and nobody said which
-            one counts; NaN otherwise.
+        contested: What k and T grant, where the log states a larger budget and the user did not say
+            which one counts; NaN otherwise.
     """
 
     spend: float = math.nan

@@ -5,11 +5,10 @@ bound that logarithm: log2(2^e (1 + f)) >= e + f, never by more than 0.09. So no
 needed to see that a token cannot win. One or two tokens are left, usually, and only their noise
 is computed, by `core/draws.py`.
 
-The noise of `core/draws.py`, made where the laws are: only keys and steps are sent there.
-
-Philox4x64-10 in 64-bit integers that wrap around, as layout 1 wants it, for many rows at once. It
-takes some two hundred small operations however many rows there are, and noise depends on nothing
-but stream and step; so each stream's noise is made several steps ahead.
+On a device the noise of `core/draws.py` is made where the laws are: only keys and steps are sent
+there. Philox4x64-10 in 64-bit integers that wrap around, as layout 1 wants it, for many rows at
+once. It takes some two hundred small operations however many rows there are, and noise depends on
+nothing but stream and step; so each stream's noise is made several steps ahead.
 """
 
 from __future__ import annotations

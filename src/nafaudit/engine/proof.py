@@ -1,6 +1,6 @@
 """Finds out, before a run, by which arithmetic a row's bits depend on the row alone.
 
-No library is taken at its word. Every kind of layer of both models, in its own shape and with its
+No library is trusted. Every kind of layer of both models, in its own shape and with its
 own weights, is given a few rows and many, in order and mixed; the attention of a new token is tried
 at every width that a row can have, that of a prompt at many sizes of a pass. Which kernel a library
 takes follows from shapes, so this is a table of shapes and not a sample of numbers. What it does

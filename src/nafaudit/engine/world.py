@@ -140,7 +140,7 @@ class _Reader:
             self._rows, self._held = self._room(len(wanted)), []
         sources, fresh = self._sources(wanted)
         logits: dict[int, Tensor] = {}
-        # In the order of their slots, rows only ever move down: nobody is overwritten.
+        # In the order of their slots, rows only ever move down, so that none is overwritten.
         for slot, (source, _) in enumerate(sources):
             if source != slot:
                 self._rows.move(source, slot)

@@ -1,14 +1,10 @@
-"""Rows, and one token of every row: a few rows at a time, or all at once on a device.
-
-Writes one token in every row: two laws, the served law, the noise, the token, the payment.
+"""Writes one token in every row: two laws, the served law, the noise, the token, the payment.
 
 On a CPU rows are worked on a few at a time, to stay in its cache; elsewhere all at once, with one
 transfer for what the host must know.
 
-One step of many rows on a device: everything about it in one table, for one transfer.
-
-Nothing here waits for the device (a rule may). So logits that are no law raise nothing yet: that is
-a column of the table, for whoever reads it.
+On a device all about a step is in one table, for one transfer, and nothing here waits for it (a
+rule may). So logits that are no law raise nothing yet: a column of the table marks them.
 """
 
 from __future__ import annotations
@@ -207,7 +203,7 @@ class StepWriter:
         """Guesses what a model alone writes `ahead` steps later, with the draws of that step."""
         (logits,) = self._lanes.warped(prefixes, logits)
         if self._noise:
-            # What is no law here raises when its step is written.
+            # Logits that are no law raise when their step is written.
             noise = self._noise.noise([Draw(row.stream, row.step + ahead) for row in rows])
             law = law_or_flat(logits)[0][:, : self._lanes.ids]
             found: list[int] = (law + noise).argmax(dim=-1).cpu().tolist()

@@ -130,7 +130,7 @@ def _products() -> Iterator[tuple[str, Tensor]]:
     keys, values = (_numbers(salt, 32, 4, 384, 32) for salt in (3, 4))
     mask = torch.zeros(32, 1, 1, 384)
     yield "sdpa", F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-    # The same by hand, a row and head at a time, each part on inputs of its own.
+    # Attention by hand, a row and head at a time, each part on inputs of its own.
     queries, keys, values = (part.reshape(128, -1, 32) for part in (queries, keys, values))
     yield "bmm scores", torch.bmm(queries, keys.transpose(1, 2)) * 32**-0.5
     weights = _numbers(9, 128, 384)

@@ -61,7 +61,7 @@ class Guarantee:
             log-ratio of any output), or `none`.
         bound: How much of it there can be, in nats.
         tight: True if some pair of models reaches the bound.
-        words: The same for people.
+        words: The guarantee in words.
     """
 
     divergence: Literal["kl", "renyi", "max", "none"]

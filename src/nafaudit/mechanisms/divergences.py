@@ -121,7 +121,7 @@ def largest_feasible(
 
     Args:
         safe: Log-laws [rows, vocabulary].
-        risky: The same of the risky model.
+        risky: Log-laws of the risky model, likewise.
         allowance: What each row may cost.
         cost: What the risky law costs, above the allowance.
         price: Of a law, given the safe one.

@@ -146,7 +146,7 @@ class AnchoredDecoder:
 
 
 class _Kept:
-    """Remembers what a rule said before anybody corrected it."""
+    """A rule that keeps what it served last, before `Guarded` corrects it."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
@@ -162,7 +162,7 @@ class _Kept:
 
 
 class RuleDecoder(AnchoredDecoder):
-    """Samples from anybody's rule.
+    """A decoder that samples from a given rule.
 
     Args:
         world: The two models.

@@ -1,4 +1,4 @@
-"""Names to mechanisms: a registered one, or `package.module:Class` of anybody's."""
+"""Mechanisms by name: a registered one, or a plug-in as `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def recorded_mechanism(
         typed: Specification that the user gave for the run just now.
 
     Raises:
-        InputError: It is not known here, or a plug-in that nobody vouches for, or its source is
+        InputError: It is not known here, or a plug-in that the user did not name, or its source is
             another one now.
     """
     found = re.fullmatch(r"(.+?)(?:@([0-9a-f]+))?:debt=([a-z-]+),n=(\d+)", name)

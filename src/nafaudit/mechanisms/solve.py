@@ -6,9 +6,7 @@ trials so far. One or two trials in float32 usually place theta to 1e-6. One law
 float64, and it is served if its charge is just below the allowance. A row for which that fails
 is left to the bracketed search of `anchored.py`.
 
-The largest affordable weights of many rows at once, without a look at any of them.
-
-For devices on which starting work and waiting for its end cost more than the work: every row takes
+In batches, for devices on which starting work and waiting for its end cost more than the work: every row takes
 the same fixed number of trials in float32 and of laws in float64. As row by row, theta is sought
 as a function of g = sqrt(D), at first by a cubic, and a law is served if its charge is just below
 the allowance by the one `kl` function. A row for which that fails is left to the bracketed search
@@ -183,7 +181,7 @@ def solve_batched(
 
     Args:
         safe: Log-laws of the safe model [rows, vocabulary], float64.
-        risky: The same of the risky model.
+        risky: Log-laws of the risky model, likewise.
         allowance: What may be charged [rows], above 0.
         cost: D_KL(risky || safe) [rows], above the allowance.
 

@@ -185,7 +185,7 @@ def context_in(config: Any) -> int:
 def check_files(path: str | Path, trust: Trust = NO_TRUST) -> None:
     """Raises unless the weights that would load are plain files, which `weights_hash` covers.
 
-    What is missing is left to whoever loads it. A hub's commit covers all of its repository, so
+    Missing files are left to the loader. A hub's commit covers all of its repository, so
     there only files that are not safetensors are looked for.
 
     Raises:

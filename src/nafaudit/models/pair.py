@@ -101,7 +101,7 @@ def load_pair(
         safe_device: Another one for the safe model.
         stop_ids: Ids that end a row; by default every end-of-text id that the tokenizer or
             either model declares.
-        trust: What the checkpoints are permitted; unless told, to be safetensors and no code.
+        trust: What the checkpoints may contain; by default safetensors and no code.
 
     Raises:
         InputError: The checkpoints are missing, or their vocabularies differ.

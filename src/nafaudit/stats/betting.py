@@ -1,13 +1,11 @@
 """Bounds by betting, and the closed form of the predictable plug-in.
 
-Bounds from a fair game: what a gambler would have won against a wrong mean.
-
 Against a mean m, the gambler stakes a share g of the capital on each value. If m is true the
 capital is a martingale from 1, and passes 1/delta with probability at most delta, ever (Ville).
 Several shares are played side by side, so that none has to be chosen.
 
 Both sides are one game. Against too small a mean of values y >= 0 a stake's factor is
-1 + g (y/m - 1) = (1 - g) + g y/m. Against too large a mean of x in [0, R], the same is played
+1 + g (y/m - 1) = (1 - g) + g y/m. Against too large a mean of x in [0, R], the game is played
 on y = R - x. The logarithm of the capital is convex in -ln m, so Newton's steps find the m at
 which it passes 1/delta, from the side on which the bound is valid.
 """

@@ -97,7 +97,7 @@ class Miss:
 
     @property
     def sound(self) -> bool:
-        """False if so many misses have a chance below `FALSE_ALARM` under delta."""
+        """False if this number of misses has a chance below `FALSE_ALARM` under delta."""
         return clopper_pearson(self.misses, self.samples, FALSE_ALARM)[0] <= self.delta
 
 

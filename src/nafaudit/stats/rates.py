@@ -1,6 +1,4 @@
-"""Rates, crossings, and what a number of trajectories can show.
-
-Where a mean curve first reaches a target, and how often a resample of its units does not.
+"""Rates, crossings of a target, and what a number of trajectories can show.
 
 A bootstrap that keeps only the resamples which cross makes an uncertain crossing look certain. Here
 a resample without a crossing counts as beyond the grid, and its share stands beside the interval.
@@ -184,7 +182,7 @@ def crossing(
         values: One curve per unit [units, grid].
         target: The level.
         resamples: Of the units, with replacement.
-        seed: Of the resamples: the same units give the same interval.
+        seed: Of the resamples: equal units give equal intervals.
     """
     x, y = np.asarray(grid, float), np.asarray(values, float)
     if x.ndim != 1 or y.ndim != 2 or y.shape[1] != x.size or not y.size:

@@ -38,10 +38,10 @@ from nafaudit.store.run import Run
 VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
 SEARCH, PASSAGES = "search.json", "passages.jsonl"
 FORMAT = 1
-"""Of the file of passages."""
+"""Version of the file of passages."""
 
 _DEPTH = 16
-"""Of nested parts in a search.json; deeper ones are nobody's result and may exhaust the stack."""
+"""Deepest nesting in a search.json; no search writes more, and more may exhaust the stack."""
 
 Number = float | Literal["nan", "inf", "-inf"]
 """A number in JSON, which has no NaN and no infinity."""

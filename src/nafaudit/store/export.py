@@ -1,4 +1,4 @@
-"""A run out as the paper's JSON Lines, so that other people's scripts can read it.
+"""Exports a run as the paper's JSON Lines, so that other people's scripts can read it.
 
 Floats are written with all their digits. What the paper's schema cannot carry (logarithms of
 probabilities, whether a stop token ended the row) is in fields of its own beside it, so that

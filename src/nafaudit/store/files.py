@@ -1,4 +1,4 @@
-"""Writing a file so that a kill or a power cut leaves the old one or the new one.
+"""Writes files such that a kill or a power cut leaves the old one or the new one.
 
 Steps: write a temporary file beside the target, sync it, rename it over the target, sync the
 directory. Costs two syncs a file. A leftover temporary file (its name starts with a dot) is

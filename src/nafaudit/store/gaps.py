@@ -70,7 +70,7 @@ class Missing:
 
     @property
     def text(self) -> str:
-        """The same, with what is missing first and what to do."""
+        """How much is missing, the first trajectories of it, and what to do."""
         named = ""
         if self.first:
             named = f" (first: {'; '.join(self.first)})"

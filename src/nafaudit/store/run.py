@@ -244,7 +244,7 @@ class RunWriter:
         append_line(self.run.path / "journal.jsonl", json.dumps(entry))
 
     def widen(self, extent: Extent, prompts: Sequence[TokenizedPrompt]) -> None:
-        """Adds prompts that nobody knew at the start, and what is asked of them.
+        """Adds prompts that were not known at the start, and what is asked of them.
 
         Raises:
             StoreError: A prompt of this id is there, and is another one.

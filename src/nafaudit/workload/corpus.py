@@ -5,7 +5,7 @@ file = "news.jsonl"              # JSON Lines, as seen from the design file
 prompt = ["lead", "meta.title"]  # a field, or the first of several that is not empty
 reference = "body"               # optional: what outputs are compared with
 id = "slug"                      # optional: else NAME:LINE
-cap = 100                        # optional: the first so many
+cap = 100                        # optional: keep the first 100
 header = "Continue:\n"           # optional: put before every prompt
 """
 
@@ -57,7 +57,7 @@ def read_corpus(
     Args:
         tables: The `[classes.NAME]` tables.
         classes: Only these; all if empty.
-        cap: At most so many prompts of a class; wins over the table's own.
+        cap: Most prompts by class; wins over the table's own.
     """
     cap = cap or {}
     parsed = [_table(name, table) for name, table in tables.items()]

@@ -252,7 +252,7 @@ class Workload:
         return {item.prompt.id: item.source for item in self.items}
 
     def select(self, classes: Collection[str], cap: Mapping[str, int]) -> Workload:
-        """Keeps some classes, all if none is named, and at most so many of each."""
+        """Keeps the named classes, all if none is named, up to the cap of each."""
         check_names((*classes, *cap), {item.prompt.label for item in self.items})
         taken: Counter[str] = Counter()
         kept = []

@@ -21,7 +21,7 @@ from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, T
 from nafaudit.store.importers.fields import identifier, number
 
 UNKNOWN_LEDGER = "unknown"
-# A report names fields that were not kept, up to so many.
+# Most fields that a report names as not kept.
 _MOST_NAMES = 200
 _K_IN_NAME = re.compile(r"(?:^|[_-])k(-?\d+(?:\.\d+)?|inf)(?=[_.-]|$)")
 _NUMBER_IN_NAME = re.compile(r"_(-?\d+(?:\.\d+)?)(?=_|$)")
@@ -238,7 +238,7 @@ class Context:
         """Returns the budget of the record, else inferred, given, or read off the file's name.
 
         Raises:
-            InputError: Nobody says which budget it was.
+            InputError: Neither log nor user says which budget it was.
         """
         found = self.budget(value, where)
         if found is not None:

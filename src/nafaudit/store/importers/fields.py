@@ -1,6 +1,4 @@
-"""Typed reading of fields, and where a row really ends.
-
-Where a row of somebody's log really ends.
+"""Typed reading of fields, and where a row of a log really ends.
 
 A batch is decoded until its last row is done, and rows that were done before keep logging: nothing
 allowed, nothing charged. Counted as steps they look like steps forced to the safe model.

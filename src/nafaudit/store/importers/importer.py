@@ -1,4 +1,4 @@
-"""Foreign logs in, a run out; which schema a log has.
+"""Imports logs of other tools as a run, and finds out which schema a log has.
 
 The logs are read twice. The first pass checks every record and finds out what a run must know
 before its first part is written (prompts, budgets, length limit); the second writes. What is
@@ -36,7 +36,7 @@ from nafaudit.workload.prompts import workload_hash
 
 @dataclass(frozen=True)
 class Schema:
-    """A foreign schema.
+    """A schema of logs that other tools write.
 
     Attributes:
         name: As `--schema` takes it.

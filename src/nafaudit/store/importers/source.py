@@ -1,4 +1,4 @@
-"""From the bytes of somebody's file to its records, one at a time, or an error with file and line.
+"""Reads the records of a log file one at a time; an error names file and line.
 
 A file is plain or gzipped UTF-8, and holds JSON Lines, one JSON array, one JSON object, or a table
 with a header. Nothing larger than `MAX_RECORD` is ever held.
