@@ -52,24 +52,22 @@ def records() -> dict[str, list[Record]]:
 def lab_workload() -> Workload:
     """Returns the sound protocol's workload: each class's first records in file order."""
     found = records()
-    return in_turn(
-        [[_sourced(record, label) for record in found[label][: CAPS[label]]] for label in CAPS]
-    )
-
-
-def _sourced(record: Record, label: str) -> Sourced:
-    form, data = _FORMS.get(label, _EXCERPT), record.data
-    source = data.get(form.source) or None
-    # Questions of fact are known by their person, whose place in the file says nothing.
-    name, text = (
-        (f"fact_{source}", data[form.text])
-        if label == "factual"
-        else (data["prompt_id"], HEADER + data[form.text])
-    )
-    return Sourced(
-        Prompt(name, text, label, data[form.reference]),
-        PromptSource(record.where, data, form.domain, label, source),
-    )
+    classes: list[list[Sourced]] = []
+    for label, cap in CAPS.items():
+        form = _FORMS.get(label, _EXCERPT)
+        classes.append([])
+        for where, _, data in found[label][:cap]:
+            source = data.get(form.source) or None
+            # Questions of fact are named by their person: their place in the file means nothing.
+            name, text = (
+                (f"fact_{source}", data[form.text])
+                if label == "factual"
+                else (data["prompt_id"], HEADER + data[form.text])
+            )
+            prompt = Prompt(name, text, label, data[form.reference])
+            origin = PromptSource(where, data, form.domain, label, source)
+            classes[-1].append(Sourced(prompt, origin))
+    return in_turn(classes)
 
 
 def prompts() -> list[Prompt]:

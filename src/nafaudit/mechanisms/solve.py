@@ -6,11 +6,11 @@ trials so far. One or two trials in float32 usually place theta to 1e-6. One law
 float64, and it is served if its charge is just below the allowance. A row for which that fails
 is left to the bracketed search of `anchored.py`.
 
-In batches, for devices on which starting work and waiting for its end cost more than the work: every row takes
-the same fixed number of trials in float32 and of laws in float64. As row by row, theta is sought
-as a function of g = sqrt(D), at first by a cubic, and a law is served if its charge is just below
-the allowance by the one `kl` function. A row for which that fails is left to the bracketed search
-of `anchored.py`; whatever goes wrong on the way (a NaN, a weight outside (0, 1)) ends there too.
+In batches, for devices on which starting work and waiting for its end cost more than the work,
+every row takes a fixed number of trials in float32 and of laws in float64. As row by row, theta is
+sought as a function of g = sqrt(D), at first by a cubic, and a law is served if its charge is just
+below the allowance by the one `kl` function. A row for which that fails, also by a NaN or a weight
+outside (0, 1), is left to the bracketed search of `anchored.py`.
 """
 
 from __future__ import annotations

@@ -117,7 +117,12 @@ def load_model(
     _quiet_transformers()
     try:
         name, how = _where(path, trust)
-        _refuse_own_generation(name, how)
+        if _file(name, how, "custom_generate/generate.py") is not None:
+            raise InputError(
+                f"{name!r} brings generation code of its own (custom_generate), which is never "
+                "run: tokens come from nafaudit's engine. Audit that code behind --decoder, or "
+                "take a checkpoint without it."
+            )
         model, loading = AutoModelForCausalLM.from_pretrained(
             name,
             **how,
@@ -333,20 +338,16 @@ def _where(path: str | Path, trust: Trust) -> tuple[str, dict[str, Any]]:
             f"{path!s} is not the revision whose code was permitted, {name}@{pinned}; name one."
         )
     # A branch may move while a pair loads: whatever is read is read at one commit.
-    commit = _commit(name, pinned or revision or "main")
+    commit = pinned or revision or "main"
+    if not _COMMIT.fullmatch(commit):
+        from transformers.utils import cached_file
+
+        file = cached_file(name, "config.json", revision=commit)
+        found = _SNAPSHOT.search(Path(str(file)).as_posix())
+        if found is None:
+            raise OSError(f"the commit of {name}@{commit} could not be found out.")
+        commit = found[1]
     return name, {"trust_remote_code": pinned is not None, "revision": commit}
-
-
-def _commit(name: str, revision: str) -> str:
-    from transformers.utils import cached_file
-
-    if _COMMIT.fullmatch(revision):
-        return revision
-    file = cached_file(name, "config.json", revision=revision)
-    found = _SNAPSHOT.search(Path(str(file)).as_posix())
-    if found is None:
-        raise OSError(f"the commit of {name}@{revision} could not be found out.")
-    return found[1]
 
 
 def _file(name: str, how: dict[str, Any], file: str) -> Path | None:
@@ -362,16 +363,6 @@ def _file(name: str, how: dict[str, Any], file: str) -> Path | None:
         _raise_exceptions_for_connection_errors=False,
     )
     return None if found is None else Path(found)
-
-
-def _refuse_own_generation(name: str, how: dict[str, Any]) -> None:
-    """Refuses a repository's own code for generation, which loading would run."""
-    if _file(name, how, "custom_generate/generate.py") is not None:
-        raise InputError(
-            f"{name!r} brings generation code of its own (custom_generate), which is never run: "
-            "tokens come from nafaudit's engine. Audit that code behind --decoder, or take a "
-            "checkpoint without it."
-        )
 
 
 def _precision(dtype: str) -> dict[str, Any]:
@@ -413,7 +404,7 @@ def _hint(path: str | Path, trust: Trust) -> str:
 
 
 def _quiet_transformers() -> None:
-    """Progress bars of a library would break up ours."""
+    """Switches off the library's progress bars, which would break up ours."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

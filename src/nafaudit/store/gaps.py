@@ -118,7 +118,13 @@ class RequestedRecords:
             lacking = numbers.size - self._answering(numbers, found)
             if lacking > 0:
                 count += lacking
-                first += self._named(cell, numbers, found, _NAMED - len(first))
+                where = f"prompt {cell[0]!r} k = {budget_word(cell[1])}"
+                if self.kind == "counts":
+                    names = iter([f"{where} {lacking} trajectories"])
+                else:
+                    absent = (number for number in numbers if number not in found)
+                    names = (f"{where} trajectory {number}" for number in absent)
+                first += itertools.islice(names, _NAMED - len(first))
         if self.kind == "seeds":
             unasked = sum(
                 len(found) - self._answering(needed.get(cell, Numbers()), found)
@@ -170,14 +176,6 @@ class RequestedRecords:
             return {(name, k): most for k in {k for _, k in cells} for name in names}
         return needed | beyond
 
-    def _named(self, cell: Cell, numbers: Numbers, found: Collection[int], room: int) -> list[str]:
-        """Names what a cell lacks, at most `room` trajectories."""
-        where = f"prompt {cell[0]!r} k = {budget_word(cell[1])}"
-        if self.kind == "counts":
-            return [f"{where} {numbers.size - len(found)} trajectories"][:room]
-        lacking = (number for number in numbers if number not in found)
-        return [f"{where} trajectory {number}" for number in itertools.islice(lacking, room)]
-
 
 def plan_of(run: Run) -> RequestedRecords | None:
     """Returns what a run was asked for; None for an import, which is as long as its log."""
@@ -186,8 +184,13 @@ def plan_of(run: Run) -> RequestedRecords | None:
     if identity["protocol"] == "imported":
         return None
     prompts = run.prompts()
+    kind: Kind = "workload"
+    if identity.get("purpose", "audit") != "audit":
+        kind = "grows"
+        if identity["protocol"] == "paper":
+            kind = "seeds" if identity["layout"].get("rows", 0) >= _NUMBERED else "counts"
     return RequestedRecords(
-        _kind(identity),
+        kind,
         identity["mechanism"],
         tuple(item.prompt.id for item in prompts),
         design["extents"],
@@ -214,11 +217,3 @@ def same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) 
         and workload_hash([by_id[name] for name in extent["prompts"]]) == extent["workload"]
         for extent in grown
     )
-
-
-def _kind(identity: Mapping[str, Any]) -> Kind:
-    if identity.get("purpose", "audit") == "audit":
-        return "workload"
-    if identity["protocol"] != "paper":
-        return "grows"
-    return "seeds" if identity["layout"].get("rows", 0) >= _NUMBERED else "counts"

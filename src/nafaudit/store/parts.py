@@ -164,11 +164,8 @@ def _logged_column(claims: Sequence[Logged | None]) -> pa.Array:
     fields = list(_ROW_COLUMNS.field("logged").type)
     if any(one is not None and not math.isnan(one.contested) for one in claims):
         fields.append(pa.field("contested", pa.float64()))
-    return pa.array([_logged_row(one) for one in claims], pa.struct(fields))
-
-
-def _logged_row(logged: Logged | None) -> dict[str, Any] | None:
-    return None if logged is None else {name: getattr(logged, name) for name in LOGGED_FIELDS}
+    rows = [one and {name: getattr(one, name) for name in LOGGED_FIELDS} for one in claims]
+    return pa.array(rows, pa.struct(fields))
 
 
 def _logged(row: dict[str, Any] | None) -> Logged | None:

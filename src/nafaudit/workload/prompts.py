@@ -113,7 +113,7 @@ def read_text(path: Path, what: str) -> str:
 
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+        row = json.loads(line, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{where}: not JSON ({error.msg} at column {error.colno}); one object per line."
@@ -123,7 +123,7 @@ def _parse(line: str, where: str) -> dict[str, Any]:
             f"{where}: objects or lists nested too deeply; mend the line or leave it out."
         ) from None
     # A number that is none, or one of more digits than Python reads.
-    except (_ConstantError, ValueError) as error:
+    except ValueError as error:
         raise InputError(
             f"{where}: {error}; a number must be finite: mend the line or leave it out."
         ) from None
@@ -132,18 +132,10 @@ def _parse(line: str, where: str) -> dict[str, Any]:
     return row
 
 
-class _ConstantError(Exception):
-    """NaN or an infinity, which JSON does not have."""
-
-
-def _no_constant(name: str) -> Any:
-    raise _ConstantError(f"{name} in a record")
-
-
 def _finite(digits: str) -> float:
-    """Reads a number; refuses 1e999, an infinity that no JSON file of ours could hold."""
-    if math.isinf(value := float(digits)):
-        raise _ConstantError(f"{digits[:20]} in a record")
+    """Reads a number; refuses NaN, Infinity and 1e999, which no JSON file of ours could hold."""
+    if not math.isfinite(value := float(digits)):
+        raise ValueError(f"{digits[:20]} in a record")
     return value
 
 
