@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.trajectory import Key
+from nafaudit.core.text import plain
+from nafaudit.core.trajectory import Arm, Key
 
 
 class Kept(StrEnum):
@@ -36,7 +38,7 @@ class Worth(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class Answer(StrEnum):
+class CheckWord(StrEnum):
     """What a check says that is none of the three verdicts."""
 
     FINE = "FINE"
@@ -70,7 +72,7 @@ def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
 class Witness:
     """Where to look: the trajectory and step that a finding rests on."""
 
-    key: Key
+    key: Key = field(metadata={"json": ...})
     step: int
 
 
@@ -93,6 +95,12 @@ class Finding:
     text: str
     witness: Witness | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def to_json(self, arm: Arm | None) -> dict[str, Any]:
+        """Returns plain data; `arm` is None for a finding about a whole run."""
+        about = ("check", "verdict", "value", "numbers", "witness", "text")
+        found: dict[str, Any] = {"mechanism": None, "k": None} | (plain(arm) if arm else {})
+        return found | {name: plain(getattr(self, name)) for name in about}
 
 
 @dataclass(frozen=True)

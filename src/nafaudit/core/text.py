@@ -128,7 +128,7 @@ def plain(value: Any) -> Any:
     A dataclass becomes an object of its fields, in their order. A field's metadata may say
     `json=NAME` for another name, `json=None` for a field that is left out, or `json=...` for one
     whose own fields stand in its place; `optional=True` leaves a field out while it is empty.
-    Properties named in the class attribute `also` follow.
+    Properties named in the class attribute `also` follow. A named tuple becomes an object too.
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}
@@ -139,6 +139,8 @@ def plain(value: Any) -> Any:
             elif key is not None and (part or not field.metadata.get("optional")):
                 found[key] = plain(part)
         return found | {key: plain(getattr(value, key)) for key in getattr(value, "also", ())}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

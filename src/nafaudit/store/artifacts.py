@@ -28,8 +28,9 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import msgspec
 
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import Answer, Finding, Kept, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
 from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import write_whole
@@ -106,20 +107,20 @@ class Verification:
     @property
     def failed(self) -> bool:
         """True if a claim is refuted or a budget was truly exceeded."""
-        bad = (Answer.FAILED, Kept.VIOLATED)
+        bad = (CheckWord.FAILED, Kept.VIOLATED)
         return any(found.finding.verdict in bad for found in self.findings)
 
     @property
     def overall(self) -> Overall:
         """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
         if self.failed:
-            return Overall(Answer.FAILED, "the claims are refuted", 1)
+            return Overall(CheckWord.FAILED, "the claims are refuted", 1)
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"
-        return (
-            Overall(Kept.INCONCLUSIVE, why, 3) if self.unfinished else Overall(Answer.FINE, why, 0)
-        )
+        if self.unfinished:
+            return Overall(Kept.INCONCLUSIVE, why, 3)
+        return Overall(CheckWord.FINE, why, 0)
 
 
 class WitnessFile(TypedDict, total=False):
@@ -162,9 +163,37 @@ class VerificationFile(TypedDict):
     sha256: str
 
 
-def write_verification(run: Run, result: dict[str, Any]) -> Path:
-    """Saves a result; `result` is plain data without NaN."""
-    content = result | {"journal": _journal_hash(run)}
+def verification_json(run: Run, found: Verification) -> dict[str, Any]:
+    """Returns every finding and deviation as strict JSON."""
+    return {
+        "run": str(run.path),
+        "design": run.design["hash"],
+        "recorded": found.recorded,
+        "replayed": found.trajectories,
+        "tokens": found.tokens,
+        "seconds": found.seconds,
+        "deviation": plain(found.deviation),
+        "notes": found.notes,
+        "findings": [one.finding.to_json(one.arm) for one in found.findings],
+    }
+
+
+def save_verification(run: Run, found: Verification) -> dict[str, Any]:
+    """Writes RUN/verify.json and, for a black box, what it really did; returns the result.
+
+    Raises:
+        StoreError: A file cannot be written.
+    """
+    result = verification_json(run, found)
+    if found.truth:
+        result["replayed_sha256"] = write_replayed(run, found.truth)
+    write_verification(run, result)
+    return result
+
+
+def write_verification(run: Run, result: Mapping[str, Any]) -> Path:
+    """Writes RUN/verify.json; `result` is plain data without NaN."""
+    content = {**result, "journal": _journal_hash(run)}
     data = content | {"sha256": _hash(content)}
     path = run.path / VERIFICATION
     write_whole(path, json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
