@@ -144,8 +144,8 @@ class Command(click.Command):
             # With or without a value, so that it is refused and not misread.
             names = [f"--{key.replace('_', '-')}", key]
             params.append(click.Option(names, hidden=True, is_flag=False, flag_value="True"))
-        listed = sum(isinstance(one, click.Option) and not one.hidden for one in params)
-        self._long = listed + 1 > _MOST  # with --help
+        shown = sum(isinstance(one, click.Option) and not one.hidden for one in params)
+        self._long = shown + 1 > _MOST  # with --help
         params.append(
             click.Option(
                 ["--help-all"],
@@ -154,7 +154,7 @@ class Command(click.Command):
                 expose_value=False,
                 hidden=not self._long,
                 callback=self._print_all,
-                help=f"Show all {listed} options, in groups, and exit.",
+                help=f"Show all {shown} options, in groups, and exit.",
             )
         )
         super().__init__(name, params=params, help=inspect.getdoc(self._answer))
@@ -216,8 +216,7 @@ class Command(click.Command):
             # What is known only to be refused must not be suggested.
             hidden = {n for one in self.params for n in one.opts if getattr(one, "hidden", False)}
             near = [name for name in error.possibilities or () if name not in hidden]
-            error.possibilities = near or None
-            raise
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> None:
         """Makes the settings, lets the command answer, and exits with its status."""
