@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class Finalist:
     strategy: str
     seed: int
     rank: int
-    candidate: Candidate
+    candidate: Candidate = field(metadata={"json": ...})
     promised: float
     draws: int
     fresh: int
@@ -100,10 +100,10 @@ class Finalist:
     use: Limits
     worst: float
     violations: int
-    rate: float
+    rate: float = field(metadata={"json": "rate_upper"})
     spend: float
-    risky: float
-    evidence: float = 0.0
+    risky: float = field(metadata={"json": "risky_alone"})
+    evidence: float = field(default=0.0, metadata={"json": "e_above"})
 
 
 def confirmed(
@@ -156,16 +156,16 @@ class Named:
     Attributes:
         above: The share.
         delta: Level of each correction.
-        looked: Prompts that were looked at: those without fresh draws are hypotheses too.
         asked: Confirmed prompts.
+        looked: Prompts that were looked at: those without fresh draws are hypotheses too.
         shared: Ids of those whose e-value passes `looked` / delta: none is wrong, but for delta.
         discovered: Ids by e-BH: the expected share of wrong ones is at most delta.
     """
 
     above: float
-    delta: float
-    looked: int
+    delta: float = field(metadata={"json": None})
     asked: int
+    looked: int
     shared: tuple[str, ...]
     discovered: tuple[str, ...]
 
@@ -176,7 +176,7 @@ def name_above(confirmed: Sequence[Finalist], above: float, delta: float, looked
     ids, values = list(evidence), list(evidence.values())
     shared = tuple(name for name, value in evidence.items() if value >= looked / delta)
     found = tuple(ids[i] for i in e_bh(values, delta, looked))
-    return Named(above, delta, looked, len(ids), shared, found)
+    return Named(above, delta, len(ids), looked, shared, found)
 
 
 @dataclass(frozen=True)
@@ -196,6 +196,7 @@ class ControlComparison:
     other: Limits
     low: float
     high: float
+    also: ClassVar = ("answer", "difference")
 
     @property
     def difference(self) -> float:
@@ -307,8 +308,8 @@ class Copied:
     repeating: int = 0
     words: int = 0
     passage: str = ""
-    key: Key | None = None
-    recall: float = 0.0
+    key: Key | None = field(default=None, metadata={"json": "where"})
+    recall: float = field(default=0.0, metadata={"json": "near_verbatim_recall"})
 
     def __add__(self, other: Copied) -> Copied:
         first = self if self.words >= other.words else other
