@@ -9,7 +9,14 @@ from typing import Any
 
 from nafaudit.paper.checklist_paper import of_paper
 from nafaudit.paper.claims import Claim, ClaimVerdict, Unchecked
-from nafaudit.paper.recompute import Grid, Point, Recomputation, counterfactuals, merged, recompute
+from nafaudit.paper.recompute import (
+    Grid,
+    PaperPoint,
+    Recomputation,
+    counterfactuals,
+    merged,
+    recompute,
+)
 from nafaudit.views.document import Column, Document, Section, Table
 from nafaudit.views.markdown import plain_text, section_lines, table_lines
 
@@ -161,7 +168,7 @@ def page(result: Recomputation | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _point_lines(number: int, point: Point) -> Iterator[str]:
+def _point_lines(number: int, point: PaperPoint) -> Iterator[str]:
     yield from (f"### {number}. {plain_text(point.name)}", "")
     if point.sentence:
         yield from (f"> {plain_text(point.sentence)}", "")
@@ -182,10 +189,10 @@ def _point_lines(number: int, point: Point) -> Iterator[str]:
         yield from ("", f"What changes: {plain_text(point.change)}")
 
 
-def _grouped(result: Recomputation) -> dict[str, list[tuple[int, Point]]]:
+def _grouped(result: Recomputation) -> dict[str, list[tuple[int, PaperPoint]]]:
     """Returns misprints and contradicted claims, numbered; a group without points is left out."""
     points = sorted(result.points.values(), key=lambda point: list(_GROUPS).index(point.group))
-    found: dict[str, list[tuple[int, Point]]] = {}
+    found: dict[str, list[tuple[int, PaperPoint]]] = {}
     for number, point in enumerate(points, start=1):
         found.setdefault(point.group, []).append((number, point))
     return found
@@ -235,7 +242,7 @@ def as_json(result: Recomputation, grids: Sequence[Grid], files: list[str]) -> d
     }
 
 
-def _claim(claim: Claim, point: Point | None = None) -> dict[str, Any]:
+def _claim(claim: Claim, point: PaperPoint | None = None) -> dict[str, Any]:
     ends = {"computed": claim.computed.middle, "low": claim.computed.low}
     ends["high"] = claim.computed.high
     found: dict[str, Any] = {
