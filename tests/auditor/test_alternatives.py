@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.auditor.sampler import SHARES, SamplerTests, StepScores, alarms, p_values
-from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.protocols import Served
@@ -164,18 +164,18 @@ def test_findings_name_the_test_the_level_and_a_step() -> None:
 
     sound = findings(None)
     assert set(sound) == set(SHARES)
-    assert {f.verdict for f in sound.values()} == {Answer.FINE}
+    assert {f.verdict for f in sound.values()} == {CheckWord.FINE}
     assert sum(f.numbers["level"] for f in sound.values()) == pytest.approx(1e-3)
     faulty = findings(tempered(0.7))["likelihood"]
-    assert faulty.verdict == Answer.FAILED
+    assert faulty.verdict == CheckWord.FAILED
     assert faulty.witness is not None
     assert "temperature 0.7" in faulty.text
     copied = findings(None, copies=2)["repeats"]
-    assert copied.verdict == Answer.FAILED
+    assert copied.verdict == CheckWord.FAILED
     assert copied.witness is not None
     assert copied.witness.key.trajectory == 18
     empty = SamplerTests(list(ALTERNATIVES)).findings()
-    assert {f.verdict for f in empty} == {Answer.UNKNOWN}
+    assert {f.verdict for f in empty} == {CheckWord.UNKNOWN}
 
 
 def test_sets_of_tokens_are_those_before_the_draw() -> None:

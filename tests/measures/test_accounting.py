@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from nafaudit.core.finding import Answer, Finding, Witness
+from nafaudit.core.finding import CheckWord, Finding, Witness
 from nafaudit.core.ledger import Account, Banking, Ledger, replay
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.measures.context import RunContext
@@ -27,7 +27,7 @@ def said(facts: RunContext, *trajectories: Trajectory) -> Finding:
 
 def test_sound_records_add_up() -> None:
     finding = said(RunContext(Banking()), *many(5))
-    assert finding.verdict == Answer.FINE
+    assert finding.verdict == CheckWord.FINE
     assert finding.text == (
         "everything adds up in 5 of 5 trajectories: allowances against the ledger"
     )
@@ -36,15 +36,15 @@ def test_sound_records_add_up() -> None:
 @pytest.mark.parametrize("k", [0.0, math.inf])
 def test_baselines_add_up(k: float) -> None:
     one = trajectory(Key("p", "m", k, 0), [0.0, 0.0], allowance=[k, k], debt=2.0)
-    assert said(RunContext(Banking()), one).verdict == Answer.FINE
+    assert said(RunContext(Banking()), one).verdict == CheckWord.FINE
     wrong = trajectory(Key("p", "m", k, 0), [0.0, 0.0], allowance=[k, 1.0], debt=2.0)
-    assert said(RunContext(Banking()), wrong).verdict == Answer.SUSPECT
+    assert said(RunContext(Banking()), wrong).verdict == CheckWord.SUSPECT
 
 
 def test_an_allowance_that_forgets_the_debt() -> None:
     forgets = trajectory(KEY, [0.25, 0.5, 0.5], allowance=[1.0, 1.75, 2.25], debt=0.5)
     finding = said(RunContext(Banking()), *many(3), forgets)
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert finding.value == 1
     assert "1 of 4 trajectories do not add up" in finding.text
     assert "(by up to 0.5 nats)" in finding.text
@@ -54,7 +54,7 @@ def test_an_allowance_that_forgets_the_debt() -> None:
 @pytest.mark.parametrize("facts, gap, fires", [(OWN, 1e-5, True), (FOREIGN, 9e-4, False)])
 def test_the_tolerance_is_that_of_the_source(facts: RunContext, gap: float, fires: bool) -> None:
     finding = said(facts, trajectory(KEY, [0.5] * 4, allowance=[1, 1.5, 2 + gap, 2.5]))
-    assert (finding.verdict == Answer.SUSPECT) == fires
+    assert (finding.verdict == CheckWord.SUSPECT) == fires
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_tolerance_is_that_of_the_source(facts: RunContext, gap: float, fire
 )
 def test_claims_of_a_log_are_added_up(logged: Logged, words: str) -> None:
     finding = said(FOREIGN, trajectory(KEY, [0.5, 0.5], logged=logged))
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert words in finding.text
 
 
@@ -93,7 +93,7 @@ def test_true_claims_pass_and_a_stop_token_need_not_be_counted() -> None:
 )
 def test_how_a_row_ends(token: list[int], stopped: bool, words: str) -> None:
     finding = said(OWN, trajectory(KEY, [0.5] * len(token), token=token, stopped=stopped))
-    assert (finding.verdict == Answer.SUSPECT) == bool(words)
+    assert (finding.verdict == CheckWord.SUSPECT) == bool(words)
     assert words in finding.text
 
 
@@ -103,14 +103,14 @@ def test_what_is_missing_is_named() -> None:
     totals = trajectory(KEY, [], logged=Logged(spend=1.0))
     for one in (no_debt, totals):
         finding = said(RunContext(Banking()), one)
-        assert finding.verdict == Answer.UNKNOWN
+        assert finding.verdict == CheckWord.UNKNOWN
         assert "no steps with charges, allowances and debt" in finding.text
 
 
 def test_after_an_unknown_charge_nothing_is_compared() -> None:
     charge, allowance = [0.5, math.nan, 0.5], [1.0, 1.5, 77.0]
     finding = said(RunContext(Banking()), trajectory(KEY, charge, allowance=allowance))
-    assert finding.verdict == Answer.FINE
+    assert finding.verdict == CheckWord.FINE
 
 
 @dataclass(frozen=True)

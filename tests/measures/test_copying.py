@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.core.finding import Answer
+from nafaudit.core.finding import CheckWord
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.checks import copying
@@ -58,7 +58,7 @@ def test_without_a_reference_an_output_is_unscored_not_zero() -> None:
     rows = Measures.of([output("unknown", list(range(40)))], FACTS)
     assert not rows[0].overlap.scored
     assert math.isnan(copying(rows).value)
-    assert copying(rows).verdict == Answer.UNKNOWN
+    assert copying(rows).verdict == CheckWord.UNKNOWN
 
 
 def test_a_short_reference_has_no_recall_but_the_other_metrics() -> None:
@@ -81,5 +81,5 @@ def test_unscored_outputs_lower_no_mean() -> None:
 def test_without_a_vocabulary_nothing_is_scored() -> None:
     rows = Measures.of([output("p", list(range(40)))], replace(FACTS, pieces=()))
     found = copying(rows)
-    assert found.verdict == Answer.UNKNOWN
+    assert found.verdict == CheckWord.UNKNOWN
     assert found.text == "the text of the outputs is not recorded"

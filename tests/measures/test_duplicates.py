@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nafaudit.core.finding import ALARM_LEVEL, Answer, Witness
+from nafaudit.core.finding import ALARM_LEVEL, CheckWord, Witness
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.checks import duplicates
 from tests.records import ask, trajectory
@@ -20,7 +20,7 @@ def test_a_long_copy_is_suspect() -> None:
     text = list(range(50))
     records = [wrote("p", 0, text), wrote("p", 1, [1, 2]), wrote("p", 2, text)]
     finding = ask(duplicates, records)
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert finding.witness == Witness(Key("p", "m", 1.0, 2), 0)
     assert finding.numbers["log10_p"] == pytest.approx((-50 + math.log(3)) / math.log(10))
     assert "1 outputs repeat another of their prompt (3 pairs)" in finding.text
@@ -30,7 +30,7 @@ def test_a_long_copy_is_suspect() -> None:
 def test_a_short_or_likely_text_may_repeat() -> None:
     short = [wrote("p", i, [7, 9], logp=-3.1) for i in range(2)]
     finding = ask(duplicates, short)
-    assert finding.verdict == Answer.FINE
+    assert finding.verdict == CheckWord.FINE
     assert finding.value == pytest.approx(math.exp(-6.2))
     certain = [wrote("p", i, list(range(200)), logp=0.0) for i in range(9)]
     assert ask(duplicates, certain).value == 1.0
@@ -39,9 +39,9 @@ def test_a_short_or_likely_text_may_repeat() -> None:
 def test_every_pair_looked_at_is_paid_for() -> None:
     logp = math.log(ALARM_LEVEL / 2)
     copy = [wrote("p", i, [5], logp=logp) for i in range(2)]
-    assert ask(duplicates, copy).verdict == Answer.SUSPECT
+    assert ask(duplicates, copy).verdict == CheckWord.SUSPECT
     others = [wrote("q", i, [i]) for i in range(3)]  # three more pairs
-    assert ask(duplicates, [*copy, *others]).verdict == Answer.FINE
+    assert ask(duplicates, [*copy, *others]).verdict == CheckWord.FINE
 
 
 def test_equal_texts_of_two_prompts_are_none() -> None:
@@ -61,7 +61,7 @@ def test_what_is_missing_is_named() -> None:
     assert "one trajectory per prompt" in ask(duplicates, [wrote("p", 0, [1])]).text
     silent = [wrote("p", i, list(range(50)), logp=math.nan) for i in range(2)]
     finding = ask(duplicates, silent)
-    assert finding.verdict == Answer.UNKNOWN
+    assert finding.verdict == CheckWord.UNKNOWN
     assert "cannot be told without served log-probabilities" in finding.text
 
 
@@ -84,6 +84,6 @@ def test_independent_draws_raise_no_alarm() -> None:
             key = Key("p", "m", 1.0, i)
             records.append(trajectory(key, [0.0] * 2, token=token.tolist(), served=served))
         finding = ask(duplicates, records)
-        assert finding.verdict == Answer.FINE
+        assert finding.verdict == CheckWord.FINE
         repeats += finding.numbers["repeated"] > 0
     assert repeats > 10

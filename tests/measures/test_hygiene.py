@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.core.finding import Answer, Finding, Witness
+from nafaudit.core.finding import CheckWord, Finding, Witness
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.measures.context import RunContext
@@ -24,17 +24,17 @@ def said(*trajectories: Trajectory, facts: RunContext = OWN) -> Finding:
 
 def test_sound_records_have_no_flaw() -> None:
     finding = said(*many(20))
-    assert (finding.verdict, finding.value) == (Answer.FINE, 0)
+    assert (finding.verdict, finding.value) == (CheckWord.FINE, 0)
     assert finding.text == "no flaw in 20 trajectories"
 
 
 def test_longer_than_the_limit() -> None:
     finding = said(*many(4), trajectory(KEY, [0.1] * 6))
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert finding.text == "longer than the limit in 1 of 5"
     assert finding.witness == Witness(KEY, 5)
     claims = trajectory(KEY, [], logged=Logged(length=208.5))
-    assert said(claims, facts=FOREIGN).verdict == Answer.SUSPECT
+    assert said(claims, facts=FOREIGN).verdict == CheckWord.SUSPECT
 
 
 def padded(steps: int, token: int = 3, k: float = 1.0, sure: float = -1e-4) -> Trajectory:
@@ -53,7 +53,7 @@ def padded(steps: int, token: int = 3, k: float = 1.0, sure: float = -1e-4) -> T
 @pytest.mark.parametrize("facts", [OWN, FOREIGN, RunContext(None, foreign=True)])
 def test_a_pad_tail_is_counted(facts: RunContext) -> None:
     finding = said(padded(3), facts=facts)
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert finding.numbers["pad_steps"] == 3
     assert "60.0% of all steps are padding" in finding.text
     assert finding.witness is not None
@@ -61,8 +61,8 @@ def test_a_pad_tail_is_counted(facts: RunContext) -> None:
 
 
 def test_what_looks_like_padding_but_is_not() -> None:
-    assert said(padded(1)).verdict == Answer.FINE  # one step is none
-    assert said(padded(3, sure=math.log(0.99))).verdict == Answer.FINE  # real forced steps
+    assert said(padded(1)).verdict == CheckWord.FINE  # one step is none
+    assert said(padded(3, sure=math.log(0.99))).verdict == CheckWord.FINE  # real forced steps
     repeats = trajectory(
         KEY,
         [0.0] * 4,
@@ -72,9 +72,9 @@ def test_what_looks_like_padding_but_is_not() -> None:
         served=[-1e-5] * 4,
         safe=[-1e-5] * 4,
     )
-    assert said(repeats).verdict == Answer.FINE  # its debt is not paid yet
+    assert said(repeats).verdict == CheckWord.FINE  # its debt is not paid yet
     safe_only = replace(repeats, key=KEY._replace(k=0.0))
-    assert said(safe_only).verdict == Answer.FINE
+    assert said(safe_only).verdict == CheckWord.FINE
 
 
 def test_missing_numbers() -> None:
@@ -84,10 +84,10 @@ def test_missing_numbers() -> None:
     assert finding.witness == Witness(KEY, 1)
     silent = trajectory(KEY, [0.1, 0.1], served=[nan, nan])
     assert said(silent).text == "not recorded: served"
-    assert said(silent).verdict == Answer.SUSPECT
+    assert said(silent).verdict == CheckWord.SUSPECT
     foreign = said(silent, facts=FOREIGN)
     assert (foreign.verdict, foreign.text) == (
-        Answer.FINE,
+        CheckWord.FINE,
         "no flaw in 1 trajectories; not recorded: served",
     )
     uneven = said(silent, *many(3), facts=FOREIGN)
@@ -96,7 +96,7 @@ def test_missing_numbers() -> None:
 
 
 def test_a_mechanism_of_ours_may_have_no_weight() -> None:
-    assert said(trajectory(KEY, [0.1, 0.1], theta=[math.nan, 1.0])).verdict == Answer.FINE
+    assert said(trajectory(KEY, [0.1, 0.1], theta=[math.nan, 1.0])).verdict == CheckWord.FINE
 
 
 @pytest.mark.parametrize("column, value", [("served", 0.5), ("safe", 2.0), ("theta", 1.5)])
@@ -110,4 +110,4 @@ def test_impossible_numbers(column: str, value: float) -> None:
 def test_totals_only_and_nothing() -> None:
     totals = trajectory(KEY, [], logged=Logged(spend=1.0, length=5.0))
     assert said(totals, facts=FOREIGN).text.endswith("only totals are logged, no steps")
-    assert said().verdict == Answer.UNKNOWN
+    assert said().verdict == CheckWord.UNKNOWN

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from nafaudit.core.finding import Answer, Fault
+from nafaudit.core.finding import CheckWord, Fault
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.measures.checks import identity
@@ -37,7 +37,7 @@ def test_hand_computed_shares() -> None:
         )
     )
     risky, following = identity(check, Arm("m", 1.0))
-    assert (risky.check, risky.verdict, risky.value) == ("same-as-risky", Answer.INFO, 0.25)
+    assert (risky.check, risky.verdict, risky.value) == ("same-as-risky", CheckWord.INFO, 0.25)
     assert (following.check, following.value) == ("same-as-next", 0.75)
     assert following.text == ("3 of 4 outputs are those of the next larger budget, k = 3 (75.0%)")
     assert [f.value for f in identity(check, Arm("m", 3.0))] == [0.25, 0.25]
@@ -53,11 +53,11 @@ def test_outputs_are_matched_by_number() -> None:
 def test_nothing_to_compare_with_is_unknown() -> None:
     alone = identity(seen(run_of({1.0: [[1]]})), Arm("m", 1.0))
     assert [(f.verdict, f.text) for f in alone] == [
-        (Answer.UNKNOWN, "the risky model alone was not run"),
-        (Answer.UNKNOWN, "the next larger budget was not run"),
+        (CheckWord.UNKNOWN, "the risky model alone was not run"),
+        (CheckWord.UNKNOWN, "the next larger budget was not run"),
     ]
     unmatched = identity(seen(run_of({1.0: [[1]], math.inf: [[-1]]})), Arm("m", 1.0))
-    assert {f.verdict for f in unmatched} == {Answer.UNKNOWN}
+    assert {f.verdict for f in unmatched} == {CheckWord.UNKNOWN}
     assert "can be matched" in unmatched[0].text
 
 

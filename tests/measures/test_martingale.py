@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nafaudit.core.finding import Answer, Witness
+from nafaudit.core.finding import CheckWord, Witness
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.checks import martingale
@@ -40,14 +40,14 @@ def drawn(
 
 def test_a_faithful_sampler_is_fine() -> None:
     finding = ask(martingale, drawn(0, 30), FACTS)
-    assert finding.verdict == Answer.FINE
+    assert finding.verdict == CheckWord.FINE
     assert "alarm below 0.0001" in finding.text
 
 
 @pytest.mark.parametrize("true", [0.5, 0.95])
 def test_a_sampler_of_another_law_is_suspect(true: float) -> None:
     finding = ask(martingale, drawn(0, 30, true=true), FACTS)
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert (finding.value > 0) == (true > 0.7)
     assert "were not drawn from the law that was charged" in finding.text
 
@@ -62,7 +62,7 @@ def test_a_charge_that_is_half_is_suspect() -> None:
         )
         for one in drawn(0, 40, each=4)
     ]
-    assert ask(martingale, halved, FACTS).verdict == Answer.SUSPECT
+    assert ask(martingale, halved, FACTS).verdict == CheckWord.SUSPECT
 
 
 def test_the_null_is_kept_in_a_thousand_audits() -> None:
@@ -72,7 +72,7 @@ def test_the_null_is_kept_in_a_thousand_audits() -> None:
     for seed in range(250):
         for p, length in ((0.6, 5), (0.9, 5), (0.99, 10), (0.999, 20)):
             found = ask(martingale, drawn(seed, 20, each=1, length=length, p=p), FACTS)
-            alarms += found.verdict == Answer.SUSPECT
+            alarms += found.verdict == CheckWord.SUSPECT
     assert alarms <= 1
 
 
@@ -94,7 +94,7 @@ def test_text_known_by_heart_alarms_the_naive_test_but_not_ours() -> None:
         for i, one in enumerate(records)
     ]
     finding = ask(martingale, named, FACTS)
-    assert finding.verdict == Answer.FINE
+    assert finding.verdict == CheckWord.FINE
     centre, error = clustered_mean([[row.gain] for row in Measures.of(named, FACTS)])
     assert student_two_sided(centre / error, 19) < 1e-4
     assert finding.numbers["error"] > error
@@ -123,18 +123,18 @@ def test_a_forbidden_token_is_suspect_in_our_own_records() -> None:
     key = Key("z", "m", 1.0, 0)
     forbidden = trajectory(key, [0.5, 0.5], safe=[-1.0, -math.inf])
     finding = ask(martingale, [*drawn(0, 30), forbidden], FACTS)
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert finding.witness == Witness(key, 1)
     foreign = RunContext(Banking(), foreign=True)
     finding = ask(martingale, [*drawn(0, 30), forbidden], foreign)
-    assert finding.verdict == Answer.FINE
+    assert finding.verdict == CheckWord.FINE
     assert "1 trajectories have no finite" in finding.text
 
 
 def test_too_little_is_unknown() -> None:
     few = ask(martingale, drawn(0, 19, each=5), FACTS)
     assert (few.verdict, few.text) == (
-        Answer.UNKNOWN,
+        CheckWord.UNKNOWN,
         "19 prompts with L - Z; the test needs 20",
     )
     silent = trajectory(Key("p", "m", 1.0, 0), [0.5], served=[math.nan])

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from nafaudit.core.finding import Answer, Witness
+from nafaudit.core.finding import CheckWord, Witness
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.measures.checks import opening
@@ -34,7 +34,7 @@ def test_hand_computed_openings() -> None:
         trajectory(Key("p", "m", 2.0, 1), [0.0] * 4, debt=1.0, theta=[0, 1, 0, 1]),
     ]
     finding = ask(opening, records, FACTS)
-    assert finding.verdict == Answer.FINE  # longer than it must be is no harm
+    assert finding.verdict == CheckWord.FINE  # longer than it must be is no harm
     assert finding.value == 0.5
     assert finding.numbers["observed_mean"] == 1.5
     assert finding.numbers["observed_max"] == 2
@@ -48,15 +48,15 @@ def test_hand_computed_openings() -> None:
 
 def test_serving_before_the_debt_is_paid_is_suspect() -> None:
     finding = ask(opening, [opened(KEY, 5.0, [0, 0.1, 1, 1])], FACTS)
-    assert finding.verdict == Answer.SUSPECT
+    assert finding.verdict == CheckWord.SUSPECT
     assert "1 begin before their debt is paid" in finding.text
     assert finding.witness == Witness(KEY, 1)
 
 
 def test_weights_of_a_foreign_log_are_rounded() -> None:
     rounded = trajectory(KEY, [0.0] * 3, debt=5.0, theta=[1e-8, 1e-8, 1])
-    assert ask(opening, [rounded], RunContext(Banking(), foreign=True)).verdict == Answer.FINE
-    assert ask(opening, [rounded], FACTS).verdict == Answer.SUSPECT
+    assert ask(opening, [rounded], RunContext(Banking(), foreign=True)).verdict == CheckWord.FINE
+    assert ask(opening, [rounded], FACTS).verdict == CheckWord.SUSPECT
 
 
 def test_without_weights_or_grants_only_the_debt_is_told() -> None:
@@ -65,7 +65,7 @@ def test_without_weights_or_grants_only_the_debt_is_told() -> None:
         ask(opening, [trajectory(KEY, [0.0], debt=5.0, theta=[0.0])], RunContext(None)),
         ask(opening, [trajectory(KEY, [], debt=5.0, logged=Logged(spend=1.0))], FACTS),
     ):
-        assert finding.verdict == Answer.UNKNOWN
+        assert finding.verdict == CheckWord.UNKNOWN
         assert finding.text.startswith("debt mean 5.000")
         assert "no step records both" in finding.text
     assert ask(opening, [], FACTS).text.startswith("no step records both")

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from nafaudit.core.finding import Answer, Witness
+from nafaudit.core.finding import CheckWord, Witness
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.checks import tails
@@ -24,7 +24,7 @@ def with_ratios(number: int, *ratios: float, k: float = 1.0) -> Trajectory:
 def test_hand_computed_tail() -> None:
     records = [with_ratios(i, 0.5, i - 0.5) for i in range(5)]  # L = 0, 1, 2, 3, 4; K = 3
     finding = ask(tails, records, FACTS)
-    assert finding.verdict == Answer.INFO
+    assert finding.verdict == CheckWord.INFO
     assert finding.value == 4.0
     assert finding.numbers == {
         "mean": 2.0,
@@ -61,7 +61,7 @@ def test_without_a_limit_there_is_no_k_to_compare_with() -> None:
 def test_without_log_probabilities_it_is_unknown() -> None:
     silent = trajectory(Key("p", "m", 1.0, 1), [0.5, 0.5], safe=[math.nan, -1.0])
     finding = ask(tails, [silent], FACTS)
-    assert finding.verdict == Answer.UNKNOWN
+    assert finding.verdict == CheckWord.UNKNOWN
     assert "no trajectory records served and safe" in finding.text
     assert "; 1 record no log-prob" in ask(tails, [silent, with_ratios(0, 1.0)], FACTS).text
-    assert ask(tails, [], FACTS).verdict == Answer.UNKNOWN
+    assert ask(tails, [], FACTS).verdict == CheckWord.UNKNOWN

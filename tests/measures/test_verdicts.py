@@ -194,7 +194,7 @@ def test_a_baseline_has_no_utilisation() -> None:
     arms = judge([trajectory(Key("p", "m", math.inf, 0), [5.0])], FACTS)
     assert math.isnan(arms[0].utilisation.mean)
     assert arms[0].spend.mean == 5.0
-    assert arms[0].finding("utilisation").verdict == words.Answer.UNKNOWN
+    assert arms[0].finding("utilisation").verdict == words.CheckWord.UNKNOWN
 
 
 def test_regime_counts_and_the_debts_share() -> None:
@@ -321,13 +321,13 @@ def test_no_verdict_rests_on_a_check_that_is_no_verdict() -> None:
         for i in range(30)
     ]
     arm = judge(copied, FACTS)[0]
-    suspect = {f.check for f in arm.findings if f.verdict == words.Answer.SUSPECT}
+    suspect = {f.check for f in arm.findings if f.verdict == words.CheckWord.SUSPECT}
     assert suspect == {"accounting", "duplicates"}
     assert arm.kept == Kept.WITHIN
 
 
 def test_every_check_answers_in_the_words_it_may() -> None:
-    verdicts = {*words.Kept, *words.Tested, *words.Answer}
+    verdicts = {*words.Kept, *words.Tested, *words.CheckWord}
     for arm in judge([*many(20), *many(20, k=3.0), *many(20, k=0.0)], FACTS):
         names = [finding.check for finding in arm.findings]
         assert len(set(names)) == len(names)

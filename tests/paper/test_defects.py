@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nafaudit.core.finding import Answer
+from nafaudit.core.finding import CheckWord
 from nafaudit.paper import defects
 from nafaudit.paper.evaluator import Prediction, ProxyRule, exploit, prescreen, quotas
 from nafaudit.paper.proxy import (
@@ -43,36 +43,36 @@ def logged() -> list[Prediction]:
 
 
 def test_the_logged_surrogate_is_saturated_and_its_labels_are_one_class() -> None:
-    assert defects.surrogate_saturated(logged()).verdict == Answer.SUSPECT
+    assert defects.surrogate_saturated(logged()).verdict == CheckWord.SUSPECT
     useful = [Prediction(0.2, 0.1, 0.0), Prediction(0.9, 0.1, 0.0)]
-    assert defects.surrogate_saturated(useful).verdict == Answer.FINE
+    assert defects.surrogate_saturated(useful).verdict == CheckWord.FINE
     unsure = [Prediction(0.99, 0.3, 0.0)] * 3
-    assert defects.surrogate_saturated(unsure).verdict == Answer.FINE
+    assert defects.surrogate_saturated(unsure).verdict == CheckWord.FINE
     for r in golden("repo_generation_log"):
         safe = round(float(r["safe_rate"]) * int(r["surr_rows"]))
         labels = [True] * safe + [False] * (int(r["surr_rows"]) - safe)
-        assert defects.one_class_labels(labels).verdict == Answer.SUSPECT
-    assert defects.one_class_labels([True, False]).verdict == Answer.FINE
-    assert defects.one_class_labels([]).verdict == Answer.UNKNOWN
+        assert defects.one_class_labels(labels).verdict == CheckWord.SUSPECT
+    assert defects.one_class_labels([True, False]).verdict == CheckWord.FINE
+    assert defects.one_class_labels([]).verdict == CheckWord.UNKNOWN
 
 
 def test_dropping_and_reuse_are_counted() -> None:
     wide, narrow = row("w", 10.0, 300.0, 200.0, 150.0), row("n", 190.0, 191.0, 190.0, 190.0)
     found = defects.uncertified_dropped([wide, row("i", 0.0, 0.0, budget=-1.0)], 96)
-    assert (found.verdict, found.value) == (Answer.SUSPECT, 2)
+    assert (found.verdict, found.value) == (CheckWord.SUSPECT, 2)
     assert found.numbers["worst"] == wide.rho > 1
     assert found.numbers["invalid"] == 1
-    assert defects.uncertified_dropped([], 96).verdict == Answer.FINE
-    assert defects.allocation_collapsed([narrow], 20, RULE).verdict == Answer.SUSPECT
-    assert defects.allocation_collapsed([narrow], 4, RULE).verdict == Answer.FINE
+    assert defects.uncertified_dropped([], 96).verdict == CheckWord.FINE
+    assert defects.allocation_collapsed([narrow], 20, RULE).verdict == CheckWord.SUSPECT
+    assert defects.allocation_collapsed([narrow], 4, RULE).verdict == CheckWord.FINE
     spent = row("s", 10.0, 700.0, 200.0, 150.0)
-    assert defects.frozen_at_floor([wide], RULE).verdict == Answer.SUSPECT
-    assert defects.frozen_at_floor([spent, narrow], RULE).verdict == Answer.FINE
+    assert defects.frozen_at_floor([wide], RULE).verdict == CheckWord.SUSPECT
+    assert defects.frozen_at_floor([spent, narrow], RULE).verdict == CheckWord.FINE
     first, again = row("a", 1.0, 2.0, seeds=(1, 2)), row("a", 2.0, 3.0, seeds=(2, 3))
     assert defects.reused_draws([first], [again]).value == 1
-    assert defects.reused_draws([first], [row("b", 2.0, seeds=(2,))]).verdict == Answer.FINE
+    assert defects.reused_draws([first], [row("b", 2.0, seeds=(2,))]).verdict == CheckWord.FINE
     assert defects.shared_ids([("a", "x"), ("a", "y"), ("b", "x")]).value == 1
-    assert defects.shared_ids([("a", "x"), ("a", "x")]).verdict == Answer.FINE
+    assert defects.shared_ids([("a", "x"), ("a", "x")]).verdict == CheckWord.FINE
     assert found.check == "uncertified-dropped"
 
 
@@ -89,8 +89,8 @@ def test_quotas_of_the_pre_screen_never_reach_the_decoder() -> None:
     assert sorted((*screened.kept, *screened.rest)) == list(range(60))
     top = sorted(range(60), key=lambda i: -exploit(said[i]))[:24]
     assert list(screened.kept[:24]) == top
-    assert defects.quotas_unused(screened, 24).verdict == Answer.SUSPECT
-    assert defects.quotas_unused(screened, 48).verdict == Answer.FINE
+    assert defects.quotas_unused(screened, 24).verdict == CheckWord.SUSPECT
+    assert defects.quotas_unused(screened, 48).verdict == CheckWord.FINE
     # It keeps prompts with a large predicted margin, that is a small predicted ratio.
     kept = np.mean([said[i].margin for i in screened.kept[:24]])
     assert kept > np.mean([one.margin for one in said]) + 0.03

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer
+from nafaudit.core.finding import CheckWord
 from nafaudit.paper import defects
 from nafaudit.paper.evaluator import (
     UNREADY,
@@ -108,7 +108,7 @@ def test_the_held_out_tables_are_allocated_as_printed(k: int, fraction: float) -
             assert row.rho == pytest.approx(float(printed["rho"]), abs=5e-4)
     if k == 3:
         found = defects.frozen_at_floor(rows, rule)
-        assert (found.verdict, found.value) == (Answer.SUSPECT, 3)
+        assert (found.verdict, found.value) == (CheckWord.SUSPECT, 3)
         assert defects.invalid_as_zero(rows).value == 1
 
 
@@ -127,7 +127,7 @@ def test_every_topped_up_row_counts_one_trajectory_twice() -> None:
         rows = survivor_path(ids, 20, draw, rule, [SATURATED] * len(ids))
         found |= {(k, row.id): row.draws for row in rows}
         finding = defects.duplicate_seeds(rows)
-        assert finding.verdict == Answer.SUSPECT
+        assert finding.verdict == CheckWord.SUSPECT
         assert finding.value == sum(row.n == 20 for row in rows)
     for row in table("repo_seed_collisions"):
         draws = found[int(row["k"]), row["id"]]
@@ -175,7 +175,7 @@ def test_final_and_stress_pools_end_at_four_and_say_so() -> None:
             assert row.n == int(printed["N"]) == 4
             assert row.rho == pytest.approx(float(printed["rho"]), abs=6e-4)
             assert row.certified
-        assert defects.allocation_collapsed(found, nominal, rule).verdict == Answer.SUSPECT
+        assert defects.allocation_collapsed(found, nominal, rule).verdict == CheckWord.SUSPECT
     assert defects.reused_draws(found, found).value == 4 * len(found)
 
 
@@ -306,7 +306,7 @@ def test_the_papers_own_fix_ends_the_small_n_failure() -> None:
     fixed = ProxyRule(high=600.0, fixes=Fixes.parse("min-n"))
     rows = survivor_path(ids, 20, draw, fixed, [SATURATED] * 8)
     assert all(row.n == 20 for row in rows if row.valid and row.rho > 0.9)
-    assert defects.frozen_at_floor(rows, fixed).verdict == Answer.FINE
+    assert defects.frozen_at_floor(rows, fixed).verdict == CheckWord.FINE
     flagged = [row for row in rows if row.id.endswith(("13.04", "13.08", "13.12"))]
     assert all(row.n == 20 and row.certified for row in flagged)
     # An invalid prompt cannot become valid, and stays where it was.

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer
+from nafaudit.core.finding import CheckWord
 from nafaudit.paper import defects
 from nafaudit.paper.evaluator import UNREADY, hard_size
 from nafaudit.paper.heads import Training
@@ -114,7 +114,7 @@ def test_two_classes_are_told_apart() -> None:
     fitted = fit_paper(inputs, both, Options(Training(rate=3e-3, epochs=15), vocabulary=50))
     said = np.array([one.safe for one in fitted.predict(inputs, debt=True)])
     assert said[~unsafe].mean() > said[unsafe].mean() + 0.3
-    assert defects.surrogate_saturated(fitted.predict(inputs, debt=True)).verdict == Answer.FINE
+    assert defects.surrogate_saturated(fitted.predict(inputs, debt=True)).verdict == CheckWord.FINE
 
 
 @pytest.mark.full
@@ -123,6 +123,6 @@ def test_trained_on_one_class_at_the_papers_settings_it_saturates() -> None:
     fitted = fit_paper(inputs, labels, Options(vocabulary=1024))
     said = fitted.predict(inputs)
     assert min(one.safe for one in said) > 0.9
-    assert defects.one_class_labels(labels.safe.tolist()).verdict == Answer.SUSPECT
-    assert defects.surrogate_saturated(said).verdict == Answer.SUSPECT
+    assert defects.one_class_labels(labels.safe.tolist()).verdict == CheckWord.SUSPECT
+    assert defects.surrogate_saturated(said).verdict == CheckWord.SUSPECT
     assert {hard_size(one, n) for one in said for n in (10, 16, 20, 30)} == {4}

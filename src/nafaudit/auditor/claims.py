@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.finding import Answer, Finding, Kept, Witness
+from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
 from nafaudit.store.artifacts import COUNTS, QUANTITIES
@@ -236,7 +236,7 @@ class DebtCounts:
         """Returns a remark: the verdict follows the promise."""
         names = ("either", "promised_only", "other_only", "claimed")
         numbers = {name: float(getattr(self, name)) for name in names}
-        return Finding(COUNTS, Answer.INFO, self.promised_only, self.text, None, numbers)
+        return Finding(COUNTS, CheckWord.INFO, self.promised_only, self.text, None, numbers)
 
 
 @dataclass
@@ -338,7 +338,7 @@ class ClaimComparison:
         text = f"{value} of {n} trajectories truly spend more than they were granted"
         if not self.promised:
             text = "no budget is promised, so none can be kept"
-            return [*found, Finding(check, Answer.UNKNOWN, math.nan, text)]
+            return [*found, Finding(check, CheckWord.UNKNOWN, math.nan, text)]
         if not value:
             verdict = Kept.WITHIN if n else Kept.INCONCLUSIVE
             return [*found, Finding(check, verdict, 0, text)]
@@ -348,18 +348,18 @@ class ClaimComparison:
     def failures(self, arm: Arm) -> list[Finding]:
         """Returns what is refuted in one arm, each with its own first step there."""
         found = [self._finding(name, seen) for name, seen in self.by_arm[arm].items()]
-        return [finding for finding in found if finding.verdict == Answer.FAILED]
+        return [finding for finding in found if finding.verdict == CheckWord.FAILED]
 
     def _finding(self, name: str, seen: _Largest) -> Finding:
         level = self.levels[name]
         check, what = f"replay: {name}", QUANTITIES[name]
         if not seen.compared:
-            return Finding(check, Answer.UNKNOWN, math.nan, f"{what}: nothing is claimed of it")
+            return Finding(check, CheckWord.UNKNOWN, math.nan, f"{what}: nothing is claimed of it")
         worst = seen.worst.value
         numbers = {"max": worst, "warn": level.warn, "fail": level.fail}
         text = f"{what}: off by at most {worst:.2g} (warn {level.warn:.1g}, fail {level.fail:.1g})"
         if worst > level.fail:
-            return Finding(check, Answer.FAILED, worst, text, seen.first, numbers)
-        verdict = Answer.SUSPECT if worst > level.warn else Answer.FINE
-        witness = seen.worst.witness if verdict == Answer.SUSPECT else None
+            return Finding(check, CheckWord.FAILED, worst, text, seen.first, numbers)
+        verdict = CheckWord.SUSPECT if worst > level.warn else CheckWord.FINE
+        witness = seen.worst.witness if verdict == CheckWord.SUSPECT else None
         return Finding(check, verdict, worst, text, witness, numbers)

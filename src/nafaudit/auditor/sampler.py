@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import chdtrc, gammainc, gammaincc, logsumexp, ndtr
 
-from nafaudit.core.finding import Answer, Finding, Witness
+from nafaudit.core.finding import CheckWord, Finding, Witness
 from nafaudit.core.trajectory import Key
 
 Array = NDArray[np.float64]
@@ -78,11 +78,11 @@ class StepScores:
     Attributes:
         logp: log p(y) of the token under the replayed law [..., steps].
         ratios: log q(y) / p(y) by alternative [..., steps, alternatives].
-        tilts: The same for the laws tilted along the gain [..., steps, tilts]; the logarithm of
-            their normaliser is the exact cgf of the gain.
+        tilts: log q(y) / p(y) for the laws tilted along the gain [..., steps, tilts]; the logarithm
+            of their normaliser is the exact cgf of the gain.
         surprisal: Centred value, variance, third moment [..., steps, 3]; 0 where the law is too
             sharp to say anything, which is decided before the token is seen.
-        gain: The same for log p / p_safe, which is L - Z step by step.
+        gain: Value, variance, third moment of log p / p_safe, which is L - Z step by step.
         pit: Rank-PIT of the token, randomised within its probability [..., steps].
     """
 
@@ -346,7 +346,7 @@ class SamplerTests:
         """Returns one finding per test; FAILED if it fires at its share of the level."""
         if not self.seen:
             reason = "no trajectory was scored"
-            return [Finding(f"sampler: {n}", Answer.UNKNOWN, math.nan, reason) for n in SHARES]
+            return [Finding(f"sampler: {n}", CheckWord.UNKNOWN, math.nan, reason) for n in SHARES]
         keys = sorted(self.seen)
         scores = _padded([self.seen[key][1] for key in keys])
         sums = scores.sums()
@@ -387,7 +387,7 @@ class SamplerTests:
         if fired:
             text = f"{_MEANING[name]}: {text}"
         witness = _where(name, keys, scores, repeat) if fired else None
-        verdict = Answer.FAILED if fired else Answer.FINE
+        verdict = CheckWord.FAILED if fired else CheckWord.FINE
         return Finding(f"sampler: {name}", verdict, p, text, witness, {"p": p, "level": level})
 
 

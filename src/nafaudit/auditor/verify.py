@@ -26,7 +26,7 @@ from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores, joined
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import Answer, Finding, Kept
+from nafaudit.core.finding import CheckWord, Finding, Kept
 from nafaudit.core.ledger import (
     Banking,
     Bucket,
@@ -290,7 +290,7 @@ class _Verifier:
             if finding.verdict == Kept.WITHIN and self.gaps is not None:
                 text = f"{finding.text}; the run is unfinished: {self.gaps.brief}"
                 finding = replace(finding, verdict=Kept.INCONCLUSIVE, text=text)
-            if finding.verdict != Answer.FAILED:
+            if finding.verdict != CheckWord.FAILED:
                 yield ArmFinding(None, finding)
         for arm in sorted(comparison.by_arm):
             yield from (ArmFinding(arm, finding) for finding in comparison.failures(arm))

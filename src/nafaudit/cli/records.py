@@ -269,6 +269,8 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     3 nothing could be replayed or records are missing.
 
     Example: nafaudit verify --sample 200
+
+    Example: nafaudit verify runs/imported --safe models/a --risky models/b
     """
     import json
 
@@ -284,21 +286,20 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
 
     from nafaudit.auditor.verify import decides
     from nafaudit.runner.execute import verify_run
-    from nafaudit.store.artifacts import write_replayed, write_verification
+    from nafaudit.store.artifacts import VERIFICATION, save_verification, verification_json
     from nafaudit.views.terminal import terminal
-    from nafaudit.views.verify import verification_document, verification_json
+    from nafaudit.views.verify import verification_document
 
     torch.set_num_threads(settings.threads)
     progress = ProgressLine(quiet)
     found = verify_run(source, settings, progress.update)
     progress.close()
-    data = verification_json(found, str(source.path), source.design["hash"])
+    data = verification_json(source, found)
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
     if decides(source, settings):
         try:
-            if found.truth:
-                data["replayed_sha256"] = write_replayed(source, found.truth)
-            kept = path = str(write_verification(source, data))
+            data = save_verification(source, found)
+            kept = path = str(source.path / VERIFICATION)
         except StoreError as error:
             kept, failed = "not kept, as it could not be written", error
     if as_json:

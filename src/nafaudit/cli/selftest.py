@@ -63,7 +63,7 @@ def selftest(settings: SelftestSettings, *, quiet: bool, as_json: bool) -> int:
 
     out = settings.out
     found = run.selftest(
-        full=settings.full, seed=settings.seed, jobs=settings.jobs, note=_progress(quiet)
+        full=settings.full, seed=settings.seed, jobs=settings.jobs, on_progress=_progress(quiet)
     )
     data = json.dumps(plain(found), indent=2)
     if out is not None:

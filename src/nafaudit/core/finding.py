@@ -1,15 +1,17 @@
-"""What a check says, in which words; what a decoder can do wrong before any number is looked at."""
+"""Findings of checks with their verdict words, and faults of decoders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.trajectory import Key
+from nafaudit.core.text import plain
+from nafaudit.core.trajectory import Arm, Key
 
 
 class Kept(StrEnum):
@@ -36,7 +38,7 @@ class Worth(StrEnum):
     UNKNOWN = "UNKNOWN"
 
 
-class Answer(StrEnum):
+class CheckWord(StrEnum):
     """What a check says that is none of the three verdicts."""
 
     FINE = "FINE"
@@ -57,12 +59,12 @@ ALARM_LEVEL = 1e-4
 
 
 def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slack in nats for our own records: float64 sums, nothing else."""
+    """Returns the slack in nats for our own records: float64 sums, nothing else."""
     return np.asarray(1e-6 * (1.0 + np.where(np.isfinite(limit), limit, 0.0)))
 
 
 def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slack in nats for other people's logs, which are rounded, and summed in float32."""
+    """Returns the slack in nats for other people's logs, rounded and summed in float32."""
     return np.asarray(np.maximum(1e-3, 1e-6 * np.where(np.isfinite(limit), limit, 0.0)))
 
 
@@ -70,7 +72,7 @@ def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
 class Witness:
     """Where to look: the trajectory and step that a finding rests on."""
 
-    key: Key
+    key: Key = field(metadata={"json": ...})
     step: int
 
 
@@ -94,6 +96,12 @@ class Finding:
     witness: Witness | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
 
+    def to_json(self, arm: Arm | None) -> dict[str, Any]:
+        """Returns plain data; `arm` is None for a finding about a whole run."""
+        about = ("check", "verdict", "value", "numbers", "witness", "text")
+        found: dict[str, Any] = {"mechanism": None, "k": None} | (plain(arm) if arm else {})
+        return found | {name: plain(getattr(self, name)) for name in about}
+
 
 @dataclass(frozen=True)
 class Overall:
@@ -111,7 +119,7 @@ class Overall:
 
 
 def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
-    """The first verdict, from counts of trajectories."""
+    """Decides the first verdict from counts of trajectories."""
     if violations:
         return Kept.VIOLATED
     enough = trajectories >= MIN_TRAJECTORIES and not unjudged
@@ -119,7 +127,7 @@ def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
 
 
 def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
-    """The second verdict, from counts of steps outside debt-forced openings.
+    """Decides the second verdict from counts of steps outside debt-forced openings.
 
     Args:
         active: Steps that served neither model unchanged.
@@ -134,7 +142,7 @@ def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
 
 
 def judge_worth(vacuous: int, passages: int) -> Worth:
-    """The third verdict, from counts of passages.
+    """Decides the third verdict from counts of passages.
 
     Args:
         vacuous: Passages whose surprisal S under the safe model is at most K.

@@ -21,7 +21,7 @@ from nafaudit.core.errors import InputError, nearest, reject_unknown
 
 
 @dataclass(frozen=True)
-class Option:
+class OptionInfo:
     """Everything that is known of one option besides its type and default.
 
     Attributes:
@@ -69,7 +69,7 @@ class Option:
 
 def option(default: Any, text: str, **known: Any) -> Any:
     """A dataclass field that is an option; `...` as the default makes it required."""
-    about = {"option": Option(text, **known)}
+    about = {"option": OptionInfo(text, **known)}
     if default is ...:
         return field(metadata=about)
     if isinstance(default, dict):
@@ -91,7 +91,7 @@ class Declared:
     field: str
     type: Any
     default: Any
-    about: Option
+    about: OptionInfo
 
     @property
     def name(self) -> str:

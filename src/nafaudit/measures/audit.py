@@ -13,9 +13,9 @@ from pathlib import PurePath
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer, Overall, Witness
-from nafaudit.core.text import as_number, plain
-from nafaudit.core.trajectory import Arm, Key
+from nafaudit.core.finding import CheckWord, Finding, Overall
+from nafaudit.core.text import plain
+from nafaudit.core.trajectory import Arm
 from nafaudit.measures.classes import ClassRow, ClassTable, class_table
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure
@@ -126,33 +126,16 @@ def result_json(result: AuditResult, name: str) -> dict[str, Any]:
         "missing": plain(result.gaps),
         "verdicts": plain(result.arms),
         "classes": classes_json(result.classes),
-        "findings": [
-            {
-                "mechanism": arm.mechanism,
-                "k": as_number(arm.k),
-                "check": finding.check,
-                "verdict": str(finding.verdict),
-                "value": as_number(finding.value),
-                "numbers": plain(finding.numbers),
-                "witness": witness_json(finding.witness),
-                "text": finding.text,
-            }
-            for arm in result.arms
-            for finding in arm.findings
-        ]
+        "findings": [finding.to_json(arm.arm) for arm in result.arms for finding in arm.findings]
         # What an import dropped, reinterpreted or noticed is about the whole log.
         + [
-            {
-                "mechanism": None,
-                "k": None,
-                "check": f"import: {note['kind']}",
-                "verdict": str(Answer.SUSPECT),
-                "value": note["count"],
-                "numbers": {},
-                "witness": None,
+            Finding(
+                f"import: {note['kind']}",
+                CheckWord.SUSPECT,
+                note["count"],
                 # Without the directory: the same log says the same wherever it lies.
-                "text": f"{note['text']} (first: {PurePath(note['first']).name})",
-            }
+                f"{note['text']} (first: {PurePath(note['first']).name})",
+            ).to_json(None)
             for note in (report["notes"] if report else [])
         ],
     }
@@ -197,21 +180,6 @@ def class_json(row: ClassRow) -> dict[str, Any]:
         }
     )
     return found
-
-
-def witness_json(witness: Witness | None) -> dict[str, Any] | None:
-    """The execution and step that a finding rests on, by the key of its record."""
-    return None if witness is None else key_json(witness.key) | {"step": witness.step}
-
-
-def key_json(key: Key) -> dict[str, Any]:
-    """What identifies an execution within a run, wherever its record is."""
-    return {
-        "prompt": key.prompt,
-        "mechanism": key.mechanism,
-        "k": as_number(key.k),
-        "trajectory": key.trajectory,
-    }
 
 
 @dataclass(frozen=True)

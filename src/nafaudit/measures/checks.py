@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nafaudit.core.finding import ALARM_LEVEL, MIN_TRAJECTORIES, Answer, Finding, Witness
+from nafaudit.core.finding import ALARM_LEVEL, MIN_TRAJECTORIES, CheckWord, Finding, Witness
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.trajectory import Arm, total
 from nafaudit.measures.measure import WINDOW, Measure
@@ -35,7 +35,7 @@ def utilisation(arm: Measures) -> Finding:
     broke = f"; {in_debt} ended before their debt was paid" if in_debt else ""
     if not values:
         reason = f"no trajectory has a known budget above 0{broke}"
-        return Finding("utilisation", Answer.UNKNOWN, math.nan, reason)
+        return Finding("utilisation", CheckWord.UNKNOWN, math.nan, reason)
     largest, where = worst(rows, "utilisation", "end")
     numbers = {
         "mean": mean(values),
@@ -48,11 +48,11 @@ def utilisation(arm: Measures) -> Finding:
         f"utilisation mean {numbers['mean']:.1%}, 95 % of trajectories below "
         f"{numbers['p95']:.1%}, worst {largest:.1%}{broke}"
     )
-    return Finding("utilisation", Answer.INFO, largest, text, where, numbers)
+    return Finding("utilisation", CheckWord.INFO, largest, text, where, numbers)
 
 
 @dataclass(frozen=True)
-class Scores:
+class OverlapScores:
     """What some outputs share with their references, metric by metric.
 
     Attributes:
@@ -65,7 +65,7 @@ class Scores:
     recalls: int = 0
 
     @classmethod
-    def of(cls, rows: Iterable[Measure]) -> Scores:
+    def of(cls, rows: Iterable[Measure]) -> OverlapScores:
         """Sums up some outputs."""
         overlaps = [row.overlap for row in rows]
         scored = [one for one in overlaps if one.scored]
@@ -96,12 +96,12 @@ class Scores:
 
 def copying(arm: Measures) -> Finding:
     """How much of its reference an output repeats; without a reference it is unscored, never 0."""
-    scores = Scores.of(arm)
+    scores = OverlapScores.of(arm)
     if not scores.scored:
         lacking = "no prompt has a reference to recall"
         if any(map(str.strip, arm.run.references.values())):
             lacking = "the text of the outputs is not recorded"
-        return Finding("copying", Answer.UNKNOWN, math.nan, lacking)
+        return Finding("copying", CheckWord.UNKNOWN, math.nan, lacking)
     recall = scores.mean("near_verbatim_recall")
     largest, where = worst(arm, "recall", "end")
     text = f"no reference has the {MIN_SPAN} words that near-verbatim recall needs"
@@ -116,7 +116,7 @@ def copying(arm: Measures) -> Finding:
     )
     if scores.unscored:
         text += f"; {scores.unscored} unscored"
-    return Finding("copying", Answer.INFO, recall, text, where, scores.numbers)
+    return Finding("copying", CheckWord.INFO, recall, text, where, scores.numbers)
 
 
 def opening(arm: Measures) -> Finding:
@@ -141,7 +141,7 @@ def opening(arm: Measures) -> Finding:
     rows = [row for row in arm if row.opening_due >= 0]
     if not rows:
         text += "no step records both a weight theta and what was granted"
-        return Finding("opening", Answer.UNKNOWN, math.nan, text, None, numbers)
+        return Finding("opening", CheckWord.UNKNOWN, math.nan, text, None, numbers)
     seen, n = [row.opening_seen for row in rows], len(rows)
     equal = sum(row.opening_due == row.opening_seen for row in rows)
     numbers |= {
@@ -156,11 +156,11 @@ def opening(arm: Measures) -> Finding:
     )
     short = [row for row in rows if row.opening_due > row.opening_seen]
     if not short:
-        return Finding("opening", Answer.FINE, equal / n, text, None, numbers)
+        return Finding("opening", CheckWord.FINE, equal / n, text, None, numbers)
     text += f"; {len(short)} begin before their debt is paid"
     row = max(short, key=lambda row: row.opening_due - row.opening_seen)
     witness = Witness(row.key, row.opening_seen)
-    return Finding("opening", Answer.SUSPECT, equal / n, text, witness, numbers)
+    return Finding("opening", CheckWord.SUSPECT, equal / n, text, witness, numbers)
 
 
 def tails(arm: Measures) -> Finding:
@@ -172,7 +172,7 @@ def tails(arm: Measures) -> Finding:
     rows = [row for row in arm if not math.isnan(row.log_ratio)]
     if not rows:
         reason = "no trajectory records served and safe log-probabilities"
-        return Finding("tails", Answer.UNKNOWN, math.nan, reason)
+        return Finding("tails", CheckWord.UNKNOWN, math.nan, reason)
     values = [row.log_ratio for row in rows]
     largest, where = worst(rows, "log_ratio", "largest_step")
     tail = {name: quantile(values, q) for name, q in _QUANTILES.items()}
@@ -194,7 +194,7 @@ def tails(arm: Measures) -> Finding:
         numbers |= {"above_K": above, "above_half_K": half}
     if missing := len(arm) - len(rows):
         text += f"; {missing} record no log-probabilities"
-    return Finding("tails", Answer.INFO, largest, text, where, numbers)
+    return Finding("tails", CheckWord.INFO, largest, text, where, numbers)
 
 
 def martingale(arm: Measures) -> Finding:
@@ -212,24 +212,24 @@ def martingale(arm: Measures) -> Finding:
     run = arm.run
     if not run.currency.is_kl:
         reason = f"charges are no KL but {run.currency.words}"
-        return Finding("martingale", Answer.UNKNOWN, math.nan, reason)
+        return Finding("martingale", CheckWord.UNKNOWN, math.nan, reason)
     # Logs of others may merely have rounded a probability to 0.
     for row in () if run.foreign else arm:
         if row.impossible_step >= 0:
             text = "a token was drawn that its own law forbids, or that the safe law forbids "
             text += "at a finite charge"
             witness = Witness(row.key, row.impossible_step)
-            return Finding("martingale", Answer.SUSPECT, math.inf, text, witness)
+            return Finding("martingale", CheckWord.SUSPECT, math.inf, text, witness)
     rows = Measures(tuple(row for row in arm if math.isfinite(row.gain)), run)
     groups = [[row.gain for row in part] for _, part in sorted(rows.by("prompt").items())]
     n, missing = len(rows), len(arm) - len(rows)
     left_out = f"; {missing} trajectories have no finite L and Z" if missing else ""
     if not n:
         reason = "no trajectory records charges and served and safe log-probabilities"
-        return Finding("martingale", Answer.UNKNOWN, math.nan, reason)
+        return Finding("martingale", CheckWord.UNKNOWN, math.nan, reason)
     if len(groups) < MIN_PROMPTS or n < MIN_TRAJECTORIES:
         text = f"{len(groups)} prompts with L - Z; the test needs {MIN_PROMPTS}{left_out}"
-        return Finding("martingale", Answer.UNKNOWN, math.nan, text)
+        return Finding("martingale", CheckWord.UNKNOWN, math.nan, text)
     centre, error = clustered_mean(groups)
     error = max(error, math.sqrt(total(rows.column("gain_variance"))) / n)
     t = centre / error if error else math.copysign(math.inf, centre) if centre else 0.0
@@ -240,9 +240,9 @@ def martingale(arm: Measures) -> Finding:
     )
     numbers = {"mean": centre, "error": error, "t": t, "p": p}
     if p >= ALARM_LEVEL or abs(centre) <= NEGLIGIBLE:
-        return Finding("martingale", Answer.FINE, centre, text + left_out, None, numbers)
+        return Finding("martingale", CheckWord.FINE, centre, text + left_out, None, numbers)
     text += ": tokens were not drawn from the law that was charged, or the charge is no KL"
-    return Finding("martingale", Answer.SUSPECT, centre, text + left_out, None, numbers)
+    return Finding("martingale", CheckWord.SUSPECT, centre, text + left_out, None, numbers)
 
 
 def burst(arm: Measures) -> Finding:
@@ -252,7 +252,7 @@ def burst(arm: Measures) -> Finding:
         reason = "no trajectory records the charge of every step"
         if any(is_baseline(row.key.k) or math.isnan(row.key.k) for row in arm):
             reason = "no budget per step, so none per window"
-        return Finding("burst", Answer.UNKNOWN, math.nan, reason)
+        return Finding("burst", CheckWord.UNKNOWN, math.nan, reason)
     ratios = [row.burst for row in rows if row.burst is not None]
     largest, where = worst(rows, "burst", "burst_step")
     numbers = {
@@ -269,7 +269,7 @@ def burst(arm: Measures) -> Finding:
     )
     if missing := len(arm) - len(rows):
         text += f"; {missing} trajectories without charges left out"
-    return Finding("burst", Answer.INFO, largest, text, where, numbers)
+    return Finding("burst", CheckWord.INFO, largest, text, where, numbers)
 
 
 def duplicates(arm: Measures) -> Finding:
@@ -287,18 +287,18 @@ def duplicates(arm: Measures) -> Finding:
         if row.digest:
             groups.setdefault((row.key.prompt, row.digest), []).append(row)
     if not groups:
-        return Finding("duplicates", Answer.UNKNOWN, math.nan, "no trajectory records tokens")
+        return Finding("duplicates", CheckWord.UNKNOWN, math.nan, "no trajectory records tokens")
     sizes = Counter(row.key.prompt for row in arm if row.digest)
     pairs = sum(n * (n - 1) // 2 for n in sizes.values())
     if not pairs:
         reason = "one trajectory per prompt: there is no pair to compare"
-        return Finding("duplicates", Answer.UNKNOWN, math.nan, reason)
+        return Finding("duplicates", CheckWord.UNKNOWN, math.nan, reason)
     repeated = [rows for rows in groups.values() if len(rows) > 1]
     copies = sum(len(rows) - 1 for rows in repeated)
     numbers: dict[str, float] = {"pairs": pairs, "repeated": copies}
     if not repeated:
         text = f"no output repeats another of its prompt ({pairs} pairs)"
-        return Finding("duplicates", Answer.FINE, 1.0, text, None, numbers)
+        return Finding("duplicates", CheckWord.FINE, 1.0, text, None, numbers)
     text = f"{copies} outputs repeat another of their prompt ({pairs} pairs)"
     # Where copies disagree the likeliest counts, the mildest reading. One that is not known leaves
     # no chance, which is no evidence.
@@ -309,7 +309,7 @@ def duplicates(arm: Measures) -> Finding:
     ]
     if not known:
         text += "; how likely that is cannot be told without served log-probabilities"
-        return Finding("duplicates", Answer.UNKNOWN, math.nan, text, None, numbers)
+        return Finding("duplicates", CheckWord.UNKNOWN, math.nan, text, None, numbers)
     logp, rows = min(known, key=lambda found: (found[0], found[1][0].key))
     first, second = rows[0].key, rows[1].key
     log10_p = min(0.0, (logp + math.log(pairs)) / math.log(10))
@@ -321,7 +321,7 @@ def duplicates(arm: Measures) -> Finding:
         f"{rows[0].length} tokens, happens with p <= {chance} (alarm below {ALARM_LEVEL:g})"
     )
     suspect = log10_p < math.log10(ALARM_LEVEL)
-    word, witness = (Answer.SUSPECT, Witness(second, 0)) if suspect else (Answer.FINE, None)
+    word, witness = (CheckWord.SUSPECT, Witness(second, 0)) if suspect else (CheckWord.FINE, None)
     return Finding("duplicates", word, p, text, witness, numbers)
 
 
@@ -351,13 +351,13 @@ def identity(rows: Measures, arm: Arm) -> list[Finding]:
     for name, other in others.items():
         what = "the risky model alone" if name == "same-as-risky" else "the next larger budget"
         if other is None:
-            found.append(Finding(name, Answer.UNKNOWN, math.nan, f"{what} was not run"))
+            found.append(Finding(name, CheckWord.UNKNOWN, math.nan, f"{what} was not run"))
             continue
         theirs = _digests(rows, other)
         shared = [unit for unit in mine if unit in theirs]
         if not shared:
             reason = f"no output of {what} can be matched by prompt, number and tokens"
-            found.append(Finding(name, Answer.UNKNOWN, math.nan, reason))
+            found.append(Finding(name, CheckWord.UNKNOWN, math.nan, reason))
             continue
         equal = sum(mine[unit] == theirs[unit] for unit in shared)
         if name == "same-as-next":
@@ -367,7 +367,7 @@ def identity(rows: Measures, arm: Arm) -> list[Finding]:
         if rows.run.foreign:
             text += ", which says something only if both were drawn with the same seeds"
         numbers = {"equal": equal, "compared": len(shared), "k": other.k}
-        found.append(Finding(name, Answer.INFO, share, text, None, numbers))
+        found.append(Finding(name, CheckWord.INFO, share, text, None, numbers))
     return found
 
 

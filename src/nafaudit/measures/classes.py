@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import Arm
-from nafaudit.measures.checks import Scores
+from nafaudit.measures.checks import OverlapScores
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
 from nafaudit.stats import (
@@ -91,7 +91,7 @@ class ClassRow:
     range_effective: float
     debt: Spread
     utilisation: Spread
-    copying: Scores
+    copying: OverlapScores
     paper: Bound | None = None
     paper_seen: Bound | None = None
     upper: Bound | None = None
@@ -165,7 +165,7 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
     worst = table.worst(arm)
     if worst is None:
         reason = "no trajectory records what it spent"
-        return Finding("classes", Answer.UNKNOWN, math.nan, reason)
+        return Finding("classes", CheckWord.UNKNOWN, math.nan, reason)
     count = len(table.of(arm))
     text = (
         f"of {count} classes {worst.label!r} spends most: mean {worst.mean:.2f} nats over "
@@ -184,7 +184,7 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
         numbers |= {"upper": worst.upper.value, "upper_n": worst.upper.n}
         evidence = "" if worst.upper.evidence else ", which is no evidence"
         text += f"; upper bound {worst.upper.value:.2f} on {worst.upper.n} prompts{evidence}"
-    return Finding("classes", Answer.INFO, worst.mean, text, None, numbers)
+    return Finding("classes", CheckWord.INFO, worst.mean, text, None, numbers)
 
 
 def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
@@ -214,7 +214,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         range_effective=effective_range(moments.spread, highest) if moments else math.nan,
         debt=Spread.of(cell.column("debt")),
         utilisation=Spread.of([r.utilisation for r in cell if r.has_budget and not baseline]),
-        copying=Scores.of(cell),
+        copying=OverlapScores.of(cell),
     )
     if baseline:
         return replace(row, lacks="a baseline has no budget to compare with")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer, Kept, Overall
+from nafaudit.core.finding import CheckWord, Kept, Overall
 from nafaudit.core.ledger import budget_name
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.audit import AuditResult
@@ -79,7 +79,7 @@ QUANTITIES = (
 
 
 @dataclass(frozen=True)
-class Limits:
+class ChangeLimits:
     """Between which values a mean change lies; NaN where that is not known."""
 
     low: float
@@ -115,7 +115,7 @@ class Change:
     quantity: Quantity = field(metadata={"json": ...})
     a: float
     b: float
-    interval: Limits = field(metadata={"json": ...})
+    interval: ChangeLimits = field(metadata={"json": ...})
     prompts: int
     executions: int
     slack: float = field(metadata={"json": None})
@@ -216,21 +216,21 @@ def _comparable(ours: Values, theirs: Values, found: Pairing) -> tuple[Values, V
     )
 
 
-def paired(differences: Sequence[float], level: float) -> Limits:
+def paired(differences: Sequence[float], level: float) -> ChangeLimits:
     """Two-sided interval of a mean difference, one difference per prompt."""
-    return Limits(
+    return ChangeLimits(
         -_upper([-d for d in differences], level / 2), _upper(differences, level / 2), level
     )
 
 
-def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> Limits:
+def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> ChangeLimits:
     """Two-sided interval of a difference of means, for runs that share no prompt.
 
     Four limits, each at a quarter of the level: right for any two variances.
     """
     each = level / 4
     low = -_upper([-x for x in theirs], each) - _upper(ours, each)
-    return Limits(low, _upper(theirs, each) + _upper([-x for x in ours], each), level)
+    return ChangeLimits(low, _upper(theirs, each) + _upper([-x for x in ours], each), level)
 
 
 def _upper(values: Sequence[float], level: float) -> float:
@@ -376,7 +376,7 @@ class Comparison:
         if parts:
             return Overall(Kept.INCONCLUSIVE, " ".join(parts), 3)
         why = "Nothing got worse: B violates no budget that A does not."
-        return Overall(Answer.FINE, why, 0)
+        return Overall(CheckWord.FINE, why, 0)
 
 
 def compare(a: Run, b: Run) -> Comparison:
@@ -424,7 +424,7 @@ def _findings(pairs: Iterable[ArmPair]) -> Iterable[FindingChange]:
         after = {finding.check: finding for finding in pair.b.findings}
         for check in dict.fromkeys([*before, *after]):
             words = [str(f.verdict) if f else "-" for f in (before.get(check), after.get(check))]
-            if words[0] != words[1] and Answer.SUSPECT in words:
+            if words[0] != words[1] and CheckWord.SUSPECT in words:
                 said = after.get(check) or before[check]
                 yield FindingChange(pair, check, words[0], words[1], said.text)
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator
 
-from nafaudit.core.finding import FAULTS, Answer, Fault, Finding, Witness
+from nafaudit.core.finding import FAULTS, CheckWord, Fault, Finding, Witness
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
@@ -53,17 +53,17 @@ def accounting(arm: Measures) -> Finding:
         )
         first, row = next(iter(largest.items()))
         witness = Witness(row.key, row.gaps[first][1])
-        return Finding("accounting", Answer.SUSPECT, wrong, text, witness, numbers)
+        return Finding("accounting", CheckWord.SUSPECT, wrong, text, witness, numbers)
     if not any(IDENTITIES[name][1] == "nats" for name in compared):
         lacking = "no steps with charges, allowances and debt, no claimed sums"
         if arm.run.ledger is None:
             lacking = "the ledger is not known here and the log claims no sums"
         text = f"nothing to compare: {lacking}"
-        return Finding("accounting", Answer.UNKNOWN, math.nan, text, None, numbers)
+        return Finding("accounting", CheckWord.UNKNOWN, math.nan, text, None, numbers)
     said = ", ".join(IDENTITIES[name][0] for name in compared)
     fewest = min(counts[name] for name in compared)
     text = f"everything adds up in {fewest} of {len(arm)} trajectories: {said}"
-    return Finding("accounting", Answer.FINE, 0, text, None, numbers)
+    return Finding("accounting", CheckWord.FINE, 0, text, None, numbers)
 
 
 def hygiene(arm: Measures) -> Finding:
@@ -74,7 +74,7 @@ def hygiene(arm: Measures) -> Finding:
     """
     n = len(arm)
     if not n:
-        return Finding("hygiene", Answer.UNKNOWN, math.nan, "no trajectory recorded")
+        return Finding("hygiene", CheckWord.UNKNOWN, math.nan, "no trajectory recorded")
     counts = {name: sum(name in row.flaws for row in arm) for name in FLAWS}
     padding, steps = sum(row.pad_steps for row in arm), sum(row.length for row in arm)
     numbers: dict[str, float] = {**counts, "pad_steps": padding}
@@ -97,11 +97,11 @@ def hygiene(arm: Measures) -> Finding:
         flawed = [row for row in arm if row.flaws]
         row = max(flawed, key=lambda row: len(row.flaws), default=None)
         witness = None if row is None else Witness(row.key, next(iter(row.flaws.values())))
-        return Finding("hygiene", Answer.SUSPECT, len(flawed), "; ".join(said), witness, numbers)
+        return Finding("hygiene", CheckWord.SUSPECT, len(flawed), "; ".join(said), witness, numbers)
     if not steps:
         lacking = "only totals are logged, no steps"
     text = f"no flaw in {n} trajectories" + (f"; {lacking}" if lacking else "")
-    return Finding("hygiene", Answer.FINE, 0, text, None, numbers)
+    return Finding("hygiene", CheckWord.FINE, 0, text, None, numbers)
 
 
 def faults(run: RunContext, arm: Arm) -> list[Finding]:
@@ -121,7 +121,8 @@ def faults(run: RunContext, arm: Arm) -> list[Finding]:
             first, times = seen[0], f" ({len(seen)} times)" if len(seen) > 1 else ""
             witness = None if first.key is None else Witness(first.key, first.step)
             text = f"{words}: {first.text}{times}"
-            findings.append(Finding(f"decoder: {name}", Answer.SUSPECT, len(seen), text, witness))
+            check = f"decoder: {name}"
+            findings.append(Finding(check, CheckWord.SUSPECT, len(seen), text, witness))
     return findings
 
 
@@ -130,14 +131,14 @@ def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
     for data in (run.verified or {}).get("findings", ()):
         witness = data["witness"]
         k = data["k"] if data["k"] is not None else (witness or {}).get("k")
-        if data["verdict"] != Answer.FAILED or (k is not None and float(k) != arm.k):
+        if data["verdict"] != CheckWord.FAILED or (k is not None and float(k) != arm.k):
             continue
         name = data["check"].replace("replay: ", "claims: ")
         where = None
         if witness is not None:
             key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])
             where = Witness(key, witness["step"])
-        yield Finding(name, Answer.FAILED, float(data["value"]), data["text"], where)
+        yield Finding(name, CheckWord.FAILED, float(data["value"]), data["text"], where)
 
 
 def debt_counts(run: RunContext, arm: Arm) -> str:

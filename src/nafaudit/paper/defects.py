@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.paper.evaluator import Prediction, ProxyRule, Screened
 from nafaudit.paper.loop import Trail
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
@@ -24,8 +24,8 @@ def _answer(
     check: str, looked: int, found: float, text: Callable[[], str], **numbers: float
 ) -> Finding:
     if not looked:
-        return Finding(check, Answer.UNKNOWN, math.nan, "there was nothing to look at")
-    verdict = Answer.SUSPECT if found > 0 else Answer.FINE
+        return Finding(check, CheckWord.UNKNOWN, math.nan, "there was nothing to look at")
+    verdict = CheckWord.SUSPECT if found > 0 else CheckWord.FINE
     return Finding(check, verdict, found, text(), None, {"looked": looked, **numbers})
 
 

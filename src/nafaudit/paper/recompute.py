@@ -28,7 +28,7 @@ _MOST = 1000
 
 
 @dataclass(frozen=True)
-class PaperPoint:
+class Disagreement:
     """Claims about one thing that the paper's own numbers contradict.
 
     Attributes:
@@ -74,16 +74,16 @@ class Recomputation:
         return [cell for cell in self.cells if isinstance(cell, Unchecked)]
 
     @cached_property
-    def points(self) -> dict[str, PaperPoint]:
+    def points(self) -> dict[str, Disagreement]:
         """Disagreements by what they are about: misprints, then claims; unforeseen ones last."""
         claims: dict[str, list[Claim]] = {}
         for claim in self.disagree:
             claims.setdefault(claim.point, []).append(claim)
-        found: dict[str, PaperPoint] = {}
+        found: dict[str, Disagreement] = {}
         for name in [*(n for n in self.words if n in claims), *claims]:
             row = self.words.get(name)
             words = (row["group"], row["sentence"], row["change"]) if row is not None else ()
-            found.setdefault(name, PaperPoint(name, tuple(claims[name]), *words))
+            found.setdefault(name, Disagreement(name, tuple(claims[name]), *words))
         return found
 
     def _judged(self, verdict: ClaimVerdict) -> list[Claim]:

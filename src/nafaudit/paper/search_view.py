@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from nafaudit.core.finding import Answer
+from nafaudit.core.finding import CheckWord
 from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
@@ -422,7 +422,7 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     # Defects that occurred, one line each: the first place, and how many there are.
     places: dict[str, list[str]] = {}
     for finding in found.findings:
-        if finding.verdict == Answer.SUSPECT:
+        if finding.verdict == CheckWord.SUSPECT:
             places.setdefault(finding.check, []).append(finding.text)
     lines.append(
         "defects of the protocol that occurred (none is about the decoder):"

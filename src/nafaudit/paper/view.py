@@ -10,8 +10,8 @@ from typing import Any
 from nafaudit.paper.checklist_paper import of_paper
 from nafaudit.paper.claims import Claim, ClaimVerdict, Unchecked
 from nafaudit.paper.recompute import (
+    Disagreement,
     Grid,
-    PaperPoint,
     Recomputation,
     counterfactuals,
     merged,
@@ -168,7 +168,7 @@ def page(result: Recomputation | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _point_lines(number: int, point: PaperPoint) -> Iterator[str]:
+def _point_lines(number: int, point: Disagreement) -> Iterator[str]:
     yield from (f"### {number}. {plain_text(point.name)}", "")
     if point.sentence:
         yield from (f"> {plain_text(point.sentence)}", "")
@@ -189,10 +189,10 @@ def _point_lines(number: int, point: PaperPoint) -> Iterator[str]:
         yield from ("", f"What changes: {plain_text(point.change)}")
 
 
-def _grouped(result: Recomputation) -> dict[str, list[tuple[int, PaperPoint]]]:
+def _grouped(result: Recomputation) -> dict[str, list[tuple[int, Disagreement]]]:
     """Returns misprints and contradicted claims, numbered; a group without points is left out."""
     points = sorted(result.points.values(), key=lambda point: list(_GROUPS).index(point.group))
-    found: dict[str, list[tuple[int, PaperPoint]]] = {}
+    found: dict[str, list[tuple[int, Disagreement]]] = {}
     for number, point in enumerate(points, start=1):
         found.setdefault(point.group, []).append((number, point))
     return found
@@ -242,7 +242,7 @@ def as_json(result: Recomputation, grids: Sequence[Grid], files: list[str]) -> d
     }
 
 
-def _claim(claim: Claim, point: PaperPoint | None = None) -> dict[str, Any]:
+def _claim(claim: Claim, point: Disagreement | None = None) -> dict[str, Any]:
     ends = {"computed": claim.computed.middle, "low": claim.computed.low}
     ends["high"] = claim.computed.high
     found: dict[str, Any] = {

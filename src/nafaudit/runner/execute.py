@@ -35,9 +35,8 @@ from nafaudit.runner.recording import (
     session_facts,
 )
 from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_inputs
-from nafaudit.store.artifacts import Verification, write_replayed, write_verification
+from nafaudit.store.artifacts import Verification, save_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
-from nafaudit.views.verify import verification_json
 from nafaudit.workload import PromptSource, TokenizedPrompt, protected_prompts, workload_hash
 
 Prompts = Mapping[str, TokenizedPrompt]
@@ -238,11 +237,7 @@ def _verify(run: Run, settings: RunSettings, checkpoints: tuple[str, str]) -> No
         allow_pickle_weights=settings.allow_pickle_weights,
         mechanism=settings.mechanism,
     )
-    found = verify_run(run, options)
-    data = verification_json(found, str(run.path), run.design["hash"])
-    if found.truth:
-        data["replayed_sha256"] = write_replayed(run, found.truth)
-    write_verification(run, data)
+    save_verification(run, verify_run(run, options))
 
 
 def verify_run(

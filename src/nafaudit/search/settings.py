@@ -200,7 +200,7 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
         "sound", "sound, or paper: the paper's search.", choices=("sound", "paper"), common=True
     )
     delta: float = _confirm_option(0.05, "Level of all limits together.", above=0, below=1)
-    seed: int = machine_option(0, "Seed of run and search.", common=True)
+    seed: int = machine_option(0, "Seed of run and search.")
     ray: str | None = machine_option(None, "Not for a search.", bare="local", hidden=True)
     out: str | None = machine_option(
         None, "Run directory.", unset="runs/search-<design hash>", common=True

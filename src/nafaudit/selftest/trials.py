@@ -26,7 +26,7 @@ from nafaudit.auditor.sampler import SamplerTests, StepScores, joined
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream, uniforms, words
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import FAULTS, Answer, Fault
+from nafaudit.core.finding import FAULTS, CheckWord, Fault
 from nafaudit.core.options import load
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
@@ -346,7 +346,7 @@ def _replay(
             if key.k == k:
                 tests.add(key, records[key].steps.token, joined(parts))
         for finding in tests.findings():
-            if finding.verdict != Answer.FAILED:
+            if finding.verdict != CheckWord.FAILED:
                 continue
             name = finding.check.removeprefix("sampler: ")
             if name not in _INDEPENDENCE:

@@ -28,8 +28,9 @@ from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 import msgspec
 
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import Answer, Finding, Kept, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
 from nafaudit.core.passage import PassageScores, ScoredPassage
+from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store import parts
 from nafaudit.store.files import write_whole
@@ -38,10 +39,10 @@ from nafaudit.store.run import Run
 VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
 SEARCH, PASSAGES = "search.json", "passages.jsonl"
 FORMAT = 1
-"""Of the file of passages."""
+"""Version of the file of passages."""
 
 _DEPTH = 16
-"""Of nested parts in a search.json; deeper ones are nobody's result and may exhaust the stack."""
+"""Deepest nesting in a search.json; no search writes more, and more may exhaust the stack."""
 
 Number = float | Literal["nan", "inf", "-inf"]
 """A number in JSON, which has no NaN and no infinity."""
@@ -106,20 +107,20 @@ class Verification:
     @property
     def failed(self) -> bool:
         """True if a claim is refuted or a budget was truly exceeded."""
-        bad = (Answer.FAILED, Kept.VIOLATED)
+        bad = (CheckWord.FAILED, Kept.VIOLATED)
         return any(found.finding.verdict in bad for found in self.findings)
 
     @property
     def overall(self) -> Overall:
         """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
         if self.failed:
-            return Overall(Answer.FAILED, "the claims are refuted", 1)
+            return Overall(CheckWord.FAILED, "the claims are refuted", 1)
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"
-        return (
-            Overall(Kept.INCONCLUSIVE, why, 3) if self.unfinished else Overall(Answer.FINE, why, 0)
-        )
+        if self.unfinished:
+            return Overall(Kept.INCONCLUSIVE, why, 3)
+        return Overall(CheckWord.FINE, why, 0)
 
 
 class WitnessFile(TypedDict, total=False):
@@ -162,9 +163,37 @@ class VerificationFile(TypedDict):
     sha256: str
 
 
-def write_verification(run: Run, result: dict[str, Any]) -> Path:
-    """Saves a result; `result` is plain data without NaN."""
-    content = result | {"journal": _journal_hash(run)}
+def verification_json(run: Run, found: Verification) -> dict[str, Any]:
+    """Returns every finding and deviation as strict JSON."""
+    return {
+        "run": str(run.path),
+        "design": run.design["hash"],
+        "recorded": found.recorded,
+        "replayed": found.trajectories,
+        "tokens": found.tokens,
+        "seconds": found.seconds,
+        "deviation": plain(found.deviation),
+        "notes": found.notes,
+        "findings": [one.finding.to_json(one.arm) for one in found.findings],
+    }
+
+
+def save_verification(run: Run, found: Verification) -> dict[str, Any]:
+    """Writes RUN/verify.json and, for a black box, what it really did; returns the result.
+
+    Raises:
+        StoreError: A file cannot be written.
+    """
+    result = verification_json(run, found)
+    if found.truth:
+        result["replayed_sha256"] = write_replayed(run, found.truth)
+    write_verification(run, result)
+    return result
+
+
+def write_verification(run: Run, result: Mapping[str, Any]) -> Path:
+    """Writes RUN/verify.json; `result` is plain data without NaN."""
+    content = {**result, "journal": _journal_hash(run)}
     data = content | {"sha256": _hash(content)}
     path = run.path / VERIFICATION
     write_whole(path, json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
@@ -212,7 +241,7 @@ def write_replayed(run: Run, trajectories: Sequence[Trajectory]) -> str:
 
 
 def read_replayed(run: Run) -> dict[Key, Trajectory]:
-    """The recomputed trajectories; none if nothing current was verified."""
+    """Returns the recomputed trajectories; none if nothing current was verified."""
     result = read_verification(run)
     if result is None or not result["current"] or "replayed_sha256" not in result:
         return {}
@@ -447,7 +476,7 @@ def write_passages(path: Path, scores: PassageScores) -> None:
 
 
 def passages_bytes(scores: PassageScores) -> bytes:
-    """The content of the file; the same scores give the same bytes."""
+    """Returns the content of the file; equal scores give equal bytes."""
     rows = [
         {
             "id": one.id,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.ledger import budget_name, is_baseline
 from nafaudit.core.text import cut, name
 from nafaudit.core.trajectory import Arm
@@ -131,10 +131,10 @@ def _remark_lines(arms: Sequence[ArmVerdict]) -> list[str]:
     for arm in arms:
         budget = budget_name(arm.k)
         for finding in arm.findings:
-            if finding.verdict in (Answer.SUSPECT, Answer.FAILED):
+            if finding.verdict in (CheckWord.SUSPECT, CheckWord.FAILED):
                 said = f"{budget}: {finding.check} {finding.verdict}: {finding.text}"
                 suspect.append(said + _where(finding))
-            elif finding.verdict == Answer.UNKNOWN and not arm.baseline:
+            elif finding.verdict == CheckWord.UNKNOWN and not arm.baseline:
                 unknown.setdefault((finding.check, finding.text), []).append(budget)
     if len(unknown) > _MOST_REASONS:
         checks = ", ".join(dict.fromkeys(check for check, _ in unknown))

@@ -19,7 +19,7 @@ from jinja2 import Environment, StrictUndefined
 
 from nafaudit import __version__
 from nafaudit.core import text
-from nafaudit.core.finding import Answer, Finding
+from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.text import as_number, name, plain, script_json, visible
 from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import AuditResult, BoundRow, bound_rows, prompt_rows, result_json
@@ -499,8 +499,8 @@ def _remarks(
     groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:
-            suspect = finding.verdict in (Answer.SUSPECT, Answer.FAILED)
-            if suspect or (finding.verdict == Answer.UNKNOWN and not arm.baseline):
+            suspect = finding.verdict in (CheckWord.SUSPECT, CheckWord.FAILED)
+            if suspect or (finding.verdict == CheckWord.UNKNOWN and not arm.baseline):
                 key = (str(finding.verdict), finding.check, finding.text)
                 groups.setdefault(key, []).append((arm, finding))
     remarks = [

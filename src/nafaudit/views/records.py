@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import replay
-from nafaudit.core.text import as_number, cut, name, visible
+from nafaudit.core.text import as_number, cut, name, plain, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
-from nafaudit.measures.audit import AuditResult, key_json
+from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.measure import Measure
 from nafaudit.measures.overlap import spans
 from nafaudit.measures.runs import Reference
@@ -70,7 +70,7 @@ def record_json(run: Run, where: str) -> dict[str, Any]:
             return [as_number(number) for number in value.tolist()]
         return as_number(float(value))
 
-    data = key_json(trajectory.key) | {
+    data: dict[str, Any] = plain(trajectory.key) | {
         "debt": as_number(trajectory.debt),
         "stopped": trajectory.stopped,
         "spend": as_number(trajectory.spend),
@@ -211,8 +211,8 @@ def _ledger(report: AuditResult, trajectory: Trajectory) -> dict[str, Any]:
     if math.isinf(key.k):
         return {"al": "inf"}
     granted = facts.granted(trajectory)
-    plain = np.asarray(np.arange(1, len(steps) + 1) * key.k - trajectory.debt, np.float64)
-    linear = granted is not None and close(granted, plain)
+    flat = np.asarray(np.arange(1, len(steps) + 1) * key.k - trajectory.debt, np.float64)
+    linear = granted is not None and close(granted, flat)
     found: dict[str, Any] = {"lin": 1} if linear else {}
     if granted is not None and not linear:
         found["g"] = _scaled(granted, _CHARGE)

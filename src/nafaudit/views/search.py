@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.text import cut, name, plain, visible
-from nafaudit.measures.audit import key_json
 from nafaudit.store.files import write_whole
 from nafaudit.views.document import NONE, Column, Document, Section, Table, nats, percent
 
@@ -154,7 +153,7 @@ def _copied_json(one: Copied) -> dict[str, Any]:
         "repeating": one.repeating,
         "words": one.words,
         "passage": one.passage,
-        "where": None if one.key is None else key_json(one.key),
+        "where": plain(one.key),
         "near_verbatim_recall": one.recall,
     }
 
@@ -268,7 +267,7 @@ def ranking_of(data: Mapping[str, Any]) -> Ranking:
 
 
 @dataclass(frozen=True)
-class Point:
+class GenerationPoint:
     """After one generation: its number, trajectories spent so far, best of what it ranks by."""
 
     generation: int
@@ -291,7 +290,7 @@ class Series:
 
     strategy: str
     seed: int
-    points: tuple[Point, ...]
+    points: tuple[GenerationPoint, ...]
     confirmed: float = math.nan
     low: float = math.nan
     high: float = math.nan
@@ -299,7 +298,7 @@ class Series:
 
 def progress_of(data: Mapping[str, Any]) -> list[Series]:
     """Returns one series per strategy and seed, in the order of the file."""
-    groups: dict[tuple[str, int], list[Point]] = {}
+    groups: dict[tuple[str, int], list[GenerationPoint]] = {}
     spent: dict[tuple[str, int], int] = {}
     for row in rows(data, "generations"):
         cost, seed = number(row, "trajectories"), number(row, "seed")
@@ -310,7 +309,7 @@ def progress_of(data: Mapping[str, Any]) -> list[Series]:
         spent[who] = spent.get(who, 0) + int(cost)
         group = groups.setdefault(who, [])
         if math.isfinite(best):
-            group.append(Point(int(generation), spent[who], best))
+            group.append(GenerationPoint(int(generation), spent[who], best))
     firsts = {
         (text(row, "strategy"), number(row, "seed")): part(row, "use")
         for row in (*rows(data, "finalists"), *rows(data, "controls"))

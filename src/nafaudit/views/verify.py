@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.finding import CheckWord, Kept
 from nafaudit.core.ledger import budget_name
-from nafaudit.core.text import plain
-from nafaudit.measures.audit import witness_json
 from nafaudit.store.artifacts import COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.views.document import Column, Document, Section, Table
 
-_FINE = (Answer.FINE, Answer.INFO, Answer.UNKNOWN, Kept.WITHIN)
+_FINE = (CheckWord.FINE, CheckWord.INFO, CheckWord.UNKNOWN, Kept.WITHIN)
 
 
 def verification_document(found: Verification, kept: str) -> Document:
@@ -42,7 +38,7 @@ def verification_document(found: Verification, kept: str) -> Document:
         if one.finding.check == COUNTS and one.arm is not None:
             lines.append(f"debt, {budget_name(one.arm.k)}: {one.finding.text}")
     if tests := [one for one in found.findings if one.finding.check.startswith("sampler: ")]:
-        fired = sum(one.finding.verdict == Answer.FAILED for one in tests)
+        fired = sum(one.finding.verdict == CheckWord.FAILED for one in tests)
         level = sum(one.finding.numbers.get("level", 0.0) for one in tests)
         lines.append(
             f"sampler: {fired} of {len(tests)} tests fired ({len({one.arm for one in tests})} "
@@ -71,33 +67,3 @@ def _line(one: ArmFinding) -> str:
             f"{key.trajectory}, step {finding.witness.step})"
         )
     return f"{arm}{finding.check} {finding.verdict}: {finding.text}{where}"
-
-
-def verification_json(found: Verification, run: str, design: str) -> dict[str, Any]:
-    """Returns every finding and deviation as strict JSON."""
-    shown: dict[str, Any] = plain(
-        {
-            "run": run,
-            "design": design,
-            "recorded": found.recorded,
-            "replayed": found.trajectories,
-            "tokens": found.tokens,
-            "seconds": found.seconds,
-            "deviation": found.deviation,
-            "notes": found.notes,
-            "findings": [
-                {
-                    "mechanism": one.arm.mechanism if one.arm else None,
-                    "k": one.arm.k if one.arm else None,
-                    "check": one.finding.check,
-                    "verdict": one.finding.verdict,
-                    "value": one.finding.value,
-                    "numbers": one.finding.numbers,
-                    "witness": witness_json(one.finding.witness),
-                    "text": one.finding.text,
-                }
-                for one in found.findings
-            ],
-        }
-    )
-    return shown

@@ -11,7 +11,7 @@ from nafaudit.core.finding import (
     ACTIVE_SHARE,
     ALARM_LEVEL,
     MIN_TRAJECTORIES,
-    Answer,
+    CheckWord,
     Finding,
     Kept,
     Tested,
@@ -201,8 +201,8 @@ def _sentence(finding: Finding) -> str:
 
 # A replay from the models, as verify.json has it: are the logged numbers true?
 
-_REFUTED = (Answer.FAILED, Kept.VIOLATED)
-_FINE = (Answer.FINE, Answer.INFO, Kept.WITHIN)
+_REFUTED = (CheckWord.FAILED, Kept.VIOLATED)
+_FINE = (CheckWord.FINE, CheckWord.INFO, Kept.WITHIN)
 
 
 def refuted(found: Mapping[str, Any] | None) -> bool:

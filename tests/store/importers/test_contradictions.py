@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Answer, Kept
+from nafaudit.core.finding import CheckWord, Kept
 from nafaudit.measures.table import Measures
 from nafaudit.store.export import export_run
 from nafaudit.store.importers import ImportOptions, import_logs, import_report
@@ -409,5 +409,5 @@ def test_steps_and_totals_that_contradict_each_other_are_not_judged(tmp_path: Pa
     run = imported(logs.write(tmp_path / "trajectories_k1_test.jsonl", *rows))
     assert kept(run) == OPEN
     findings = {finding.check: finding for finding in judge_run(run)[0].findings}
-    assert findings["accounting"].verdict == Answer.SUSPECT
+    assert findings["accounting"].verdict == CheckWord.SUSPECT
     assert "logged spend against the steps" in findings["accounting"].text
