@@ -24,6 +24,8 @@ def search(settings: SearchSettings | PaperSettings, *, quiet: bool, as_json: bo
     Running the same command again resumes it. A violation becomes a bundle for nafaudit verify.
 
     Example: nafaudit search --k 1,3,5 --generations 1
+
+    Example: nafaudit search --safe models/a --risky models/b --prompts prompts.jsonl
     """
     from nafaudit.search.settings import SearchSettings
 

@@ -39,10 +39,10 @@ from nafaudit.store.run import Run
 VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
 SEARCH, PASSAGES = "search.json", "passages.jsonl"
 FORMAT = 1
-"""Of the file of passages."""
+"""Version of the file of passages."""
 
 _DEPTH = 16
-"""Of nested parts in a search.json; deeper ones are nobody's result and may exhaust the stack."""
+"""Deepest nesting in a search.json; no search writes more, and more may exhaust the stack."""
 
 Number = float | Literal["nan", "inf", "-inf"]
 """A number in JSON, which has no NaN and no infinity."""
@@ -241,7 +241,7 @@ def write_replayed(run: Run, trajectories: Sequence[Trajectory]) -> str:
 
 
 def read_replayed(run: Run) -> dict[Key, Trajectory]:
-    """The recomputed trajectories; none if nothing current was verified."""
+    """Returns the recomputed trajectories; none if nothing current was verified."""
     result = read_verification(run)
     if result is None or not result["current"] or "replayed_sha256" not in result:
         return {}
@@ -476,7 +476,7 @@ def write_passages(path: Path, scores: PassageScores) -> None:
 
 
 def passages_bytes(scores: PassageScores) -> bytes:
-    """The content of the file; the same scores give the same bytes."""
+    """Returns the content of the file; equal scores give equal bytes."""
     rows = [
         {
             "id": one.id,
