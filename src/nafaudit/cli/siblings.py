@@ -176,8 +176,8 @@ def train(settings: TrainSettings) -> None:
 
     from nafaudit.lab.pair import ROLES
     from nafaudit.workshop.card import write_card
-    from nafaudit.workshop.measure import measure_facts
     from nafaudit.workshop.memorise import LabDecoder
+    from nafaudit.workshop.pair_facts import measure_facts
     from nafaudit.workshop.recipe import DEFAULT
     from nafaudit.workshop.recipe import train as train_roles
 
