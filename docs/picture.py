@@ -1,33 +1,52 @@
-"""Draws docs/first-run.svg: what `make audit` prints, as a picture.
+"""Draws docs/page.png, the head of a stored run's page, and notes what it was drawn of.
 
-python docs/picture.py RUN
+python docs/picture.py
 """
 
 from __future__ import annotations
 
-import io
-import re
+import hashlib
+import shutil
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
-from rich.console import Console
+HERE = Path(__file__).resolve().parent
+RUN = HERE.parent / "tests" / "runs" / "89722fc" / "own"
+ASSETS = HERE.parent / "src" / "nafaudit" / "views" / "assets"
+SIZE = {"width": 1000, "height": 760}
 
-from nafaudit.measures.audit import AuditResult
-from nafaudit.store.run import Run
-from nafaudit.views.audit import audit_document
-from nafaudit.views.terminal import draw
+
+def source_hash() -> str:
+    """Returns the SHA-256 of all that the picture shows: template, style and run."""
+    files = [ASSETS / "page.html.j2", ASSETS / "page.css"]
+    files += sorted(path for path in RUN.rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for path in files:
+        name = path.name if path.parent == ASSETS else path.relative_to(RUN).as_posix()
+        digest.update(f"{name}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def main() -> None:
-    """Renders a run's table at 80 columns."""
-    run = Run(Path(sys.argv[1]))
-    console = Console(width=80, record=True, highlight=False, file=io.StringIO())
-    draw(audit_document(AuditResult.of(run), str(run.path)), console)
-    drawn = console.export_svg(title="nafaudit run")
-    # No font from elsewhere: a picture in a README must not call anybody.
-    drawn = re.sub(r"@font-face \{.*?\}", "", drawn, flags=re.DOTALL)
-    drawn = drawn.replace("Fira Code", "DejaVu Sans Mono")
-    Path(__file__).with_name("first-run.svg").write_text(drawn, encoding="utf-8")
+    """Writes the page of a copy of the run, and takes its picture in Chromium."""
+    from playwright.sync_api import sync_playwright
+
+    names = ("chromium", "chromium-browser", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    if browser is None:
+        sys.exit(f"The picture needs a browser: none of {', '.join(names)} is on the path.")
+    with tempfile.TemporaryDirectory() as place, sync_playwright() as playwright:
+        run = shutil.copytree(RUN, Path(place) / "run")
+        report = [sys.executable, "-m", "nafaudit", "report", str(run)]
+        subprocess.run(report, check=True, stdout=subprocess.DEVNULL)
+        chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
+        page = chromium.new_page(viewport=SIZE, color_scheme="light")
+        page.goto((run / "report" / "index.html").as_uri())
+        page.screenshot(path=HERE / "page.png")
+        chromium.close()
+    (HERE / "page.sha256").write_text(source_hash() + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import io
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from unittest import mock
+
+import click
 
 NAFAUDIT = [str(Path(sys.executable).with_name("nafaudit"))]
 
@@ -37,6 +40,34 @@ sys.meta_path[sys.meta_path.index(PathFinder)] = Installed
 from nafaudit.cli.main import main
 main()
 """
+
+
+def typed(line: str) -> object:
+    """Reads a command as the shell and click do, and makes its settings; nothing runs.
+
+    Returns:
+        The settings, of whatever class; None for a command without any.
+    """
+    from nafaudit.cli.main import app
+
+    words = shlex.split(line)
+    assert words[0] == "nafaudit", line
+    found: list[object] = []
+
+    def answer(*settings: object, **shown: object) -> int:
+        found.extend(settings)
+        return 0
+
+    context = click.Context(app, info_name="nafaudit")
+    name, command, rest = app.resolve_command(context, words[1:])
+    while isinstance(command, click.Group):
+        name, command, rest = command.resolve_command(context, rest)
+    assert command is not None, line
+    with command.make_context(name, rest, parent=context) as inner:
+        command._answer = answer  # type: ignore[attr-defined]
+        with contextlib.suppress(click.exceptions.Exit):
+            command.invoke(inner)
+    return found[0] if found else None
 
 
 def call(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import runpy
 from pathlib import Path
 
 import pytest
+
+from nafaudit.cli.main import VERBS
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "nafaudit"
@@ -35,3 +38,34 @@ def test_what_a_page_cites_is_there(page: Path) -> None:
 
 def _is_there(link: str, page: Path) -> bool:
     return "://" in link or link.startswith("mailto:") or (page.parent / link).exists()
+
+
+def test_the_picture_of_the_page_is_of_the_present_page() -> None:
+    """A picture cannot be compared between browsers, so what it was drawn of is."""
+    drawn = runpy.run_path(str(ROOT / "docs" / "picture.py"))["source_hash"]()
+    noted = (ROOT / "docs" / "page.sha256").read_text(encoding="utf-8").strip()
+    assert noted == drawn, "template, style or run changed; draw it again: python docs/picture.py"
+    assert (ROOT / "docs" / "page.png").stat().st_size < 200_000
+
+
+def test_the_readme_is_short_and_its_installs_are_from_the_clone() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(readme.splitlines()) <= 90
+    pages = [page.read_text(encoding="utf-8") for page in PAGES]
+    installs = [
+        one for page in pages for one in re.findall(r"pip install '?(?:-e )?([^\s'`]+)", page)
+    ]
+    assert ".[models]" in installs and not [one for one in installs if "nafaudit" in one]
+
+
+def test_every_command_is_in_the_readme() -> None:
+    """Each verb has its line, and no verb that is named is missing from the tool."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = readme.split("## One verb per question")[1].split("## ")[0]
+    assert {cell.split()[0] for cell in re.findall(r"`([^`]+)`", table)} == set(VERBS)
+
+
+def test_every_page_is_in_the_list_of_pages() -> None:
+    listed = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
+    pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}
+    assert pages - listed == {"README.md"}

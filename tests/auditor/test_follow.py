@@ -25,12 +25,12 @@ from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import booked
-from nafaudit.selftest.power import Arena
+from nafaudit.selftest.power import AuditSetup
 
 Paths = Callable[[str], tuple[Path, Path]]
 SPECS = ("anchored", "renyi:2", "pathwise")
 BUDGETS = (0.5, 2.0, 30.0)
-SMALL = Arena(length=30, prompts=4, size=20, stop=0.03, sizes=(4, 12), together=4)
+SMALL = AuditSetup(length=30, prompts=4, size=20, stop=0.03, sizes=(4, 12), together=4)
 
 
 @pytest.fixture(scope="module")

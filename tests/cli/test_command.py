@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,9 @@ import click
 import pytest
 
 from nafaudit.cli.command import Command, Verb, Verbs, place
-from nafaudit.cli.main import VERBS
+from nafaudit.cli.main import PARTS, VERBS
 from nafaudit.core.options import declared
-from tests.commands import call
+from tests.commands import call, typed
 
 
 def _verbs(table: Mapping[str, Verb | click.Group]) -> list[tuple[str, Verb]]:
@@ -72,7 +73,60 @@ def test_a_file_does_not_run_code_that_was_not_typed(tmp_path: Path) -> None:
 
 
 def test_options_that_most_users_need_stand_first(tmp_path: Path) -> None:
-    text = call("certify", "--help", cwd=tmp_path).stdout
+    text = call("certify", "--help-all", cwd=tmp_path).stdout
     assert re.findall(r"^  --([a-z]+)", text.split("What is audited:")[1], re.M)[:3] == [
         "pair", "safe", "k",
     ]  # fmt: skip
+
+
+LONG = ("run", "search", "verify", "certify", "attack", "frontier", "plan")
+
+
+@pytest.mark.parametrize("name", [name for name, _ in _verbs(VERBS) if name in VERBS])
+def test_help_shows_at_most_fifteen_options(name: str, tmp_path: Path) -> None:
+    short, whole = (call(name, asked, cwd=tmp_path).stdout for asked in ("--help", "--help-all"))
+    # After the last example, whose second line may begin with an option.
+    lists = (text.split("Example: ")[-1].partition("\n\n")[2] for text in (short, whole))
+    first, every = (re.findall(r"^  (--[a-z-]+)", text, re.M) for text in lists)
+    assert len(first) <= 15
+    if name in LONG:
+        assert set(first) < set(every) and "--json" in first and "\nOptions:\n" in short
+        assert short.count("Example: nafaudit ") == 2
+        assert "What is audited:" in whole and "Machine and output:" in whole
+        assert f"Show all {len(every) - 2} options" in " ".join(short.split())
+    else:
+        assert short == whole and "--help-all" not in short
+
+
+def test_options_of_the_help_are_in_the_order_of_use(tmp_path: Path) -> None:
+    text = call("run", "--help", cwd=tmp_path).stdout
+    assert re.findall(r"^  --([a-z-]+)", text, re.M) == [
+        *("pair", "safe", "risky", "mechanism", "decoder", "k", "trajectories", "prompts"),
+        *("limit", "protocol", "max-new-tokens", "device", "out", "json", "help-all"),
+    ]
+
+
+def test_commands_are_listed_in_four_groups_each_once(tmp_path: Path) -> None:
+    assert list(PARTS) == ["Audit", "Adversary", "Records", "Trust"]
+    assert sorted(name for names in PARTS.values() for name in names) == sorted(VERBS)
+    text = call("--help", cwd=tmp_path).stdout
+    assert re.findall(r"^(\w+):$", text, re.M) == ["Options", *PARTS]
+
+
+@pytest.mark.parametrize("word", ["--top", "--tok-p", "--top-q", "--gredy", "--surogate", "--rey"])
+def test_what_is_refused_is_not_suggested(word: str, tmp_path: Path) -> None:
+    for command in ("run", "search", "attack"):
+        said = call(command, word, "3", cwd=tmp_path).stderr
+        assert f"No such option '{word}'" in said
+        suggested = re.findall(r"'(--[a-z-]+)'", said.split("Did you mean")[-1])
+        hidden = {"--top-p", "--top-k", "--min-p", "--greedy", "--surrogate"}
+        assert not hidden & set(suggested) - {word}
+
+
+@pytest.mark.parametrize(("name", "verb"), _verbs(VERBS), ids=lambda value: str(value)[:12])
+def test_examples_of_the_help_can_be_typed(name: str, verb: Verb, tmp_path: Path) -> None:
+    examples = re.findall(r"Example: (nafaudit [^\n]+)", Command(name, verb).help or "")
+    assert examples
+    with contextlib.chdir(tmp_path):
+        for example in examples:
+            typed(example)

@@ -15,16 +15,15 @@ from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.protocols import Output
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
-from nafaudit.selftest.catalogue import CATALOGUE
-from nafaudit.selftest.faults import accounts, sampling, serving
-from nafaudit.selftest.power import LEVEL, Arena, Outcome, power, summary
+from nafaudit.selftest.faults import CATALOGUE, accounts, sampling, serving
+from nafaudit.selftest.power import LEVEL, AuditSetup, Outcome, power, summary
 from nafaudit.selftest.worlds import overspend
 
 MODULES = [
     importlib.import_module(f"{faults.__name__}.{found.name}")
     for found in pkgutil.iter_modules(faults.__path__)
 ]
-SMALL = Arena(length=30, prompts=4, size=20, stop=0.03, sizes=(4, 12), together=4)
+SMALL = AuditSetup(length=30, prompts=4, size=20, stop=0.03, sizes=(4, 12), together=4)
 
 
 def test_every_fault_is_in_the_catalogue_once() -> None:

@@ -14,7 +14,8 @@ from scipy.special import log_softmax
 from nafaudit.core.debt import DebtRule
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
 from nafaudit.protocols import Law, Request, debt_of
-from nafaudit.selftest.worlds import ToyWorld, divergence, toy_prompts, toy_world, truth
+from nafaudit.selftest.faults.tools import divergence
+from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world, truth
 
 
 def small(seed: int, stop: float = 0.2, zeros: float = 0.0) -> ToyWorld:

@@ -5,7 +5,7 @@ import pytest
 
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.protocols import Request
-from nafaudit.selftest.catalogue import CATALOGUE
+from nafaudit.selftest.faults import CATALOGUE
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 
 FAULTS = [case.decoder for case in CATALOGUE]

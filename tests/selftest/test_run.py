@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.text import plain
-from nafaudit.selftest.catalogue import CATALOGUE, Case
-from nafaudit.selftest.power import SIZES, Alarms, Power, Sound, bound_misses, is_sound
+from nafaudit.selftest.faults import CATALOGUE, FaultCase
+from nafaudit.selftest.power import (
+    SIZES,
+    Power,
+    SoundAudits,
+    SoundKind,
+    bound_misses,
+    is_sound,
+)
 from nafaudit.selftest.run import (
     FULL,
     QUICK,
@@ -31,7 +38,7 @@ def _power(audits: int, caught: int, *by: str, warned: int = 0) -> Power:
     return Power(audits, counts, dict.fromkeys(SIZES, caught + warned), dict.fromkeys(by, caught))
 
 
-def _row(case: Case, power: Power) -> FaultRow:
+def _row(case: FaultCase, power: Power) -> FaultRow:
     return replace(FaultRow.of(case, power, Overspend(24, 12, 1.25)), lab=("replay: charge",))
 
 
@@ -42,8 +49,13 @@ def _rows() -> list[FaultRow]:
     ]
 
 
+def _sound(alarms: int) -> SoundKind:
+    fired = {"accounting": alarms} if alarms else {}
+    return SoundKind("KL anchored", 1000, dict.fromkeys(SIZES, alarms), fired)
+
+
 def _found(rows: list[FaultRow] | None = None, alarms: int = 0) -> SelftestResult:
-    sound = [Sound("KL anchored", _power(1000, alarms, *(["accounting"] if alarms else [])))]
+    sound = [_sound(alarms)]
     bounds = [Miss("betting", "uniform", 20, 0.05, 10_000, 94)]
     return selftest_result(rows or _rows(), sound, bounds, FULL, seed=0, full=True)
 
@@ -86,10 +98,10 @@ def test_a_warning_counts_only_where_a_fault_is_harmless() -> None:
 
 def test_false_alarms_are_accepted_inside_and_refused_just_outside() -> None:
     # At the nominal 1e-3, 1,000 audits have 11 alarms or more with chance 1e-8, 9 with 1e-6.
-    assert Alarms(1000, 0).consistent and Alarms(1000, 8).consistent
-    assert not Alarms(1000, 11).consistent
+    none, some, many = (SoundAudits.of([_sound(alarms)]) for alarms in (0, 8, 11))
+    assert none.consistent and some.consistent and not many.consistent
     assert not _found(alarms=11).passed
-    assert Alarms(1000, 0).upper == pytest.approx(0.00299, rel=0.01)
+    assert none.upper_limit == pytest.approx(0.00299, rel=0.01)
 
 
 def test_the_page_has_every_fault_and_every_exception() -> None:
@@ -113,7 +125,7 @@ def test_bounds_keep_their_word_and_the_proxy_does_not() -> None:
 def test_the_published_effort_is_what_is_promised() -> None:
     assert 4 * FULL.sound >= 1000
     assert FULL.more >= FULL.first >= 12
-    assert QUICK.arena.length < FULL.arena.length
+    assert QUICK.setup.length < FULL.setup.length
     names = {case.name for case in quick_cases()}
     assert {"sample-risky", "no-debt", "bfloat16", "theta-plus-small"} <= names
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -21,6 +21,12 @@ _SECTIONS = (
     *("Of an imported log", "Machine and output", "Options"),
 )
 """Headings of the help, in this order."""
+
+_ALL = "nafaudit.every_option"
+"""Says in a context that all options are asked for."""
+
+_MOST = 15
+"""Options that `--help` shows; a command with more of them shows the rest in `--help-all`."""
 
 
 @dataclass(frozen=True)
@@ -43,31 +49,44 @@ class Verb:
 
 
 def place(name: str) -> Any:
-    """The object at `module:name`."""
+    """Returns the object at `module:name`."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(f"nafaudit.{module}"), attribute)
 
 
 class Verbs(click.Group):
-    """A group whose commands are made when they are asked for, and listed with whole sentences."""
+    """A group whose commands are made when they are asked for, and listed with whole sentences.
 
-    def __init__(self, name: str, verbs: Mapping[str, Verb | click.Group], **how: Any) -> None:
+    Args:
+        name: The group.
+        verbs: Its commands, by name.
+        parts: Headings of the help, each with the names of its commands; one if left out.
+        how: What click takes besides.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        verbs: Mapping[str, Verb | click.Group],
+        parts: Mapping[str, Sequence[str]] | None = None,
+        **how: Any,
+    ) -> None:
         super().__init__(name, no_args_is_help=True, **how)
-        self.verbs = verbs
+        self.verbs, self.parts = verbs, parts or {"Commands": list(verbs)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of their table."""
+        """Returns names in the order of their table."""
         return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command with all of its options."""
+        """Returns a command with all of its options."""
         found = self.verbs.get(cmd_name)
         return Command(cmd_name, found) if isinstance(found, Verb) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for; of an unknown one, the nearest is named."""
+        """Returns the command that is asked for; of an unknown one, the nearest is named."""
         close = difflib.get_close_matches(args[0], self.verbs, n=1)
         if args[0] not in self.verbs and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
@@ -75,12 +94,15 @@ class Verbs(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Writes every command with the first paragraph of its help; half of it helps no choice."""
-        rows = []
+        rows = {}
         for name, verb in self.verbs.items():
             text = verb.help if isinstance(verb, click.Group) else place(verb.answer).__doc__
-            rows.append((name, " ".join((text or "").split("\n\n")[0].split())))
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+            rows[name] = (name, " ".join((text or "").split("\n\n")[0].split()))
+        for title, names in self.parts.items():
+            with formatter.section(title):
+                # One column of names for all parts.
+                widest = max(map(len, rows))
+                formatter.write_dl([(f"{name:<{widest}}", rows[name][1]) for name in names])
 
 
 class Command(click.Command):
@@ -122,7 +144,26 @@ class Command(click.Command):
             # With or without a value, so that it is refused and not misread.
             names = [f"--{key.replace('_', '-')}", key]
             params.append(click.Option(names, hidden=True, is_flag=False, flag_value="True"))
+        shown = sum(isinstance(one, click.Option) and not one.hidden for one in params)
+        self._long = shown + 1 > _MOST  # with --help
+        params.append(
+            click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                hidden=not self._long,
+                callback=self._print_all,
+                help=f"Show all {shown} options, in groups, and exit.",
+            )
+        )
         super().__init__(name, params=params, help=inspect.getdoc(self._answer))
+
+    def _print_all(self, ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+        if wanted and not ctx.resilient_parsing:
+            ctx.meta[_ALL] = True
+            click.echo(ctx.get_help(), color=ctx.color)
+            ctx.exit()
 
     def _argument(self, name: str, usage: str, shown: str, text: str, **how: Any) -> click.Argument:
         label = usage.strip("[]")
@@ -132,7 +173,7 @@ class Command(click.Command):
         return _Argument([name], usage=usage, type=click.Path(path_type=Path), **how)
 
     def _parameter(self, one: Declared) -> click.Parameter:
-        """The parameter of an option, whose value is None if it is not given."""
+        """Returns the parameter of an option, whose value is None if it is not given."""
         about, words, required = one.about, one.default_words(), one.default is MISSING
         text = f"{about.help} Default: {words}." if words else about.help
         kind = (one.entry if one.shape is tuple else one.kinds[0]) if one.kinds else str
@@ -169,7 +210,13 @@ class Command(click.Command):
                 after.startswith("-") or after.endswith(".toml") or Path(after).is_file()
             ):
                 words[number] = f"{word}={bare[word]}"
-        return super().parse_args(ctx, words)
+        try:
+            return super().parse_args(ctx, words)
+        except click.NoSuchOption as error:
+            # What is known only to be refused must not be suggested.
+            hidden = {n for one in self.params for n in one.opts if getattr(one, "hidden", False)}
+            near = [name for name in error.possibilities or () if name not in hidden]
+            raise click.NoSuchOption(error.option_name, possibilities=near, ctx=ctx) from None
 
     def invoke(self, ctx: click.Context) -> None:
         """Makes the settings, lets the command answer, and exits with its status."""
@@ -196,17 +243,28 @@ class Command(click.Command):
         ctx.exit(self._answer(settings, **shown) or 0)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes arguments, then one list per section."""
+        """Writes arguments, then one list per section; of many options, those used first."""
+        short = self._long and not ctx.meta.get(_ALL)
         sections: dict[str, list[tuple[str, str]]] = {}
-        for param in self.get_params(ctx):
+        for param in sorted(self.get_params(ctx), key=self._place_in_help):
             name = param.name or ""
-            if name in self._about:
-                sections.setdefault("Arguments", []).append(self._about[name])
-            elif (record := param.get_help_record(ctx)) is not None:
-                sections.setdefault(self._sections.get(name, "Options"), []).append(record)
+            record = self._about.get(name) or param.get_help_record(ctx)
+            if record is None:
+                continue
+            title = "Arguments" if name in self._about else self._sections.get(name, "Options")
+            if short and title != "Arguments":
+                known = self._known.get(name)
+                if name not in ("as_json", "help_all") and not (known and known.about.common):
+                    continue
+                title = "Options"
+            sections.setdefault(title, []).append(record)
         for title in sorted(sections, key=_SECTIONS.index):
             with formatter.section(title):
                 formatter.write_dl(sections[title])
+
+    def _place_in_help(self, param: click.Parameter) -> int:
+        """Where an option stands: by its section, as sections are in the order of use."""
+        return _SECTIONS.index(self._sections.get(param.name or "", "Options"))
 
 
 class _Argument(click.Argument):
@@ -217,7 +275,7 @@ class _Argument(click.Argument):
         self._usage = usage
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """As it stands in the line on usage."""
+        """Returns the argument as it stands in the line on usage."""
         return self._usage + ("..." if self.nargs == -1 and "..." not in self._usage else "")
 
 

@@ -51,6 +51,14 @@ VERBS: dict[str, Verb | click.Group] = {
     ),
 }
 
+PARTS = {
+    "Audit": ("run", "plan", "certify", "frontier"),
+    "Adversary": ("search", "attack"),
+    "Records": ("check", "report", "compare", "import", "export"),
+    "Trust": ("verify", "conform", "selftest", "mechanisms", "paper", "checklist", "lab"),
+}
+"""Commands as the help groups them, in the order in which they are used."""
+
 
 def _print_version(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted:
@@ -61,6 +69,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, wanted: b
 app = Verbs(
     "nafaudit",
     VERBS,
+    PARTS,
     help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?"
     "\n\nExit status: 0 within, 1 violated, 2 bad usage or input, 3 inconclusive, 70 our fault.",
     params=[
@@ -77,7 +86,7 @@ app = Verbs(
 
 
 def main() -> None:
-    """Entry point: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
+    """Runs the command: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
     try:
         # Not app.main(), which answers a closed pipe with 1, the status of a violation.
         with app.make_context("nafaudit", sys.argv[1:]) as context:

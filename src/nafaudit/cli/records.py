@@ -269,6 +269,8 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     3 nothing could be replayed or records are missing.
 
     Example: nafaudit verify --sample 200
+
+    Example: nafaudit verify runs/imported --safe models/a --risky models/b
     """
     import json
 

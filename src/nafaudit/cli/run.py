@@ -22,6 +22,8 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
     Writes a run directory and its report; running the same command again resumes it.
 
     Example: nafaudit run --k 0.5,3 --trajectories 2
+
+    Example: nafaudit run --decoder mine.py:Decoder --prompts prompts.jsonl
     """
     from nafaudit.runner import execute
 

@@ -63,7 +63,7 @@ def selftest(settings: SelftestSettings, *, quiet: bool, as_json: bool) -> int:
 
     out = settings.out
     found = run.selftest(
-        full=settings.full, seed=settings.seed, jobs=settings.jobs, note=_progress(quiet)
+        full=settings.full, seed=settings.seed, jobs=settings.jobs, on_progress=_progress(quiet)
     )
     data = json.dumps(plain(found), indent=2)
     if out is not None:
@@ -83,7 +83,7 @@ def _save(out: Path, text: str) -> None:
 
 
 def _progress(quiet: bool) -> Callable[[str], None]:
-    """One line that is written over on a terminal; silence elsewhere."""
+    """Writes one line over and over on a terminal, and nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         return lambda _: None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _protected(
     path: Path | None, pair: str, own: str | None, command: str
 ) -> tuple[list[Passage], str]:
-    """The protected passages that a command is about, and what to call them.
+    """Returns the protected passages that a command is about, and what to call them.
 
     Args:
         path: File that was given, if any.
@@ -45,6 +45,8 @@ def certify(settings: CertifySettings, *, quiet: bool, as_json: bool) -> int:
     Needs the safe model and the text, nothing else. Exit status 0 whatever the answer.
 
     Example: nafaudit certify --k 1,3
+
+    Example: nafaudit certify passages.txt --safe models/a --window 100
     """
     pair, safe = settings.pair, settings.safe
     protected, where = _protected(settings.passages, pair, safe, "certify")
@@ -78,6 +80,8 @@ def attack(settings: AttackSettings, *, quiet: bool, as_json: bool) -> int:
     too little for an attack to mean anything.
 
     Example: nafaudit attack --k 5,20 --limit 10 --modes oracle
+
+    Example: nafaudit attack passages.txt --safe models/a --risky models/b
     """
     protected, where = _protected(settings.passages, settings.pair, settings.safe, "attack")
 
@@ -107,6 +111,8 @@ def frontier(settings: FrontierSettings, *, quiet: bool, as_json: bool) -> int:
     protected text is less likely than under the safe model alone: then it is the wrong text.
 
     Example: nafaudit frontier --mechanism anchored --mechanism renyi:2 --k 0.5,3
+
+    Example: nafaudit frontier passages.txt --ordinary text.txt --safe models/a --risky models/b
     """
     pair, safe, risky = settings.pair, settings.safe, settings.risky
     protected, where = _protected(settings.passages, pair, safe, "frontier")

@@ -1,48 +1,43 @@
-"""`nafaudit selftest` as one function: every fault, sound decoders, every bound."""
+"""Runs `nafaudit selftest`: every fault, sound decoders, every bound, and the result."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
-from nafaudit.core.debt import DebtRule
-from nafaudit.core.design import Decoding
 from nafaudit.core.finding import CheckWord, Overall
-from nafaudit.core.trajectory import Key
-from nafaudit.protocols import Request
-from nafaudit.selftest.battery import Asked, alarms, examine, findings, warnings
-from nafaudit.selftest.catalogue import CATALOGUE, SAMPLER, Case
+from nafaudit.selftest.battery import lab_audits
+from nafaudit.selftest.faults import CATALOGUE, SAMPLER, FaultCase
 from nafaudit.selftest.power import (
     LEVEL,
     SIZES,
     SOUND,
-    Alarms,
-    Arena,
+    AuditSetup,
     Power,
-    Sound,
+    SoundAudits,
+    SoundKind,
     bound_misses,
     is_sound,
     outcomes,
-    pooled,
     sound_audits,
     summary,
 )
 from nafaudit.selftest.worlds import Overspend, overspend
 from nafaudit.stats.coverage import Miss
 
-Note = Callable[[str], None]
-# What a fault must reach at the largest size.
+# Power that a fault must reach at the largest size.
 ENOUGH = 0.95
 
 
 @dataclass(frozen=True)
 class FaultRow:
-    """What came out for one fault.
+    """One fault, and how often it was caught.
 
     Attributes:
         name: Of the fault.
@@ -51,7 +46,7 @@ class FaultRow:
         caught_by: Checks that fired, the most frequent first.
         power: Share of audits that caught it, by number of outputs.
         limits: Clopper-Pearson limits of the power.
-        audits: How many were held.
+        audits: Number of audits.
         warned: Share of audits with an alarm or a warning.
         harmless: Why a warning is enough; empty if it must be caught.
         escapes: Why 60 outputs need not show it; empty if they must.
@@ -74,7 +69,7 @@ class FaultRow:
     also: ClassVar = ("as_expected",)
 
     @classmethod
-    def of(cls, case: Case, power: Power, overspend: Overspend) -> FaultRow:
+    def of(cls, case: FaultCase, power: Power, overspend: Overspend) -> FaultRow:
         """Returns the row of a fault that was audited."""
         return cls(
             name=case.name,
@@ -92,12 +87,12 @@ class FaultRow:
 
     @property
     def must_catch(self) -> bool:
-        """True if the audit fails its self-test without it."""
+        """True if the self-test fails without an alarm."""
         return not (self.harmless or self.escapes)
 
     @property
     def as_expected(self) -> bool:
-        """True if it was caught, by a check that was expected to, or need not be.
+        """True if an expected check caught it, or if it need not be caught.
 
         A warning counts where the fault is harmless.
         """
@@ -110,27 +105,6 @@ class FaultRow:
 
 
 @dataclass(frozen=True)
-class SoundKind:
-    """Audits of one kind of sound decoder: false alarms by number of outputs, and what fired."""
-
-    name: str
-    audits: int
-    alarms: Mapping[int, int]
-    fired: Mapping[str, int]
-
-
-@dataclass(frozen=True)
-class SoundAudits:
-    """Audits of sound decoders: all together, then each kind."""
-
-    audits: int
-    alarms: int
-    upper_limit: float
-    nominal: float
-    kinds: tuple[SoundKind, ...]
-
-
-@dataclass(frozen=True)
 class BoundMisses:
     """Worst miss rate of one bound.
 
@@ -138,8 +112,8 @@ class BoundMisses:
         name: Of the bound.
         nominal: The miss rate that it allows itself.
         miss_rate: How often it missed a mean that is known.
-        samples: Of how many.
-        worst_law: On which law.
+        samples: Number of samples.
+        worst_law: The law on which that was.
         n: Values per sample.
         sound: True if it misses no more often than it may.
         allowed: True if it is sound, or never promised anything, as the paper's proxy.
@@ -166,10 +140,10 @@ class SelftestResult:
         faults: Every fault that was tried.
         sound: Audits of sound decoders.
         bounds: Worst miss rate of every bound.
-        command: What makes this table.
+        command: The command that makes this table.
         seed: Of everything random.
-        arena: Where wrong samplers were audited.
-        short: Where the other faults were.
+        setup: World of the audits of wrong samplers.
+        short: World of the audits of other faults.
     """
 
     passed: bool
@@ -180,8 +154,8 @@ class SelftestResult:
     bounds: tuple[BoundMisses, ...]
     command: str = field(metadata={"json": None})
     seed: int = field(metadata={"json": None})
-    arena: Arena = field(metadata={"json": None})
-    short: Arena = field(metadata={"json": None})
+    setup: AuditSetup = field(metadata={"json": None})
+    short: AuditSetup = field(metadata={"json": None})
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -204,9 +178,9 @@ class SelftestResult:
 
 def selftest_result(
     rows: Sequence[FaultRow],
-    sound: Sequence[Sound],
+    sound: Sequence[SoundKind],
     misses: Sequence[Miss],
-    effort: Effort,
+    size: SelftestSize,
     *,
     seed: int,
     full: bool,
@@ -217,11 +191,11 @@ def selftest_result(
         rows: Of every fault that was tried.
         sound: Audits of sound decoders.
         misses: Worst miss rate of every bound.
-        effort: How much was tried.
+        size: How much was tried.
         seed: Of everything random.
         full: True for the published form.
     """
-    alarms: Alarms = pooled(list(sound))
+    audits = SoundAudits.of(sound)
     bounds = tuple(
         BoundMisses(m.bound, m.delta, m.rate, m.samples, m.null, m.n, m.sound, is_sound(m))
         for m in misses
@@ -229,55 +203,44 @@ def selftest_result(
     caught = all(row.as_expected for row in rows)
     words = ["nafaudit", "selftest", *(["--full"] if full else [])]
     return SelftestResult(
-        passed=caught and alarms.consistent and all(bound.allowed for bound in bounds),
+        passed=caught and audits.consistent and all(bound.allowed for bound in bounds),
         level=LEVEL,
-        budget=effort.arena.k,
+        budget=size.setup.k,
         faults=tuple(rows),
-        sound=SoundAudits(
-            alarms.audits,
-            alarms.alarms,
-            alarms.upper,
-            alarms.nominal,
-            tuple(
-                SoundKind(kind.name, kind.power.audits, kind.power.caught, kind.power.by)
-                for kind in sound
-            ),
-        ),
+        sound=audits,
         bounds=bounds,
         command=shlex.join([*words, *(["--seed", str(seed)] if seed else [])]),
         seed=seed,
-        arena=effort.arena,
-        short=effort.short,
+        setup=size.setup,
+        short=size.short,
     )
 
 
 @dataclass(frozen=True)
-class Effort:
-    """How much is tried.
+class SelftestSize:
+    """Size of a self-test.
 
     Attributes:
         first: Audits of every fault.
-        more: Audits of faults that the first ones did not settle by a check that cannot err.
+        more: Audits of a fault where not every one of the first refuted a claim.
         sound: Audits of each kind of sound decoder.
-        arena: Where wrong samplers are audited.
-        short: Where faults are audited that claims give away, whatever the length.
+        setup: World of the audits of wrong samplers.
+        short: World of the audits of faults that claims show, whatever the length.
         lab: True to try every fault on the lab pair too.
     """
 
     first: int
     more: int
     sound: int
-    arena: Arena
-    short: Arena
+    setup: AuditSetup
+    short: AuditSetup
     lab: bool
 
 
-_SHORT = replace(Arena(), length=48)
-FULL = Effort(12, 24, 252, Arena(), _SHORT, lab=True)
+_SHORT = replace(AuditSetup(), length=48)
+FULL = SelftestSize(12, 24, 252, AuditSetup(), _SHORT, lab=True)
 # Shorter outputs, and only faults that such an audit shows: a minute, not a calibration.
-QUICK = Effort(1, 1, 6, _SHORT, _SHORT, lab=False)
-# One audit on the lab pair; its budget acts here: neither model alone is served at most steps.
-_LAB_PROMPTS, _LAB_EACH, _LAB_LENGTH, _LAB_K = 4, 2, 64, 0.2
+QUICK = SelftestSize(1, 1, 6, _SHORT, _SHORT, lab=False)
 # Outputs whose true spend is metered.
 _METERED = 24
 _QUICK_SAMPLERS = frozenset(
@@ -295,8 +258,8 @@ _QUICK_SAMPLERS = frozenset(
 )
 
 
-def quick_cases() -> list[Case]:
-    """Faults that a minute is enough for: refuted claims, and the plainest wrong samplers."""
+def quick_cases() -> list[FaultCase]:
+    """Returns faults that a minute is enough for: refuted claims and plainly wrong samplers."""
     return [
         case
         for case in CATALOGUE
@@ -305,7 +268,11 @@ def quick_cases() -> list[Case]:
 
 
 def selftest(
-    *, full: bool, seed: int = 0, jobs: int = 1, note: Note = lambda _: None
+    *,
+    full: bool,
+    seed: int = 0,
+    jobs: int = 1,
+    on_progress: Callable[[str], None] = lambda text: None,
 ) -> SelftestResult:
     """Audits the auditor.
 
@@ -313,99 +280,56 @@ def selftest(
         full: The published form; minutes, and the lab pair.
         seed: Of worlds, prompts and draws.
         jobs: Processes that share the work; the result does not depend on it.
-        note: Told what is done.
+        on_progress: Called with the part that begins, in words.
     """
-    effort = FULL if full else QUICK
+    size = FULL if full else QUICK
     cases = list(CATALOGUE) if full else quick_cases()
-    tasks = [partial(_row, case, effort, seed) for case in cases]
-    kinds = [partial(sound_audits, name, effort.sound, seed) for name in SOUND]
-    bounds = [partial(_bounds, seed)]
-    labs = [partial(_on_the_lab, cases, seed)] if effort.lab else []
-    done = iter(_all([*kinds, *bounds, *labs, *tasks], jobs, note))
+    kinds = [partial(sound_audits, name, size.sound, seed) for name in SOUND]
+    labs = [partial(lab_audits, cases, seed, LEVEL)] if size.lab else []
+    audits = [partial(_row, case, size, seed) for case in cases]
+    parts: list[Callable[[], Any]] = [*kinds, partial(bound_misses, seed=seed), *labs, *audits]
+    done = _results(parts, jobs, on_progress)
     sound = [next(done) for _ in kinds]
     misses = next(done)
     lab = next(done) if labs else [None] * len(cases)
     rows = [replace(row, lab=fired) for row, fired in zip(done, lab, strict=True)]
-    return selftest_result(rows, sound, misses, effort, seed=seed, full=full)
+    return selftest_result(rows, sound, misses, size, seed=seed, full=full)
 
 
-def _all(tasks: Sequence[Callable[[], Any]], jobs: int, note: Note) -> Iterator[Any]:
-    """The results in order, from this process or from several."""
-    if jobs == 1:
-        for number, task in enumerate(tasks):
-            note(f"part {number + 1} of {len(tasks)}")
-            yield task()
-        return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-        futures = [pool.submit(_alone, task) for task in tasks]
-        for number, future in enumerate(futures):
-            note(f"part {number + 1} of {len(tasks)}")
-            yield future.result()
+def _results(
+    parts: Sequence[Callable[[], Any]], jobs: int, on_progress: Callable[[str], None]
+) -> Iterator[Any]:
+    """Yields the results in order, from this process or from several."""
+    with ExitStack() as stack:
+        pending = parts
+        if jobs > 1:
+            context = get_context("spawn")
+            pool = stack.enter_context(ProcessPoolExecutor(jobs, mp_context=context))
+            pending = [pool.submit(_one_thread, part).result for part in parts]
+        for number, result in enumerate(pending, 1):
+            on_progress(f"part {number} of {len(parts)}")
+            yield result()
 
 
-def _alone(task: Callable[[], Any]) -> Any:
+def _one_thread(part: Callable[[], Any]) -> Any:
     import torch
 
     torch.set_num_threads(1)
-    return task()
+    return part()
 
 
-def _bounds(seed: int) -> list[Miss]:
-    return list(bound_misses(seed=seed))
-
-
-def _row(case: Case, effort: Effort, seed: int) -> FaultRow:
-    arena = effort.arena if case.expected[0].startswith(SAMPLER) else effort.short
-    found = list(outcomes(case.decoder, effort.first, seed, arena, coupled=case.coupled))
-    # What a refuted claim shows a dozen times it always shows; chance needs more audits.
-    if not all(_refuted(one.fired[arena.sizes[0]]) for one in found) and effort.more > effort.first:
-        found += outcomes(
-            case.decoder, effort.more - effort.first, seed + 1, arena, coupled=case.coupled
-        )
-    world = arena.world(seed)
-    asked = [one.request for one in arena.asked(world, seed, 0)]
-    spent = overspend(case.decoder(world), asked[:: len(asked) // _METERED][:_METERED])
-    return FaultRow.of(case, summary(found, arena.sizes), spent)
-
-
-def _on_the_lab(cases: Sequence[Case], seed: int) -> list[tuple[str, ...]]:
-    """Returns for each fault the checks that fired in one small audit on the lab pair.
-
-    Real models, the checks of the small worlds; where a fault is harmless, warnings count.
-    """
-    from nafaudit.engine.world import PairWorld
-    from nafaudit.lab.prompts import prompts as lab_prompts
-    from nafaudit.models.pair import load_pair
-    from nafaudit.runner.pairs import named_pair
-
-    paths = named_pair("lab").locate()
-    pair = load_pair(*paths)
-    texts = [prompt.text for prompt in lab_prompts()]
-    every = max(1, len(texts) // _LAB_PROMPTS)
-    chosen = [tuple(pair.tokenizer(t)["input_ids"]) for t in texts[::every][:_LAB_PROMPTS]]
-    world = PairWorld(
-        pair,
-        Decoding(max_new_tokens=_LAB_LENGTH),
-        DebtRule(),
-        width=max(map(len, chosen)) + _LAB_LENGTH,
-        batch=_LAB_PROMPTS * _LAB_EACH,
-        checkpoints=paths,
+def _row(case: FaultCase, size: SelftestSize, seed: int) -> FaultRow:
+    """Audits one fault, and meters what it truly spends."""
+    setup = size.setup if case.expected[0].startswith(SAMPLER) else size.short
+    found = list(outcomes(case.decoder, size.first, seed, setup, coupled=case.coupled))
+    chance = (SAMPLER, "martingale", "duplicates")
+    refuted = all(
+        any(not name.startswith(chance) for name in one.fired[setup.sizes[0]]) for one in found
     )
-    asked = [
-        Asked(
-            Key(str(number), "decoder", _LAB_K, index),
-            Request(prompt, _LAB_K, (seed * 100 + number) * 16 + index, _LAB_LENGTH),
-        )
-        for number, prompt in enumerate(chosen)
-        for index in range(_LAB_EACH)
-    ]
-    fired = []
-    for case in cases:
-        outputs = case.decoder(world).decode([one.request for one in asked])
-        found = findings(world, examine(world, asked, outputs), _LAB_LENGTH, LEVEL)
-        fired.append(alarms(found) or (warnings(found) if case.harmless else ()))
-    return fired
-
-
-def _refuted(fired: tuple[str, ...]) -> bool:
-    return any(not name.startswith((SAMPLER, "martingale", "duplicates")) for name in fired)
+    # What a refuted claim shows a dozen times it always shows; chance needs more audits.
+    if not refuted and (more := size.more - size.first) > 0:
+        found += outcomes(case.decoder, more, seed + 1, setup, coupled=case.coupled)
+    world = setup.world(seed)
+    asked = [one.request for one in setup.asked(world, seed, 0)]
+    spent = overspend(case.decoder(world), asked[:: len(asked) // _METERED][:_METERED])
+    return FaultRow.of(case, summary(found, setup.sizes), spent)

@@ -1,15 +1,9 @@
-"""Small worlds, the truth about a decoder in them, and what it overspends.
+"""Small worlds whose truth is known: two models as tables, and every output that can be written.
 
-Without them the auditor could only be tried on models whose truth nobody knows.
-
-The truth about a decoder in a small world, by summing over every output it can write.
-
-No statistics: probability, spend and log-ratio of each output, hence the divergence that the
-promise is about, the mean of whatever a bound estimates, and the chance of any event.
-
-What a decoder truly spends, whatever it says: the law that it really draws from, metered.
-
-A fault that nobody notices matters only as far as it costs something; this is how far.
+On real models the truth about a decoder is unknown, so the auditor could not be tried. Here
+`truth` sums over all outputs: probability, spend and log-ratio of each, hence the divergence that
+the promise is about and the chance of any event, without statistics. `overspend` meters the laws
+that a decoder really draws from: how far a fault that is missed costs anything.
 """
 
 from __future__ import annotations
@@ -24,13 +18,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
-from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Account, Payment, recorded_gap
 from nafaudit.mechanisms.reference import AnchoredDecoder, Row
-from nafaudit.protocols import Law, Mechanism, Output, Request, Served, World, booked, debt_of
+from nafaudit.protocols import Law, Mechanism, Output, Request, World, booked, debt_of
+from nafaudit.selftest.faults.tools import divergence
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,16 +52,16 @@ class ToyWorld:
 
     @property
     def special(self) -> frozenset[int]:
-        """No id is exempt from the debt."""
+        """Returns no id: none is exempt from the debt."""
         return frozenset()
 
     @property
     def checkpoints(self) -> tuple[str, str]:
-        """There are none."""
+        """Returns empty names: a table has no checkpoints."""
         return "", ""
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
-        """Next-token log-laws after each prefix."""
+        """Returns next-token log-laws after each prefix."""
         places = self._contexts(
             [prefix[-2] if len(prefix) > 1 else 0 for prefix in prefixes],
             [prefix[-1] for prefix in prefixes],
@@ -75,7 +69,7 @@ class ToyWorld:
         return self.safe[places], self.risky[places]
 
     def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ..., which nothing warps."""
+        """Returns the log-laws after tokens[:1], tokens[:2], ...; no table is warped."""
         places = self._contexts([0, *tokens[:-1]], tokens)
         return self.safe[places], self.risky[places]
 
@@ -104,7 +98,7 @@ def toy_world(
         gap: How far the risky logits stray from the safe ones, as a standard deviation.
         stop: Probability of the stop token in both models; 0 for none.
         zeros: Share of tokens that each model, on its own, gives no probability.
-        debt: The promised prefix debt; the usual one unless told.
+        debt: The promised prefix debt; the usual one if None.
     """
     rng = np.random.default_rng([seed, size, contexts])
     safe = rng.normal(0.0, 1.5, (contexts, size))
@@ -113,24 +107,21 @@ def toy_world(
         banned = rng.random((contexts, size)) < zeros
         banned[:, :2] = False
         logits[banned] = -np.inf
-    laws = [_with_stop(log_softmax(logits, axis=1), stop) for logits in (safe, risky)]
+    laws = []
+    for logits in (safe, risky):
+        law = log_softmax(logits, axis=1)
+        if stop:
+            # Token 0 has the same probability everywhere; the others keep their proportions.
+            law[:, 0] = -np.inf
+            law = log_softmax(law, axis=1) + np.log1p(-stop)
+            law[:, 0] = np.log(stop)
+        laws.append(np.asarray(law))
     rule = DebtRule() if debt is None else debt
     return ToyWorld(laws[0], laws[1], frozenset({0} if stop else ()), rule)
 
 
-def _with_stop(law: Law, stop: float) -> Law:
-    """Gives token 0 the same probability everywhere; the others keep their proportions."""
-    if not stop:
-        return law
-    rest = law.copy()
-    rest[:, 0] = -np.inf
-    rest = log_softmax(rest, axis=1) + np.log1p(-stop)
-    rest[:, 0] = np.log(stop)
-    return np.asarray(rest)
-
-
 def toy_prompts(world: ToyWorld, seed: int, prompts: int, length: int = 6) -> list[tuple[int, ...]]:
-    """Prompts without stop tokens, half of them written by the risky model, which owe most."""
+    """Returns prompts without stop tokens; every other one, by the risky model, owes most."""
     rng = np.random.default_rng([seed, prompts, length])
     allowed = np.array([token for token in range(world.size) if token not in world.stops])
     found = []
@@ -176,11 +167,11 @@ class Truth:
     leaves: tuple[Leaf, ...] = field(repr=False)
 
     def mean(self, value: Callable[[Leaf], float]) -> float:
-        """Exact expectation under the decoder's own law."""
+        """Returns the exact expectation under the decoder's own law."""
         return math.fsum(math.exp(leaf.served) * value(leaf) for leaf in self.leaves)
 
     def probability(self, event: Callable[[Leaf], bool]) -> float:
-        """Exact probability of an event."""
+        """Returns the exact probability of an event."""
         return math.fsum(math.exp(leaf.served) for leaf in self.leaves if event(leaf))
 
     @property
@@ -189,7 +180,7 @@ class Truth:
         return self.mean(lambda leaf: leaf.ratio)
 
     def renyi(self, alpha: float) -> float:
-        """D_alpha of the same; the largest log-ratio of any output for alpha = inf."""
+        """Returns the Renyi divergence D_alpha; for alpha = inf the largest log-ratio."""
         if alpha == 1:
             return self.divergence
         if alpha == math.inf:
@@ -199,7 +190,9 @@ class Truth:
 
 
 @dataclass(frozen=True)
-class _Node:
+class _DecoderNode:
+    """An output that a decoder has begun."""
+
     row: Row
     served: float = 0.0
     safe: float = 0.0
@@ -213,17 +206,38 @@ def truth(decoder: AnchoredDecoder, request: Request) -> Truth:
         decoder: The reference decoder or a subclass whose laws depend on nothing but the prefix.
         request: Its seed plays no part.
     """
-    open_, leaves = [_Node(Row(request, decoder.debt(request)))], []
+    debt = AnchoredDecoder.debt(decoder, request)  # what is owed, whatever the decoder counts
+    leaves = []
+    open_ = [_DecoderNode(Row(request, decoder.debt(request)))]
     while open_:
-        grown = [child for node in open_ for child in _children(decoder, node)]
-        leaves += [_leaf(decoder, node) for node in grown if decoder.ended(node.row)]
-        open_ = [node for node in grown if not decoder.ended(node.row)]
+        grown = []
+        for node in open_:
+            safe, risky = decoder.laws([node.row])
+            allowance = np.array([decoder.allowance(node.row)])
+            law, charge, _ = decoder.serve(safe, risky, allowance)
+            sampled = decoder.sampled(node.row, law[0], safe[0], risky[0])
+            cost = divergence(sampled, safe[0])
+            for token in np.flatnonzero(sampled > -np.inf):
+                row = Row(request, node.row.debt, [*node.row.tokens], node.row.spent)
+                decoder.pay(row, float(charge[0]), float(law[0, token] - safe[0, token]))
+                row.tokens.append(int(token))
+                served = float(node.served + sampled[token])
+                anchor = float(node.safe + safe[0, token])
+                grown.append(_DecoderNode(row, served, anchor, node.true_spend + cost))
+        open_ = []
+        for node in grown:
+            if not decoder.ended(node.row):
+                open_.append(node)
+                continue
+            row, budget = node.row, max(0.0, node.row.step * request.k - debt)
+            numbers = node.served, node.safe, row.spent, node.true_spend, budget
+            leaves.append(Leaf(tuple(row.tokens), *numbers))
     return Truth(tuple(leaves))
 
 
 @dataclass(frozen=True)
-class _Open:
-    """An output in the making, with the account that pays for it."""
+class _MechanismNode:
+    """An output that a mechanism has begun, with the account that pays for it."""
 
     tokens: tuple[int, ...]
     account: Account
@@ -236,83 +250,44 @@ class _Open:
 def truth_of_mechanism(world: World, mechanism: Mechanism, request: Request) -> Truth:
     """Sums over everything that a step-level mechanism may answer; spends are in its currency."""
     debt = debt_of(world, request.prompt) if mechanism.debt.n else 0.0
-    open_, leaves = [_Open((), mechanism.ledger.open(request.k, debt))], []
+    leaves = []
+    open_ = [_MechanismNode((), mechanism.ledger.open(request.k, debt))]
     while open_:
         prefixes = [(*request.prompt, *node.tokens) for node in open_]
         safe, risky = (torch.from_numpy(np.array(law)) for law in world.laws(prefixes))
         granted = [node.account.allowance() for node in open_]
         allowance = torch.tensor(granted, dtype=torch.float64)
         served = mechanism.rule.serve(prefixes, safe, risky, allowance)
-        grown = [
-            child
-            for row, node in enumerate(open_)
-            for child in _drawn(mechanism, node, served, safe, risky, row)
-        ]
-        ended = [_ended(world, node, request) for node in grown]
-        for node in (node for node, over in zip(grown, ended, strict=True) if over):
+        grown = []
+        for row, node in enumerate(open_):
+            law, anchor, other = served.law[row].numpy(), safe[row].numpy(), risky[row].numpy()
+            cost = divergence(law, anchor)
+            for token in np.flatnonzero(law > -np.inf).tolist():
+                ratio = float(law[token] - anchor[token])
+                paid = booked(mechanism.rule, float(served.charge[row]), ratio)
+                account = copy.deepcopy(node.account)
+                gap = recorded_gap(other[token], anchor[token])
+                account.pay(Payment(paid, ratio, token, gap))
+                grown.append(
+                    _MechanismNode(
+                        (*node.tokens, token),
+                        account,
+                        node.served + float(law[token]),
+                        node.safe + float(anchor[token]),
+                        node.spend + paid,
+                        node.true_spend + cost,
+                    )
+                )
+        open_ = []
+        for node in grown:
+            if len(node.tokens) < request.max_new_tokens and node.tokens[-1] not in world.stops:
+                open_.append(node)
+                continue
             tokens = np.array(node.tokens, np.int32)
             budget = max(0.0, float(mechanism.ledger.accrued(request.k, debt, tokens)[-1]))
             numbers = node.served, node.safe, node.spend, node.true_spend
             leaves.append(Leaf(node.tokens, *numbers, budget))
-        open_ = [node for node, over in zip(grown, ended, strict=True) if not over]
     return Truth(tuple(leaves))
-
-
-def _ended(world: World, node: _Open, request: Request) -> bool:
-    return len(node.tokens) == request.max_new_tokens or node.tokens[-1] in world.stops
-
-
-def _drawn(
-    mechanism: Mechanism, node: _Open, served: Served, safe: Tensor, risky: Tensor, row: int
-) -> list[_Open]:
-    law, anchor, other = served.law[row].numpy(), safe[row].numpy(), risky[row].numpy()
-    cost, found = divergence(law, anchor), []
-    for token in np.flatnonzero(law > -np.inf).tolist():
-        ratio = float(law[token] - anchor[token])
-        paid = booked(mechanism.rule, float(served.charge[row]), ratio)
-        account = copy.deepcopy(node.account)
-        account.pay(Payment(paid, ratio, token, recorded_gap(other[token], anchor[token])))
-        found.append(
-            _Open(
-                (*node.tokens, token),
-                account,
-                node.served + float(law[token]),
-                node.safe + float(anchor[token]),
-                node.spend + paid,
-                node.true_spend + cost,
-            )
-        )
-    return found
-
-
-def divergence(p: Law, q: Law) -> float:
-    """D_KL(p || q) of two log-laws, in nats."""
-    inside = p > -np.inf
-    with np.errstate(invalid="ignore"):
-        terms: NDArray[np.float64] = np.exp(p[inside]) * (p[inside] - q[inside])
-    return max(0.0, math.fsum(terms))
-
-
-def _children(decoder: AnchoredDecoder, node: _Node) -> list[_Node]:
-    safe, risky = decoder.laws([node.row])
-    allowance = np.array([decoder.allowance(node.row)])
-    law, charge, _ = decoder.serve(safe, risky, allowance)
-    sampled = decoder.sampled(node.row, law[0], safe[0], risky[0])
-    cost, found = divergence(sampled, safe[0]), []
-    for token in np.flatnonzero(sampled > -np.inf):
-        row = Row(node.row.request, node.row.debt, [*node.row.tokens], node.row.spent)
-        decoder.pay(row, float(charge[0]), float(law[0, token] - safe[0, token]))
-        row.tokens.append(int(token))
-        served, anchor = node.served + sampled[token], node.safe + safe[0, token]
-        found.append(_Node(row, float(served), float(anchor), node.true_spend + cost))
-    return found
-
-
-def _leaf(decoder: AnchoredDecoder, node: _Node) -> Leaf:
-    row = node.row
-    budget = max(0.0, row.step * row.request.k - AnchoredDecoder.debt(decoder, row.request))
-    tokens = tuple(row.tokens)
-    return Leaf(tokens, node.served, node.safe, row.spent, node.true_spend, budget)
 
 
 # Sums of float64 numbers differ by less than this.
@@ -342,25 +317,9 @@ class Overspend:
 
 def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspend:
     """Lets a decoder write, and meters every law that it samples against the safe model."""
-    spent = _metered(decoder)
-    outputs = decoder.decode(requests)
-    true = np.array([spent[i] for i in range(len(requests))])
-    budget = np.array(
-        [_budget(decoder.world, r, o) for r, o in zip(requests, outputs, strict=True)]
-    )
-    exceeding = int((true > budget * (1 + _ROUNDING) + _ROUNDING).sum())
-    return Overspend(len(requests), exceeding, float(true.mean() / budget.mean()))
-
-
-def _budget(world: World, request: Request, output: Output) -> float:
-    return max(0.0, len(output.tokens) * request.k - debt_of(world, request.prompt))
-
-
-def _metered(decoder: AnchoredDecoder) -> list[float]:
-    """Meters a decoder; the list has the true spend of every output, in order, once it is done."""
     sampled, output = decoder.sampled, decoder.output
     open_: dict[int, float] = {}
-    finished: list[float] = []
+    spent: list[float] = []  # of finished outputs, in order
 
     def meter(row: Row, law: Law, safe: Law, risky: Law) -> Law:
         drawn_from = sampled(row, law, safe, risky)
@@ -370,9 +329,18 @@ def _metered(decoder: AnchoredDecoder) -> list[float]:
         return drawn_from
 
     def close(row: Row) -> Output:
-        finished.append(open_.pop(id(row)))
+        spent.append(open_.pop(id(row)))
         return output(row)
 
     setattr(decoder, "sampled", meter)  # noqa: B010  one decoder, not its class
     setattr(decoder, "output", close)  # noqa: B010
-    return finished
+    outputs = decoder.decode(requests)
+    true = np.array([spent[i] for i in range(len(requests))])
+    budget = np.array(
+        [
+            max(0.0, len(written.tokens) * request.k - debt_of(decoder.world, request.prompt))
+            for request, written in zip(requests, outputs, strict=True)
+        ]
+    )
+    exceeding = int((true > budget * (1 + _ROUNDING) + _ROUNDING).sum())
+    return Overspend(len(requests), exceeding, float(true.mean() / budget.mean()))

@@ -89,15 +89,15 @@ def selftest_page(found: SelftestResult, version: str) -> str:
                 f"{plain_text(row.harmless)}. Warned in {row.warned[last]:.0%} of audits."
             )
     lines = [
-        "# What the auditor catches, and how often it cries wolf",
+        "# What the auditor catches, and how often it raises a false alarm",
         "",
         f"Written by `{found.command}`, nafaudit {version}; seed {found.seed}.",
         "",
-        f"Every fault is a decoder behind the door of `--decoder`. It is audited {held} times in "
-        "small worlds",
-        f"({found.arena.size} token ids, up to {found.arena.length} tokens an output, "
+        "Every fault is a decoder, as a user names one with `--decoder`. It is audited "
+        f"{held} times in small worlds",
+        f"({found.setup.size} token ids, up to {found.setup.length} tokens an output, "
         f"{found.short.length} where claims give a fault away;",
-        f"k = {found.arena.k:g}, where the budget acts at most steps)",
+        f"k = {found.setup.k:g}, where the budget acts at most steps)",
         "by the checks of a real run: claims against each other, against a replay, and tokens "
         "against the",
         f"replayed laws. The whole battery has a level of {found.level:g}. *Over*: share of "

@@ -19,7 +19,6 @@ class SampleRisky(AnchoredDecoder):
     """Charges for the mixture, draws from the risky model."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law."""
         return risky
 
 
@@ -27,7 +26,6 @@ class SampleSafe(AnchoredDecoder):
     """Charges for the mixture, draws from the safe model."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law."""
         return safe
 
 
@@ -37,7 +35,6 @@ class Tempered(AnchoredDecoder):
     temperature = 0.8
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law at another temperature."""
         return np.asarray(log_softmax(law / self.temperature))
 
 
@@ -57,7 +54,6 @@ class Greedy(AnchoredDecoder):
     """Writes the likeliest token of the served law."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """A point mass."""
         return only(law, np.array([np.argmax(law)]))
 
 
@@ -65,7 +61,6 @@ class ArithmeticMixture(AnchoredDecoder):
     """Solves for the geometric mixture, draws from the arithmetic one of the same weight."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The arithmetic mixture."""
         return blend(safe, risky, weight_of(law, safe, risky))
 
 
@@ -75,7 +70,6 @@ class ThetaPlus(AnchoredDecoder):
     shift = 0.1
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The mixture of another weight."""
         weight = weight_of(law, safe, risky)
         return mixture(safe, risky, min(1.0, max(0.0, weight + self.shift)))
 
@@ -96,7 +90,6 @@ class CoarseWeights(AnchoredDecoder):
     """Rounds the weight up to a grid of twentieths, and charges for the exact one."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The mixture of a rounded weight."""
         weight = weight_of(law, safe, risky)
         return mixture(safe, risky, min(1.0, math.ceil(weight * 20) / 20))
 
@@ -105,7 +98,6 @@ class BadSpeculation(AnchoredDecoder):
     """Drafts with the risky model, and replaces a refused draft by a draw from the served law."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """Accepted drafts and wrong replacements."""
         accepted = np.minimum(law, risky)
         refused = max(1e-300, 1 - float(np.exp(accepted).sum()))
         return np.asarray(np.logaddexp(accepted, law + math.log(refused)))
@@ -115,7 +107,6 @@ class BestOfFour(AnchoredDecoder):
     """Writes four outputs and hands back the likeliest."""
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
-        """One of four for every request."""
         many = [replace(r, seed=(4 * r.seed + i) % (1 << 63)) for r in requests for i in range(4)]
         outputs = super().decode(many)
         groups = [outputs[i : i + 4] for i in range(0, len(outputs), 4)]
@@ -126,7 +117,6 @@ class Bfloat16(AnchoredDecoder):
     """Keeps both laws in sixteen bits: small errors in every number."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """A law from rounded laws."""
         return super().serve(_rounded(safe), _rounded(risky), allowance)
 
 
@@ -134,7 +124,6 @@ class WrongAnchor(AnchoredDecoder):
     """Anchors to a neighbour of the safe model."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """A law that is close to the wrong model."""
         bent = safe + 0.3 * np.sin(np.arange(safe.shape[1]))
         return super().serve(np.asarray(log_softmax(bent, axis=1)), risky, allowance)
 
@@ -143,7 +132,6 @@ class WarmAnchor(AnchoredDecoder):
     """Warms both laws before the solve, and does not say so."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """A law that is close to a model nobody named."""
         warm = [np.asarray(log_softmax(law / 1.2, axis=1)) for law in (safe, risky)]
         return super().serve(warm[0], warm[1], allowance)
 
@@ -152,7 +140,6 @@ class SwappedModels(AnchoredDecoder):
     """Takes the risky model for the anchor."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """A law that is close to the wrong model."""
         return super().serve(risky, safe, allowance)
 
 
@@ -160,7 +147,6 @@ class StaleLaws(AnchoredDecoder):
     """Serves the laws of the step before."""
 
     def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
-        """Laws one token late."""
         return self.world.laws([row.prefix[:-1] if row.step else row.prefix for row in rows])
 
 
@@ -168,7 +154,6 @@ class StaleAnchor(AnchoredDecoder):
     """Keeps the safe model's law of the step before."""
 
     def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
-        """A safe law that is one token late."""
         late = [row.prefix[:-1] if row.step else row.prefix for row in rows]
         return self.world.laws(late)[0], self.world.laws([row.prefix for row in rows])[1]
 
@@ -177,12 +162,10 @@ class SometimesStale(AnchoredDecoder):
     """Serves the laws of the step before at every tenth step, and claims nothing."""
 
     def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
-        """Laws that are now and then one token late."""
         late = [row.prefix[:-1] if row.step % 10 == 9 else row.prefix for row in rows]
         return self.world.laws(late)
 
     def output(self, row: Row) -> Output:
-        """Tokens only."""
         return Output(row.tokens)
 
 
@@ -190,7 +173,6 @@ class ForgetsThePrompt(AnchoredDecoder):
     """Loses all but the last token of the prompt."""
 
     def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
-        """Laws of a shorter text."""
         return self.world.laws([(row.request.prompt[-1], *row.tokens) for row in rows])
 
 
@@ -198,20 +180,18 @@ class ColdRisky(AnchoredDecoder):
     """Cools the risky law before the solve, and does not say so."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """A mixture with a model that nobody named; it is charged rightly."""
         return super().serve(safe, np.asarray(log_softmax(risky / 0.7, axis=1)), allowance)
 
 
 class SilentColdRisky(ColdRisky):
-    """The same, and claims nothing: it keeps the budget with another risky model."""
+    """Cools the risky law before the solve and claims nothing; the budget is kept."""
 
     def output(self, row: Row) -> Output:
-        """Tokens only."""
         return Output(row.tokens)
 
 
 def _rounded(law: Law) -> Law:
-    """A law as sixteen bits with eight of mantissa keep it."""
+    """Returns a law rounded to sixteen bits, eight of them mantissa."""
     bits = law.astype(np.float32).view(np.uint32) + np.uint32(0x8000)
     return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
 
@@ -220,7 +200,6 @@ class NoiseReused(AnchoredDecoder):
     """Uses one seed for every execution of a prompt."""
 
     def draw(self, row: Row, law: Law) -> int:
-        """A token that every execution shares."""
         return int(np.argmax(law + gumbel(Stream(7), row.step, len(law))))
 
 
@@ -228,7 +207,6 @@ class NoiseRepeatsEachStep(AnchoredDecoder):
     """Draws the same noise at every step."""
 
     def draw(self, row: Row, law: Law) -> int:
-        """A token of the first step's noise."""
         return int(np.argmax(law + gumbel(Stream(row.request.seed), 0, len(law))))
 
 
@@ -236,7 +214,6 @@ class FewSeeds(AnchoredDecoder):
     """Keeps three bits of every seed, so that executions repeat each other."""
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
-        """Writes with one of eight seeds."""
         return super().decode([replace(r, seed=r.seed % 8) for r in requests])
 
 
@@ -244,6 +221,5 @@ class BatchNoise(AnchoredDecoder):
     """Draws one noise for all rows of a batch."""
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
-        """Writes with the first row's seed."""
         shared = requests[0].seed if requests else 0
         return super().decode([replace(r, seed=shared) for r in requests])

@@ -21,7 +21,6 @@ class TopP(AnchoredDecoder):
     mass = 0.95
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law without its tail."""
         order = np.argsort(-law, kind="stable")
         before = np.cumsum(np.exp(law[order])) - np.exp(law[order])
         return only(law, order[before < self.mass])
@@ -31,7 +30,6 @@ class TopK(AnchoredDecoder):
     """Keeps the eight likeliest tokens of the served law."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law's head."""
         return only(law, np.argsort(-law, kind="stable")[:8])
 
 
@@ -39,25 +37,19 @@ class MinP(AnchoredDecoder):
     """Drops tokens below a twentieth of the likeliest one's probability."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law above a floor."""
         return only(law, np.flatnonzero(law >= law.max() + math.log(0.05)))
 
 
-class LooseTopP(AnchoredDecoder):
+class LooseTopP(TopP):
     """Drops the least likely one per cent of the served law."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law without the end of its tail."""
-        order = np.argsort(-law, kind="stable")
-        before = np.cumsum(np.exp(law[order])) - np.exp(law[order])
-        return only(law, order[before < 0.99])
+    mass = 0.99
 
 
 class EpsilonCut(AnchoredDecoder):
     """Drops tokens of less than one per cent."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law above a fixed floor."""
         return only(law, np.flatnonzero(law >= min(math.log(0.01), float(law.max()))))
 
 
@@ -65,7 +57,6 @@ class Typical(AnchoredDecoder):
     """Keeps the 90 % of the served law whose surprisal is closest to its entropy."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law's middle."""
         mass = np.exp(law)
         entropy = -math.fsum(mass[mass > 0] * law[mass > 0])
         order = np.argsort(np.abs(-law - entropy), kind="stable")
@@ -77,7 +68,6 @@ class PenaltyAfter(AnchoredDecoder):
     """Makes tokens that already occur less likely, after the charge."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law, penalised."""
         seen = np.isin(np.arange(len(law)), row.prefix)
         return np.asarray(log_softmax(np.where(seen, law - 1.0, law)))
 
@@ -86,7 +76,6 @@ class NoRepeatedPairs(AnchoredDecoder):
     """Forbids a token that would repeat a pair of tokens of the text so far."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law without what followed the last token before."""
         text = row.prefix
         banned = {b for a, b in itertools.pairwise(text) if a == text[-1]}
         kept = [token for token in range(len(law)) if token not in banned]
@@ -97,7 +86,6 @@ class StopSuppressed(AnchoredDecoder):
     """Forbids the stop token, after the charge."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law without its stops."""
         kept = [token for token in range(len(law)) if token not in self.world.stops]
         return only(law, np.array(kept))
 
@@ -106,7 +94,6 @@ class StopsFavoured(AnchoredDecoder):
     """Makes the stop token three times as likely, after the charge."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law with a push towards the end."""
         pushed = law.copy()
         pushed[list(self.world.stops)] += math.log(3)
         return np.asarray(log_softmax(pushed))
@@ -116,7 +103,6 @@ class SometimesGreedy(AnchoredDecoder):
     """Writes the likeliest token in one step of twenty."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law, pulled to its mode."""
         return blend(law, only(law, np.array([np.argmax(law)])), 0.05)
 
 
@@ -124,7 +110,6 @@ class SometimesUniform(AnchoredDecoder):
     """Writes any token at all in one step of twenty."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law, flattened."""
         return blend(law, np.full_like(law, -math.log(len(law))), 0.05)
 
 
@@ -132,7 +117,6 @@ class SometimesRisky(AnchoredDecoder):
     """Draws from the risky model in one step of five, at random."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The served law with a share of the risky one."""
         return blend(law, risky, 0.2)
 
 
@@ -140,7 +124,6 @@ class GreedyOpening(AnchoredDecoder):
     """Writes the likeliest token of the first step, then samples."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """A point mass at first."""
         return only(law, np.array([np.argmax(law)])) if row.step == 0 else law
 
 
@@ -148,7 +131,6 @@ class RiskyTail(AnchoredDecoder):
     """Draws from the risky model after the twentieth token."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law, late."""
         return risky if row.step >= 20 else law
 
 
@@ -156,7 +138,6 @@ class HalfRisky(AnchoredDecoder):
     """Draws from the risky model at every other step."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law, half of the time."""
         return risky if row.step % 2 else law
 
 
@@ -164,7 +145,6 @@ class TriggeredRisky(AnchoredDecoder):
     """Draws from the risky model for prompts whose last token is even."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law, for some."""
         return risky if row.request.prompt[-1] % 2 == 0 else law
 
 
@@ -172,7 +152,6 @@ class RareRisky(AnchoredDecoder):
     """Draws from the risky model in one execution of eight."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law, seldom."""
         return risky if row.request.seed % 8 == 0 else law
 
 
@@ -180,7 +159,6 @@ class VeryRareRisky(AnchoredDecoder):
     """Draws from the risky model in one execution of forty."""
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The wrong law, hardly ever."""
         return risky if row.request.seed % 40 == 0 else law
 
 
@@ -188,7 +166,6 @@ class StopUncharged(AnchoredDecoder):
     """Does not charge the step that writes the stop token."""
 
     def output(self, row: Row) -> Output:
-        """The last charge is left out of the claims."""
         out = super().output(row)
         if row.tokens[-1] not in self.world.stops:
             return out
@@ -200,7 +177,6 @@ class RunsPastItsStop(AnchoredDecoder):
     """Goes on writing after a stop token, and charging."""
 
     def ended(self, row: Row) -> bool:
-        """Only the length limit ends a row."""
         return row.step == row.request.max_new_tokens
 
 
@@ -208,7 +184,6 @@ class StopsShort(AnchoredDecoder):
     """Ends every output at half of its length limit, without a stop token."""
 
     def ended(self, row: Row) -> bool:
-        """Half of the limit ends a row."""
         return super().ended(row) or row.step >= max(1, row.request.max_new_tokens // 2)
 
 
@@ -216,7 +191,6 @@ class StripsItsStop(AnchoredDecoder):
     """Takes the stop token off its outputs."""
 
     def output(self, row: Row) -> Output:
-        """All but the stop, in tokens and claims."""
         out = super().output(row)
         if row.tokens[-1] not in self.world.stops or row.step < 2:
             return out
@@ -228,7 +202,6 @@ class StopsElsewhere(AnchoredDecoder):
     """Takes one ordinary token for a stop token."""
 
     def ended(self, row: Row) -> bool:
-        """Ends at token 3 too."""
         return super().ended(row) or bool(row.tokens and row.tokens[-1] == 3)
 
 
@@ -236,5 +209,4 @@ class SwappedRows(AnchoredDecoder):
     """Hands the outputs of a batch back in reverse."""
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
-        """Right outputs, wrong places."""
         return super().decode(requests)[::-1]

@@ -1,8 +1,7 @@
-"""What several faults are made of, and the slow twin of the solver.
+"""Parts of several faults, and a slow solver that shares no code with the engine's.
 
-The slow twin of the solver: plain bisection in float64 NumPy, sharing no code with it.
-
-Replay and tests use it, so that a mistake in the fast solver cannot confirm itself.
+The slow solver is plain bisection in float64 NumPy. Tests hold the fast solver and the auditor's
+own to it, so that a mistake in one cannot confirm itself.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from nafaudit.protocols import Law
 
 
 def only(law: Law, kept: NDArray[np.intp]) -> Law:
-    """The law restricted to some tokens."""
+    """Returns a law restricted to some tokens."""
     cut = np.full_like(law, -np.inf)
     cut[kept] = law[kept]
     return np.asarray(log_softmax(cut))
 
 
 def blend(first: Law, second: Law, share: float) -> Law:
-    """The arithmetic mixture: `share` of the second law."""
+    """Returns the arithmetic mixture with `share` of the second law."""
     with np.errstate(divide="ignore"):
         return np.asarray(np.logaddexp(first + np.log1p(-share), second + np.log(share)))
 
 
 def weight_of(law: Law, safe: Law, risky: Law) -> float:
-    """The weight of the risky law in a geometric mixture, read off two log-odds."""
+    """Returns the weight of the risky law in a geometric mixture, from two log-odds."""
     known = np.flatnonzero((safe > -np.inf) & (risky > -np.inf))
     gap = (risky - safe)[known]
     high, low = known[np.argmax(gap)], known[np.argmin(gap)]
@@ -41,27 +40,32 @@ def weight_of(law: Law, safe: Law, risky: Law) -> float:
     return float(np.clip(((law - safe)[high] - (law - safe)[low]) / span, 0.0, 1.0))
 
 
-def allowance_of(row: Row, debt: float, steps: int | None = None) -> float:
-    """What the running budget pays for, with another debt or another clock."""
-    if row.request.k == math.inf:
+def allowance_of(row: Row, debt: float, steps: int | None = None, times: float = 1.0) -> float:
+    """Returns what a running budget allows.
+
+    Args:
+        row: The output so far.
+        debt: Debt of its prompt.
+        steps: Steps that have been granted; the step under way is the last one if None.
+        times: How many times its k is granted at each step.
+    """
+    k = row.request.k * times
+    if k == math.inf:
         return math.inf
-    earned = (row.step + 1 if steps is None else steps) * row.request.k
+    earned = (row.step + 1 if steps is None else steps) * k
     return max(0.0, earned - row.spent - debt)
 
 
-LogLaw = NDArray[np.float64]
-
-
-def divergence(p: LogLaw, q: LogLaw) -> float:
-    """D_KL(p || q) of two log-laws, summed exactly (math.fsum)."""
+def divergence(p: Law, q: Law) -> float:
+    """Returns D_KL(p || q) of two log-laws in nats, summed exactly (math.fsum)."""
     inside = p > -np.inf
-    if np.any(q[inside] == -np.inf):
-        return math.inf
-    return max(0.0, math.fsum(np.exp(p[inside]) * (p[inside] - q[inside])))
+    with np.errstate(invalid="ignore"):
+        terms: NDArray[np.float64] = np.exp(p[inside]) * (p[inside] - q[inside])
+    return max(0.0, math.fsum(terms))
 
 
-def mixture(safe: LogLaw, risky: LogLaw, theta: float) -> LogLaw:
-    """Log p_theta; the end points are the two laws themselves."""
+def mixture(safe: Law, risky: Law, theta: float) -> Law:
+    """Returns log p_theta; weights 0 and 1 give the two laws themselves."""
     if theta == 0:
         return safe
     if theta == 1:
@@ -74,8 +78,8 @@ def mixture(safe: LogLaw, risky: LogLaw, theta: float) -> LogLaw:
     return np.asarray(x - (top + math.log(math.fsum(np.exp(x - top)))))
 
 
-def largest_theta(safe: LogLaw, risky: LogLaw, allowance: float) -> float:
-    """The largest feasible weight, to the last bit of a bisection of [0, 1]."""
+def largest_theta(safe: Law, risky: Law, allowance: float) -> float:
+    """Returns the largest feasible weight, to the last bit of a bisection of [0, 1]."""
     if allowance < 1e-10:
         return 0.0
     if divergence(risky, safe) <= allowance:
