@@ -83,7 +83,7 @@ def _save(out: Path, text: str) -> None:
 
 
 def _progress(quiet: bool) -> Callable[[str], None]:
-    """One line that is written over on a terminal; silence elsewhere."""
+    """Writes one line over and over on a terminal, and nothing elsewhere."""
     if quiet or not sys.stderr.isatty():
         return lambda _: None
 
