@@ -394,7 +394,8 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     assert "numbers as logged, not replayed" in page.read_text()
     write_verification(run, replay("FINE"))
     files = write_report(run)[1]
-    assert "96 of 96 executions replayed from the models: what was claimed is true" in page.read_text()
+    said = "96 of 96 executions replayed from the models: what was claimed is true"
+    assert said in page.read_text()
     assert "refutes" not in page.read_text()
     assert b"/tmp/somewhere" not in b"".join(path.read_bytes() for path in files)
     write_verification(run, replay("FAILED"))
