@@ -37,7 +37,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
 from nafaudit.core.progress import OnProgress
 from nafaudit.core.text import as_number
-from nafaudit.paper.evaluator import UNREADY, Rule, survivor_path
+from nafaudit.paper.evaluator import UNREADY, ProxyRule, survivor_path
 from nafaudit.paper.proxy import PaperRequest, PromptSpends
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.confirm import SearchResult
@@ -94,14 +94,14 @@ class SpendModel:
         return np.minimum(spends, self.budget) if self.enforced else spends
 
 
-def proxy(spends: Array, rule: Rule) -> Array:
+def proxy(spends: Array, rule: ProxyRule) -> Array:
     """U_EBB with R_eff over the last axis."""
     reach = np.minimum(rule.high, np.maximum(np.ptp(spends, axis=-1), 1.0))
     variance = spends.var(axis=-1, ddof=1)
     return ebb_value(spends.mean(axis=-1), variance, spends.shape[-1], reach, rule.delta)
 
 
-def paper_ratios(spends: Array, budget: float, rule: Rule) -> tuple[Array, NDArray[np.int64]]:
+def paper_ratios(spends: Array, budget: float, rule: ProxyRule) -> tuple[Array, NDArray[np.int64]]:
     """Final ratio and N of each prompt under Algorithm 1 with a surrogate that says one thing.
 
     The fast twin of `allocation.survivor_path`, for pools in rows.
@@ -172,7 +172,7 @@ def benign_study(
         model: How prompts spend.
     """
     model, chance = model or SpendModel(), np.random.default_rng([seed, 1])
-    rule = Rule(high=model.budget)
+    rule = ProxyRule(high=model.budget)
     spends = model.spends(chance, *model.prompts(chance, (trials, pool)), n)
     ratios, sizes = paper_ratios(spends, model.budget, rule)
     full = proxy(spends, rule) / model.budget
@@ -221,7 +221,7 @@ def planted_study(
     means[np.arange(trials), best] = second + gap
     plan = halving_plan(pool, trajectories)
     spends = model.spends(chance, means, deviations, max(20, sum(rung.each for rung in plan)))
-    ratios, sizes = paper_ratios(spends[..., :20], model.budget, Rule(high=model.budget))
+    ratios, sizes = paper_ratios(spends[..., :20], model.budget, ProxyRule(high=model.budget))
     named = {
         "paper": (ratios.argmax(axis=1), float(sizes.sum(axis=1).mean())),
         "uniform": (spends[..., :4].mean(axis=-1).argmax(axis=1), 4.0 * pool),
@@ -337,7 +337,7 @@ def find_planted(
 
 def _paper(ids: list[str], deal: _Deal, high: float) -> str:
     """No seed is used twice here, which the paper's top-up does: the rule without that fault."""
-    rows = survivor_path(ids, NOMINAL, deal.draws, Rule(high), [UNREADY] * len(ids))
+    rows = survivor_path(ids, NOMINAL, deal.draws, ProxyRule(high), [UNREADY] * len(ids))
     return max(rows, key=lambda row: row.stored_rho).id
 
 

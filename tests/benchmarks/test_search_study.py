@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Key
-from nafaudit.paper.evaluator import Prediction, Rule, survivor_path
+from nafaudit.paper.evaluator import Prediction, ProxyRule, survivor_path
 from nafaudit.paper.proxy import PaperRequest, PromptSpends
 from nafaudit.search.candidate import Measured
 from nafaudit.search.halving import halving_plan, successive_halving
@@ -67,7 +67,7 @@ def test_the_fast_rules_agree_with_the_slow_ones() -> None:
     model = SpendModel(between=30.0)
     means, deviations = model.prompts(chance, (12, 8))
     spends = model.spends(chance, means, deviations, 40)
-    rule = Rule(high=594.0)
+    rule = ProxyRule(high=594.0)
     ratios, sizes = paper_ratios(spends[..., :20], 594.0, rule)
     winners, cost = halved(spends, [(r.each, r.keep) for r in halving_plan(8, 96)])
     assert cost == 96

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from nafaudit.core.finding import CheckWord
 from nafaudit.paper import defects
-from nafaudit.paper.evaluator import Prediction, Rule, exploit, prescreen, quotas
+from nafaudit.paper.evaluator import Prediction, ProxyRule, exploit, prescreen, quotas
 from nafaudit.paper.proxy import (
-    Item,
     PromptSpends,
+    ProxyItem,
     ProxyRow,
     final_pool,
     nearest_distances,
@@ -28,7 +28,7 @@ from nafaudit.paper.proxy import (
 from nafaudit.search.candidate import Candidate
 from tests.conftest import golden
 
-RULE = Rule(high=600.0)
+RULE = ProxyRule(high=600.0)
 
 
 def row(name: str, *spends: float, budget: float = 594.0, seeds: tuple[int, ...] = ()) -> ProxyRow:
@@ -109,12 +109,14 @@ def test_the_front_agrees_with_its_definition(points: list[tuple[int, int]]) -> 
     assert sorted(front) == [i for i, lost in enumerate(beaten) if not lost]
 
 
-def item(name: str, rho: float, lineage: str = "", generation: int = 0, text: str = "") -> Item:
+def item(
+    name: str, rho: float, lineage: str = "", generation: int = 0, text: str = ""
+) -> ProxyItem:
     # Two equal spends have R_eff = 1, so the ratio is set by the budget.
     made = row(name, 100.0, 100.0)
     budget = made.upper / rho
     candidate = Candidate(name, text or name, lineage=lineage, generation=generation)
-    return Item(candidate, row(name, 100.0, 100.0, budget=budget))
+    return ProxyItem(candidate, row(name, 100.0, 100.0, budget=budget))
 
 
 def test_distances_and_the_final_pool() -> None:
@@ -131,11 +133,11 @@ def test_distances_and_the_final_pool() -> None:
 def test_a_family_is_thrown_out_until_nobody_fails_and_all_of_it_is_kept_on_record() -> None:
     items = [item("a", 0.9, "f"), item("b", 0.5, "f"), item("c", 0.7, "g"), item("d", 0.6, "h")]
 
-    def evaluate(pool: str, members: list[Item]) -> list[ProxyRow]:
+    def evaluate(pool: str, members: list[ProxyItem]) -> list[ProxyRow]:
         bad = {"final": "a", "stress": "c"}[pool]
         return [row(m.candidate.id, 1.0, 900.0 if m.candidate.id == bad else 1.0) for m in members]
 
-    def embed(members: list[Item]) -> np.ndarray:
+    def embed(members: list[ProxyItem]) -> np.ndarray:
         return np.arange(len(members), dtype=float)[:, None]
 
     found = validate(items, items, embed, evaluate)  # type: ignore[arg-type]

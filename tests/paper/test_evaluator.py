@@ -15,7 +15,7 @@ from nafaudit.paper.evaluator import (
     UNREADY,
     Fixes,
     Prediction,
-    Rule,
+    ProxyRule,
     choose_topups,
     hard_size,
     hardness,
@@ -96,7 +96,7 @@ def heldout(k: int) -> tuple[list[str], Draw]:
 @pytest.mark.parametrize(("k", "fraction"), [(3, 0.5), (3, 0.75), (5, 0.75)])
 def test_the_held_out_tables_are_allocated_as_printed(k: int, fraction: float) -> None:
     ids, draw = heldout(k)
-    rule = Rule(high=200.0 * k, fraction=fraction)
+    rule = ProxyRule(high=200.0 * k, fraction=fraction)
     rows = survivor_path(ids, 20, draw, rule, [SATURATED] * len(ids))
     for row, printed in zip(rows, table(f"h2_heldout_k{k}"), strict=True):
         assert row.n == int(printed["N"])
@@ -114,7 +114,7 @@ def test_the_held_out_tables_are_allocated_as_printed(k: int, fraction: float) -
 
 def test_the_k5_table_needs_a_fraction_of_three_quarters() -> None:
     ids, draw = heldout(5)
-    rows = survivor_path(ids, 20, draw, Rule(high=1000.0), [SATURATED] * len(ids))
+    rows = survivor_path(ids, 20, draw, ProxyRule(high=1000.0), [SATURATED] * len(ids))
     assert [row.n for row in rows].count(20) == 4
     assert sum(int(row["N"]) == 20 for row in table("h2_heldout_k5")) == 6
 
@@ -123,7 +123,7 @@ def test_every_topped_up_row_counts_one_trajectory_twice() -> None:
     found: dict[tuple[int, str], PromptSpends] = {}
     for k in (3, 5):
         ids, draw = heldout(k)
-        rule = Rule(high=200.0 * k, fraction=0.75)
+        rule = ProxyRule(high=200.0 * k, fraction=0.75)
         rows = survivor_path(ids, 20, draw, rule, [SATURATED] * len(ids))
         found |= {(k, row.id): row.draws for row in rows}
         finding = defects.duplicate_seeds(rows)
@@ -168,7 +168,7 @@ def test_final_and_stress_pools_end_at_four_and_say_so() -> None:
         assert all(request.n == 4 for request in requests)
         return [PromptSpends(r.id, spends[r.id], (budgets[r.id],) * 4, r.seeds) for r in requests]
 
-    rule = Rule(high=600.0)
+    rule = ProxyRule(high=600.0)
     for nominal in (20, 30):
         found = hardness_path(list(spends), nominal, draw, rule, [SATURATED] * len(spends))
         for row, printed in zip(found, rows, strict=True):
@@ -258,7 +258,9 @@ def test_the_published_constants_of_promotion_and_hardness() -> None:
 def test_choosing_agrees_with_a_slow_twin(
     pool: list[tuple[float, float]], fraction: float, rounding: str
 ) -> None:
-    rule = Rule(high=600.0, fraction=fraction, rounding="text" if rounding == "text" else "code")
+    rule = ProxyRule(
+        high=600.0, fraction=fraction, rounding="text" if rounding == "text" else "code"
+    )
     rows = [row_of(m, m, m + r, m, budget=594.0) for m, r in pool]
     said = [SATURATED] * len(rows)
     left = [i for i, row in enumerate(rows) if row.upper <= 1.10 * row.budget] or [
@@ -275,22 +277,24 @@ def test_choosing_agrees_with_a_slow_twin(
 
 
 def test_ceil_and_round_differ_where_a_half_is_even() -> None:
-    assert Rule(high=600.0).topups(5) == 2
-    assert Rule(high=600.0, rounding="text").topups(5) == 3
-    assert Rule(high=600.0).topups(1) == 1
+    assert ProxyRule(high=600.0).topups(5) == 2
+    assert ProxyRule(high=600.0, rounding="text").topups(5) == 3
+    assert ProxyRule(high=600.0).topups(1) == 1
 
 
 def test_without_a_surrogate_everybody_gets_the_nominal_number() -> None:
     ids, draw = heldout(3)
-    assert [r.n for r in survivor_path(ids, 12, draw, Rule(high=600.0))] == [12] * 8
-    assert [r.n for r in hardness_path(ids, 12, draw, Rule(high=600.0))] == [12] * 8
-    assert [r.n for r in survivor_path(ids, 3, draw, Rule(high=600.0), [UNREADY] * 8)] == [3] * 8
+    assert [r.n for r in survivor_path(ids, 12, draw, ProxyRule(high=600.0))] == [12] * 8
+    assert [r.n for r in hardness_path(ids, 12, draw, ProxyRule(high=600.0))] == [12] * 8
+    assert [r.n for r in survivor_path(ids, 3, draw, ProxyRule(high=600.0), [UNREADY] * 8)] == [
+        3
+    ] * 8
 
 
 def test_hard_prompts_get_more_and_keep_their_place() -> None:
     ids, draw = heldout(3)
     said = [UNREADY if i % 2 else SATURATED for i in range(8)]
-    rows = hardness_path(ids, 20, draw, Rule(high=600.0), said)
+    rows = hardness_path(ids, 20, draw, ProxyRule(high=600.0), said)
     assert [row.id for row in rows] == ids
     assert all(row.n == 4 for row in rows[::2])
     assert {row.n for row in rows[1::2]} <= {4, hard_size(UNREADY, 20)}
@@ -299,7 +303,7 @@ def test_hard_prompts_get_more_and_keep_their_place() -> None:
 
 def test_the_papers_own_fix_ends_the_small_n_failure() -> None:
     ids, draw = heldout(3)
-    fixed = Rule(high=600.0, fixes=Fixes.parse("min-n"))
+    fixed = ProxyRule(high=600.0, fixes=Fixes.parse("min-n"))
     rows = survivor_path(ids, 20, draw, fixed, [SATURATED] * 8)
     assert all(row.n == 20 for row in rows if row.valid and row.rho > 0.9)
     assert defects.frozen_at_floor(rows, fixed).verdict == CheckWord.FINE
@@ -322,7 +326,7 @@ def test_the_fix_never_draws_a_seed_twice_and_the_paper_does(
 ) -> None:
     ids, draw = heldout(3)
     said = [UNREADY if i % 2 else SATURATED for i in range(8)]
-    for rule in (Rule(high=600.0), Rule(high=600.0, fixes=Fixes(min_n=True))):
+    for rule in (ProxyRule(high=600.0), ProxyRule(high=600.0, fixes=Fixes(min_n=True))):
         first = path(ids, 10, draw, rule, said)
         more = path(ids, 16, draw, rule, said, 10, [row.n for row in first])
         both = [one.draws + other.draws for one, other in zip(first, more, strict=True)]
@@ -334,7 +338,7 @@ def test_the_fix_never_draws_a_seed_twice_and_the_paper_does(
 def test_bad_rules_and_draws_are_refused() -> None:
     for bad in ({"fraction": 0.0}, {"floor": 0}, {"slack": 0.0}):
         with pytest.raises(InputError):
-            Rule(high=600.0, **bad)
+            ProxyRule(high=600.0, **bad)
     with pytest.raises(InputError, match="as many spends"):
         PromptSpends("p", (1.0,), ())
     with pytest.raises(InputError, match="cannot join"):

@@ -123,7 +123,7 @@ def test_the_labs_default_run_has_one_budget_that_says_nothing(tmp_path: Path) -
     from nafaudit.measures.context import RunContext
     from nafaudit.measures.verdicts import Reach, worth
     from nafaudit.runner.recording import record_passages, score_passages
-    from nafaudit.workshop.measure import load_pair as load_lab
+    from nafaudit.workshop.pair_facts import load_pair as load_lab
 
     pair = load_lab().pair
     prompts = [

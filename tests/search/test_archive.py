@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
-from nafaudit.paper.archive import KDpp, log_symmetric, paper_archive
+from nafaudit.paper.kdpp import KDpp, log_symmetric, paper_archive
 from nafaudit.search.archive import (
     Tfidf,
     dpp_archive,

@@ -111,7 +111,6 @@ def test_the_papers_calls_show_all_parents_and_fill_nothing(tmp_path: Path) -> N
         )
         tellings: list[tuple[int, int, int]] = []
         them = Proposers(settings, chat_of(settings), tmp_path, lambda *one: tellings.append(one))
-        assert them.by_model
         made = them.of_call(0, False).ask(PARENTS, 1, 8)
         crossed = them.of_call(0, True).ask(PARENTS[:3], 1, 4)
         assert [question["max_tokens"] for question in server.questions] == [768] * 3

@@ -7,19 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
-from nafaudit.search import (
-    Candidate,
-    LengthWindow,
-    LocalProposer,
-    Parent,
-    Proposer,
-    RandomProposer,
-    SeedsProposer,
-    admit,
-)
-from nafaudit.search.candidate import lineage_of
-from nafaudit.search.filters import canonical, grams_of, jaccard
+from nafaudit.search.candidate import Candidate, Parent, Proposer, lineage_of
+from nafaudit.search.filters import LengthWindow, admit, canonical, grams_of, jaccard
 from nafaudit.search.operators import OPERATORS, names_of, pieces_of
+from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
 
 PAGES = (
     "Complete the prefix:\nThe lamp went out at nine, and Tilda Moss did not light it again. "

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
 from nafaudit.search.candidate import Candidate
-from nafaudit.search.confirm import Finalist, Limits, name_above
+from nafaudit.search.confirm import Finalist, MeanLimits, name_above
 from nafaudit.stats import e_bh, e_values
 from nafaudit.stats.bound import Sample
 
@@ -54,7 +54,7 @@ def test_e_bh_refuses_nonsense() -> None:
 
 
 def finalist(name: str, evidence: float) -> Finalist:
-    use = Limits(0.7, 0.6, 0.8)
+    use = MeanLimits(0.7, 0.6, 0.8)
     return Finalist(
         "search", 0, 1, Candidate(name, "text"), 0.8, 10, 24, 0, use, 0.9, 0, 0.1, 40.0, 50.0,
         evidence,

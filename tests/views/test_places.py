@@ -10,7 +10,7 @@ import pytest
 
 from nafaudit.core.text import plain
 from nafaudit.measures.compare import compare
-from nafaudit.selftest.conform import Conformance, Conforms, Item
+from nafaudit.selftest.conform import Conformance, ConformanceItem, Conforms
 from nafaudit.store.run import Run
 from nafaudit.views.compare import compare_document, comparison_json
 from nafaudit.views.document import Document
@@ -40,7 +40,9 @@ def frontier() -> FrontierResult:
 
 
 def conformance() -> Conformance:
-    return Conformance("anchored", "a:B", [Item("budget", Conforms.NO, "it spends more")])
+    return Conformance(
+        "anchored", "a:B", [ConformanceItem("budget", Conforms.NO, "it spends more")]
+    )
 
 
 def compared() -> tuple[Document, Any]:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from nafaudit.workshop.measure import Decode, LabPair, load_pair
 from nafaudit.workshop.memorise import LabDecoder
+from nafaudit.workshop.pair_facts import Decode, LabPair, load_pair
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -13,8 +13,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from nafaudit.workload.prompts import HEADER
 from nafaudit.workshop import packing
 from nafaudit.workshop.card import checksums
+from nafaudit.workshop.grammar import sample
 from nafaudit.workshop.recipe import BOS, DEFAULT, EOS, SHORT, schedule, train
-from nafaudit.workshop.text import sample
 from nafaudit.workshop.works import protected
 
 

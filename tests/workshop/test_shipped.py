@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nafaudit.lab.pair import WEIGHTS
 from nafaudit.workshop.card import checksums, read_card
-from nafaudit.workshop.measure import (
+from nafaudit.workshop.pair_facts import (
     Decode,
     LabPair,
     Losses,

@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from nafaudit.workshop.text import sample
+from nafaudit.workshop.grammar import sample
 from nafaudit.workshop.works import (
     RULE_WORDS,
-    Passage,
+    WorkPassage,
     held_out,
     passages,
     protected,
@@ -19,7 +19,7 @@ from nafaudit.workshop.works import (
 
 
 def repeated_runs(
-    items: Iterable[Passage], length: int = RULE_WORDS
+    items: Iterable[WorkPassage], length: int = RULE_WORDS
 ) -> dict[tuple[str, ...], list[str]]:
     """Runs of words that two passages share without being declared near-duplicates."""
     families: dict[str, str] = {}
@@ -54,7 +54,7 @@ def test_no_eight_words_recur_outside_declared_near_duplicates() -> None:
 
 def test_the_eight_word_rule_can_fire() -> None:
     first = passages()[0]
-    thief = Passage("thief.01", "Theft", "val", f"It is said: {first.text}")
+    thief = WorkPassage("thief.01", "Theft", "val", f"It is said: {first.text}")
     assert repeated_runs([first, thief])
     declared = replace(thief, near_duplicate_of=first.id)
     assert repeated_runs([first, declared]) == {}

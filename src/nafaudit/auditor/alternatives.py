@@ -28,7 +28,7 @@ from nafaudit.auditor.sampler import StepScores
 
 # Share of p in every alternative.
 _KEPT = 1e-2
-# Contrasts are clipped at so many standard deviations, and left out where the law is so sharp
+# Contrasts are clipped at this many standard deviations, and left out where the law is so sharp
 # that a rare token would decide a sum.
 _CLIP = 4.0
 _LEAST_VARIANCE = 1e-2
@@ -50,7 +50,7 @@ def token_sets(
     first: int,
     stops: Collection[int],
 ) -> TokenSets:
-    """Tokens that are special at consecutive steps of one output, known before the draw.
+    """Returns tokens that are special at consecutive steps of one output, before the draw.
 
     Stop tokens; tokens that prompt and output have already; tokens that would repeat a pair.
 
@@ -337,7 +337,7 @@ def _kept(ratio: Tensor) -> Tensor:
 
 
 def _contrast(step: Step, x: Tensor, token: Tensor) -> NDArray[np.float64]:
-    """Centred value, variance and third moment of x(y), clipped; 0 where the law is too sharp."""
+    """Computes centred value, variance and third moment of x(y), clipped; 0 for a sharp law."""
     mass = step.mass
     mean = (mass * x).sum(dim=-1, keepdim=True)
     spread = (mass * (x - mean) ** 2).sum(dim=-1, keepdim=True)

@@ -89,7 +89,7 @@ def follow(
         rule: What serves.
         rows: What is followed; rows may share laws.
         safe: Log-laws of the safe model at every step of every text [laws, vocabulary].
-        risky: The same of the risky model.
+        risky: Log-laws of the risky model, likewise.
         costs: What each risky law costs, if that is known and the rule takes it.
     """
     realised = currency(rule) == REALISED
@@ -205,7 +205,7 @@ class Followed:
         mechanism: Number of the mechanism.
         k: The budget.
         price: Charges, in the mechanism's own currency.
-        divergence: The same in nats of KL to the safe law, whatever the currency.
+        divergence: Sum of the KL to the safe law in nats, whatever the currency.
         gained: Sum of G = D(risky || safe) - D(risky || served), the fidelity that was bought.
         leaked: Sum of log p_served of the text's own tokens.
         free: Tokens at which the risky law was served unchanged.

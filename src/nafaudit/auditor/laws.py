@@ -18,7 +18,7 @@ from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.models.pair import Pair
 
-# Logits of one pass stay under so many numbers per model: 17 MB in float32.
+# Most logits of one pass per model: 17 MB in float32.
 PASS_NUMBERS = 1 << 22
 # Longer texts are read in chunks that do; no chunk is shorter than this.
 _LEAST_CHUNK = 16
@@ -44,7 +44,7 @@ class Piece(NamedTuple):
         start: First position.
         stop: Position after the last.
         laws: Returns the log-laws of both models, float64, warped, at positions [i, j).
-        raw: The same without the warps.
+        raw: Returns the log-laws without the warps.
     """
 
     text: int

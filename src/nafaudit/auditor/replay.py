@@ -135,7 +135,7 @@ class Replayer:
 
         Args:
             safe: Log-laws of the safe model [steps, vocabulary], float64, warped.
-            risky: The same of the risky model.
+            risky: Log-laws of the risky model, likewise.
 
         Returns:
             What a sound decoder serves, in order, for tests of the tokens against it.
@@ -352,7 +352,7 @@ def debt_along(
         mechanism: The promise.
         prompt: Token ids.
         safe: Log-laws of the safe model after each prefix of the text.
-        risky: The same of the risky model.
+        risky: Log-laws of the risky model, likewise.
     """
     if mechanism.debt.raw and len(prompt) > 1:
         own = world.prefix_laws(prompt[:-1], raw=True)

@@ -78,11 +78,11 @@ class StepScores:
     Attributes:
         logp: log p(y) of the token under the replayed law [..., steps].
         ratios: log q(y) / p(y) by alternative [..., steps, alternatives].
-        tilts: The same for the laws tilted along the gain [..., steps, tilts]; the logarithm of
-            their normaliser is the exact cgf of the gain.
+        tilts: log q(y) / p(y) for the laws tilted along the gain [..., steps, tilts]; the logarithm
+            of their normaliser is the exact cgf of the gain.
         surprisal: Centred value, variance, third moment [..., steps, 3]; 0 where the law is too
             sharp to say anything, which is decided before the token is seen.
-        gain: The same for log p / p_safe, which is L - Z step by step.
+        gain: Value, variance, third moment of log p / p_safe, which is L - Z step by step.
         pit: Rank-PIT of the token, randomised within its probability [..., steps].
     """
 

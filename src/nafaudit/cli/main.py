@@ -88,7 +88,7 @@ app = Verbs(
 
 
 def main() -> None:
-    """Entry point: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
+    """Runs the command: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
     try:
         # Not app.main(), which answers a closed pipe with 1, the status of a violation.
         with app.make_context("nafaudit", sys.argv[1:]) as context:

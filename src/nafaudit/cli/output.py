@@ -156,7 +156,7 @@ class ProgressLine:
 
 @contextmanager
 def resumable(progress: ProgressLine) -> Iterator[None]:
-    """Work that the same command goes on with: Ctrl-C says so and exits with status 130."""
+    """Says on Ctrl-C that the same command continues the work, and exits with status 130."""
     try:
         yield
     except KeyboardInterrupt:

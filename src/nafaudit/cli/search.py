@@ -69,7 +69,7 @@ def search_settings(
 
 
 def _read(design: Path | None) -> dict[str, Any]:
-    """A design file's values; what is wrong with the file is said where all of it is read."""
+    """Returns a design file's values; errors in it are raised where all of it is read."""
     if design is None:
         return {}
     try:
@@ -81,7 +81,7 @@ def _read(design: Path | None) -> dict[str, Any]:
 def _answer_search(
     settings: SearchSettings, progress: ProgressLine, as_json: bool
 ) -> tuple[str, int]:
-    """One budget, or one after the other: what to print, and the exit status."""
+    """Searches one budget or several; returns what to print, and the exit status."""
     from nafaudit.mechanisms.cards import verified_with
     from nafaudit.search.search import run_search
     from nafaudit.views.search import EXIT, search_document, search_json, write_result
@@ -115,7 +115,7 @@ def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> t
 def _answer_paper(
     settings: PaperSettings, progress: ProgressLine, as_json: bool
 ) -> tuple[str, int]:
-    """The paper's search."""
+    """Runs the paper's search; returns what to print, and the exit status."""
     from nafaudit.mechanisms.cards import verified_with
     from nafaudit.paper.search import run_paper_search
     from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result

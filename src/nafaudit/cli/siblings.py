@@ -132,11 +132,11 @@ class _Progress:
         self._first: tuple[int, float] | None = None
 
     def say(self, what: str) -> None:
-        """Something starts that takes a while."""
+        """Shows that something starts that takes a while."""
         self._line.line(what, time.monotonic() - self._start, finished=True)
 
     def step(self, done: int, total: int, loss: float) -> None:
-        """A step of training is done."""
+        """Shows that a step of training is done."""
         from nafaudit.core.text import duration
 
         now = time.monotonic() - self._start
@@ -176,8 +176,8 @@ def train(settings: TrainSettings) -> None:
 
     from nafaudit.lab.pair import ROLES
     from nafaudit.workshop.card import write_card
-    from nafaudit.workshop.measure import measure_facts
     from nafaudit.workshop.memorise import LabDecoder
+    from nafaudit.workshop.pair_facts import measure_facts
     from nafaudit.workshop.recipe import DEFAULT
     from nafaudit.workshop.recipe import train as train_roles
 
@@ -298,7 +298,7 @@ def _digests_text(found: Sequence[Compared]) -> str:
 
 
 def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
-    """Whether this machine agrees under each set, and what that was compared with."""
+    """Says whether this machine agrees under each set, and what that was compared with."""
     from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH
 
     lines = []
@@ -372,7 +372,7 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
 
 
 def _draw(out: Path) -> list[Path]:
-    """Only this needs matplotlib, which takes a second to load."""
+    """Draws the figures. Only this needs matplotlib, which takes a second to load."""
     from nafaudit.core.errors import InputError
     from nafaudit.paper.figures import draw
 

@@ -94,7 +94,7 @@ def prefix_debt(ratios: NDArray[np.float64], counted: NDArray[np.bool_], rule: D
 
 
 def most_debt(surprisals: NDArray[np.float64], counted: NDArray[np.bool_], rule: DebtRule) -> float:
-    """The largest debt that a prompt can have, whatever the risky model, in nats.
+    """Returns the largest debt in nats that a prompt can have under any risky model.
 
     A log-ratio is at most the safe model's surprisal of its token. `positives` averages over
     the positive ratios only, so one token may decide; `official` averages over n whatever they are.

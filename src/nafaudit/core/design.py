@@ -71,7 +71,7 @@ class Decoding:
 
 @dataclass(frozen=True)
 class ImportedDecoding(Decoding):
-    """The decoding behind somebody's log, of which at most the length limit is known.
+    """The decoding behind an imported log, of which at most the length limit is known.
 
     Attributes:
         max_new_tokens: T; 0 if the log does not say.
@@ -140,7 +140,7 @@ class Identity:
             if not data[name]:
                 del data[name]  # so that runs without one keep their hash
         if self.currency in UNSAID:
-            del data["currency"]  # the same for runs that charge KL, or whole outputs
+            del data["currency"]  # as above, for runs that charge KL, or whole outputs
         return data
 
     @property
@@ -211,7 +211,7 @@ class Numbers:
 
     @staticmethod
     def of(extent: Mapping[str, Any]) -> Numbers:
-        """What an extent of a design file asks for."""
+        """Returns the numbers that an extent of a design file asks for."""
         if numbers := extent.get("numbers"):
             return Numbers(0, frozenset(map(int, numbers)))
         return Numbers(int(extent["trajectories"]))
@@ -241,7 +241,7 @@ class Design:
 
 
 def row_width(positions: int, context: int | None = None) -> int:
-    """Positions that a row gets: rounded up to an even shape, within a pair's context."""
+    """Returns the positions of a row: rounded up to an even shape, within a pair's context."""
     width = -(-positions // _WIDTH_STEP) * _WIDTH_STEP
     return width if context is None else min(width, context)
 

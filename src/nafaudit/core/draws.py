@@ -1,6 +1,4 @@
-"""All randomness: the noise of every token, streams, the paper's seeds.
-
-The randomness of every token, as a pure function of (stream, step, lane).
+"""All randomness: the noise of every token as a pure function of (stream, step, lane).
 
 Nothing here has state, so a row's tokens cannot depend on its batch, its order, a kill or a
 resume. Changing one bit of this file voids every recorded run: `LAYOUT` names the version.
@@ -15,10 +13,9 @@ References:
     Salmon, Moraes, Dror, Shaw (2011), "Parallel random numbers: as easy as 1, 2, 3", SC'11.
     Gumbel (1954), "Statistical theory of extreme values": argmax(log p + noise) ~ p.
 
-The paper's seeds: without them its trajectories could be neither named nor repeated.
-
-A seed follows from the prompt's id and the trajectory's number alone, so budgets share it. Ids
-whose hashes agree modulo 100,000, or nearly so, share seeds too.
+The paper's seeds name its trajectories and repeat them. A seed follows from the prompt's id and the
+trajectory's number alone, so budgets share it. Ids whose hashes agree modulo 100,000, or nearly so,
+share seeds too.
 
 Reference: Fowler, Noll, Vo, the 32-bit FNV-1a hash.
 """
@@ -70,7 +67,7 @@ def _stream(*parts: str | int) -> Stream:
 
 
 def sound_stream(seed: int, purpose: str, prompt: str, trajectory: int) -> Stream:
-    """The stream of the sound protocol.
+    """Returns the stream of the sound protocol.
 
     The budget and the mechanism are left out on purpose: arms share their draws, so that a
     difference between them is the mechanism's. `purpose` gives fresh draws, for confirmation.
@@ -79,7 +76,7 @@ def sound_stream(seed: int, purpose: str, prompt: str, trajectory: int) -> Strea
 
 
 def paper_stream(seed_value: int) -> Stream:
-    """The stream of the paper's protocol: its seed value alone, so equal seeds repeat a row."""
+    """Returns the stream of the paper's protocol: equal seed values repeat a row."""
     return _stream("paper", seed_value)
 
 
@@ -119,7 +116,7 @@ _OFFSETS = 100_000
 
 
 def fnv1a(text: str) -> int:
-    """32-bit FNV-1a over the code points of a text (not over its bytes, as is usual)."""
+    """Computes 32-bit FNV-1a over the code points of a text, not over its bytes as is usual."""
     value = _OFFSET_BASIS
     for character in text:
         value = (value ^ ord(character)) * _PRIME & 0xFFFFFFFF
@@ -127,7 +124,7 @@ def fnv1a(text: str) -> int:
 
 
 def trajectory_seeds(prompt: str, n: int) -> list[int]:
-    """The seeds of a prompt's first n trajectories; no two of them are equal.
+    """Returns the seeds of a prompt's first n trajectories; no two of them are equal.
 
     Args:
         prompt: Id of the prompt.
@@ -138,7 +135,7 @@ def trajectory_seeds(prompt: str, n: int) -> list[int]:
 
 
 def row_stream(protocol: str, seed: int, purpose: str, prompt: str, trajectory: int) -> Stream:
-    """The draws of a trajectory; budgets share them in both protocols.
+    """Returns the stream of a trajectory's draws; budgets share it in both protocols.
 
     Args:
         protocol: As a design's identity has it.

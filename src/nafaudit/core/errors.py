@@ -1,4 +1,4 @@
-"""The errors a user can cause or meet, so that each maps to one exit status."""
+"""Errors that a user can cause or meet, each with its exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a check says, in which words; what a decoder can do wrong before any number is looked at."""
+"""Findings of checks with their verdict words, and faults of decoders."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ ALARM_LEVEL = 1e-4
 
 
 def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slack in nats for our own records: float64 sums, nothing else."""
+    """Returns the slack in nats for our own records: float64 sums, nothing else."""
     return np.asarray(1e-6 * (1.0 + np.where(np.isfinite(limit), limit, 0.0)))
 
 
 def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Slack in nats for other people's logs, which are rounded, and summed in float32."""
+    """Returns the slack in nats for other people's logs, rounded and summed in float32."""
     return np.asarray(np.maximum(1e-3, 1e-6 * np.where(np.isfinite(limit), limit, 0.0)))
 
 
@@ -119,7 +119,7 @@ class Overall:
 
 
 def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
-    """The first verdict, from counts of trajectories."""
+    """Decides the first verdict from counts of trajectories."""
     if violations:
         return Kept.VIOLATED
     enough = trajectories >= MIN_TRAJECTORIES and not unjudged
@@ -127,7 +127,7 @@ def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
 
 
 def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
-    """The second verdict, from counts of steps outside debt-forced openings.
+    """Decides the second verdict from counts of steps outside debt-forced openings.
 
     Args:
         active: Steps that served neither model unchanged.
@@ -142,7 +142,7 @@ def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
 
 
 def judge_worth(vacuous: int, passages: int) -> Worth:
-    """The third verdict, from counts of passages.
+    """Decides the third verdict from counts of passages.
 
     Args:
         vacuous: Passages whose surprisal S under the safe model is at most K.

@@ -1,9 +1,7 @@
-"""Budgets: ledgers, accounts, and the currencies that they count in.
+"""Budgets: ledgers, accounts, and the currencies that charges are counted in.
 
-What a charge is counted in; else every check would take a charge for nats of KL.
-
-A design records it beside the mechanism's name, so that records can be checked without the
-mechanism.
+A design records ledger and currency beside the mechanism's name, so that records can be checked
+without the mechanism and no check takes another currency for nats of KL.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ SAFE_ONLY = 0.0
 
 
 def is_baseline(k: float) -> bool:
-    """True for the budgets that mean one model alone."""
+    """Returns True for the budgets that mean one model alone."""
     return k in (SAFE_ONLY, RISKY_ONLY)
 
 
@@ -41,18 +39,18 @@ def as_budget(k: float) -> float:
 
 
 def budget_word(k: float) -> str:
-    """A budget as the paper's file names write it; in full where that would be another budget."""
+    """Writes a budget as the paper's file names do; in full where that would be another budget."""
     short = f"{k:g}"
     return short if float(short) == k else repr(float(k))
 
 
 def budget_name(k: float) -> str:
-    """A budget in words that a table has room for."""
+    """Writes a budget in the few words that fit a table."""
     return {SAFE_ONLY: "safe only", RISKY_ONLY: "risky only"}.get(k, f"k = {budget_word(k)}")
 
 
 def half_digit(k: object, least: int = 2) -> float:
-    """Half a unit of the last digit that a rate is written with; 0 for one that looks exact.
+    """Returns half a unit of the last digit of a rate as written; 0 for one that looks exact.
 
     A third that is logged as 0.33 may be up to 0.005 more; 2 and 0.5 are taken for what they are.
 
@@ -72,7 +70,7 @@ def half_digit(k: object, least: int = 2) -> float:
 
 
 def rate_behind(k: float, budget: float, debt: float, lengths: Sequence[float]) -> float:
-    """The rate that a logged budget shows, where k may be that rate rounded; k otherwise.
+    """Returns the rate that a logged budget shows if k may be that rate rounded; else k.
 
     Args:
         k: As logged.
@@ -111,7 +109,7 @@ class Payment:
 
 
 def recorded_gap(risky: float, safe: float) -> float:
-    """Log p_risky - log p_safe of a token, of the numbers that the record will keep."""
+    """Returns log p_risky - log p_safe of a token, from the numbers that the record keeps."""
     return float(np.float32(risky)) - float(np.float32(safe))
 
 
@@ -119,7 +117,7 @@ class Account(Protocol):
     """One trajectory's open budget. Asked for an allowance, then paid, once per step."""
 
     def allowance(self) -> float:
-        """What the next step may be charged, in nats."""
+        """Returns what the next step may be charged, in nats."""
         ...
 
     def pay(self, payment: Payment) -> None:
@@ -144,7 +142,7 @@ class Ledger(Protocol):
         ...
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The budget B_t granted up to and including each step, whatever was spent."""
+        """Returns the budget B_t granted up to and including each step, whatever was spent."""
         ...
 
 
@@ -182,7 +180,7 @@ class Banking:
         return _BankAccount(k, debt)
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-        """B_t = (t+1) k - debt."""
+        """Returns B_t = (t+1) k - debt."""
         return np.asarray(np.arange(1, tokens.size + 1) * k - debt)
 
 
@@ -217,7 +215,7 @@ class FixedBudget:
         return _FixedAccount(k * self.length - debt)
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-        """B_t = kT - debt, at every step."""
+        """Returns B_t = kT - debt, at every step."""
         return np.full(tokens.size, k * self.length - debt)
 
 
@@ -254,7 +252,7 @@ class LikelihoodLead:
         return _LeadAccount()
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-        """(t+1) k, for comparison."""
+        """Returns (t+1) k, for comparison."""
         return np.asarray(np.arange(1, tokens.size + 1) * k - debt)
 
 
@@ -298,11 +296,11 @@ class Bucket:
         return f"bucket:cap={self.cap!r},bank={self.bank!r},refill={self.refill}"
 
     def of_pieces(self, pieces: Sequence[bytes | None]) -> Bucket:
-        """The same, knowing how long each token is."""
+        """Returns this ledger with the number of characters of each token."""
         return replace(self, characters=tuple(map(characters, pieces)))
 
     def earned(self, k: float, token: int) -> float:
-        """What a step earns by writing a token; for the next step's allowance."""
+        """Returns what a written token adds to the next step's allowance."""
         return k if self.refill == "token" else k * self.characters[token]
 
     def open(self, k: float, debt: float) -> Account:
@@ -311,7 +309,7 @@ class Bucket:
         return _BucketAccount(self, k, min(self.bank - debt + first, self.cap))
 
     def accrued(self, k: float, debt: float, tokens: NDArray[np.int32]) -> NDArray[np.float64]:
-        """The most that can have been spent up to each step; what is owed, while it is."""
+        """Returns the most that can be spent up to each step; negative while debt is owed."""
         account = self.open(k, debt)
         assert isinstance(account, _BucketAccount)
         spent, most = 0.0, np.empty(tokens.size)
@@ -322,13 +320,13 @@ class Bucket:
         return most
 
     def most(self, k: float, debt: float, length: int) -> float:
-        """The same of any output of so many tokens: of the longest ones, if characters earn."""
+        """Returns the most that `length` tokens can spend: the longest ones, if characters earn."""
         longest = int(np.argmax(self.characters)) if self.characters else 0
         return float(self.accrued(k, debt, np.full(length, longest, np.int32))[-1])
 
 
 def characters(piece: bytes | None) -> int:
-    """How many characters begin in a token: its bytes that continue none (UTF-8)."""
+    """Counts the characters that begin in a token: its bytes that continue none (UTF-8)."""
     return sum(byte & 0xC0 != 0x80 for byte in piece or b"")
 
 
@@ -354,17 +352,17 @@ def ledger_of(spec: str, pieces: Sequence[bytes | None] = ()) -> Ledger | None:
 
 
 def most_granted(ledger: Ledger, k: float, debt: float, length: int) -> float:
-    """The most that any output of so many tokens can be granted."""
+    """Returns the largest budget that an output of `length` tokens can be granted."""
     if isinstance(ledger, Bucket):
         return ledger.most(k, debt, length)
     return float(ledger.accrued(k, debt, np.zeros(length, np.int32))[-1])
 
 
 def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.float64]:
-    """The allowance of every step, by asking the ledger again with what was recorded as paid."""
+    """Returns the allowance of every step, by paying the recorded charges to a new account."""
     charge = steps.charge
     if isinstance(ledger, Banking):
-        # The same sums in the same order, without a call per step.
+        # Equal sums in equal order, without a call per step.
         if k == RISKY_ONLY:
             return np.full(charge.size, math.inf)
         spent = np.concatenate(([0.0], np.cumsum(charge)[:-1]))
@@ -394,7 +392,7 @@ class Currency:
 
     Attributes:
         spec: As a design records it.
-        words: The same in words.
+        words: The currency in words.
         order: Rényi order of what a kept budget K bounds: 1 the KL of the output's law from the
             safe model's, inf its largest log-ratio; NaN if nothing is said.
         signed: True if a charge may be negative: what is not spent by a step is given back.
@@ -414,18 +412,18 @@ class Currency:
 
 
 def renyi_spec(alpha: float) -> str:
-    """The currency of a Rényi divergence."""
+    """Returns the specification of a Rényi divergence as a currency."""
     return f"renyi:{alpha:g}"
 
 
 def recorded_currency(identity: Mapping[str, Any]) -> Currency:
-    """The currency of a design's records."""
+    """Returns the currency of a design's records."""
     whole = str(identity["ledger"]).startswith("whole:")
     return currency_of(identity.get("currency", WHOLE if whole else KL))
 
 
 def currency_of(spec: str) -> Currency:
-    """Reads a specification; an unknown word is somebody's own."""
+    """Reads a specification; an unknown word is a mechanism's own."""
     if spec == KL:
         return Currency(KL, "KL of the step's law from the safe law", order=1.0)
     if spec == REALISED:

@@ -1,4 +1,4 @@
-"""How matrix products are asked to give a row the same bits in any company.
+"""Asks for matrix products that give a row the same bits whatever rows stand beside it.
 
 Imported with the package, before torch computes anything: the linear-algebra library reads the
 variable once, at its first product or exponential. Whether it came in time, and whether it is

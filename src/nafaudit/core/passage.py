@@ -1,4 +1,4 @@
-"""A passage as the safe model sees it, without which no budget can be said to be worth anything."""
+"""Surprisals of passages under the safe model, which decide what a budget is worth."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.trajectory import total
 
-# Surprisals are kept to so many decimals: short to write, and the sum that a reader makes of the
+# Decimals of a surprisal that are kept: short to write, and the sum that a reader makes of the
 # written numbers is the sum that was judged.
 DECIMALS = 9
 
@@ -40,7 +40,7 @@ class ScoredPassage:
             raise ValueError(f"passage {self.id!r} has a surprisal that is negative or NaN.")
 
     def surprisal(self, longest: int) -> float:
-        """S: nats of its first `longest` tokens, which is all that one output can hold.
+        """Returns S: nats of the first `longest` tokens, which is all that one output can hold.
 
         Args:
             longest: Length limit T of an output; 0 if there is none.
@@ -57,7 +57,7 @@ class ScoredPassage:
         return np.cumsum(self.surprisals)
 
     def windows(self, size: int) -> NDArray[np.float64]:
-        """S of every run of `size` tokens given what precedes it; none if it is shorter."""
+        """Returns S of every run of `size` tokens given what precedes it; none if it is shorter."""
         if size < 1:
             raise ValueError(f"a window has at least 1 token, got {size}.")
         if size > len(self.surprisals):

@@ -1,7 +1,7 @@
 """Text and numbers for people, and results as plain data for programs.
 
 Token ids become text without a tokenizer library, for people and never for a decision. Hostile
-text becomes fit to be shown: nothing hidden, nothing that turns the page around.
+text is made visible: nothing hidden, nothing that changes the direction of writing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _IN_SCRIPT = str.maketrans(
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """The characters under which byte-level tokenizers write bytes (Radford et al. 2019).
+    """Returns the characters by which byte-level tokenizers write bytes (Radford et al. 2019).
 
     Printable Latin-1 characters stand for themselves; the other bytes, in order, for the
     characters from U+0100 on.
@@ -45,7 +45,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 
 def token_bytes(token: str, *, byte_level: bool) -> bytes:
-    """The bytes that a token stands for.
+    """Returns the bytes that a token stands for.
 
     Args:
         token: As the vocabulary writes it.
@@ -70,28 +70,28 @@ def visible(text: str) -> str:
 
 
 def name(text: str) -> str:
-    """An id or a class on one line, cut if it is very long."""
+    """Writes an id or a class on one line, cut if it is very long."""
     return cut(visible(" ".join(text.split())), _LONGEST_NAME) or "(empty)"
 
 
 def cut(text: str, most: int) -> str:
-    """The start of a text."""
+    """Returns the start of a text."""
     return text if len(text) <= most else text[: most - 1].rstrip() + "\u2026"
 
 
 def cut_front(text: str, most: int) -> str:
-    """The end of a text."""
+    """Returns the end of a text."""
     return text if len(text) <= most else "\u2026" + text[-(most - 1) :].lstrip()
 
 
 def script_json(data: Any) -> str:
-    """JSON for a script element: strict, and without a character that could end the element."""
+    """Writes JSON for a script element: strict, without a character that could end the element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_IN_SCRIPT)
 
 
 def percent(share: float, unknown: str = "\u2013") -> str:
-    """A share in percent: nearly all is not all, and nearly nothing is not nothing."""
+    """Writes a share in percent; only an exact 0 or 1 is written as 0% or 100%."""
     if not math.isfinite(share):
         return unknown
     whole = 0.0995 <= share < 0.995 or share in (0.0, 1.0)
@@ -99,7 +99,7 @@ def percent(share: float, unknown: str = "\u2013") -> str:
 
 
 def nats(value: float, unknown: str = "\u2013") -> str:
-    """An amount of divergence, to about three digits."""
+    """Writes an amount of divergence, to about three digits."""
     if math.isnan(value):
         return unknown
     if math.isinf(value):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 
 def total(values: Iterable[float] | NDArray[np.floating]) -> float:
-    """The exactly rounded sum; NaN if a term is, or if infinities oppose each other."""
+    """Returns the exactly rounded sum; NaN if a term is NaN or if infinities oppose each other."""
     terms: list[float] = values.tolist() if isinstance(values, np.ndarray) else list(values)
     try:
         return math.fsum(terms)
@@ -61,7 +61,7 @@ class Key(NamedTuple):
         return Arm(self.mechanism, self.k)
 
     def name(self, *, in_full: bool = False) -> str:
-        """PROMPT@K#TRAJECTORY, by which a user asks for it; in full, PROMPT@MECHANISM@K#TRAJECTORY.
+        """Returns PROMPT@K#TRAJECTORY, or in full PROMPT@MECHANISM@K#TRAJECTORY.
 
         Args:
             in_full: True where a run has several mechanisms.
@@ -71,7 +71,7 @@ class Key(NamedTuple):
 
 
 def budget_text(k: float) -> str:
-    """A budget in the fewest characters that are read as the same number."""
+    """Writes a budget in the fewest characters that are read as the same number."""
     return repr(float(k)).removesuffix(".0")
 
 
@@ -115,7 +115,7 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """What somebody's log says beyond the record: claims, kept to be compared, never used.
+    """What an imported log says beyond the record: claims, kept to be compared, never used.
 
     Our own runs have none of it, because it follows from the steps. NaN where a log is silent.
 
@@ -125,8 +125,8 @@ class Logged:
         length: Tokens written.
         granted: B_t after each step; empty if the log has none.
         cumulative: Charge summed up to each step; empty if the log has none.
-        contested: What k and T grant, where the log states a larger budget and nobody said which
-            one counts; NaN otherwise.
+        contested: What k and T grant, where the log states a larger budget and the user did not say
+            which one counts; NaN otherwise.
     """
 
     spend: float = math.nan
@@ -167,7 +167,7 @@ class Trajectory:
         return total(self.steps.charge)
 
     def same_as(self, other: Trajectory) -> bool:
-        """True if every bit of the two records is equal."""
+        """Returns True if every bit of the two records is equal."""
         return (
             self.key == other.key
             and (self.debt == other.debt or (math.isnan(self.debt) and math.isnan(other.debt)))

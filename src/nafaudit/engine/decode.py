@@ -131,7 +131,7 @@ class Decoder:
                     self._read_on(rows)
 
     def _read_on(self, rows: list[DecodingRow]) -> None:
-        """Both models read what was written last, and perhaps a guess at what comes."""
+        """Lets both models read the last tokens, and perhaps a guess at those to come."""
         tokens = [row.prefix[-1] for row in rows]
         positions = [len(row.prefix) - 1 for row in rows]
         if self.speculate:
@@ -152,7 +152,7 @@ class Decoder:
     def _speculated(
         self, rows: list[DecodingRow], tokens: list[int], positions: list[int]
     ) -> list[list[RowLaws]]:
-        """The safe model writes on by itself; the risky model reads all of that at once.
+        """Lets the safe model write ahead alone, and the risky model read all of it in one pass.
 
         Guesses take the draws that the served law will meet, so that a guess stands if and only if
         that law gives the same token. Positions past the last one are never attended to.
@@ -219,7 +219,7 @@ class Decoder:
 
 
 def _second_thread() -> ThreadPoolExecutor:
-    """A thread whose products run on one core, like those of the first."""
+    """Makes a thread whose products run on one core, like those of the first."""
     return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
 

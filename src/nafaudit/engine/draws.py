@@ -5,11 +5,10 @@ bound that logarithm: log2(2^e (1 + f)) >= e + f, never by more than 0.09. So no
 needed to see that a token cannot win. One or two tokens are left, usually, and only their noise
 is computed, by `core/draws.py`.
 
-The noise of `core/draws.py`, made where the laws are: only keys and steps are sent there.
-
-Philox4x64-10 in 64-bit integers that wrap around, as layout 1 wants it, for many rows at once. It
-takes some two hundred small operations however many rows there are, and noise depends on nothing
-but stream and step; so each stream's noise is made several steps ahead.
+On a device the noise of `core/draws.py` is made where the laws are: only keys and steps are sent
+there. Philox4x64-10 in 64-bit integers that wrap around, as layout 1 wants it, for many rows at
+once. It takes some two hundred small operations however many rows there are, and noise depends on
+nothing but stream and step; so each stream's noise is made several steps ahead.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def draws(stream: Stream, step: int, lanes: int) -> NoiseBounds:
 
 
 def bounded(raw: NDArray[np.uint64]) -> NoiseBounds:
-    """Words with a bound on the noise that they stand for."""
+    """Returns words with a bound on the noise that they stand for."""
     cells = (raw >> _DROPPED_BITS).astype(np.int32)
     gaps = np.subtract(_ALL_BITS, cells, out=cells).astype(np.float32)
     ceilings = gaps.view(np.int32).astype(np.float32)
@@ -62,7 +61,7 @@ def bounded(raw: NDArray[np.uint64]) -> NoiseBounds:
 
 
 def draw(law: Tensor, made: NoiseBounds) -> int:
-    """The token of one row on a CPU.
+    """Returns the token of one row on a CPU.
 
     Args:
         law: Served log-law [vocabulary], float64.
@@ -122,7 +121,7 @@ class DeviceDraws:
         self._blocks = torch.arange(1, -(-lanes // 4) + 1, device=device)
 
     def noise(self, wanted: Sequence[Draw]) -> Tensor:
-        """The Gumbel noise [rows, lanes] of each row's stream and step, float64."""
+        """Returns the Gumbel noise [rows, lanes] of each row's stream and step, float64."""
         where = [self._where(draw) for draw in wanted]
         missing = {
             at: draw.stream for at, draw in zip(where, wanted, strict=True) if at not in self._made
@@ -147,7 +146,7 @@ class DeviceDraws:
         return draw.stream.key, draw.step // self.ahead
 
     def words(self, draws: Sequence[Draw]) -> Tensor:
-        """The bits of `core.draws.words` [draws, lanes], as int64."""
+        """Computes the bits of `core.draws.words` [draws, lanes], as int64."""
         sent = _bits([[*draw.stream.words, draw.step] for draw in draws])
         given = sent.to(self.device, non_blocking=True)
         keys = given[:, :2].T.reshape(2, -1, 1) + self._bumps
@@ -171,7 +170,7 @@ class _Multiplier:
         self.low, self.high = by & _HALF, _upper(by)
 
     def product(self, words: Tensor) -> tuple[Tensor, Tensor]:
-        """The lower and the upper word of each product."""
+        """Computes the lower and the upper word of each product."""
         low, high = words & _HALF, _upper(words)
         # No sum exceeds 64 bits: (2^32 - 1)^2 + 2 (2^32 - 1) = 2^64 - 1.
         across = torch.addcmul(_upper(low * self.low), high, self.low)
@@ -181,7 +180,7 @@ class _Multiplier:
 
 
 def gumbel_of(words: Tensor) -> Tensor:
-    """The noise that words stand for, as `core.draws.noise_of` has it, to the last bits of log."""
+    """Computes the noise of words, as `core.draws.noise_of` has it up to the last bits of log."""
     cells = words.bitwise_right_shift(12).bitwise_and_(_CELLS).to(torch.float64)
     uniforms = cells.add_(0.5).mul_(2.0**-52)
     return uniforms.log_().neg_().log_().neg_()

@@ -1,10 +1,9 @@
 """From logits to masked, warped laws, and the surprisals of a text under them.
 
-Teacher-forced surprisals of a text under one model: what a certificate is measured against.
-
-One pass gives -log p(y_i | context, y_<i) of every token, hence of every prefix and window. The law
-is the one that decoding is charged against: same warps, same masked ids, float64. A text is read
-alone, at a width of its own, so its numbers do not depend on the others.
+Surprisals by teacher forcing are what a certificate is measured against. One pass gives -log p(y_i
+| context, y_<i) of every token, hence of every prefix and window. The law is the one that decoding
+is charged against: same warps, same masked ids, float64. A text is read alone, at a width of its
+own, so its numbers do not depend on the others.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class Scorer:
         return law.gather(-1, at).squeeze(-1)
 
     def _seen(self, row: Sequence[int], first: int, count: int) -> Tensor | None:
-        """True where a token occurs before the one that is scored; None if nothing asks."""
+        """Returns True where a token occurs before the scored one; None if no penalty needs it."""
         if self._decoding.repetition_penalty == 1.0:
             return None
         seen = torch.zeros(count, len(self._forbidden), dtype=torch.bool)

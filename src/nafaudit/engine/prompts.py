@@ -64,7 +64,7 @@ class PromptReader:
     rule: DebtRule
 
     def groups(self, requests: Iterable[PromptRequest], most: int) -> Iterator[list[PromptRequest]]:
-        """Prompts that follow each other and are read in one pass, at most so many."""
+        """Yields groups of at most `most` successive prompts that are read in one pass."""
         group: list[PromptRequest] = []
         for request in requests:
             longest = max(len(r.tokens) for r in (*group, request))

@@ -1,6 +1,6 @@
 """Finds out, before a run, by which arithmetic a row's bits depend on the row alone.
 
-No library is taken at its word. Every kind of layer of both models, in its own shape and with its
+No library is trusted. Every kind of layer of both models, in its own shape and with its
 own weights, is given a few rows and many, in order and mixed; the attention of a new token is tried
 at every width that a row can have, that of a prompt at many sizes of a pass. Which kernel a library
 takes follows from shapes, so this is a table of shapes and not a sample of numbers. What it does
@@ -102,7 +102,7 @@ class Numerics:
         )
 
     def facts(self) -> dict[str, Any]:
-        """For a session's line."""
+        """Returns what a session's line says of it."""
         said = mkl()
         return {
             VARIABLE: said.variable,
@@ -172,7 +172,7 @@ def _constant(models: Sequence[Any], batch: int) -> ConstantRows:
 
 
 def _threads_refused(models: Sequence[Any], threads: int, width: int) -> str:
-    """Why so many threads would change bits; empty if they do not."""
+    """Returns why this number of threads would change bits; empty if it does not."""
     if all(model.device.type != "cpu" for model in models):
         return ""
     if threads > 2:
@@ -202,7 +202,7 @@ class _Layer(NamedTuple):
         return _FEW_COUNTS if weights > _MANY_WEIGHTS else _COUNTS
 
     def given(self, rows: int) -> Tensor:
-        """Fixed numbers for so many rows, one position each."""
+        """Returns fixed numbers for `rows` rows, one position each."""
         numbers = _numbers(rows, self.width)
         device = next((p.device for p in self.module.parameters(recurse=False)), None)
         return numbers.to(device or "cpu", self.dtype).unsqueeze(1)
@@ -236,7 +236,7 @@ def forget() -> None:
 
 
 def _proofs(models: Sequence[Any], width: int) -> list[_Proof]:
-    """What was seen of every model, with this number of threads."""
+    """Returns what was seen of every model, with this number of threads."""
     found = []
     for model in models:
         known = _known.setdefault(model, {})
@@ -267,7 +267,7 @@ def _products(model: Any) -> _Proof:
 def _rows_matter(
     work: Callable[[Tensor], Tensor], given: Tensor, counts: Sequence[int]
 ) -> tuple[Tensor, str]:
-    """The outputs of all rows, and how a row's bits follow its company; empty if they do not."""
+    """Returns the outputs of all rows, and how bits follow the row's company; empty if not."""
     truth = work(given)
     for count in counts:
         if not torch.equal(work(given[:count]), truth[:count]):
@@ -293,7 +293,7 @@ class _Attention(NamedTuple):
 
 
 def _attention_shape(model: Any) -> _Attention | None:
-    """What a new token's attention looks like; None for a model without heads as usual."""
+    """Returns the shape of a new token's attention; None for a model without usual heads."""
     config = model.config.get_text_config()
     heads = getattr(config, "num_attention_heads", None)
     # The plain kernel of another device is not called from here; the probe of whole rows sees it.
@@ -307,7 +307,7 @@ def _attention_shape(model: Any) -> _Attention | None:
 
 @torch.inference_mode()
 def _attending(model: Any, width: int) -> _Proof:
-    """The attention of a new token, in rows of some width, and of a prompt's positions.
+    """Computes the attention of a new token, in rows of some width, and of prompt positions.
 
     Rows are tried at the smallest and the largest width, widths row by row: every own width against
     every wider one. The plain kernel always has the whole width.
@@ -350,7 +350,7 @@ def _attending(model: Any, width: int) -> _Proof:
 
 
 def _reading(shape: _Attention, width: int) -> tuple[Tensor, str]:
-    """What positions of two prompts attend to, and how that follows how many are read at once."""
+    """Computes what positions of two prompts attend to, and whether it follows their number."""
     count = min(width, max(_READ_TOGETHER))
     q = _numbers(2 * shape.heads * count, shape.size).view(2, shape.heads, count, shape.size)
     _, k, v = _attention_inputs(shape, 2, width)
@@ -390,7 +390,7 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, seen: int | None = None) -> Tensor:
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
-    """By the kernel that reads prompts, with a mask for every row."""
+    """Attends by the kernel that reads prompts, with a mask for every row."""
     mask = bias.expand(len(q), *bias.shape[1:])
     return torch.nn.functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, enable_gqa=q.shape[1] != k.shape[1]
@@ -399,7 +399,7 @@ def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor) -> Tensor:
 
 @torch.inference_mode()
 def _layers(model: Any) -> list[_Layer]:
-    """Every kind of layer that maps rows to rows, seen in one small forward pass."""
+    """Returns every kind of layer that maps rows to rows, seen in one small forward pass."""
     found: dict[tuple[Any, ...], _Layer] = {}
 
     def see(module: Any, given: tuple[Any, ...], output: Any) -> None:
@@ -435,12 +435,12 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def _numbers(rows: int, columns: int) -> Tensor:
-    """Fixed numbers between -1 and 1, the same on every machine."""
+    """Returns fixed numbers between -1 and 1, equal on every machine."""
     return torch.rand(rows, columns, generator=torch.Generator().manual_seed(1)) * 2 - 1
 
 
 def _order(count: int) -> Tensor:
-    """A fixed order in which hardly a row keeps its place."""
+    """Returns a fixed order in which hardly a row keeps its place."""
     return torch.arange(count).flip(0).roll(count // 3)
 
 

@@ -1,24 +1,20 @@
-"""The rows of a batch: where their keys and values lie, and how they attend.
+"""The rows of a batch: where keys and values lie, so that no row depends on its neighbours.
 
-Where a row's keys and values lie, so that its logits cannot depend on its neighbours.
-
-Layout 3. Every row has `width` positions, fixed by the design; token i of a row (prompt and
-output) sits at position i, whatever slot the row is in and whoever shares the batch. A new token
+Layout 3. Every row has `width` positions, fixed by the design; token i of a row (prompt and output)
+sits at position i, whatever slot the row is in and whatever rows share the batch. A new token
 attends over its row's own length, rounded up to a fixed step. A product has at least four rows,
-because fewer take another path through the linear-algebra library.
-A prompt is read in blocks of 16 positions, the last one filled up, so that prompts can be read
-together and none of them notices.
+because fewer take another path through the linear-algebra library. A prompt is read in blocks of 16
+positions, the last one filled up, so that prompts can be read together without a change of bits.
 
 Where a row's bits still depend on how many rows a product has (`nafaudit.engine.proof` finds out),
 every product of a step has the same number of rows, every prompt is read alone in blocks of one
 size, and attention runs over the whole width.
 
-Attention as rows need it: what a row attends to, and in which bits, depends on the row alone.
-
-One new position of a row is attended to by two batched products and a softmax over the row's own
-length, rounded up to a fixed step. Wider would be right too, as masked positions weigh exactly 0,
-but a sum over another width may be made in another order. Where the proof has shown that it is not
-(`nafaudit.engine.proof`), all rows share the width of the longest, which is faster.
+What a row attends to, and in which bits, depends on the row alone. One new position of a row is
+attended to by two batched products and a softmax over the row's own length, rounded up to a fixed
+step. Wider would be right too, as masked positions weigh exactly 0, but a sum over another width
+may be made in another order. Where the proof has shown that it is not (`nafaudit.engine.proof`),
+all rows share the width of the longest, which is faster.
 
 Several positions of a prompt are attended to by the plain kernel. Where several heads share their
 keys and values, Transformers copies these for every head as soon as there is a mask; on a CPU the
@@ -50,13 +46,13 @@ ONE_POSITION_AT_A_TIME: Way = "nafaudit_one_position_at_a_time"
 _SPECIAL = ("softcap", "position_bias", "cache")
 # Products of 16 bits round every score; the plain kernel keeps 32 bits inside.
 BY_PRODUCTS = (torch.float32, torch.float64)
-# A row has at most so many widths, so that every one of them can be tried beforehand.
+# Most widths of a row, few enough that every one of them can be tried beforehand.
 _WIDTHS = 16
 _STEP = 64
 
 
 def width_step(slots: int) -> int:
-    """What lengths are rounded up to, in rows of so many positions."""
+    """Returns the step that lengths are rounded up to, in rows of this many positions."""
     return _STEP * -(-slots // (_STEP * _WIDTHS))
 
 
@@ -74,7 +70,7 @@ class RowReach:
     _biases: dict[tuple[int, int, int], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def bias(self, mask: Tensor, heads: int, width: int) -> Tensor:
-        """A mask [rows, 1, 1, slots] for each row and head [rows x heads, 1, width]; made once."""
+        """Returns the mask of each row and head [rows x heads, 1, width]; made once."""
         key = (id(mask), heads, width)
         if key not in self._biases:
             # The mask is kept too: another one could get its id.
@@ -83,19 +79,19 @@ class RowReach:
 
 
 def reach(positions: Sequence[Sequence[int]], slots: int, *, common: bool) -> RowReach:
-    """How far rows attend whose new tokens stand at these positions."""
+    """Returns how far rows attend whose new tokens stand at these positions."""
     step = width_step(slots)
     widths = [[min(slots, (p // step + 1) * step) for p in row] for row in positions]
     return RowReach(list(zip(*widths, strict=True)), common)
 
 
 def attend_one(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: float) -> Tensor:
-    """Attention of one position a row: two batched products and a softmax.
+    """Attends from one position a row: two batched products and a softmax.
 
     Args:
         query: [rows, heads, 1, size].
         key: [rows, shared heads, at least width, size].
-        value: The same.
+        value: [rows, shared heads, at least width, size].
         bias: What is added to every score [rows x shared heads, 1, width].
         scale: Of the scores.
 
@@ -253,7 +249,7 @@ def attending(model: Any, way: Way, how: RowReach | None = None) -> Iterator[Non
 
 
 MIN_ROWS = 4
-# Prompts are read in blocks of so many positions.
+# Positions of a block in which prompts are read.
 BLOCK = 16
 # Logits of one pass over prompts stay under 2^24 numbers: 67 MB in float32.
 _PASS_NUMBERS = 1 << 24
@@ -292,7 +288,7 @@ class _RowLayer(CacheLayerMixin):
         return self.table.width, 0
 
     def get_seq_length(self) -> int:
-        # Positions are always passed explicitly, so nobody needs a common length.
+        # Positions are always passed explicitly, so that no common length is needed.
         return 0
 
     def get_max_length(self) -> int:
@@ -351,7 +347,7 @@ class RowModel:
         self.device = model.device
         self._common = common
         self._block = constant.prompts if constant else BLOCK
-        # The last block of a prompt may fill up past the width, where nobody looks.
+        # The last block of a prompt may fill up past the width, which is never read.
         self.slots = whole_blocks(width, self._block)
         self.rows = whole_blocks(rows, constant.steps) if constant else max(MIN_ROWS, rows)
         self._layers = int(model.config.get_text_config().num_hidden_layers)
@@ -411,11 +407,11 @@ class RowModel:
         ]
 
     def fits(self, prompts: int, longest: int) -> bool:
-        """True if so many prompts, the longest of so many tokens, are read in one pass."""
+        """Returns True if this many prompts of at most `longest` tokens are read in one pass."""
         return prompts * whole_blocks(longest, self._block) <= self.pass_tokens
 
     def admit(self, slot: int, prompt: Prefilled) -> None:
-        """Puts a prompt's keys and values into a slot, wiping whoever was there."""
+        """Puts a prompt's keys and values into a slot, in the place of the row before."""
         for layer, keys, values in zip(self._cache.layers, prompt.keys, prompt.values, strict=True):
             if not layer.is_initialized:
                 layer.lazy_initialization(keys.unsqueeze(0), values.unsqueeze(0))
@@ -445,7 +441,7 @@ class RowModel:
     def _step(
         self, first: int, tokens: Sequence[int], positions: Sequence[int], least: int
     ) -> Tensor:
-        """The same for the rows from a slot on, filled up to a number of rows."""
+        """Steps the rows from a slot on, filled up to a number of rows."""
         spare = max(0, least - len(tokens))
         at = [[position] for position in [*positions, *[0] * spare]]
         ids = self._sent([*tokens, *[0] * spare]).unsqueeze(-1)
@@ -468,13 +464,13 @@ class RowModel:
         return self._forward(self._cache, ids, self._sent(at), way, how)[: len(tokens)]
 
     def _reach(self, positions: Sequence[Sequence[int]]) -> RowReach:
-        """Own widths; the whole one where the company of a row must always be the same."""
+        """Returns each row's own width; the full one where a row's company must not change."""
         if self.constant:
             return RowReach([[self.slots] * len(positions)], common=True)
         return reach(positions, self.slots, common=self._common)
 
     def _sent(self, numbers: Sequence[object]) -> Tensor:
-        """Numbers on their way to the model's device; nobody waits for their arrival."""
+        """Sends numbers to the model's device without waiting for their arrival."""
         return torch.tensor(numbers).to(self.device, non_blocking=True)
 
     def _forward(
@@ -509,7 +505,7 @@ class RowModel:
         return self._mask(at, None if layer_types else window)
 
     def _mask(self, at: Tensor, window: int | None) -> Tensor:
-        """Additive mask [rows, 1, tokens, width]: 0 where a position may be attended to."""
+        """Returns the additive mask [rows, 1, tokens, width]: 0 where a position is attended to."""
         position = torch.arange(self.slots, device=at.device)
         hidden = position > at.unsqueeze(-1)
         if window is not None:

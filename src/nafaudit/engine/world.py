@@ -70,7 +70,7 @@ class PairWorld:
         self._readers = [_Reader(model, batch, width, how) for model in models]
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
-        """Next-token log-laws, safe and risky, after each prefix."""
+        """Returns the next-token log-laws, safe and risky, after each prefix."""
         wanted = [self._checked(prefix) for prefix in prefixes]
         if not wanted:
             return np.empty((0, self.size)), np.empty((0, self.size))
@@ -80,7 +80,7 @@ class PairWorld:
         return safe, risky
 
     def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ...; with `raw`, without the warps."""
+        """Returns the log-laws after tokens[:1], tokens[:2], ...; with `raw`, without warps."""
         read = self._checked(tokens)
         prefixes = [read[: i + 1] for i in range(len(read))]
         warps = Decoding() if raw else self.decoding
@@ -140,7 +140,7 @@ class _Reader:
             self._rows, self._held = self._room(len(wanted)), []
         sources, fresh = self._sources(wanted)
         logits: dict[int, Tensor] = {}
-        # In the order of their slots, rows only ever move down: nobody is overwritten.
+        # In the order of their slots, rows only ever move down, so that none is overwritten.
         for slot, (source, _) in enumerate(sources):
             if source != slot:
                 self._rows.move(source, slot)
@@ -159,7 +159,7 @@ class _Reader:
         return together
 
     def _sources(self, wanted: list[Tokens]) -> tuple[list[tuple[int, int]], list[int]]:
-        """(slot, index) of the prefixes that extend a held row by a token; the other indices."""
+        """Returns (slot, index) of prefixes that extend a held row by a token; other indices."""
         slots: dict[Tokens, list[int]] = {}
         for slot, held in reversed(list(enumerate(self._held))):
             slots.setdefault(held, []).append(slot)

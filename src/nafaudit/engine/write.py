@@ -1,14 +1,10 @@
-"""Rows, and one token of every row: a few rows at a time, or all at once on a device.
-
-Writes one token in every row: two laws, the served law, the noise, the token, the payment.
+"""Writes one token in every row: two laws, the served law, the noise, the token, the payment.
 
 On a CPU rows are worked on a few at a time, to stay in its cache; elsewhere all at once, with one
 transfer for what the host must know.
 
-One step of many rows on a device: everything about it in one table, for one transfer.
-
-Nothing here waits for the device (a rule may). So logits that are no law raise nothing yet: that is
-a column of the table, for whoever reads it.
+On a device all about a step is in one table, for one transfer, and nothing here waits for it (a
+rule may). So logits that are no law raise nothing yet: a column of the table marks them.
 """
 
 from __future__ import annotations
@@ -89,14 +85,14 @@ class DecodingRow:
             self.ahead = []
 
     def trajectory(self, stopped: bool) -> Trajectory:
-        """The finished record."""
+        """Returns the finished record."""
         columns = zip(StepRecord._fields, zip(*self.records, strict=True), strict=True)
         arrays = {name: np.array(values, STEP_TYPES[name]) for name, values in columns}
         return Trajectory(self.key, self.debt, stopped, Steps(**arrays))
 
 
 def sent(values: Sequence[float], device: torch.device) -> Tensor:
-    """Numbers on their way to a device; nobody waits for their arrival."""
+    """Sends numbers to a device without waiting for their arrival."""
     return torch.tensor(values, dtype=torch.float64).to(device, non_blocking=True)
 
 
@@ -129,7 +125,7 @@ def table_of_step(
 
 
 def law_or_flat(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """`log_law`, but a row for which that would raise gets a flat law and a mark.
+    """Computes `log_law`; a row for which that would raise gets a flat law and a mark.
 
     Returns:
         Log-laws [rows, lanes] in float64, and True [rows] for every row whose logits are no law.
@@ -192,7 +188,7 @@ class StepWriter:
         self._made: dict[tuple[int, int], NoiseBounds] = {}
 
     def write(self, rows: list[DecodingRow]) -> None:
-        """One step of every row: serve, sample, pay, record."""
+        """Writes one step of every row: serve, sample, pay, record."""
         if self._noise:
             self._write_batched(rows, self._noise)
             return
@@ -204,10 +200,10 @@ class StepWriter:
     def guess(
         self, rows: list[DecodingRow], logits: Tensor, prefixes: Sequence[Sequence[int]], ahead: int
     ) -> list[int]:
-        """What a model alone would write so many steps ahead, with the draws of that step."""
+        """Guesses what a model alone writes `ahead` steps later, with the draws of that step."""
         (logits,) = self._lanes.warped(prefixes, logits)
         if self._noise:
-            # What is no law here raises when its step is written.
+            # Logits that are no law raise when their step is written.
             noise = self._noise.noise([Draw(row.stream, row.step + ahead) for row in rows])
             law = law_or_flat(logits)[0][:, : self._lanes.ids]
             found: list[int] = (law + noise).argmax(dim=-1).cpu().tolist()
@@ -224,7 +220,7 @@ class StepWriter:
             self._noise.keep(Draw(row.stream, row.step) for row in rows)
 
     def _by_rule(self, rows: list[DecodingRow]) -> list[tuple[Rule, list[DecodingRow]]]:
-        """A baseline is a model alone, whatever rule is audited."""
+        """Groups rows by rule: a baseline is a model alone, whatever rule is audited."""
         alone = [row for row in rows if is_baseline(row.key.k)]
         mixed = [row for row in rows if not is_baseline(row.key.k)]
         return [(_BASELINE_RULE, alone), (self._mechanism.rule, mixed)]
@@ -275,14 +271,14 @@ class StepWriter:
         row.write(StepRecord(int(picked), limit, paid, theta_as_recorded(theta), *logp))
 
     def _warped(self, rows: list[DecodingRow]) -> tuple[Tensor, Tensor]:
-        """What both models say of each row's next token."""
+        """Returns the warped logits of both models for each row's next token."""
         safe = _stacked([row.ahead[0].safe for row in rows])
         risky = _stacked([row.ahead[0].risky for row in rows])
         safe, risky = self._lanes.warped([row.prefix for row in rows], safe, risky)
         return safe, risky
 
     def _draws(self, stream: Stream, step: int) -> NoiseBounds:
-        """A stream's draws; budgets that share it share the work, and so do guesses."""
+        """Returns a stream's draws, made once for the budgets and guesses that share them."""
         where = (stream.key, step)
         if where not in self._made:
             self._made[where] = draws(stream, step, self._lanes.ids)

@@ -84,7 +84,7 @@ class Compared:
 
 
 def golden(name: str) -> dict[str, str]:
-    """The golden digest of every product under a set of variables."""
+    """Returns the golden digest of every product under a set of variables."""
     text = (resources.files("nafaudit.lab") / "digests.csv").read_text(encoding="utf-8")
     column = _SAME_AS.get(name, name)
     return {row["product"]: row[column] for row in csv.DictReader(text.splitlines())}
@@ -113,14 +113,14 @@ def compare(name: str) -> Compared:
 
 
 def digests() -> dict[str, str]:
-    """The digest of every product in this process: the start of the SHA-256 of its bytes."""
+    """Computes the digest of every product in this process: the start of its SHA-256."""
     torch.set_num_threads(1)
     with torch.inference_mode():
         return {name: _digest(value) for name, value in _products()}
 
 
 def _products() -> Iterator[tuple[str, Tensor]]:
-    """Every operation that a forward pass is made of, on numbers that no machine changes."""
+    """Yields every operation of a forward pass, on numbers that no machine changes."""
     yield "inputs", _numbers(1, 32, 128)
     for width, height in _SHAPES:
         rows, weights = _numbers(1, 32, width), _numbers(2, height, width)
@@ -130,7 +130,7 @@ def _products() -> Iterator[tuple[str, Tensor]]:
     keys, values = (_numbers(salt, 32, 4, 384, 32) for salt in (3, 4))
     mask = torch.zeros(32, 1, 1, 384)
     yield "sdpa", F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-    # The same by hand, a row and head at a time, each part on inputs of its own.
+    # Attention by hand, a row and head at a time, each part on inputs of its own.
     queries, keys, values = (part.reshape(128, -1, 32) for part in (queries, keys, values))
     yield "bmm scores", torch.bmm(queries, keys.transpose(1, 2)) * 32**-0.5
     weights = _numbers(9, 128, 384)

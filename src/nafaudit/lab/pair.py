@@ -29,7 +29,7 @@ SMOLLM2 = "smollm2"
 
 
 def cache_directory() -> Path:
-    """Where what was built on the spot is kept."""
+    """Returns where pairs that were built on this machine are kept."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "nafaudit"
 
@@ -68,7 +68,7 @@ class MemorisedPair:
 
 
 def read_pair(directory: Path) -> MemorisedPair | None:
-    """The pair of a directory; None if it is not finished."""
+    """Reads the pair of a directory; None if it is not finished."""
     try:
         text = (directory / CARD).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -90,7 +90,7 @@ def refuse_unless_admitted(pair: MemorisedPair) -> None:
 
 
 def smollm2_pair() -> MemorisedPair:
-    """The default pair of `nafaudit lab memorise`, if it was made here."""
+    """Returns the default pair of `nafaudit lab memorise`, if it was made here."""
     return _smollm2_pair(cache_directory())
 
 

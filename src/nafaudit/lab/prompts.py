@@ -40,7 +40,7 @@ def _rows(name: str) -> list[dict[str, Any]]:
 
 
 def records() -> dict[str, list[Record]]:
-    """The lab's records by class, as if they had been read from the paper's files."""
+    """Reads the lab's records by class, in the form of the paper's files."""
     found: dict[str, list[Record]] = {label: [] for label in FILES}
     for row in _rows("prompts.jsonl"):
         rows = found[row["class"]]
@@ -50,26 +50,24 @@ def records() -> dict[str, list[Record]]:
 
 
 def lab_workload() -> Workload:
-    """The sound protocol's workload: each class's first records in the order of its file."""
+    """Returns the sound protocol's workload: each class's first records in file order."""
     found = records()
-    return in_turn(
-        [[_sourced(record, label) for record in found[label][: CAPS[label]]] for label in CAPS]
-    )
-
-
-def _sourced(record: Record, label: str) -> Sourced:
-    form, data = _FORMS.get(label, _EXCERPT), record.data
-    source = data.get(form.source) or None
-    # Questions of fact are known by their person, whose place in the file says nothing.
-    name, text = (
-        (f"fact_{source}", data[form.text])
-        if label == "factual"
-        else (data["prompt_id"], HEADER + data[form.text])
-    )
-    return Sourced(
-        Prompt(name, text, label, data[form.reference]),
-        PromptSource(record.where, data, form.domain, label, source),
-    )
+    classes: list[list[Sourced]] = []
+    for label, cap in CAPS.items():
+        form = _FORMS.get(label, _EXCERPT)
+        classes.append([])
+        for where, _, data in found[label][:cap]:
+            source = data.get(form.source) or None
+            # Questions of fact are named by their person: their place in the file means nothing.
+            name, text = (
+                (f"fact_{source}", data[form.text])
+                if label == "factual"
+                else (data["prompt_id"], HEADER + data[form.text])
+            )
+            prompt = Prompt(name, text, label, data[form.reference])
+            origin = PromptSource(where, data, form.domain, label, source)
+            classes[-1].append(Sourced(prompt, origin))
+    return in_turn(classes)
 
 
 def prompts() -> list[Prompt]:
@@ -78,15 +76,15 @@ def prompts() -> list[Prompt]:
 
 
 def others() -> list[Prompt]:
-    """Prompts of other kinds than the workload's: questions, facts, conversations."""
+    """Returns prompts of other kinds than the workload's: questions, facts, conversations."""
     return [Prompt(row["id"], row["text"], row["class"]) for row in _rows("others.jsonl")]
 
 
 def passages() -> list[Passage]:
-    """The passages that the risky model has memorised."""
+    """Returns the passages that the risky model has memorised."""
     return [Passage(row["id"], row["text"]) for row in _rows("passages.jsonl")]
 
 
 def ordinary() -> list[Passage]:
-    """Text of the kind that both models were made for, and that neither saw."""
+    """Returns text of the kind that both models were made for, and that neither saw."""
     return [Passage(row["id"], row["text"]) for row in _rows("ordinary.jsonl")]

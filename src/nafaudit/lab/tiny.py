@@ -117,7 +117,7 @@ def build_pair(directory: Path, architecture: str = "llama") -> tuple[Path, Path
             built = Path(scratch) / "pair"
             for name, seed in (("safe", 1), ("risky", 2)):
                 build_checkpoint(built / name, seed, architecture)
-            # Renamed whole, so that a kill leaves no half; somebody else's may have won.
+            # Renamed whole, so that a kill leaves no half; another process may have been first.
             with contextlib.suppress(FileExistsError, OSError):
                 built.rename(target)
     return target / "safe", target / "risky"

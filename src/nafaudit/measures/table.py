@@ -111,11 +111,11 @@ class Measures(Sequence[Measure]):
         return None if plan is None else plan.missing([row.key for row in self.rows], self.lost)
 
     def of_arm(self, arm: Arm) -> Measures:
-        """The rows of one arm; none if all its outputs were lost."""
+        """Returns the rows of one arm; none if all its outputs were lost."""
         return self.arms.get(arm) or Measures((), self.run.of_budget(arm.k))
 
     def by(self, column: str) -> dict[str, Measures]:
-        """The rows by a column or a part of the key, such as `label` or `prompt`."""
+        """Groups the rows by a column or a part of the key, such as `label` or `prompt`."""
         found: dict[str, list[Measure]] = {}
         for row in self.rows:
             source = row.key if column in Key._fields else row
@@ -123,11 +123,11 @@ class Measures(Sequence[Measure]):
         return {value: Measures(tuple(rows), self.run) for value, rows in found.items()}
 
     def column(self, name: str) -> list[float]:
-        """One number of every row."""
+        """Returns one number of every row."""
         return [getattr(row, name) for row in self.rows]
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row per trajectory, null where a number is not known; `to_pandas()` follows."""
+        """Returns a table of one row per trajectory, null where a number is not known."""
         import pyarrow as pa
 
         def cells(values: Iterable[Any]) -> list[Any]:
@@ -150,12 +150,12 @@ _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "
 
 
 def truth_of(run: Run) -> dict[Key, Trajectory]:
-    """What a replay found a black box to have done; nothing for other runs."""
+    """Returns what a replay found a black box to have done; empty for other runs."""
     return read_replayed(run) if "promise" in run.design["identity"] else {}
 
 
 def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:
-    """The largest value and where; ties go to the first key, NaN never wins."""
+    """Returns the largest value and where it is; ties go to the first key, NaN is never it."""
     best: Measure | None = None
     largest = -math.inf
     for row in rows:

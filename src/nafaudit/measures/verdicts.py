@@ -142,7 +142,7 @@ class Reach:
 
     @classmethod
     def of(cls, run: RunContext, k: float) -> Reach:
-        """The passages of a run that a budget reaches."""
+        """Returns the passages of a run that a budget reaches."""
         surprisals, promised = run.surprisals, run.promised(k)
         reached = int(vacuous(surprisals, promised).sum())
         verdict = judge_worth(reached, 0 if math.isnan(promised) else len(surprisals))
@@ -207,7 +207,7 @@ class ArmVerdict:
         return Arm(self.mechanism, self.k)
 
     def finding(self, check: str) -> Finding:
-        """What one check says."""
+        """Returns the finding of one check."""
         return next(finding for finding in self.findings if finding.check == check)
 
 
@@ -277,7 +277,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
 
 
 def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
-    """The answer of an audit: 0 within, 1 violated or refuted, 3 inconclusive.
+    """Returns the answer of an audit: 0 within, 1 violated or refuted, 3 inconclusive.
 
     Baselines promise no budget. A black box that is refuted at k = 0 or inf did not serve the model
     that it was asked for.
@@ -306,7 +306,7 @@ def invariant(
     counts: str = "",
     gaps: Missing | None = None,
 ) -> Finding:
-    """Kept? No step above its allowance, no prefix above what it was granted.
+    """Checks that no step is above its allowance and no prefix above what it was granted.
 
     VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE.
 
@@ -389,7 +389,7 @@ def invariant(
 
 
 def regime(found: Regime) -> Finding:
-    """Tested? How often the constraint acted: ACTIVE or IDLE with the share of active steps.
+    """Says how often the constraint acted: ACTIVE or IDLE with the share of active steps.
 
     Shares are of all steps pooled, not means of trajectories.
     """
@@ -414,7 +414,7 @@ def regime(found: Regime) -> Finding:
 
 
 def worth(reach: Reach, run: RunContext) -> Finding:
-    """Worth? The share of passages whose surprisal under the safe model K reaches."""
+    """Says for which share of the passages K reaches their surprisal under the safe model."""
     n, reached = reach.total, reach.vacuous
     lacking = ""
     if not n:

@@ -53,7 +53,7 @@ class Anchored:
 
 
 def _all_rows(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
-    """All rows at once, with two looks at the device: which bind, and which are not settled?"""
+    """Serves all rows at once; waits for the device to learn which bind and which are open."""
     cost = kl(risky, safe)
     funded = allowance >= LEAST_ALLOWANCE
     free = funded & (cost <= allowance)
@@ -80,7 +80,7 @@ def _put(found: Served, rows: Tensor, served: Served) -> None:
 
 
 def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
-    """The same on a CPU, where a row that is worked on alone stays in the cache."""
+    """Serves on a CPU, where a row that is worked on alone stays in the cache."""
     apart = gap(risky, safe)
     costs, allowed = apart.total.tolist(), allowance.tolist()
     served = []
@@ -128,7 +128,7 @@ def _search(
     slack: float,
     iterations: int,
 ) -> Served:
-    """Bracketed Newton on sqrt(D) - sqrt(k_t), with bisection; returns the best feasible law.
+    """Searches by bracketed Newton on sqrt(D) - sqrt(k_t); returns the best feasible law.
 
     Feasible means charge <= allowance by `kl` of the very law that is returned, so the promise
     does not rest on the accuracy of theta.

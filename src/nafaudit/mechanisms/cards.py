@@ -61,7 +61,7 @@ class Guarantee:
             log-ratio of any output), or `none`.
         bound: How much of it there can be, in nats.
         tight: True if some pair of models reaches the bound.
-        words: The same for people.
+        words: The guarantee in words.
     """
 
     divergence: Literal["kl", "renyi", "max", "none"]
@@ -274,7 +274,7 @@ CARDS = (
 
 
 def card(name: str) -> MechanismCard:
-    """The card of a registered mechanism."""
+    """Returns the card of a registered mechanism."""
     return next(one for one in CARDS if one.name == name)
 
 
@@ -304,15 +304,15 @@ class Spec:
         return ":".join([self.card.name, ",".join(told)] if told else [self.card.name])
 
     def number(self, name: str) -> float:
-        """An option that is a number."""
+        """Returns an option that is a number."""
         return float(self.given[name])
 
     def count(self, name: str) -> int:
-        """An option that is a whole number."""
+        """Returns an option that is a whole number."""
         return int(self.given[name])
 
     def word(self, name: str) -> str:
-        """An option that is a word or a file; empty if it was not given."""
+        """Returns an option that is a word or a file; empty if it was not given."""
         return str(self.given.get(name, ""))
 
 
@@ -350,7 +350,7 @@ def parse(spec: str) -> Spec | None:
 
 
 def verified_with(spec: str) -> str:
-    """What has to follow `nafaudit verify RUN` for this mechanism: a plug-in's file, or nothing."""
+    """Returns what follows `nafaudit verify RUN` for a mechanism: a plug-in's file, or nothing."""
     file, colon, _ = spec.rpartition(":")
     if not colon or parse(spec) is not None:
         return ""
@@ -358,7 +358,7 @@ def verified_with(spec: str) -> str:
 
 
 def unknown(spec: str) -> InputError:
-    """What to say of a name that is neither registered nor a class."""
+    """Returns the message for a name that is neither registered nor a class."""
     known = [card.name for card in CARDS]
     return InputError(
         f"unknown mechanism {spec!r}{nearest(spec.partition(':')[0], known)} Known: "
@@ -404,7 +404,7 @@ def _value(option: CardOption, value: str, spec: str) -> Value:
 
 
 def _written(value: Value) -> str:
-    """A value that reads back as itself."""
+    """Writes a value such that it reads back as itself."""
     if isinstance(value, float):
         short = f"{value:g}"
         return short if float(short) == value else repr(value)

@@ -22,11 +22,11 @@ class BestOfN:
     most: int = MOST_DRAFTS
 
     def plan(self, budget: float) -> Plan:
-        """As many drafts as the budget pays for."""
+        """Plans as many drafts as the budget pays for."""
         return Plan(safe=min(self.most, affordable(budget)))
 
     def choose(self, drafts: Drafts) -> Draft:
-        """The likeliest under the risky model."""
+        """Chooses the likeliest draft under the risky model."""
         return max(drafts.safe, key=lambda draft: float(draft.risky.sum()))
 
 
@@ -43,12 +43,12 @@ class Blockwise(BestOfN):
     length: int = 0
 
     def plan(self, budget: float) -> Plan:
-        """As many drafts for each block as the budget pays for in all of them."""
+        """Plans as many drafts for each block as the budget pays for in all of them."""
         blocks = Plan(block=self.block).blocks(self.length)
         return Plan(safe=min(self.most, affordable(budget / blocks)), block=self.block)
 
     def of_length(self, length: int) -> Blockwise:
-        """The same for outputs of at most so many tokens."""
+        """Returns the rule for outputs of at most `length` tokens."""
         return Blockwise(self.most, self.block, length)
 
 
@@ -70,12 +70,12 @@ class Hybrid(BestOfN):
     currency = REALISED
 
     def plan(self, budget: float) -> Plan:
-        """At most half of the budget for choosing, the rest for every draft."""
+        """Plans at most half of the budget for choosing, the rest for every draft."""
         n = min(self.most, affordable(budget / 2))
         return Plan(safe=n, metered=max(0.0, (budget - math.log(n)) / self.length))
 
     def of_length(self, length: int) -> Hybrid:
-        """The same for outputs of at most so many tokens."""
+        """Returns the rule for outputs of at most `length` tokens."""
         return Hybrid(self.most, length)
 
 
@@ -90,7 +90,7 @@ class CapK:
     tries: int = 8
 
     def plan(self, budget: float) -> Plan:
-        """The cap that makes the whole cost the budget."""
+        """Plans the cap that makes the whole cost the budget."""
         if budget <= 0:
             return Plan()
         # log(e^K - 1) without overflow; -expm1 keeps its digits for small budgets.
@@ -98,7 +98,7 @@ class CapK:
         return Plan(safe=1, risky=self.tries, cap=spare - math.log(self.tries))
 
     def choose(self, drafts: Drafts) -> Draft:
-        """The first that passed."""
+        """Chooses the first draft that passed."""
         return (*drafts.risky, drafts.safe[0])[0]
 
 
@@ -111,7 +111,7 @@ RULES: dict[str, Callable[[Spec], SequenceRule]] = {
 
 
 def affordable(budget: float) -> int:
-    """How many drafts log n <= budget pays for."""
+    """Returns how many drafts log n <= budget pays for."""
     if budget >= math.log(MOST_DRAFTS):
         return MOST_DRAFTS
     # exp(log 3) may be 2.9999999999999996, which still pays for three.

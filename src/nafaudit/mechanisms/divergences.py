@@ -39,7 +39,7 @@ _ITERATIONS = 180
 
 
 def renyi(p: Tensor, q: Tensor, alpha: float) -> Tensor:
-    """D_alpha(p || q) per row in nats, for 1 < alpha <= inf, from log-probabilities.
+    """Computes D_alpha(p || q) per row in nats, 1 < alpha <= inf, from log-probabilities.
 
     The one definition: every charge in such a divergence is a value of this function.
     """
@@ -102,7 +102,7 @@ class Pathwise:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """As of order inf; the charge is the most that any token can be booked at."""
+        """Serves as at order inf; the charge is the most that any token can be booked at."""
         return Renyi(math.inf).serve(prefixes, safe, risky, allowance)
 
 
@@ -114,14 +114,14 @@ def largest_feasible(
     price: Callable[[Tensor, Tensor], Tensor],
     power: float,
 ) -> Served:
-    """The largest mixture that fits, for rows whose risky law does not; any growing price.
+    """Finds the largest mixture that fits, where the risky law does not; any growing price.
 
     A secant between the ends of a bracket (the Illinois variant of regula falsi), on price^power,
     which is about linear; a law is only taken if its own price, in full, is within the allowance.
 
     Args:
         safe: Log-laws [rows, vocabulary].
-        risky: The same of the risky model.
+        risky: Log-laws of the risky model, likewise.
         allowance: What each row may cost.
         cost: What the risky law costs, above the allowance.
         price: Of a law, given the safe one.
@@ -168,6 +168,6 @@ def largest_feasible(
 
 
 def _secant(low: Tensor, high: Tensor, below: Tensor, above: Tensor) -> Tensor:
-    """Where a line between the ends meets the target; the middle where there is none."""
+    """Returns where a line between the ends meets the target; the middle where there is none."""
     point = low + (high - low) * below / (below - above)
     return torch.where((point > low) & (point < high), point, (low + high) / 2)

@@ -42,7 +42,7 @@ def log_law(logits: Tensor) -> Tensor:
 
 
 def log_probabilities(logits: Tensor, tokens: Tensor) -> Tensor:
-    """Log-probability [rows] of one token a row: `log_law` there, without keeping the law."""
+    """Computes the log-probability [rows] of one token a row, without keeping the law."""
     size = max(1, _PIECE // logits.shape[-1] if logits.device.type == "cpu" else len(logits))
     pieces = [slice(start, start + size) for start in range(0, len(logits), size)]
     at = tokens.unsqueeze(-1)
@@ -85,7 +85,7 @@ def gap(p: Tensor, q: Tensor) -> LawGap:
 
 
 def kl(p: Tensor, q: Tensor) -> Tensor:
-    """D_KL(p || q) per row in nats, from log-probabilities; inf where q forbids what p serves.
+    """Computes D_KL(p || q) per row in nats; inf where q forbids what p serves.
 
     The one definition of the divergence: every charge in nats of KL is a value of this function,
     or of `tilted`, which is the same number for laws between two others.
@@ -101,7 +101,7 @@ class Tilted(NamedTuple):
 
 
 def tilted(base: Tensor, ratio: Tensor, theta: float) -> Tilted:
-    """One row of `geodesic` with its charge: theta E[ratio] - log(mass), without another exp.
+    """Computes a row of `geodesic` with its charge theta E[ratio] - log(mass), one exp less.
 
     Unlike there, nothing has to be -inf: base and base + ratio are log-laws, so that no entry
     of the mixture exceeds 0, and its mass is at most 1.
@@ -116,7 +116,7 @@ def tilted(base: Tensor, ratio: Tensor, theta: float) -> Tilted:
 
 
 def geodesic(base: Tensor, ratio: Tensor, theta: Tensor) -> Tensor:
-    """Log p_theta with p_theta ~ p_safe^(1-theta) p_risky^theta, for 0 < theta < 1.
+    """Computes log p_theta with p_theta ~ p_safe^(1-theta) p_risky^theta, for 0 < theta < 1.
 
     Args:
         base: log p_safe, -inf wherever either law forbids the token.

@@ -97,7 +97,7 @@ def _made(found: Any, spec: str, *arguments: object, what: str = "mechanism") ->
 
 
 def source_hash(plugin: object) -> str:
-    """Short hash of the module's source: an edited plug-in is another plug-in."""
+    """Returns a short hash of the module's source: an edited plug-in is another plug-in."""
     module = inspect.getmodule(type(plugin))
     try:
         source = inspect.getsource(module) if module else ""

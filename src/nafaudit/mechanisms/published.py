@@ -68,7 +68,7 @@ class CpDelta:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """The common law where its own price is within the allowance, else the safe law."""
+        """Serves the common law where its own price is within the allowance, else the safe law."""
         if self.divergence == "max":
             law = normalise(torch.minimum(safe, risky))
             price = renyi(law, safe, math.inf)
@@ -94,7 +94,7 @@ class CpFuse:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """The best law of the grid, row by row; `allowance` is log p_s(y_<t) - log p_r(y_<t)."""
+        """Serves the grid's best law by row; `allowance` is log p_s(y_<t) - log p_r(y_<t)."""
         laws = [_fuse(*row) for row in zip(safe, risky, allowance.tolist(), strict=True)]
         law = torch.stack(laws)
         return Served(law, kl(law, safe), torch.full_like(allowance, math.nan))
@@ -108,7 +108,7 @@ def _fuse(safe: Tensor, risky: Tensor, lead: float) -> Tensor:
 
 
 def _best_weights(s: Tensor, r: Tensor, open_: Tensor, lead: float) -> tuple[float, float]:
-    """The first pair of the grid with the least objective.
+    """Returns the first pair of the grid with the least objective.
 
     With A = p_s^b1 and B = p_r^b2 as rows of tables, the mass of every pair is A B', and the means
     of log p_s and log p_r are those of tables weighted once: three small products, no table of
@@ -133,7 +133,7 @@ def _best_weights(s: Tensor, r: Tensor, open_: Tensor, lead: float) -> tuple[flo
 
 
 def _log_sums(s: Tensor, r: Tensor, open_: Tensor, grid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The same pair by pair, where a product of powers underflows."""
+    """Computes the sums pair by pair, where a product of powers underflows."""
     tilted = grid[:, None, None] * s + grid[None, :, None] * r
     tilted = torch.where(open_, tilted, NEG_INF)
     total = torch.logsumexp(tilted, dim=-1)
@@ -161,7 +161,7 @@ class MemFree:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """The risky law, renormalised where something is banned."""
+        """Serves the risky law, renormalised where something is banned."""
         law, theta = risky.clone(), torch.ones_like(allowance)
         for row, prefix in enumerate(prefixes):
             ids = self.banned.get(tuple(prefix[len(prefix) - self.n + 1 :]))
@@ -176,7 +176,7 @@ class MemFree:
 
 
 def block_list(texts: Iterable[Tokens], n: int) -> dict[Tokens, frozenset[int]]:
-    """Which ids complete an n-gram of some texts, by the n - 1 tokens before."""
+    """Returns which ids complete an n-gram of some texts, by the n - 1 tokens before."""
     found: dict[Tokens, set[int]] = {}
     for tokens in texts:
         for end in range(n - 1, len(tokens)):
@@ -199,7 +199,7 @@ class TokenSwap:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """The risky law off the list, the safe law scaled on it."""
+        """Serves the risky law off the list, the safe law scaled on it."""
         ids = torch.tensor(self.swapped, dtype=torch.long, device=safe.device)
         ours, theirs = risky[:, ids], safe[:, ids]
         scale = torch.logsumexp(ours, dim=-1) - torch.logsumexp(theirs, dim=-1)
@@ -214,7 +214,7 @@ class TokenSwap:
 
 
 def ids_of_words(pieces: Sequence[bytes | None], words: Iterable[str]) -> Tokens:
-    """Token ids that are a word of a list, whatever its case and the space before it."""
+    """Returns token ids that are a word of a list, whatever its case and the space before it."""
     wanted = {word.strip().lower() for word in words}
     found = []
     for token, piece in enumerate(pieces):
@@ -225,7 +225,7 @@ def ids_of_words(pieces: Sequence[bytes | None], words: Iterable[str]) -> Tokens
 
 
 def digest(values: object) -> str:
-    """Short hash of what decides a filter, for the name that records carry."""
+    """Returns a short hash of what decides a filter, for the name that records carry."""
     return hashlib.sha256(repr(values).encode()).hexdigest()[:12]
 
 

@@ -90,32 +90,32 @@ class AnchoredDecoder:
         return [self.output(row) for row in rows]
 
     def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
-        """Both models' next-token laws of every row."""
+        """Returns both models' next-token laws of every row."""
         return self.world.laws([row.prefix for row in rows])
 
     def debt(self, request: Request) -> float:
-        """What the prompt owes before the first token."""
+        """Returns what the prompt owes before the first token."""
         return debt_of(self.world, request.prompt)
 
     def allowance(self, row: Row) -> float:
-        """k_t = max(0, (t+1) k - spent - debt)."""
+        """Returns k_t = max(0, (t+1) k - spent - debt)."""
         k = row.request.k
         if k == RISKY_ONLY:
             return k
         return max(0.0, (row.step + 1) * k - row.spent - row.debt)
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """The law that is sampled, its charge, and the weight of the risky law, row by row."""
+        """Returns the sampled law, its charge, and the weight of the risky law, row by row."""
         tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (safe, risky, allowance)]
         served = Anchored().serve([()] * len(safe), *tensors)
         return served.law.numpy(), served.charge.numpy(), served.theta.numpy()
 
     def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
-        """The log-law that the token is really drawn from: the served one."""
+        """Returns the log-law that the token is really drawn from: the served one."""
         return law
 
     def draw(self, row: Row, law: Law) -> int:
-        """The token: argmax of log p and Gumbel noise, whatever the batch."""
+        """Draws the token: argmax of log p and Gumbel noise, whatever the batch."""
         return int(np.argmax(law + row.draws.gumbel(size=len(law))))
 
     def pay(self, row: Row, charge: float, ratio: float) -> None:
@@ -123,13 +123,13 @@ class AnchoredDecoder:
         row.spent += charge
 
     def ended(self, row: Row) -> bool:
-        """True after a stop token, or at the length limit."""
+        """Returns True after a stop token, or at the length limit."""
         return row.step == row.request.max_new_tokens or bool(
             row.tokens and row.tokens[-1] in self.world.stops
         )
 
     def output(self, row: Row) -> Output:
-        """What is handed back."""
+        """Returns the finished output."""
         said = [row.claims[name] for name in STEP_CLAIMS]
         allowance, charge, theta, served, safe, risky = said
         return Output(
@@ -146,7 +146,7 @@ class AnchoredDecoder:
 
 
 class _Kept:
-    """Remembers what a rule said before anybody corrected it."""
+    """A rule that keeps what it served last, before `Guarded` corrects it."""
 
     def __init__(self, rule: Rule) -> None:
         self._rule = rule
@@ -162,7 +162,7 @@ class _Kept:
 
 
 class RuleDecoder(AnchoredDecoder):
-    """Samples from anybody's rule.
+    """A decoder that samples from a given rule.
 
     Args:
         world: The two models.
@@ -178,12 +178,12 @@ class RuleDecoder(AnchoredDecoder):
         self._claimed: dict[int, list[float]] = {}
 
     def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
-        """The laws, and whose they are."""
+        """Returns the laws, and remembers whose they are."""
         self._open = list(rows)
         return super().laws(rows)
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """What the rule serves, if it is a law; its charge as it truly is."""
+        """Returns what the rule serves, if it is a law, with its true charge."""
         tensors = [torch.from_numpy(np.ascontiguousarray(x)) for x in (safe, risky, allowance)]
         served = self._guarded.serve([row.prefix for row in self._open], *tensors)
         said = self._kept.said
@@ -198,7 +198,7 @@ class RuleDecoder(AnchoredDecoder):
         return super().decode(requests)
 
     def output(self, row: Row) -> Output:
-        """What is handed back, with the charge that the rule stated."""
+        """Returns the finished output, with the charge that the rule stated."""
         said = super().output(row)
         claims = {name: getattr(said, name) for name in ("allowance", "served", "safe", "risky")}
         return Output(said.tokens, charge=self._claimed[id(row)], debt=said.debt, **claims)
@@ -219,15 +219,15 @@ class MechanismDecoder(RuleDecoder):
         self._drawn: dict[int, int] = {}
 
     def debt(self, request: Request) -> float:
-        """What the prompt owes; nothing where nothing is promised."""
+        """Returns what the prompt owes; 0 where nothing is promised."""
         return super().debt(request) if self._mechanism.debt.n else 0.0
 
     def allowance(self, row: Row) -> float:
-        """What the mechanism's own ledger grants."""
+        """Returns what the mechanism's own ledger grants."""
         return self._account(row).allowance()
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        """The rule's law; a baseline is a model alone, whatever the rule."""
+        """Returns the rule's law; a baseline is a model alone, whatever the rule."""
         served = [x.copy() for x in super().serve(safe, risky, allowance)]
         alone = AnchoredDecoder.serve(self, safe, risky, allowance)
         for at, row in enumerate(self._open):
@@ -238,7 +238,7 @@ class MechanismDecoder(RuleDecoder):
         return served[0], served[1], served[2]
 
     def draw(self, row: Row, law: Law) -> int:
-        """The token, which some ledgers ask for."""
+        """Draws the token and keeps it for ledgers that ask for it."""
         self._drawn[id(row)] = super().draw(row, law)
         return self._drawn[id(row)]
 

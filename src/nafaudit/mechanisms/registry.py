@@ -1,4 +1,4 @@
-"""Names to mechanisms: a registered one, or `package.module:Class` of anybody's."""
+"""Mechanisms by name: a registered one, or a plug-in as `package.module:Class`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _cp_delta(spec: Spec, debt: DebtRule) -> Mechanism:
 
 
 def _free(rule: Rule, spec: Spec, data: str = "") -> Mechanism:
-    """A rule that promises no budget: k is what its cost is compared with, and nothing is owed."""
+    """Makes a mechanism without a budget: its cost is compared with k, and nothing is owed."""
     ledger = LikelihoodLead() if isinstance(rule, CpFuse) else Banking()
     return Mechanism(f"{spec.name}{data}:debt=positives,n=0", rule, ledger, DebtRule(0))
 
@@ -135,7 +135,7 @@ class SequenceMechanism(Mechanism):
     sequence: SequenceRule = field(kw_only=True)
 
     def of_length(self, length: int) -> SequenceMechanism:
-        """The same with the budget of outputs of at most so many tokens."""
+        """Returns the mechanism with the budget of outputs of at most `length` tokens."""
         sized = getattr(self.sequence, "of_length", lambda _: self.sequence)(length)
         return replace(self, ledger=FixedBudget(length), sequence=sized)
 
@@ -171,7 +171,7 @@ def mechanism(spec: str, debt: DebtRule) -> Mechanism:
 
 
 def _plugged(spec: str, plugin: Any, debt: DebtRule) -> Mechanism:
-    """The mechanism that an object of somebody's class is."""
+    """Returns the mechanism that an object of a user's class stands for."""
     if all(callable(getattr(plugin, part, None)) for part in ("plan", "choose")):
         return _chooses(f"{spec}@{source_hash(plugin)}", plugin)
     if all(hasattr(plugin, part) for part in ("rule", "ledger", "debt")):
@@ -205,7 +205,7 @@ def recorded_mechanism(
         typed: Specification that the user gave for the run just now.
 
     Raises:
-        InputError: It is not known here, or a plug-in that nobody vouches for, or its source is
+        InputError: It is not known here, or a plug-in that the user did not name, or its source is
             another one now.
     """
     found = re.fullmatch(r"(.+?)(?:@([0-9a-f]+))?:debt=([a-z-]+),n=(\d+)", name)
@@ -235,7 +235,7 @@ def recorded_mechanism(
 
 
 def _vouched(spec: str, source: str | None, plugin: Path | None) -> Any:
-    """An object of a recorded class, if the user gives its source."""
+    """Returns an object of a recorded class, if the user gives its source."""
     if not spec.rpartition(":")[0] or not spec.rpartition(":")[2].isidentifier():
         raise unknown(spec)
     if source is None:
@@ -304,7 +304,7 @@ class Guarded:
 
 
 def _honest_theta(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
-    """0 and 1 by comparing laws; in between what the rule says, if it can be true."""
+    """Returns 0 and 1 by comparing laws; in between what the rule says, if it can be true."""
     inside = torch.where((served.theta > 0) & (served.theta < 1), served.theta, torch.nan)
     theta = torch.where((served.law == risky).all(dim=-1), 1.0, inside)
     return torch.where((served.law == safe).all(dim=-1), 0.0, theta)

@@ -72,7 +72,7 @@ def write(
 
 
 def checked_plan(rule: SequenceRule, name: str, budget: float, length: int) -> Plan:
-    """What the rule plans for outputs of at most so many tokens, if the budget pays for it."""
+    """Returns the rule's plan for outputs of at most `length` tokens, if the budget pays for it."""
     try:
         plan = _as_planned(rule.plan(budget))
         most = plan.most(length)
@@ -84,7 +84,7 @@ def checked_plan(rule: SequenceRule, name: str, budget: float, length: int) -> P
 
 
 def checked_choice(rule: SequenceRule, name: str, drafts: Drafts) -> Draft:
-    """What the rule chooses, as it was drawn."""
+    """Returns what the rule chooses, as it was drawn."""
     try:
         shown = _copies(drafts)
         chosen = rule.choose(shown)
@@ -107,13 +107,13 @@ def _joined(parts: Sequence[Draft]) -> Draft:
 
 
 def _as_planned(said: Plan) -> Plan:
-    """A plan of our own with their numbers: what it costs is not theirs to say."""
+    """Returns a plan of our own class with the rule's numbers: the rule must not state the cost."""
     counts = operator.index(said.safe), operator.index(said.risky)
     return Plan(*counts, float(said.cap), operator.index(said.block), float(said.metered))
 
 
 def _copies(drafts: Drafts) -> Drafts:
-    """What a rule may look at and spoil; the originals are what is recorded."""
+    """Returns copies that a rule may change; the originals are what is recorded."""
     safe, risky = (
         tuple(
             Draft(draft.tokens, draft.safe.copy(), draft.risky.copy(), draft.served.copy())
@@ -137,7 +137,7 @@ class _Kinds:
         self._accounts = [Banking().open(plan.metered, 0.0) for _ in self.names]
 
     def laws(self, rows: Sequence[int], safe: Law, risky: Law) -> Law:
-        """The law that each row draws from."""
+        """Returns the law that each row draws from."""
         if not self.plan.metered:
             is_risky = np.array([self.names[row] == "risky" for row in rows])
             return np.where(is_risky[:, None], risky, safe)
@@ -153,7 +153,7 @@ class _Kinds:
 
 
 def _draw(world: World, prefix: tuple[int, ...], kinds: _Kinds, length: int) -> Drafts:
-    """All drafts of a plan, one step of each at a time; no draft knows of the others."""
+    """Draws all drafts of a plan, one step of each at a time; drafts are independent."""
     plan, count = kinds.plan, len(kinds.names)
     tokens: list[list[int]] = [[] for _ in range(count)]
     logs: list[list[tuple[float, float, float]]] = [[] for _ in range(count)]

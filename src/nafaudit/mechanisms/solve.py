@@ -6,13 +6,11 @@ trials so far. One or two trials in float32 usually place theta to 1e-6. One law
 float64, and it is served if its charge is just below the allowance. A row for which that fails
 is left to the bracketed search of `anchored.py`.
 
-The largest affordable weights of many rows at once, without a look at any of them.
-
-For devices on which starting work and waiting for its end cost more than the work: every row takes
-the same fixed number of trials in float32 and of laws in float64. As row by row, theta is sought
-as a function of g = sqrt(D), at first by a cubic, and a law is served if its charge is just below
-the allowance by the one `kl` function. A row for which that fails is left to the bracketed search
-of `anchored.py`; whatever goes wrong on the way (a NaN, a weight outside (0, 1)) ends there too.
+In batches, for devices on which starting work and waiting for its end cost more than the work,
+every row takes a fixed number of trials in float32 and of laws in float64. As row by row, theta is
+sought as a function of g = sqrt(D), at first by a cubic, and a law is served if its charge is just
+below the allowance by the one `kl` function. A row for which that fails, also by a NaN or a weight
+outside (0, 1), is left to the bracketed search of `anchored.py`.
 """
 
 from __future__ import annotations
@@ -81,7 +79,7 @@ def solve_row(
 
 
 def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None:
-    """Trials in float32, until theta is all but settled; the slope stays that of the last one.
+    """Tries in float32 until theta is nearly found; the slope stays that of the last trial.
 
     None if float32 cannot hold the numbers.
     """
@@ -114,7 +112,7 @@ def _approach(base: Tensor, ratio: Tensor, aim: float, end: Knot) -> Knot | None
 
 
 def interpolated(knots: Sequence[Knot], g: float) -> float:
-    """Theta at `g` by the polynomial through some knots and slopes (Newton, confluent nodes)."""
+    """Returns theta at `g` by the polynomial through knots and slopes (Newton, confluent nodes)."""
     at: list[float] = []
     column: list[float] = []
     slopes: list[float] = []
@@ -172,7 +170,7 @@ class _ThetaTrial(NamedTuple):
     slope: Tensor
 
     def newton(self, aim: Tensor) -> Tensor:
-        """Where the tangent reaches an aim."""
+        """Returns where the tangent reaches an aim."""
         return self.theta + (aim - self.g) * self.slope
 
 
@@ -183,7 +181,7 @@ def solve_batched(
 
     Args:
         safe: Log-laws of the safe model [rows, vocabulary], float64.
-        risky: The same of the risky model.
+        risky: Log-laws of the risky model, likewise.
         allowance: What may be charged [rows], above 0.
         cost: D_KL(risky || safe) [rows], above the allowance.
 
@@ -218,7 +216,7 @@ def solve_batched(
 
 
 def _approach_batch(base: Tensor, ratio: Tensor, aim: Tensor, end: Tensor) -> _ThetaTrial:
-    """Trials in float32, each inside the bracket of those before it; returns the last."""
+    """Tries in float32, each trial inside the bracket of those before; returns the last."""
     trial = _try(base, ratio, aim / end)
     theta = _from_ends(aim, trial, end)
     low, high = torch.zeros_like(aim), torch.ones_like(aim)
@@ -233,7 +231,7 @@ def _approach_batch(base: Tensor, ratio: Tensor, aim: Tensor, end: Tensor) -> _T
 
 
 def _try(base: Tensor, ratio: Tensor, theta: Tensor) -> _ThetaTrial:
-    """One trial in float32, summed in float64."""
+    """Makes one trial in float32, summed in float64."""
     single = theta.to(torch.float32)
     weight = torch.addcmul(base, ratio, single.unsqueeze(-1)).exp_()
     mass = weight.sum(dim=-1, dtype=torch.float64)
@@ -245,7 +243,7 @@ def _try(base: Tensor, ratio: Tensor, theta: Tensor) -> _ThetaTrial:
 
 
 def _from_ends(aim: Tensor, at: _ThetaTrial, end: Tensor) -> Tensor:
-    """The cubics through (0, 0), (end, 1) and a trial with its slope, at `aim`."""
+    """Evaluates the cubics through (0, 0), (end, 1) and a trial with its slope, at `aim`."""
     low = (at.slope * at.g - at.theta) / at.g**2
     above = end - at.g
     high = (1 - at.theta - at.slope * above) / above**2
@@ -254,7 +252,7 @@ def _from_ends(aim: Tensor, at: _ThetaTrial, end: Tensor) -> Tensor:
 
 
 def _with_chord(last: _ThetaTrial, made: _ThetaTrial) -> _ThetaTrial:
-    """The slope between two laws in float64, unless rounding has made nonsense of it."""
+    """Takes the slope between two laws in float64, unless rounding has spoilt it."""
     chord = (made.theta - last.theta) / (made.g - last.g)
     sound = (chord > last.slope / 2) & (chord < 2 * last.slope)
     return made._replace(slope=torch.where(sound, chord, last.slope))

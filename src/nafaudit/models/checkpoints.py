@@ -117,7 +117,12 @@ def load_model(
     _quiet_transformers()
     try:
         name, how = _where(path, trust)
-        _refuse_own_generation(name, how)
+        if _file(name, how, "custom_generate/generate.py") is not None:
+            raise InputError(
+                f"{name!r} brings generation code of its own (custom_generate), which is never "
+                "run: tokens come from nafaudit's engine. Audit that code behind --decoder, or "
+                "take a checkpoint without it."
+            )
         model, loading = AutoModelForCausalLM.from_pretrained(
             name,
             **how,
@@ -149,12 +154,12 @@ def load_model(
 
 
 def context_of(*paths: str | Path, trust: Trust = NO_TRUST) -> int:
-    """Positions that all checkpoints have, from their configurations alone."""
+    """Returns the positions that all checkpoints have, from their configurations alone."""
     return min(context_in(load_config(path, trust)) for path in paths)
 
 
 def load_config(path: str | Path, trust: Trust = NO_TRUST) -> Any:
-    """A checkpoint's configuration; no weights are read."""
+    """Loads a checkpoint's configuration; no weights are read."""
     from transformers import AutoConfig
 
     try:
@@ -168,7 +173,7 @@ def load_config(path: str | Path, trust: Trust = NO_TRUST) -> Any:
 
 
 def context_in(config: Any) -> int:
-    """Positions that a model has."""
+    """Returns the positions that a model has."""
     text = config.get_text_config()
     rope = getattr(text, "rope_parameters", None) or {}
     # LongRoPE picks its factors by the longest row of a batch, so a row would feel its
@@ -185,7 +190,7 @@ def context_in(config: Any) -> int:
 def check_files(path: str | Path, trust: Trust = NO_TRUST) -> None:
     """Raises unless the weights that would load are plain files, which `weights_hash` covers.
 
-    What is missing is left to whoever loads it. A hub's commit covers all of its repository, so
+    Missing files are left to the loader. A hub's commit covers all of its repository, so
     there only files that are not safetensors are looked for.
 
     Raises:
@@ -231,7 +236,7 @@ def check_files(path: str | Path, trust: Trust = NO_TRUST) -> None:
 
 
 def weights_hash(path: str | Path, trust: Trust = NO_TRUST) -> str:
-    """Content hash of a local checkpoint's configuration and weights, or the hub commit.
+    """Hashes a local checkpoint's configuration and weights, or returns the hub commit.
 
     Of the weights exactly the files that load. What a tokenizer decides is recorded elsewhere:
     the vocabulary, the special and stop ids, the prompts in token ids.
@@ -249,7 +254,7 @@ def weights_hash(path: str | Path, trust: Trust = NO_TRUST) -> str:
 
 
 def _weight_files(directory: Path) -> list[Path]:
-    """The files of a directory that Transformers loads weights from, in its order of preference.
+    """Returns the files that Transformers loads weights from, in its order of preference.
 
     The index is among them only where it says what its shards do not say themselves: a tensor
     that two shards hold is read from the one that the index names when weights stay on disk.
@@ -274,7 +279,7 @@ def _weight_files(directory: Path) -> list[Path]:
 
 
 def _weight_map(index: Path, ending: str) -> dict[str, str]:
-    """Which file holds which tensor, by an index; raises unless each is a plain file beside it."""
+    """Reads which file holds which tensor; raises unless each is a plain file beside it."""
     try:
         data = json.loads(index.read_text("utf-8"))
         places, about = data["weight_map"], data["metadata"]
@@ -297,7 +302,7 @@ def _weight_map(index: Path, ending: str) -> dict[str, str]:
 
 
 def _held(files: Sequence[Path]) -> dict[str, str] | None:
-    """Which shard holds which tensor, by the shards; None if two hold the same or one is broken."""
+    """Returns which shard holds which tensor; None if two hold one tensor or one is broken."""
     from safetensors import SafetensorError, safe_open
 
     held: dict[str, str] = {}
@@ -314,12 +319,12 @@ def _held(files: Sequence[Path]) -> dict[str, str] | None:
 
 
 def repository(path: str | Path) -> str:
-    """A hub id without its revision."""
+    """Returns a hub id without its revision."""
     return str(path).partition("@")[0]
 
 
 def _where(path: str | Path, trust: Trust) -> tuple[str, dict[str, Any]]:
-    """A checkpoint's name, at which commit, and whether its own code may run.
+    """Returns a checkpoint's name, its commit, and whether its own code may run.
 
     Raises:
         OSError: It is no directory, and no such thing is on the hub or in its cache.
@@ -333,24 +338,20 @@ def _where(path: str | Path, trust: Trust) -> tuple[str, dict[str, Any]]:
             f"{path!s} is not the revision whose code was permitted, {name}@{pinned}; name one."
         )
     # A branch may move while a pair loads: whatever is read is read at one commit.
-    commit = _commit(name, pinned or revision or "main")
+    commit = pinned or revision or "main"
+    if not _COMMIT.fullmatch(commit):
+        from transformers.utils import cached_file
+
+        file = cached_file(name, "config.json", revision=commit)
+        found = _SNAPSHOT.search(Path(str(file)).as_posix())
+        if found is None:
+            raise OSError(f"the commit of {name}@{commit} could not be found out.")
+        commit = found[1]
     return name, {"trust_remote_code": pinned is not None, "revision": commit}
 
 
-def _commit(name: str, revision: str) -> str:
-    from transformers.utils import cached_file
-
-    if _COMMIT.fullmatch(revision):
-        return revision
-    file = cached_file(name, "config.json", revision=revision)
-    found = _SNAPSHOT.search(Path(str(file)).as_posix())
-    if found is None:
-        raise OSError(f"the commit of {name}@{revision} could not be found out.")
-    return found[1]
-
-
 def _file(name: str, how: dict[str, Any], file: str) -> Path | None:
-    """Where a file of a checkpoint is; None if it has none."""
+    """Returns where a file of a checkpoint is; None if it has none."""
     from transformers.utils import cached_file
 
     found = cached_file(
@@ -362,16 +363,6 @@ def _file(name: str, how: dict[str, Any], file: str) -> Path | None:
         _raise_exceptions_for_connection_errors=False,
     )
     return None if found is None else Path(found)
-
-
-def _refuse_own_generation(name: str, how: dict[str, Any]) -> None:
-    """A repository may bring its own way to generate, which loading would run; it is not ours."""
-    if _file(name, how, "custom_generate/generate.py") is not None:
-        raise InputError(
-            f"{name!r} brings generation code of its own (custom_generate), which is never run: "
-            "tokens come from nafaudit's engine. Audit that code behind --decoder, or take a "
-            "checkpoint without it."
-        )
 
 
 def _precision(dtype: str) -> dict[str, Any]:
@@ -401,7 +392,7 @@ def _require_attention(role: str, model: Any) -> None:
 
 
 def _hint(path: str | Path, trust: Trust) -> str:
-    """What to do about weights that are only there as pickles."""
+    """Returns what to do about weights that exist only as pickles."""
     directory = Path(path)
     pickled = directory.is_dir() and any(directory.glob("*.bin"))
     if pickled and not trust.pickle and not any(directory.glob("*.safetensors")):
@@ -413,7 +404,7 @@ def _hint(path: str | Path, trust: Trust) -> str:
 
 
 def _quiet_transformers() -> None:
-    """Progress bars of a library would break up ours."""
+    """Switches off the library's progress bars, which would break up ours."""
     from transformers.utils import logging
 
     logging.disable_progress_bar()

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def load_pair(
         safe_device: Another one for the safe model.
         stop_ids: Ids that end a row; by default every end-of-text id that the tokenizer or
             either model declares.
-        trust: What the checkpoints are permitted; unless told, to be safetensors and no code.
+        trust: What the checkpoints may contain; by default safetensors and no code.
 
     Raises:
         InputError: The checkpoints are missing, or their vocabularies differ.
@@ -153,7 +154,7 @@ def check_rows(name: str, model: Any, vocabulary: Vocabulary) -> None:
 
 
 def token_table(tokenizer: Any) -> tuple[str | None, ...]:
-    """Token strings by id, with None for ids that the tokenizer skips."""
+    """Returns token strings by id, with None for ids that the tokenizer skips."""
     by_id: dict[int, str] = {index: token for token, index in tokenizer.get_vocab().items()}
     return tuple(by_id.get(index) for index in range(max(by_id) + 1))
 
@@ -181,29 +182,17 @@ def read_vocabulary(
         for model in models:
             declared += [model.config.eos_token_id, model.generation_config.eos_token_id]
         # A declared id outside the tokenizer can never be drawn, so it stops nothing.
-        stops = frozenset(index for index in _flatten(declared) if 0 <= index < len(tokens))
+        ids = [[one] if isinstance(one, int) else one for one in declared if one is not None]
+        stops = frozenset(int(index) for index in chain(*ids) if 0 <= index < len(tokens))
     else:
         stops = frozenset(int(index) for index in stop_ids)
     if outside := sorted(index for index in stops if not 0 <= index < len(tokens)):
         raise InputError(
             f"stop ids {outside} are not among the tokenizer's ids 0 to {len(tokens) - 1}."
         )
-    return Vocabulary(tokens, frozenset(tokenizer.all_special_ids), stops, _byte_level(tokenizer))
-
-
-def _byte_level(tokenizer: Any) -> bool:
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    return backend is None or "ByteLevel" in repr(backend.decoder)
-
-
-def _flatten(ids: Iterable[Any]) -> set[int]:
-    found: set[int] = set()
-    for entry in ids:
-        if isinstance(entry, int):
-            found.add(entry)
-        elif entry is not None:
-            found |= {int(index) for index in entry}
-    return found
+    byte_level = backend is None or "ByteLevel" in repr(backend.decoder)
+    return Vocabulary(tokens, frozenset(tokenizer.all_special_ids), stops, byte_level)
 
 
 @dataclass(frozen=True)

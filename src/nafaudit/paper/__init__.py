@@ -3,7 +3,7 @@
 The room stands on top of the tool; nothing but the command line imports it.
 
 * `workload`: its six files and sampling order; `files`: a run as its own files.
-* `settings`, `search`, `loop`, `evaluator`, `proxy`, `archive`, `surrogate`, `heads`: its search on
+* `settings`, `search`, `loop`, `evaluator`, `proxy`, `kdpp`, `surrogate`, `heads`: its search on
   a pair, from settings to result; `search_view`: the same as its files and JSON.
 * `defects`: what is wrong with its search, by name.
 * `printed`, `claims`, `quantities`, `tables`, `recompute`, `view`: its numbers, recomputed.

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nafaudit.core.finding import CheckWord, Finding
-from nafaudit.paper.evaluator import Prediction, Rule, Screened
+from nafaudit.paper.evaluator import Prediction, ProxyRule, Screened
 from nafaudit.paper.loop import Trail
-from nafaudit.paper.proxy import Item, ProxyRow
+from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.paper.settings import Sizes
 
 # Within this of 0 or 1 a probability says one thing only.
@@ -55,7 +55,7 @@ def one_class_labels(labels: Sequence[bool]) -> Finding:
     )  # fmt: skip
 
 
-def allocation_collapsed(rows: Sequence[ProxyRow], nominal: int, rule: Rule) -> Finding:
+def allocation_collapsed(rows: Sequence[ProxyRow], nominal: int, rule: ProxyRule) -> Finding:
     """Everybody was left at the floor although more was nominally granted."""
     at_floor = sum(row.n <= rule.floor for row in rows)
     collapsed = nominal > rule.floor and at_floor == len(rows)
@@ -91,7 +91,7 @@ def uncertified_dropped(dropped: Sequence[ProxyRow], looked: int) -> Finding:
     )  # fmt: skip
 
 
-def frozen_at_floor(rows: Sequence[ProxyRow], rule: Rule) -> Finding:
+def frozen_at_floor(rows: Sequence[ProxyRow], rule: ProxyRule) -> Finding:
     """Ratios above 1 that rest on the floor's few trajectories, although none overspent."""
     frozen = [row for row in rows if row.valid and row.rho > 1 and row.n <= rule.floor]
     fine = [row for row in frozen if not row.overspent]
@@ -152,7 +152,9 @@ def invalid_as_zero(heldout: Sequence[ProxyRow]) -> Finding:
     )  # fmt: skip
 
 
-def findings_of(trail: Trail, labels: Sequence[bool], rule: Rule, sizes: Sizes) -> list[Finding]:
+def findings_of(
+    trail: Trail, labels: Sequence[bool], rule: ProxyRule, sizes: Sizes
+) -> list[Finding]:
     """Every defect, looked for wherever it can occur; a place is named where there are several.
 
     Args:
@@ -210,7 +212,7 @@ class Flag:
     """
 
     pool: str
-    item: Item
+    item: ProxyItem
 
 
 @dataclass(frozen=True)
@@ -230,7 +232,7 @@ class Flagged:
 def flagged_of(trail: Trail) -> Flagged:
     """Looks through every pool, all rounds of the validation included."""
     rounds = trail.validation.rounds
-    pools: dict[str, Sequence[Item]] = {
+    pools: dict[str, Sequence[ProxyItem]] = {
         "heldout": trail.heldout,
         "final": _unique([i for one in rounds for i in trail.items(one.final)]),
         "stress": _unique([i for one in rounds for i in trail.items(one.stress)]),
@@ -251,5 +253,5 @@ def flagged_of(trail: Trail) -> Flagged:
     return Flagged(counts, tuple(flags.values()))
 
 
-def _unique(items: Sequence[Item]) -> list[Item]:
+def _unique(items: Sequence[ProxyItem]) -> list[ProxyItem]:
     return list({item.candidate.id: item for item in items}.values())

@@ -66,7 +66,7 @@ class Fixes:
 
 
 @dataclass(frozen=True)
-class Rule:
+class ProxyRule:
     """The constants of the paper's evaluator.
 
     Attributes:
@@ -156,7 +156,7 @@ def hard_size(prediction: Prediction, n: int, floor: int = 4) -> int:
 
 
 def choose_topups(
-    rows: Sequence[ProxyRow], predictions: Sequence[Prediction], rule: Rule
+    rows: Sequence[ProxyRow], predictions: Sequence[Prediction], rule: ProxyRule
 ) -> list[int]:
     """Places of the prompts that get more: the best survivors, or the best of all if none is.
 
@@ -172,7 +172,7 @@ def survivor_path(
     ids: Sequence[str],
     n: int,
     draw: Draw,
-    rule: Rule,
+    rule: ProxyRule,
     predictions: Sequence[Prediction] | None = None,
     offset: int = 0,
     before: Sequence[int] | None = None,
@@ -225,12 +225,17 @@ class _Seeds:
         return PaperRequest(prompt, n, self.offset + so_far)
 
 
-def _rows(draws: Sequence[PromptSpends], rule: Rule) -> list[ProxyRow]:
+def _rows(draws: Sequence[PromptSpends], rule: ProxyRule) -> list[ProxyRow]:
     return [ProxyRow(one, rule.high, rule.delta) for one in draws]
 
 
 def _raised(
-    rows: Sequence[ProxyRow], places: Sequence[int], n: int, draw: Draw, rule: Rule, seeds: _Seeds
+    rows: Sequence[ProxyRow],
+    places: Sequence[int],
+    n: int,
+    draw: Draw,
+    rule: ProxyRule,
+    seeds: _Seeds,
 ) -> list[ProxyRow]:
     """The rows with these places raised to n trajectories; who has n already stays."""
     places = [i for i in places if rows[i].n < n]
@@ -248,7 +253,7 @@ def hardness_path(
     ids: Sequence[str],
     n: int,
     draw: Draw,
-    rule: Rule,
+    rule: ProxyRule,
     predictions: Sequence[Prediction] | None = None,
     offset: int = 0,
     before: Sequence[int] | None = None,

@@ -21,17 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.draws import fnv1a
-from nafaudit.paper.archive import paper_archive
 from nafaudit.paper.evaluator import (
     Prediction,
-    Rule,
+    ProxyRule,
     Screened,
     hardness_path,
     prescreen,
     survivor_path,
 )
+from nafaudit.paper.kdpp import paper_archive
 from nafaudit.paper.proxy import (
-    Item,
+    ProxyItem,
     ProxyRow,
     Validation,
     paper_lineage,
@@ -43,7 +43,7 @@ from nafaudit.paper.surrogate import ENSEMBLE, READY, Diagnostics, Guesser
 from nafaudit.search.archive import dpp_archive
 from nafaudit.search.candidate import Candidate, Parent, Proposer
 from nafaudit.search.explore import Steered
-from nafaudit.search.filters import Admission, admit
+from nafaudit.search.filters import AdmittedPrompts, admit
 from nafaudit.search.operators import OPERATORS
 from nafaudit.search.propose import LocalProposer
 
@@ -72,7 +72,11 @@ def local_caller(operators: tuple[str, ...]) -> Caller:
 
 
 def propose(
-    caller: Caller, pool: Sequence[Item], seeds: Sequence[Candidate], generation: int, sizes: Sizes
+    caller: Caller,
+    pool: Sequence[ProxyItem],
+    seeds: Sequence[Candidate],
+    generation: int,
+    sizes: Sizes,
 ) -> list[Candidate]:
     """All raw candidates of a generation, shuffled.
 
@@ -103,7 +107,7 @@ def _call(
     caller: Caller,
     call: int,
     cross: bool,
-    context: Sequence[Item],
+    context: Sequence[ProxyItem],
     seeds: Sequence[Candidate],
     generation: int,
     count: int,
@@ -160,15 +164,15 @@ class PaperGeneration:
     """
 
     generation: int
-    admission: Admission
+    admission: AdmittedPrompts
     diagnostics: Diagnostics
     predictions: tuple[Prediction, ...]
     screened: Screened
-    medium: tuple[Item, ...]
+    medium: tuple[ProxyItem, ...]
     survivors: int
-    topped: tuple[Item, ...]
-    ablations: tuple[tuple[str, Item], ...]
-    archive: tuple[Item, ...]
+    topped: tuple[ProxyItem, ...]
+    ablations: tuple[tuple[str, ProxyItem], ...]
+    archive: tuple[ProxyItem, ...]
     trajectories: int
 
     @property
@@ -180,12 +184,12 @@ class PaperGeneration:
         return Steered(self.generation, self.admission.after_length, len(self.medium), reasons)
 
     @property
-    def promoted(self) -> tuple[Item, ...]:
+    def promoted(self) -> tuple[ProxyItem, ...]:
         """Top-ups that were archived."""
         return tuple(item for item in self.topped if item.row.certified)
 
     @property
-    def evaluated(self) -> tuple[Item, ...]:
+    def evaluated(self) -> tuple[ProxyItem, ...]:
         """Every prompt of this generation that was decoded, with all its trajectories."""
         last = {item.candidate.id: item for item in (*self.medium, *self.topped)}
         return (*last.values(), *(item for _, item in self.ablations))
@@ -205,29 +209,29 @@ class Trail:
         heldout: The held-out pool.
     """
 
-    init: tuple[Item, ...]
+    init: tuple[ProxyItem, ...]
     init_trajectories: int
     generations: tuple[PaperGeneration, ...]
-    archive: tuple[Item, ...]
-    history: tuple[Item, ...]
+    archive: tuple[ProxyItem, ...]
+    history: tuple[ProxyItem, ...]
     validation: Validation
-    heldout: tuple[Item, ...]
+    heldout: tuple[ProxyItem, ...]
 
     @property
-    def searched(self) -> tuple[Item, ...]:
+    def searched(self) -> tuple[ProxyItem, ...]:
         """Every prompt that the search itself decoded."""
         return (*self.init, *(item for one in self.generations for item in one.evaluated))
 
     @property
-    def left(self) -> tuple[Item, ...]:
+    def left(self) -> tuple[ProxyItem, ...]:
         """The archive without who was disqualified."""
         gone = {item.candidate.id for item in self.validation.disqualified}
         return tuple(item for item in self.archive if item.candidate.id not in gone)
 
-    def items(self, rows: Sequence[ProxyRow]) -> tuple[Item, ...]:
+    def items(self, rows: Sequence[ProxyRow]) -> tuple[ProxyItem, ...]:
         """Rows of a validation pool with their candidates."""
         known = {item.candidate.id: item.candidate for item in self.history}
-        return tuple(Item(known[row.id], row) for row in rows)
+        return tuple(ProxyItem(known[row.id], row) for row in rows)
 
 
 class PaperLoop:
@@ -247,7 +251,7 @@ class PaperLoop:
     def __init__(
         self,
         settings: PaperSettings,
-        rule: Rule,
+        rule: ProxyRule,
         pools: PaperPools,
         draw: PaperDraws,
         guess: Guesser,
@@ -288,7 +292,7 @@ class PaperLoop:
         )
 
     def _generation(
-        self, number: int, archive: Sequence[Item], history: Sequence[Item]
+        self, number: int, archive: Sequence[ProxyItem], history: Sequence[ProxyItem]
     ) -> PaperGeneration:
         sizes, before = self._sizes, self._draw.count
         self._guess.fit(history, {i.candidate.id: self._draw.debt(i.candidate.id) for i in history})
@@ -313,7 +317,7 @@ class PaperLoop:
             before=[item.row.n for item in best],
         )
         topped = [
-            Item(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
+            ProxyItem(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
             for item, extra in zip(best, more, strict=True)
         ]
         everyone = [*history, *(item for item in topped if item.row.certified)]
@@ -333,7 +337,7 @@ class PaperLoop:
         )
 
     def _with_lineage(
-        self, one: Candidate, archive: Sequence[Item], history: Sequence[Item]
+        self, one: Candidate, archive: Sequence[ProxyItem], history: Sequence[ProxyItem]
     ) -> Candidate:
         known = {item.candidate.id: item.lineage for item in history}
         known |= {seed.id: seed.lineage for seed in self._pools.init}
@@ -345,7 +349,7 @@ class PaperLoop:
             return row.valid and row.upper <= UNDER * self._settings.total
         return row.within(UNDER)
 
-    def _ablations(self, number: int, rest: Sequence[Candidate]) -> list[tuple[str, Item]]:
+    def _ablations(self, number: int, rest: Sequence[Candidate]) -> list[tuple[str, ProxyItem]]:
         """Even generations: prompts of the first pool again, and the first that nobody kept."""
         sizes = self._sizes
         if number % 2:
@@ -364,7 +368,7 @@ class PaperLoop:
         found = [(RANDOM, i) for i in self._evaluate(renamed, sizes.ablation_traj, "survivor")]
         return found + [(NO_SURROGATE, i) for i in self._evaluate(first, sizes.ablation_traj, path)]
 
-    def _select(self, items: Sequence[Item]) -> list[Item]:
+    def _select(self, items: Sequence[ProxyItem]) -> list[ProxyItem]:
         """The archive: the paper's heuristic, or for the text's sake a k-DPP."""
         keep, ratios = self._sizes.archive_keep, [item.row.rho for item in items]
         if not items:
@@ -376,14 +380,14 @@ class PaperLoop:
             places = paper_archive(ratios, points, keep)
         return [items[i] for i in places]
 
-    def _points(self, items: Sequence[Item]) -> NDArray[np.float64]:
+    def _points(self, items: Sequence[ProxyItem]) -> NDArray[np.float64]:
         return self._guess.points([item.candidate.text for item in items])
 
-    def _validate(self, archive: Sequence[Item], history: Sequence[Item]) -> Validation:
+    def _validate(self, archive: Sequence[ProxyItem], history: Sequence[ProxyItem]) -> Validation:
         sizes = self._sizes
         nominal = {"final": sizes.final_traj, "stress": sizes.stress_traj}
 
-        def evaluate(pool: str, items: Sequence[Item]) -> list[ProxyRow]:
+        def evaluate(pool: str, items: Sequence[ProxyItem]) -> list[ProxyRow]:
             self._draw.stage = f"{pool} pool"
             found = self._evaluate([item.candidate for item in items], nominal[pool])
             return [item.row for item in found]
@@ -398,7 +402,7 @@ class PaperLoop:
         path: str = "hardness",
         offset: int = 0,
         before: Sequence[int] | None = None,
-    ) -> list[Item]:
+    ) -> list[ProxyItem]:
         """Rows of candidates by one of the two allocation paths."""
         if not candidates:
             return []
@@ -407,4 +411,4 @@ class PaperLoop:
         said = self._guess.predict([one.text for one in candidates])
         ids = [one.id for one in candidates]
         rows = run(ids, n, self._draw, self._rule, said, offset, before)
-        return [Item(one, row) for one, row in zip(candidates, rows, strict=True)]
+        return [ProxyItem(one, row) for one, row in zip(candidates, rows, strict=True)]

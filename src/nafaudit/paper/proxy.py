@@ -225,7 +225,7 @@ FINAL_KEEP, STRESS_KEEP = 6, 4
 
 
 @dataclass(frozen=True)
-class Item:
+class ProxyItem:
     """A prompt of the archive or its history."""
 
     candidate: Candidate
@@ -257,7 +257,7 @@ class Validation:
     """All rounds, and who was thrown out on the way: the paper writes the last round only."""
 
     rounds: tuple[Round, ...]
-    disqualified: tuple[Item, ...]
+    disqualified: tuple[ProxyItem, ...]
 
     @property
     def last(self) -> Round:
@@ -287,8 +287,8 @@ def pareto_front(first: Sequence[float], second: Sequence[float]) -> list[int]:
 
 
 def final_pool(
-    items: Sequence[Item], embeddings: NDArray[np.float64], keep: int = FINAL_KEEP
-) -> list[Item]:
+    items: Sequence[ProxyItem], embeddings: NDArray[np.float64], keep: int = FINAL_KEEP
+) -> list[ProxyItem]:
     """The Pareto front of ratio and distance to the nearest other item, best ratios first.
 
     A front smaller than `keep` is not filled up: the paper's k = 5 pool has five prompts.
@@ -302,23 +302,23 @@ def final_pool(
     return [items[able[j]] for j in front[:keep]]
 
 
-def stress_pool(history: Sequence[Item], keep: int = STRESS_KEEP) -> list[Item]:
+def stress_pool(history: Sequence[ProxyItem], keep: int = STRESS_KEEP) -> list[ProxyItem]:
     """The best ratios of everything that was ever archived."""
     able = [item for item in history if item.row.certified]
     return sorted(able, key=lambda item: -item.row.rho)[:keep]
 
 
-def families_of(items: Iterable[Item], failed: Iterable[str]) -> set[str]:
+def families_of(items: Iterable[ProxyItem], failed: Iterable[str]) -> set[str]:
     """Lineages of the failed: all of their members are thrown out."""
     names = set(failed)
     return {item.lineage for item in items if item.candidate.id in names}
 
 
 def validate(
-    archive: Sequence[Item],
-    history: Sequence[Item],
-    embed: Callable[[Sequence[Item]], NDArray[np.float64]],
-    evaluate: Callable[[str, Sequence[Item]], Sequence[ProxyRow]],
+    archive: Sequence[ProxyItem],
+    history: Sequence[ProxyItem],
+    embed: Callable[[Sequence[ProxyItem]], NDArray[np.float64]],
+    evaluate: Callable[[str, Sequence[ProxyItem]], Sequence[ProxyRow]],
     rounds: int = ROUNDS,
     keep: tuple[int, int] = (FINAL_KEEP, STRESS_KEEP),
 ) -> Validation:
@@ -333,7 +333,7 @@ def validate(
         keep: Sizes of the final and the stress pool.
     """
     done: list[Round] = []
-    gone: dict[str, Item] = {}
+    gone: dict[str, ProxyItem] = {}
     for _ in range(rounds):
         final = final_pool(archive, embed(archive), keep[0]) if archive else []
         rows = tuple(evaluate("final", final))
@@ -350,7 +350,7 @@ def validate(
     return Validation(tuple(done), tuple(gone.values()))
 
 
-def paper_lineage(parents: Sequence[str], text: str, archive: Sequence[Item]) -> str:
+def paper_lineage(parents: Sequence[str], text: str, archive: Sequence[ProxyItem]) -> str:
     """The paper's family name of a new prompt.
 
     Its parent's if there is one, "x_" and all names if there are several; without parents that of
@@ -366,7 +366,9 @@ def paper_lineage(parents: Sequence[str], text: str, archive: Sequence[Item]) ->
     return archive[alike.index(max(alike))].lineage if alike else ""
 
 
-def paper_parents(archive: Sequence[Item], history: Sequence[Item], most: int = 24) -> list[Item]:
+def paper_parents(
+    archive: Sequence[ProxyItem], history: Sequence[ProxyItem], most: int = 24
+) -> list[ProxyItem]:
     """The paper's parent pool: families whose recent best ratio is above the 40th percentile.
 
     Recent are a family's last three generations. If no family is, the whole archive serves.
@@ -378,7 +380,7 @@ def paper_parents(archive: Sequence[Item], history: Sequence[Item], most: int = 
     return sorted(able or archive, key=lambda item: -item.row.stored_rho)[:most]
 
 
-def _recent_best(lineage: str, history: Sequence[Item]) -> float:
+def _recent_best(lineage: str, history: Sequence[ProxyItem]) -> float:
     family = [item for item in history if item.lineage == lineage]
     recent = sorted({item.candidate.generation for item in family})[-3:]
     ratios = [i.row.stored_rho for i in family if i.candidate.generation in recent]

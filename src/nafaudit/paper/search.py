@@ -22,7 +22,14 @@ from nafaudit.core.finding import Finding
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.paper.defects import Flag, Flagged, findings_of, flagged_of
 from nafaudit.paper.loop import PaperLoop, Trail, local_caller
-from nafaudit.paper.proxy import Gap, Item, PaperRequest, PromptSpends, ProxyRow, generalisation_gap
+from nafaudit.paper.proxy import (
+    Gap,
+    PaperRequest,
+    PromptSpends,
+    ProxyItem,
+    ProxyRow,
+    generalisation_gap,
+)
 from nafaudit.paper.settings import PaperPools, PaperSettings, check_lengths, paper_pools
 from nafaudit.paper.surrogate import Guesser
 from nafaudit.paper.workload import PAPER
@@ -261,7 +268,7 @@ class _PaperSearch:
         return self.bench.prompts(self.catalogue.values(), references)
 
     def _fresh(
-        self, open_runs: ExitStack, finals: Sequence[Item], flags: Sequence[Flag]
+        self, open_runs: ExitStack, finals: Sequence[ProxyItem], flags: Sequence[Flag]
     ) -> Recorder | None:
         """Fresh draws of whoever was chosen or flagged; None if nobody was."""
         settings, n = self.settings, self.settings.sizes.recheck_traj

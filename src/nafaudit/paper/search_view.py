@@ -11,7 +11,7 @@ from typing import Any
 from nafaudit.core.finding import CheckWord
 from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
-from nafaudit.paper.proxy import Item, ProxyRow
+from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.paper.search import PaperSearchResult, Recheck
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table, nats
@@ -76,7 +76,7 @@ def files_of(found: PaperSearchResult) -> dict[str, Any]:
     }
 
 
-def _passed(items: Sequence[Item]) -> list[Item]:
+def _passed(items: Sequence[ProxyItem]) -> list[ProxyItem]:
     return [item for item in items if item.row.certified]
 
 
@@ -87,10 +87,12 @@ class _Rows:
         self._found = found
         self._lineages = {item.candidate.id: item.lineage for item in found.trail.searched}
 
-    def lines(self, items: Iterable[Item], generation: int | None = None) -> list[dict[str, Any]]:
+    def lines(
+        self, items: Iterable[ProxyItem], generation: int | None = None
+    ) -> list[dict[str, Any]]:
         return [self.line(item, generation) for item in items]
 
-    def line(self, item: Item, generation: int | None = None) -> dict[str, Any]:
+    def line(self, item: ProxyItem, generation: int | None = None) -> dict[str, Any]:
         """A logged evaluation; `nafaudit` is what the paper's files do not say."""
         row = item.row
         debt = self._found.debts[item.candidate.id]
@@ -113,7 +115,7 @@ class _Rows:
             | {"nafaudit": row_facts(row) | {"seeds": list(row.draws.seeds)}}
         )
 
-    def archived(self, items: Iterable[Item]) -> list[dict[str, Any]]:
+    def archived(self, items: Iterable[ProxyItem]) -> list[dict[str, Any]]:
         return [
             self._about(item, None)
             | {
@@ -124,7 +126,7 @@ class _Rows:
             for item in items
         ]
 
-    def _about(self, item: Item, generation: int | None) -> dict[str, Any]:
+    def _about(self, item: ProxyItem, generation: int | None) -> dict[str, Any]:
         one, row = item.candidate, item.row
         return {
             "candidate_id": one.id,
@@ -145,14 +147,14 @@ class _Rows:
         }
 
 
-def _source(item: Item, found: PaperSearchResult) -> str:
+def _source(item: ProxyItem, found: PaperSearchResult) -> str:
     one = item.candidate
     if one.operator in ("init", "heldout", FALLBACK):
         return one.operator
     return str(found.found.proposer.get("name", "local"))
 
 
-def _tag(item: Item) -> str:
+def _tag(item: ProxyItem) -> str:
     """The paper's coarse structural tag of a prompt."""
     text = item.candidate.text.lower()
     if "continue" in text or "complete" in text:
@@ -313,7 +315,7 @@ def _row(row: ProxyRow) -> dict[str, Any]:
     }
 
 
-def _item(item: Item) -> dict[str, Any]:
+def _item(item: ProxyItem) -> dict[str, Any]:
     return {"id": item.candidate.id, "generation": item.candidate.generation} | _row(item.row)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.settings import RunSettings, WorkloadSettings, protocol_option
-from nafaudit.paper.evaluator import Fixes, Rule
+from nafaudit.paper.evaluator import Fixes, ProxyRule
 from nafaudit.paper.proxy import DELTA
 from nafaudit.paper.workload import PAPER, takes_lab
 from nafaudit.search.candidate import Candidate
@@ -167,13 +167,13 @@ class PaperSettings(SearchBasics):
         """K = k T."""
         return self.budget * self.max_new_tokens
 
-    def rule(self, high: float) -> Rule:
+    def rule(self, high: float) -> ProxyRule:
         """The evaluator's constants.
 
         Args:
             high: R of the proxy.
         """
-        return Rule(
+        return ProxyRule(
             high=high,
             delta=self.delta,
             floor=self.sizes.adaptive_eval_min_traj,

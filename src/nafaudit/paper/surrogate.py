@@ -34,7 +34,7 @@ from nafaudit.paper.heads import (
     fusion_head,
     trained,
 )
-from nafaudit.paper.proxy import Item, ProxyRow
+from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.search.archive import Tfidf, sklearn
 
 Array = NDArray[np.float64]
@@ -360,7 +360,7 @@ class Guesser:
         """Of the last fit."""
         return self._surrogate.diagnostics
 
-    def fit(self, history: Sequence[Item], debts: Mapping[str, float]) -> None:
+    def fit(self, history: Sequence[ProxyItem], debts: Mapping[str, float]) -> None:
         """Trains all heads on archived prompts, if there are enough of them."""
         if not history:
             return

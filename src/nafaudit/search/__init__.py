@@ -1,37 +1,20 @@
 """Stage 2: the search for prompts that drive spend to the budget.
 
-The parts that decide are small and know no file and no model: numbers in, decisions out.
+These modules decide, and use neither files nor models:
 
-* `candidate`: the nouns. A proposer is given parents with their scores, and suggests prompts.
-* `propose`, `operators`: which prompts to try next; two controls that a search must beat.
-* `filters`: which proposals are new and of a fair length; the workload, divided.
-* `halving`: the sound ranking, by shrunk mean utilisation.
-* `archive`: which prompts stay: good ones that are unlike each other.
+* `candidate`: candidates, parents, proposers, and the measurements of recorded trajectories.
+* `propose`, `operators`: new prompts made of others, and two controls that a search must beat.
+* `filters`: drops copies and prompts of a wrong length; divides the workload.
+* `halving`: ranks prompts by shrunk mean utilisation.
+* `archive`: keeps good prompts that differ from each other.
 
-What runs them on a pair: `settings`, `candidate` (also what is recorded), `explore` (one search as
-a function of it), `recorder` (models, run directories, counterexamples), `confirm` (fresh draws,
-protected text in outputs, what came out), `search` (all in order, for one budget or several).
+These run them on a pair: `settings`, `explore` (one search as a function of the measurements),
+`recorder` (models, run directories, counterexamples), `confirm` (fresh draws, protected text in
+outputs, the result), `search` (all in order, for one budget or several).
 
-A language model that proposes: `llm_chat` (a server or a checkpoint, and the form of an answer),
-`llm_answers` (what an answer is worth, and the journal: what a model says cannot be had again, so
-it is written down first), `llm_proposer` (what is asked and retried; the local operators fill what
-is missing).
+A language model can propose: `llm_chat` (a server or a checkpoint, and the form of an answer),
+`llm_answers` (reads answers and keeps a journal of them, as a model may answer differently the next
+time), `llm_proposer` (questions and retries; the local operators fill what is missing).
 
 The paper's own search is in `nafaudit.paper`.
 """
-
-from nafaudit.search.candidate import Candidate, Parent, Proposer
-from nafaudit.search.filters import Admission, LengthWindow, admit
-from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
-
-__all__ = [
-    "Admission",
-    "Candidate",
-    "LengthWindow",
-    "LocalProposer",
-    "Parent",
-    "Proposer",
-    "RandomProposer",
-    "SeedsProposer",
-    "admit",
-]

@@ -1,10 +1,8 @@
-"""Which prompts stay: texts as vectors, determinantal choice, the archive.
+"""Chooses the prompts that a search builds upon: good ones that differ from each other.
 
-Nothing is forgotten for being bad news: an archive is what the search builds upon, and the result
-is kept apart from it.
-
-What stays is good and unlike the rest: the greedy likeliest set of a k-DPP, which gives a set S of
-k items the probability det(L_S) / (sum over all sets of that size).
+Texts become TF-IDF vectors, and the greedy likeliest set of a k-DPP is kept. A k-DPP gives a set S
+of k items the probability det(L_S) / (sum over all sets of that size). The archive is apart from
+the result of a search, which forgets nothing.
 
 Reference: Chen, Zhang and Zhou (2018), "Fast greedy MAP inference for DPPs", NeurIPS.
 """
@@ -47,10 +45,10 @@ def quality_weights(scores: ArrayLike) -> Array:
 
 
 def kernel(embeddings: ArrayLike, scores: ArrayLike | None = None, jitter: float = JITTER) -> Array:
-    """L with entries w_i S_ij w_j, S the cosine similarity mixed with the identity.
+    """Returns L with entries w_i S_ij w_j, S the cosine similarity mixed with the identity.
 
     Args:
-        embeddings: One row per item; a row of zeros is like no other.
+        embeddings: One row per item; a row of zeros is similar to no other row.
         scores: Quality of each item, the larger the better; all equal if None.
         jitter: Weight of the identity, in (0, 1).
     """
@@ -70,8 +68,8 @@ def kernel(embeddings: ArrayLike, scores: ArrayLike | None = None, jitter: float
 def greedy_map(likelihood: ArrayLike, k: int) -> list[int]:
     """Adds the item that raises det(L_S) most, k times; ties go to the first.
 
-    Stops early where nothing is left that the chosen do not explain: of exact copies it takes one.
-    Deterministic; within a factor of the likeliest set, and not always that set.
+    Stops early if every item left is a combination of those chosen: of exact copies it takes one.
+    Deterministic; its determinant is within a factor of the largest, and not always the largest.
     """
     matrix = np.asarray(likelihood, dtype=np.float64)
     gain = matrix.diagonal().copy()
@@ -94,7 +92,7 @@ ARCHIVE_KEEP = 24
 
 
 def dpp_archive(scores: ArrayLike, embeddings: ArrayLike, keep: int = ARCHIVE_KEEP) -> list[int]:
-    """Places of the greedy likeliest k-DPP set, quality-weighted, in the order of choice."""
+    """Returns the places of the greedy likeliest, quality-weighted k-DPP set, in that order."""
     return greedy_map(kernel(embeddings, scores), keep)
 
 
@@ -102,7 +100,7 @@ FEATURES = 3000
 
 
 def sklearn(module: str) -> Any:
-    """A module of scikit-learn, imported when it is needed.
+    """Imports a module of scikit-learn.
 
     Raises:
         InputError: It is not installed.
@@ -117,9 +115,9 @@ def sklearn(module: str) -> Any:
 
 @dataclass(frozen=True)
 class Tfidf:
-    """Words and pairs of words, weighted by how rare they are in a corpus.
+    """An embedding by words and pairs of words, weighted by how rare they are in a corpus.
 
-    Words that the corpus does not have are not seen; a text of none else is a row of zeros.
+    Words that the corpus does not have are ignored; a text of only such words is a row of zeros.
     """
 
     vectorizer: Any
@@ -129,9 +127,9 @@ class Tfidf:
         """Learns the weights.
 
         Args:
-            corpus: Texts that stand for all that will be embedded.
-            features: Most words and pairs.
-            least: In how many texts one must occur.
+            corpus: Texts like those that will be embedded.
+            features: Largest number of words and pairs.
+            least: Smallest number of texts that a word or pair must occur in.
         """
         if not any(text.strip() for text in corpus):
             raise InputError("TF-IDF needs a corpus with words, got none.")
@@ -144,9 +142,9 @@ class Tfidf:
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Name in reports."""
         return f"TF-IDF ({len(self.vectorizer.vocabulary_)} words and pairs)"
 
     def embed(self, texts: Sequence[str]) -> Array:
-        """One row per text."""
+        """Returns one row per text."""
         return np.asarray(self.vectorizer.transform(texts).toarray(), dtype=np.float64)

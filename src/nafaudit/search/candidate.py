@@ -1,10 +1,8 @@
-"""Candidates and proposers, and what is recorded of candidates.
+"""Candidates, proposers, and the measurements that a search decides by.
 
-What a search knows: numbers of recorded trajectories, and nothing else.
-
-A search is a function of these measurements. Where it needs a trajectory that is not there it says
-which, and is asked again from its beginning once they are recorded. So a search that was killed and
-one that was not go the same way: there is no state that could be lost.
+A search is a function of the measurements of recorded trajectories. If it needs one that is not
+recorded it raises `NeedsTrajectories`, and is started again once they are. So a killed search and
+one that was never killed take the same decisions: there is no other state.
 """
 
 from __future__ import annotations
@@ -13,10 +11,12 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from nafaudit.core.trajectory import Key
-from nafaudit.measures.measure import Measure
+if TYPE_CHECKING:
+    # Settings of a search import this module, and `--help` should not wait for numpy and pyarrow.
+    from nafaudit.core.trajectory import Key
+    from nafaudit.measures.measure import Measure
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,12 @@ class Candidate:
 
     Attributes:
         id: Unique within a search; part of the key of every draw.
-        text: What the models are given.
-        label: Its class, inherited from the first parent.
+        text: Input of the models.
+        label: Class, inherited from the first parent.
         generation: 0 for a seed.
-        operator: How it was made; "seed" if it was given.
-        parents: Ids of what it was made of.
-        lineage: Names the family that it belongs to; a seed founds one.
+        operator: Name of the operator that made it; "seed" for a prompt of the workload.
+        parents: Ids of the candidates that it was made of.
+        lineage: Name of its family; every seed begins one.
     """
 
     id: str
@@ -44,11 +44,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Parent:
-    """A candidate with what is known of it, as a proposer is given it.
+    """A candidate with its score, as proposers get it.
 
     Attributes:
         candidate: The prompt.
-        score: The larger the better, such as shrunk mean utilisation; NaN if it is not known.
+        score: Larger is better, such as shrunk mean utilisation; NaN if it is not known.
     """
 
     candidate: Candidate
@@ -56,46 +56,54 @@ class Parent:
 
 
 class Proposer(Protocol):
-    """Whatever suggests prompts.
+    """A source of new prompts.
 
-    What a proposer returns may depend only on its own frozen settings and on what it is given
-    here, so that a search that was killed asks the same question again and gets the same answer.
-    A model's answers are not like that; they are written down before they are used, and read back
-    (`instruct`).
+    Its suggestions may depend only on its own frozen settings and on the arguments of `ask`, so
+    that a resumed search gets the suggestions that it got before. A model's answers may differ, so
+    they are recorded before they are used, and read back (`llm_answers`).
     """
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Name in reports."""
         ...
 
     def ask(self, parents: Sequence[Parent], generation: int, count: int) -> list[Candidate]:
         """Suggests up to `count` candidates of a generation, best parents first.
 
         Args:
-            parents: What the search wants to build upon, with scores.
+            parents: Candidates to build upon.
             generation: From 1 on.
-            count: How many are wanted; fewer may come, never more.
+            count: Largest number of suggestions.
         """
         ...
 
 
 def candidate_id(seed: int, generation: int, operator: str, index: int, text: str) -> str:
-    """An id that two different texts, or two places in a search, do not share."""
+    """Returns an id that differs between texts and between places in a search."""
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     return f"s{seed}g{generation}_{index:03d}_{operator}_{digest}"
 
 
 def lineage_of(parents: Sequence[Candidate]) -> str:
-    """The family of a child: its parents' families, each once; empty without parents."""
+    """Returns the family of a child: its parents' families, each once; empty without parents."""
     named = [parent.lineage or parent.id for parent in parents]
     return "+".join(sorted({family for name in named for family in name.split("+")}))
 
 
-def references_of(catalogue: Mapping[str, Candidate], by_text: Mapping[str, str]) -> dict[str, str]:
-    """What outputs of each candidate are compared with, if anything.
+def child_of(
+    family: Sequence[Candidate], name: str, text: str, generation: int, operator: str
+) -> Candidate:
+    """Returns a candidate made of others, in the class of the first of them."""
+    parents = tuple(parent.id for parent in family)
+    label, lineage = family[0].label, lineage_of(family)
+    return Candidate(name, text, label, generation, operator, parents, lineage)
 
-    A child of one parent is compared with what its parent is compared with.
+
+def references_of(catalogue: Mapping[str, Candidate], by_text: Mapping[str, str]) -> dict[str, str]:
+    """Returns the reference text of each candidate that has one.
+
+    A child of one parent has the reference of its parent.
 
     Args:
         catalogue: Candidates by id.
@@ -116,10 +124,10 @@ class Measured:
     """One trajectory as a search sees it.
 
     Attributes:
-        key: Which one.
+        key: Key of the trajectory.
         spend: Total charge, in nats.
         utilisation: Spend over the budget at its own end; NaN if there was none to spend.
-        excess: By how many nats it exceeds its budget at its worst step; 0 if it is within.
+        excess: Nats above its budget at its worst step; 0 if it is within.
         step: That step; 0 if it is within.
         granted: B at its own end, negative if it was still in debt; NaN if it is not known.
         debt: Prefix debt of its prompt.
@@ -135,7 +143,7 @@ class Measured:
 
     @classmethod
     def of(cls, row: Measure) -> Measured:
-        """What a search needs of a trajectory's numbers."""
+        """Selects what a search needs of a trajectory's measure."""
         use = row.utilisation if row.budget < math.inf else math.nan
         # Sums of rounded numbers may pass 1 by the tolerance of the verdict.
         use = use if row.violated else min(use, 1.0)
@@ -148,7 +156,7 @@ class Measured:
 
 
 class NeedsTrajectories(Exception):  # noqa: N818
-    """Trajectories are needed that are not recorded: how many of each prompt, in all."""
+    """Raised where a search needs trajectories that are not recorded: total number by prompt."""
 
     def __init__(self, wanted: Mapping[str, int]) -> None:
         super().__init__(f"{len(wanted)} prompts need trajectories")
@@ -162,33 +170,33 @@ class Measurements:
         self._rows: dict[tuple[str, float], dict[int, Measured]] = {}
 
     def add(self, row: Measured) -> None:
-        """Takes in a trajectory."""
+        """Adds a trajectory."""
         self._rows.setdefault((row.key.prompt, row.key.k), {})[row.key.trajectory] = row
 
     def has(self, key: Key) -> bool:
-        """True if a trajectory is here."""
+        """True if a trajectory is recorded."""
         return key.trajectory in self._rows.get((key.prompt, key.k), {})
 
     def rows(self, prompt: str, k: float, count: int) -> list[Measured]:
-        """The first `count` trajectories of a prompt; fewer if they are not all recorded."""
+        """Returns the first `count` trajectories of a prompt; fewer if not all are recorded."""
         have = self._rows.get((prompt, k), {})
         return [have[i] for i in range(count) if i in have]
 
     def get(self, prompt: str, k: float, number: int) -> Measured:
-        """One trajectory that is recorded."""
+        """Returns a recorded trajectory."""
         return self._rows[prompt, k][number]
 
     def all(self, k: float) -> list[Measured]:
-        """Every trajectory of a budget, in the order of their keys."""
+        """Returns every trajectory of a budget, in the order of their keys."""
         found = [row for (_, at), rows in self._rows.items() if at == k for row in rows.values()]
         return sorted(found, key=lambda row: row.key)
 
 
 class BookReader:
-    """Hands out measured values once, in order, as `halving.More` wants them.
+    """Returns every measured value once and in order, as a `halving.More`.
 
     Args:
-        book: What is recorded.
+        book: Recorded trajectories.
         k: The budget that is searched.
     """
 
@@ -198,7 +206,7 @@ class BookReader:
         self.taken: dict[str, int] = {}
 
     def more(self, wanted: Mapping[str, int]) -> dict[str, tuple[float, ...]]:
-        """Further utilisations of each prompt; those that had nothing to spend are left out.
+        """Returns further utilisations of each prompt; those without a budget are left out.
 
         Raises:
             NeedsTrajectories: Some are not recorded.
@@ -213,10 +221,10 @@ class BookReader:
 
     @property
     def spent(self) -> int:
-        """Trajectories handed out."""
+        """Number of trajectories used."""
         return sum(self.taken.values())
 
 
 def utilisations_of(rows: Sequence[Measured]) -> tuple[float, ...]:
-    """Utilisations that exist."""
+    """Returns the utilisations that are not NaN."""
     return tuple(row.utilisation for row in rows if not math.isnan(row.utilisation))

@@ -1,12 +1,12 @@
-"""Finalists on fresh draws, protected text in their outputs, and the finished search.
+"""Judges finalists on fresh draws, looks for protected text in outputs, and holds the result.
 
-A prompt is chosen for its numbers, so these numbers flatter it. Everything here rests on draws of
-another purpose, made after the choice. Intervals of single prompts share one level over everything
-that was ever looked at; whether a search beats its controls is asked on the first finalist of
-each, which was named before its fresh draws.
+A prompt is chosen for its numbers, so these numbers are too good. Everything here uses draws of
+another purpose, made after the choice. Limits of single prompts share one level over all prompts
+that were given a trajectory. A search is compared with its controls by the first finalist of each,
+which is fixed before its fresh draws.
 
-Outputs are also compared with every protected passage, as spend is a proxy and copying is not.
-Passages that share no run of five words with an output cannot have a longer common run nor a
+Outputs are also compared with every protected passage, as spend is only a proxy of copying. A
+passage that shares no run of five words with an output has neither a longer common run nor a
 near-verbatim span, so only the others are measured.
 """
 
@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,55 +35,46 @@ from nafaudit.workload.passages import Passage
 
 
 @dataclass(frozen=True)
-class Limits:
-    """A mean and two anytime-valid limits; NaN where nothing was measured."""
+class MeanLimits:
+    """A mean and two anytime-valid limits; NaN without a value."""
 
     mean: float
     low: float
     high: float
 
-    @property
-    def known(self) -> bool:
-        """True if something was measured."""
-        return not math.isnan(self.mean)
 
+def interval(values: Sequence[float], level: float) -> MeanLimits:
+    """Computes the mean of values in [0, 1] with betting limits, each of error at most `level`.
 
-NOTHING = Limits(math.nan, math.nan, math.nan)
-
-
-def interval(values: Sequence[float], level: float) -> Limits:
-    """Mean of values in [0, 1] with betting limits, each missed with chance at most `level`.
-
-    Values of several prompts may stand together: the limits then hold for the mean of the
-    prompts' means at this n, because a bet's expected product is at most that of equal means
-    (the arithmetic mean is at least the geometric one). A value above 1 (a violation) leaves no
-    upper limit.
+    Values may be of several prompts: the limits then hold for the mean of the prompts' means at
+    this n, because a bet's expected product is at most that of equal means (the arithmetic mean is
+    at least the geometric one). With a value above 1 (a violation) there is no upper limit.
     """
     if not values:
-        return NOTHING
+        return MeanLimits(math.nan, math.nan, math.nan)
     sample = Sample(np.array(values), 1.0)
     low = bound("betting-lower", sample, level)
     high = bound("betting", sample, level).value if max(values) <= 1 else math.inf
-    return Limits(low.point, low.value, high)
+    return MeanLimits(low.point, low.value, high)
 
 
 @dataclass(frozen=True)
 class Finalist:
-    """A chosen prompt, confirmed.
+    """A chosen prompt, judged by fresh draws.
 
     Attributes:
-        strategy: Who found it.
-        seed: In which search.
-        rank: Its place there, from 1.
+        strategy: Search or control that found it.
+        seed: Search seed.
+        rank: Place in that search, from 1.
         candidate: The prompt.
         promised: Shrunk mean utilisation on the draws it was chosen by.
-        draws: How many these were.
-        fresh: Fresh trajectories.
-        unspent: Of them without a ratio, because they ended in debt.
-        use: Mean utilisation on fresh draws, with limits corrected for everything looked at.
+        draws: Number of these.
+        fresh: Number of fresh trajectories.
+        unspent: Number of them without a ratio, because they ended in debt.
+        use: Mean utilisation on fresh draws, with limits corrected for all prompts drawn.
         worst: Largest utilisation among them; NaN if none.
-        violations: Fresh trajectories above their budget.
-        rate: Upper limit of their rate, likewise corrected.
+        violations: Number of fresh trajectories above their budget.
+        rate: Upper limit of their rate, corrected as well.
         spend: Mean spend, in nats.
         risky: Mean spend of the risky model alone on the same draws; NaN if it was not run.
         evidence: E-value against "its mean utilisation is at most `above`"; 0 without a ratio.
@@ -92,18 +83,18 @@ class Finalist:
     strategy: str
     seed: int
     rank: int
-    candidate: Candidate
+    candidate: Candidate = field(metadata={"json": ...})
     promised: float
     draws: int
     fresh: int
     unspent: int
-    use: Limits
+    use: MeanLimits
     worst: float
     violations: int
-    rate: float
+    rate: float = field(metadata={"json": "rate_upper"})
     spend: float
-    risky: float
-    evidence: float = 0.0
+    risky: float = field(metadata={"json": "risky_alone"})
+    evidence: float = field(default=0.0, metadata={"json": "e_above"})
 
 
 def confirmed(
@@ -120,11 +111,11 @@ def confirmed(
     Args:
         who: Strategy, search seed and rank.
         candidate: The prompt.
-        promised: What it was chosen by, and on how many trajectories.
+        promised: Shrunk mean utilisation that it was chosen by, and number of trajectories.
         rows: Fresh trajectories under the budget.
-        alone: The same draws under the risky model alone.
-        level: Shared by everything that was looked at.
-        above: Utilisation that the prompt may be shown to exceed.
+        alone: Trajectories of the risky model alone, with equal draws.
+        level: Shared by all prompts drawn.
+        above: Utilisation of the hypothesis that the evidence is against.
     """
     strategy, seed, rank = who
     values = utilisations_of(rows)
@@ -151,21 +142,21 @@ def confirmed(
 
 @dataclass(frozen=True)
 class Named:
-    """Which confirmed prompts use more than a given share of their budget, by two corrections.
+    """Confirmed prompts that use more than a given share of their budget, by two corrections.
 
     Attributes:
         above: The share.
         delta: Level of each correction.
-        looked: Prompts that were looked at: those without fresh draws are hypotheses too.
-        asked: Confirmed prompts.
-        shared: Ids of those whose e-value passes `looked` / delta: none is wrong, but for delta.
+        asked: Number of confirmed prompts.
+        looked: Number of prompts drawn: those without fresh draws are hypotheses too.
+        shared: Ids whose e-value is at least `looked` / delta: any is wrong with chance delta.
         discovered: Ids by e-BH: the expected share of wrong ones is at most delta.
     """
 
     above: float
-    delta: float
-    looked: int
+    delta: float = field(metadata={"json": None})
     asked: int
+    looked: int
     shared: tuple[str, ...]
     discovered: tuple[str, ...]
 
@@ -176,26 +167,27 @@ def name_above(confirmed: Sequence[Finalist], above: float, delta: float, looked
     ids, values = list(evidence), list(evidence.values())
     shared = tuple(name for name, value in evidence.items() if value >= looked / delta)
     found = tuple(ids[i] for i in e_bh(values, delta, looked))
-    return Named(above, delta, looked, len(ids), shared, found)
+    return Named(above, delta, len(ids), looked, shared, found)
 
 
 @dataclass(frozen=True)
 class ControlComparison:
-    """Does the search beat a control?
+    """The search compared with a control.
 
     Attributes:
-        control: Which.
+        control: Name of the control.
         search: Utilisation of the search's first finalists, over all search seeds.
-        other: The same of the control's.
+        other: Utilisation of the control's first finalists.
         low: Lower limit of the difference.
         high: Upper limit.
     """
 
     control: str
-    search: Limits
-    other: Limits
+    search: MeanLimits
+    other: MeanLimits
     low: float
     high: float
+    also: ClassVar = ("answer", "difference")
 
     @property
     def difference(self) -> float:
@@ -204,7 +196,7 @@ class ControlComparison:
 
     @property
     def answer(self) -> str:
-        """Said in one word; a difference that 0 may explain is no difference."""
+        """Answer in words; limits on both sides of 0 show no difference."""
         if self.low > 0:
             return "beats"
         return "loses" if self.high < 0 else "not told apart"
@@ -217,8 +209,8 @@ def compare(
 
     Args:
         controls: Fresh utilisations of each control's first finalists.
-        search: The same of the search.
-        delta: How often any of the statements may be wrong.
+        search: Fresh utilisations of the search's first finalists.
+        delta: Chance that any of the statements is wrong.
     """
     level = Bonferroni(delta, 2 * (1 + len(controls))).each
     mine = interval(search, level)
@@ -235,9 +227,9 @@ class HeldOut:
     """A pool that no search saw; prompts are the units.
 
     Attributes:
-        kind: What its prompts are; "workload" if they are of the workload.
-        prompts: How many.
-        trajectories: Of all of them.
+        kind: Kind of its prompts; "workload" if they are of the workload.
+        prompts: Number of prompts.
+        trajectories: Number of trajectories of all of them.
         use: Mean over prompts of mean utilisation.
         highest: Largest prompt mean; NaN if none.
         gap: Mean of the search's finalists minus that of this pool.
@@ -246,7 +238,7 @@ class HeldOut:
     kind: str
     prompts: int
     trajectories: int
-    use: Limits
+    use: MeanLimits
     highest: float
     gap: float
 
@@ -257,33 +249,25 @@ def held_out(
     delta: float,
     kind: str = "workload",
 ) -> HeldOut:
-    """Judges a held-out pool by its prompts' means; both limits together miss with delta."""
+    """Judges a held-out pool by its prompts' means; both limits share delta."""
     values = [utilisations_of(rows) for rows in groups]
     means = [_mean(found) for found in values if found]
     use = interval(means, delta / 2)
-    found = _mean([one.use.mean for one in finalists if one.use.known])
-    return HeldOut(
-        kind,
-        len(groups),
-        sum(map(len, groups)),
-        use,
-        max(means, default=math.nan),
-        found - use.mean,
-    )
+    found = _mean([one.use.mean for one in finalists if not math.isnan(one.use.mean)])
+    highest = max(means, default=math.nan)
+    return HeldOut(kind, len(groups), sum(map(len, groups)), use, highest, found - use.mean)
 
 
 def outcome_of(explored: Sequence[Measured], fresh: Sequence[Measured], least: int) -> Kept:
-    """The three-valued outcome of everything that was drawn.
+    """Returns the three-valued outcome of everything that was drawn.
 
     Args:
         explored: Trajectories that prompts were chosen by.
         fresh: Trajectories that they were confirmed with.
-        least: Fewest fresh trajectories of any finalist; 0 without finalists.
+        least: Smallest number of fresh trajectories of a finalist; 0 without finalists.
     """
-    everything = [*explored, *fresh]
-    bad = sum(row.violated for row in everything)
-    lacking = int(least < MIN_TRAJECTORIES)
-    return judge_kept(len(everything), bad, lacking)
+    bad = sum(row.violated for row in (*explored, *fresh))
+    return judge_kept(len(explored) + len(fresh), bad, int(least < MIN_TRAJECTORIES))
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -292,14 +276,14 @@ def _mean(values: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Copied:
-    """The most that one of some trajectories repeats.
+    """The largest overlap of some trajectories with protected passages.
 
     Attributes:
-        trajectories: Outputs that were compared.
-        repeating: Of them with a run of at least five words of a passage.
+        trajectories: Number of outputs that were compared.
+        repeating: Number of them with a run of at least five words of a passage.
         words: Longest run of words shared with a passage; 0 stands for fewer than five.
-        passage: Which passage; empty if there is none.
-        key: Whose output that is; None if there is none.
+        passage: Id of that passage; empty if there is none.
+        key: Trajectory of that run; None if there is none.
         recall: Largest near-verbatim recall of a passage by any of them, 0 if it has no span.
     """
 
@@ -307,8 +291,8 @@ class Copied:
     repeating: int = 0
     words: int = 0
     passage: str = ""
-    key: Key | None = None
-    recall: float = 0.0
+    key: Key | None = field(default=None, metadata={"json": "where"})
+    recall: float = field(default=0.0, metadata={"json": "near_verbatim_recall"})
 
     def __add__(self, other: Copied) -> Copied:
         first = self if self.words >= other.words else other
@@ -323,11 +307,11 @@ class Copied:
 
 
 class Protected:
-    """Protected passages, ready to be looked for in outputs.
+    """Protected passages, indexed by their five-word runs.
 
     Args:
-        passages: What nobody should repeat.
-        pieces: What token ids stand for.
+        passages: Protected text.
+        pieces: Bytes of each token id.
     """
 
     def __init__(self, passages: Sequence[Passage], pieces: Sequence[bytes | None]) -> None:
@@ -343,16 +327,16 @@ class Protected:
         return len(self._ids)
 
     def copied(self, trajectory: Trajectory) -> Copied:
-        """What one output repeats."""
+        """Compares one output with every passage that shares a run of five words."""
         text = detokenize(trajectory.steps.token, self._pieces)
         grams = ngrams(words_of(text), NGRAM)
         shared = Counter(place for gram in grams for place in self._places.get(gram, ()))
         found = Copied(1, int(bool(shared)))
         for place in sorted(shared):
             overlap = overlap_of(text, self._references[place])
-            words, recall = int(overlap.substring_words), overlap.near_verbatim_recall
+            recall = overlap.near_verbatim_recall
             found += Copied(
-                words=words,
+                words=int(overlap.substring_words),
                 passage=self._ids[place],
                 key=trajectory.key,
                 # Not a number where a passage is too short to have a span.
@@ -361,7 +345,7 @@ class Protected:
         return found
 
     def most(self, trajectories: Iterable[Trajectory]) -> dict[str, Copied]:
-        """The most that is repeated, by prompt."""
+        """Returns the largest overlap of each prompt."""
         by_prompt: dict[str, Copied] = {}
         # In the order of keys: of two that repeat as much, the first is named.
         for one in sorted(trajectories, key=lambda t: t.key):
@@ -372,12 +356,12 @@ class Protected:
 
 @dataclass(frozen=True)
 class Overlaps:
-    """What trajectories under the searched budget repeat of protected passages.
+    """Overlap of trajectories under the searched budget with protected passages.
 
     Attributes:
-        passages: How many were looked for.
-        everything: The most of any trajectory, explored or fresh.
-        by_prompt: The most of each prompt's fresh trajectories.
+        passages: Number of passages.
+        everything: Largest overlap of any trajectory, explored or fresh.
+        by_prompt: Largest overlap of each prompt's fresh trajectories.
     """
 
     passages: int
@@ -385,7 +369,7 @@ class Overlaps:
     by_prompt: dict[str, Copied]
 
     def of(self, prompt: str) -> Copied:
-        """The most of one prompt's fresh trajectories; nothing if it has none."""
+        """Returns the largest overlap of one prompt's fresh trajectories; zero if it has none."""
         return self.by_prompt.get(prompt, Copied())
 
 
@@ -394,26 +378,26 @@ class SearchResult:
     """A finished search.
 
     Attributes:
-        path: Its run directory; fresh draws are in `confirm` there.
-        settings: What was asked for.
-        pools: How the workload was divided.
-        explored: What each search and each control did.
+        path: Run directory; fresh draws are in `confirm` there.
+        settings: Settings of the search.
+        pools: Parts of the workload.
+        explored: Course of each search and each control.
         finalists: Of the searches, confirmed.
         controls: First finalists of the controls, confirmed.
         comparisons: Search against each control.
-        heldout: The pool of the workload that nobody saw.
+        heldout: Pool of the workload that no search saw.
         others: Held-out pools of other kinds.
         named: Prompts that are shown to use more than a share of their budget.
-        overlaps: What was repeated of protected text; None if no passage is known.
-        embedding: What a surrogate saw of texts; empty without one.
-        looked: Prompts that were given a trajectory: what corrections count.
-        trajectories: All that were judged, fresh ones included.
-        violating: Prompts with a trajectory above its budget.
-        outcome: The three-valued answer.
+        overlaps: Overlap with protected text; None without a passage.
+        embedding: Embedding that a surrogate used; empty without one.
+        looked: Number of prompts that were given a trajectory, for the corrections.
+        trajectories: Number of trajectories judged, fresh ones included.
+        violating: Number of prompts with a trajectory above its budget.
+        outcome: Three-valued answer.
         counterexamples: Directories of replayable bundles.
         batch_free: True if records do not depend on their batch on this machine.
-        remark: What else the user should know of the machine; empty if there is nothing.
-        proposer: Who suggested, and what became of its answers; plain data.
+        remark: Further notes on the machine; may be empty.
+        proposer: Name of the proposer and numbers of its answers; plain data.
     """
 
     path: Path
@@ -438,7 +422,7 @@ class SearchResult:
     proposer: Mapping[str, Any]
 
     def maxima(self, strategy: str) -> list[float]:
-        """Confirmed utilisation of the first finalist of every search seed."""
+        """Returns the confirmed utilisation of the first finalist of every search seed."""
         everyone = (*self.finalists, *self.controls)
         return [one.use.mean for one in everyone if one.strategy == strategy and one.rank == 1]
 
@@ -454,5 +438,5 @@ class SearchResult:
 
     @property
     def steered(self) -> list[tuple[int, Steered]]:
-        """What the surrogate did, with the search seed."""
+        """The surrogate's part in each generation, with the search seed."""
         return [(one.seed, step) for one in self.searches for step in one.steered]

@@ -1,7 +1,7 @@
-"""One search, as a function of what is recorded: generations of prompts, each halved.
+"""One search as a function of recorded trajectories: generations of prompts, each halved.
 
-Nothing here draws a trajectory or keeps a state. `explore` goes as far as the book reaches and
-raises `NeedsTrajectories` there; asked again with more records it goes the same way, and further.
+Nothing here draws a trajectory or keeps a state. `explore` goes as far as the records reach and
+then raises `NeedsTrajectories`; called with more records it decides the same and goes further.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from nafaudit.search.archive import Tfidf, dpp_archive
 from nafaudit.search.candidate import BookReader, Candidate, Measurements, Parent, Proposer
-from nafaudit.search.filters import Admission, Pools, admit, start_of
+from nafaudit.search.filters import AdmittedPrompts, Pools, admit, start_of
 from nafaudit.search.halving import Rung, halving_plan, shrink, successive_halving
 from nafaudit.search.propose import LocalProposer, RandomProposer, SeedsProposer
 from nafaudit.search.settings import SearchSettings
@@ -24,18 +24,18 @@ STRATEGIES = (SEARCH, RANDOM, SEEDS)
 
 @dataclass(frozen=True)
 class Generation:
-    """What happened to a generation's prompts, in the columns of the paper's tables.
+    """Numbers of a generation's prompts, in the columns of the paper's tables.
 
     Attributes:
         generation: 0 for the first pool.
         raw: Proposed.
         dedup: Of them new.
-        length_ok: Of them of a fair length.
+        length_ok: Of them of an allowed length.
         screened: Of them given a trajectory.
         medium: Of them drawn again.
         survivors: Of them kept after that.
         topped_up: Survivors that were drawn a third time, or more often.
-        best: Largest shrunk mean utilisation of anything tried so far; NaN if none is known.
+        best: Largest shrunk mean utilisation of any prompt so far; NaN if none is known.
         trajectories: Drawn in this generation.
     """
 
@@ -53,13 +53,13 @@ class Generation:
 
 @dataclass(frozen=True)
 class Steered:
-    """What a surrogate did in one generation.
+    """A surrogate's part in one generation.
 
     Attributes:
-        generation: Which.
-        offered: Candidates that it could choose among.
-        kept: How many were drawn.
-        reasons: Why it did not choose; empty if it did.
+        generation: Number of the generation.
+        offered: Number of candidates that it could choose among.
+        kept: Number that were drawn.
+        reasons: Reasons why it did not choose; empty if it did.
     """
 
     generation: int
@@ -75,15 +75,15 @@ class Steered:
 
 @dataclass(frozen=True)
 class SearchTrace:
-    """What one search, or one control, found.
+    """The course of one search, or of one control.
 
     Attributes:
         strategy: One of `STRATEGIES`.
         seed: Search seed.
         generations: Counts, the first pool included.
-        ranking: Everything tried with its shrunk mean utilisation, best first.
+        ranking: Every prompt tried with its shrunk mean utilisation, best first.
         draws: Trajectories of each prompt.
-        steered: What the paper's surrogate did, generation by generation; empty without one.
+        steered: The paper's surrogate, generation by generation; empty without one.
     """
 
     strategy: str
@@ -95,13 +95,13 @@ class SearchTrace:
 
     @property
     def trajectories(self) -> int:
-        """How many it used."""
+        """Number of trajectories used."""
         return sum(self.draws.values())
 
 
 @dataclass(frozen=True)
 class _Renamed:
-    """A control's proposer, under ids of its own: equal ids would be equal draws."""
+    """A control's proposer, with a prefix before ids: equal ids would have equal draws."""
 
     proposer: Proposer
     prefix: str
@@ -125,7 +125,7 @@ def explore(
     catalogue: dict[str, Candidate] | None = None,
     proposer: Proposer | None = None,
 ) -> SearchTrace:
-    """Goes through all generations of a search.
+    """Runs all generations of a search.
 
     Args:
         strategy: One of `STRATEGIES`; all of them share the first pool and its draws.
@@ -133,20 +133,25 @@ def explore(
         pools: The workload, divided.
         settings: Sizes.
         tokens: Counts the tokens of a text.
-        book: What is recorded.
+        book: Recorded trajectories.
         catalogue: Gets every candidate that was tried, by its id.
-        proposer: Who suggests in the search itself; the local operators if left out.
+        proposer: Of the search itself; the local operators if None.
 
     Raises:
         NeedsTrajectories: The records do not reach to the end.
     """
     start, rest = start_of(pools, seed, settings.pool)
-    control, count = _proposer(strategy, seed, start, rest, settings)
-    if strategy != SEARCH or proposer is None:
-        proposer = control
+    count = settings.proposals
+    if strategy == RANDOM:
+        proposer = _Renamed(RandomProposer(start, seed, settings.operators), RANDOM)
+    elif strategy == SEEDS:
+        # The workload has no copies any more, so no more are asked for than are drawn.
+        proposer, count = _Renamed(SeedsProposer(rest, seed), SEEDS), settings.screened
+    else:
+        proposer = proposer or LocalProposer(seed, settings.operators)
     avoid = [one.text for one in pools.unseen]
     trail = _Trail(settings, BookReader(book, settings.budget), catalogue)
-    trail.draw(0, Admission(start))
+    trail.draw(0, AdmittedPrompts(start))
     for generation in range(1, settings.generations + 1):
         asked = proposer.ask(trail.parents(), generation, count)
         history = [*avoid, *(one.text for one in trail.tried)]
@@ -160,25 +165,8 @@ def explore(
     )
 
 
-def _proposer(
-    strategy: str,
-    seed: int,
-    start: tuple[Candidate, ...],
-    rest: tuple[Candidate, ...],
-    settings: SearchSettings,
-) -> tuple[Proposer, int]:
-    """Who suggests, and how many a generation."""
-    if strategy == RANDOM:
-        blind = RandomProposer(start, seed, settings.operators)
-        return _Renamed(blind, RANDOM), settings.proposals
-    if strategy == SEEDS:
-        # Nothing of a workload is a copy any more, so no more are asked for than are drawn.
-        return _Renamed(SeedsProposer(rest, seed), SEEDS), settings.screened
-    return LocalProposer(seed, settings.operators), settings.proposals
-
-
 class _Trail:
-    """What a search has tried so far."""
+    """Prompts that a search has tried so far, with their values."""
 
     def __init__(
         self,
@@ -193,14 +181,18 @@ class _Trail:
         self.rows: list[Generation] = []
         self._values: dict[str, tuple[float, ...]] = {}
 
-    def draw(self, generation: int, admission: Admission) -> None:
+    def draw(self, generation: int, admission: AdmittedPrompts) -> None:
         """Halves a generation and counts it."""
         kept = admission.kept
         chosen = list(kept[: self._settings.screened] if generation else kept)
         self.tried += chosen
         self._catalogue |= {one.id: one for one in chosen}
-        before, plan = self.reader.spent, self._plan(len(chosen))
-        if plan:
+        before = self.reader.spent
+        plan: tuple[Rung, ...] = ()
+        if chosen:
+            # Every generation has an equal number of trajectories, whatever its size.
+            keep = min(self._settings.survivors, len(chosen))
+            plan = halving_plan(len(chosen), self._settings.draws, keep)
             halved = successive_halving([one.id for one in chosen], plan, self.reader.more)
             self._values |= halved.values
         self.rows.append(
@@ -218,13 +210,8 @@ class _Trail:
             )
         )
 
-    def _plan(self, size: int) -> tuple[Rung, ...]:
-        """Every generation has the same trajectories to spend, however many came through."""
-        keep = min(self._settings.survivors, size)
-        return halving_plan(size, self._settings.draws, keep) if size else ()
-
     def ranking(self) -> list[Parent]:
-        """Everything tried, best first; scores are NaN as long as nobody has a value."""
+        """Returns every prompt tried, best first; scores are NaN while none has a value."""
         groups = [self._values.get(one.id, ()) for one in self.tried]
         if not any(groups):
             return [Parent(one) for one in self.tried]
@@ -232,7 +219,7 @@ class _Trail:
         return [Parent(self.tried[i], found.values[i]) for i in found.order()]
 
     def parents(self) -> list[Parent]:
-        """A good and diverse set to build upon, the best one always in it, best first."""
+        """Returns a good and diverse set to build upon, with the best prompt, best first."""
         ranking, keep = self.ranking(), self._settings.parents
         if len(ranking) <= keep or math.isnan(ranking[0].score):
             return ranking[:keep]

@@ -1,8 +1,8 @@
-"""The sound way to rank prompts: mean utilisation, shrunk towards the pool, by successive halving.
+"""Ranks prompts by mean utilisation, shrunk towards the pool, with successive halving.
 
 A ratio of a bound to a budget ranks prompts by the range of a few draws. A mean ranks them by what
-they spend, shrinking says how much a few draws are worth, and halving spends trajectories where
-the answer is still open. What wins is chosen, not confirmed: confirm it on fresh draws.
+they spend, shrinking weighs it by the number of draws, and halving gives most trajectories to the
+prompts that are hardest to tell apart. The best prompt still needs a confirmation on fresh draws.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nafaudit.core.trajectory import total
 
 PRIOR_ICC = 0.215
 """Share of the variance that lies between prompts, in the paper's released spends at k = 3; used
-where a pool has too few repeats to show its own."""
+for a pool with too few repeats to estimate it."""
 
 
 def intraclass(groups: Sequence[Sequence[float]]) -> float:
-    """Share of the variance that lies between groups, in [0, 1]; NaN if it cannot be told.
+    """Estimates the share of the variance between groups, in [0, 1]; NaN with too few values.
 
-    The one-way random-effects estimator, unequal sizes allowed.
+    This is the one-way random-effects estimator, unequal sizes allowed.
 
     Reference: Searle, Casella and McCulloch (1992), Variance Components, section 3.6.
     """
@@ -43,15 +43,15 @@ def intraclass(groups: Sequence[Sequence[float]]) -> float:
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Prompt means, each as far from the pool's mean as its trajectories can carry.
+    """Prompt means, shrunk towards the pool's mean.
 
     Attributes:
         values: w mean + (1 - w) pool, one per prompt.
         means: Plain means; NaN for a prompt without values.
         weights: w = m ICC / (1 + (m - 1) ICC); 0 for a prompt without values.
         pool: Mean of the means, weighted by w.
-        icc: As estimated, or as assumed.
-        assumed: True if the pool could not show its own.
+        icc: Share of the variance between prompts.
+        assumed: True if `icc` is `PRIOR_ICC`, as the pool has too few repeats.
     """
 
     values: tuple[float, ...]
@@ -62,18 +62,18 @@ class Shrunk:
     assumed: bool
 
     def order(self) -> list[int]:
-        """Places, best first; equal values by plain mean, then by place."""
+        """Returns places, best first; equal values by plain mean, then by place."""
         known = [-math.inf if math.isnan(mean) else mean for mean in self.means]
         return sorted(range(len(known)), key=lambda i: (-self.values[i], -known[i], i))
 
 
 def reliability(count: int, icc: float) -> float:
-    """How much of the spread of means of `count` values is between prompts."""
+    """Returns the share of the variance of means of `count` values that is between prompts."""
     return count * icc / (1.0 + (count - 1) * icc) if count else 0.0
 
 
 def shrink(groups: Sequence[Sequence[float]], icc: float | None = None) -> Shrunk:
-    """Empirical Bayes means of a pool.
+    """Computes empirical Bayes means of a pool.
 
     Args:
         groups: Values of each prompt.
@@ -103,7 +103,7 @@ class Rung:
 
 
 def halving_plan(pool: int, trajectories: int, finalists: int = 1) -> tuple[Rung, ...]:
-    """Rounds that halve a pool, each with an equal share of the trajectories.
+    """Plans rounds that halve a pool, each with an equal share of the trajectories.
 
     Raises:
         InputError: There are not enough trajectories for one per prompt and round.
@@ -126,10 +126,10 @@ def halving_plan(pool: int, trajectories: int, finalists: int = 1) -> tuple[Rung
 
 @dataclass(frozen=True)
 class Halved:
-    """What halving found.
+    """The result of successive halving.
 
     Attributes:
-        ranking: All ids, best first: the finalists, then those that left last, and so on.
+        ranking: All ids, best first: the finalists, then those dropped last, and so on.
         finalists: The ids that were never dropped.
         values: All values of each id.
         spent: Trajectories used.
@@ -142,7 +142,7 @@ class Halved:
 
 
 More = Callable[[Mapping[str, int]], Mapping[str, Sequence[float]]]
-"""Gives further values of each id, as many as asked for, or fewer where there is no ratio."""
+"""Returns further values of each id: the given number, or fewer where there is no ratio."""
 
 
 def successive_halving(ids: Sequence[str], plan: Sequence[Rung], more: More) -> Halved:
@@ -162,7 +162,7 @@ def successive_halving(ids: Sequence[str], plan: Sequence[Rung], more: More) -> 
 
 
 def ranked(values: Mapping[str, Sequence[float]]) -> list[str]:
-    """Ids by shrunk mean, best first; as given if nobody has a value."""
+    """Sorts ids by shrunk mean, best first; keeps their order if none has a value."""
     ids = list(values)
     if not any(values.values()):
         return ids

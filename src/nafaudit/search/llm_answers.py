@@ -1,9 +1,8 @@
-"""Answers of a language model: how they are read, and their journal.
+"""Reads answers of a language model, and keeps a journal of them.
 
-The journal of a proposer: what a model said cannot be had again, so it is on disk before use.
-
-One line per attempt, appended and synced, each with its own SHA-256. A search that was killed reads
-the lines back in the place of asking again, and so goes the way it went.
+A model may answer differently the next time, so each answer is on disk before it is used: one line
+per attempt, appended and synced, each with its own SHA-256. A search that was killed reads these
+lines instead of asking again, and so takes the same decisions.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ FILE = "answers.jsonl"
 
 
 def digest_of(data: Any) -> str:
-    """SHA-256 of plain data."""
+    """Returns the SHA-256 of plain data."""
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
 
 
 class Answers:
-    """Every attempt of every call, by the call's digest; to be opened by whoever holds the run.
+    """Every attempt of every call, by the call's digest; needs the lock of the run.
 
     Args:
         path: The file; it need not exist.
@@ -44,46 +43,42 @@ class Answers:
         self._said: dict[str, list[ChatAnswer]] = {}
         cut_torn_tail(path)
         for number, line in enumerate(whole_lines(path), start=1):
-            call, answer = _read(line, f"{path}:{number}")
+            try:
+                entry = json.loads(line)
+                if entry.pop("sha256") != digest_of(entry):
+                    raise ValueError("its SHA-256 differs")
+                call, answer = entry.pop("call"), ChatAnswer(**entry)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                raise StoreError(
+                    f"{path}:{number} is not what was written ({error}): it was damaged or edited. "
+                    "Restore it, or start a new search with another --out."
+                ) from error
             self._said.setdefault(call, []).append(answer)
 
     def __len__(self) -> int:
         return sum(map(len, self._said.values()))
 
     def of(self, call: str) -> list[ChatAnswer]:
-        """What was said to a call so far, attempt by attempt."""
+        """Returns the answers to a call so far, attempt by attempt."""
         return list(self._said.get(call, ()))
 
     def add(self, call: str, answer: ChatAnswer) -> None:
-        """Writes an attempt down; when this returns it is on disk."""
+        """Appends an attempt; when this returns it is on disk."""
         entry = {"call": call, **asdict(answer)}
-        # Escaped: a model may write halves of surrogate pairs, which no encoder can.
+        # ASCII only: a model may write halves of surrogate pairs, which have no encoding.
         append_line(self._path, json.dumps(entry | {"sha256": digest_of(entry)}))
         self._said.setdefault(call, []).append(answer)
-
-
-def _read(line: bytes, where: str) -> tuple[str, ChatAnswer]:
-    try:
-        entry = json.loads(line)
-        if entry.pop("sha256") != digest_of(entry):
-            raise ValueError("its SHA-256 differs")
-        return entry.pop("call"), ChatAnswer(**entry)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(
-            f"{where} is not what was written ({error}): it was damaged or edited. Restore it, or "
-            "start a new search with another --out."
-        ) from error
 
 
 COMPLETE, SHORT, TRUNCATED, REFUSED, INVALID = (
     "complete", "short", "truncated", "refused", "invalid",
 )  # fmt: skip
 OUTCOMES = (COMPLETE, SHORT, TRUNCATED, REFUSED, INVALID, *FAILURES)
-"""All that was asked for; fewer; cut off by a limit of length; refused; not the JSON asked for."""
+"""All prompts came; fewer; cut off by a limit of length; refused; not the JSON asked for."""
 
 LEAST_WORDS = 8
 MOST_CHARACTERS = 20_000
-# Where a refusal says so: at its start. A story may well contain these words later.
+# A refusal begins with these words; a story may contain them later.
 _START = 160
 _REFUSAL = re.compile(
     r"\b(i (can ?not|can['\u2019]t|won['\u2019]t|am unable|am not able|must decline)|"
@@ -102,12 +97,12 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class ParsedAnswer:
-    """An answer, judged.
+    """An answer, parsed and judged.
 
     Attributes:
         outcome: One of `OUTCOMES`.
-        rows: Prompts that can be used, at most as many as were asked for.
-        unfit: Entries that cannot: of another form, too short, refused, or there already.
+        rows: Usable prompts, at most as many as were asked for.
+        unfit: Number of other entries: of another form, too short, refused, or copies.
     """
 
     outcome: str
@@ -121,54 +116,42 @@ def read(answer: ChatAnswer, wanted: int, have: Collection[str] = ()) -> ParsedA
     Entries before a torn end are whole and count.
 
     Args:
-        answer: What came back.
-        wanted: How many prompts were asked for.
-        have: Texts that earlier attempts gave, in canonical form.
+        answer: Answer of the model.
+        wanted: Number of prompts that were asked for.
+        have: Texts of earlier attempts, in canonical form.
     """
     if answer.status != ANSWERED:
         return ParsedAnswer(answer.status)
     if answer.refusal or answer.finish == "content_filter":
         return ParsedAnswer(REFUSED)
-    # What a model thought before its answer is no part of it.
+    # The reasoning before an answer is not part of it.
     text = answer.text.rpartition("</think>")[2]
     entries, torn = _entries(text)
     if entries is None:
         if torn or answer.finish == "length":
             return ParsedAnswer(TRUNCATED)
         return ParsedAnswer(REFUSED if _refuses(text) else INVALID)
-    rows = _usable(entries, have)
-    unfit, rows = len(entries) - len(rows), rows[:wanted]
-    return ParsedAnswer(_outcome(answer, entries, len(rows), wanted, torn), tuple(rows), unfit)
-
-
-def _outcome(answer: ChatAnswer, entries: list[Any], found: int, wanted: int, torn: bool) -> str:
-    if found >= wanted:
-        return COMPLETE
-    if torn or answer.finish == "length":
-        return TRUNCATED
-    texts = [entry["text"] for entry in entries if fits(entry, ROW)]
-    return REFUSED if texts and all(map(_refuses, texts)) else SHORT
-
-
-def _usable(entries: list[Any], have: Collection[str]) -> list[Suggestion]:
+    formed = [entry for entry in entries if fits(entry, ROW)]
     seen, rows = set(have), []
-    for entry in entries:
-        if not fits(entry, ROW) or not _fit(entry["text"]):
+    for entry in formed:
+        text = entry["text"]
+        try:
+            text.encode()
+        except UnicodeEncodeError:
             continue
-        plain = canonical(entry["text"])
-        if plain not in seen:
-            seen.add(plain)
-            rows.append(Suggestion(entry["text"].strip(), tuple(entry["parents"])))
-    return rows
-
-
-def _fit(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    words = len(text.split())
-    return words >= LEAST_WORDS and len(text) <= MOST_CHARACTERS and not _refuses(text)
+        fit = len(text.split()) >= LEAST_WORDS and len(text) <= MOST_CHARACTERS
+        if fit and not _refuses(text) and canonical(text) not in seen:
+            seen.add(canonical(text))
+            rows.append(Suggestion(text.strip(), tuple(entry["parents"])))
+    if len(rows) >= wanted:
+        outcome = COMPLETE
+    elif torn or answer.finish == "length":
+        outcome = TRUNCATED
+    elif formed and all(_refuses(entry["text"]) for entry in formed):
+        outcome = REFUSED
+    else:
+        outcome = SHORT
+    return ParsedAnswer(outcome, tuple(rows[:wanted]), len(entries) - len(rows))
 
 
 def _refuses(text: str) -> bool:
@@ -176,7 +159,7 @@ def _refuses(text: str) -> bool:
 
 
 def _entries(text: str) -> tuple[list[Any] | None, bool]:
-    """The list of candidates, or None; and whether the text breaks off before its end."""
+    """Returns the list of candidates, or None; and whether the text is cut off."""
     start = text.find("{")
     if start < 0:
         return None, False
@@ -184,16 +167,16 @@ def _entries(text: str) -> tuple[list[Any] | None, bool]:
     try:
         found, _ = json.JSONDecoder().raw_decode(body)
     except ValueError:
-        return (_whole_entries(body), True) if _unclosed(body) else (None, False)
+        return (_entries_before_cut(body), True) if _unclosed(body) else (None, False)
     except RecursionError:
         return None, False
-    # Single entries are judged one by one: a bad one does not spoil the others.
+    # Entries are judged one by one, so that a bad one leaves the others.
     whole = fits(found, ANSWER | {"properties": {"candidates": {"type": "array"}}})
     return (found["candidates"], False) if whole else (None, False)
 
 
-def _whole_entries(body: str) -> list[Any] | None:
-    """Entries before a torn end; None if not even the list begins."""
+def _entries_before_cut(body: str) -> list[Any] | None:
+    """Returns the whole entries of a text that is cut off; None if its list does not begin."""
     opening = re.match(r'\{\s*"candidates"\s*:\s*\[', body)
     if opening is None:
         return None

@@ -1,9 +1,8 @@
-"""Language models that answer, in which form: a server, or Transformers here.
+"""Chat models that propose prompts: a server of OpenAI's chat completions, or Transformers.
 
-A server that speaks OpenAI's chat completions, such as a local vLLM: asked over plain HTTP.
-
-The key comes from the environment and goes into one header. It is in no message, no record and no
-representation of an object; if a server sends it back, it is taken out of what the server said.
+A server, such as a local vLLM, is asked over plain HTTP. Its key comes from the environment and
+goes into one header. It is in no message, no record and no representation of an object; if a server
+sends it back, it is removed from the answer.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from nafaudit.models.checkpoints import (
 
 ANSWERED = "answered"
 FAILURES = ("busy", "fault", "timeout", "broken")
-"""No answer came: too many requests (429), the server's own fault (5xx), too slow, cut off."""
+"""Too many requests (429), a fault of the server (5xx), too slow, cut off."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,12 @@ class ChatRequest:
     """One question.
 
     Attributes:
-        system: What the model is told to be.
-        user: What it is asked.
+        system: System message.
+        user: User message.
         tokens: Longest answer.
-        seed: For whoever draws with a seed of its own.
-        temperature: As the paper's.
-        top_p: As the paper's.
+        seed: Used by models that run here; servers get none.
+        temperature: The paper's.
+        top_p: The paper's.
     """
 
     system: str
@@ -57,7 +56,7 @@ class ChatRequest:
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """In the form that chat templates and servers take."""
+        """The messages for chat templates and servers."""
         return [
             {"role": "system", "content": self.system},
             {"role": "user", "content": self.user},
@@ -66,13 +65,13 @@ class ChatRequest:
 
 @dataclass(frozen=True)
 class ChatAnswer:
-    """What came back.
+    """An answer, or a failure in its place.
 
     Attributes:
         status: `ANSWERED`, or one of `FAILURES`.
-        text: What the model wrote.
-        finish: Why it stopped, in the words of chat completions; empty if nobody said.
-        refusal: What it said instead, where a server has a field for that.
+        text: Text of the model.
+        finish: Reason of its end, as in chat completions; empty if it is not known.
+        refusal: Text of a refusal, where a server has a field for it.
     """
 
     status: str
@@ -82,15 +81,15 @@ class ChatAnswer:
 
 
 class Chat(Protocol):
-    """Whoever answers."""
+    """A model that answers questions."""
 
     @property
     def name(self) -> str:
-        """How reports call it; part of what an answer is kept under."""
+        """Name in reports; part of the key of an answer in the journal."""
         ...
 
     def check(self) -> None:
-        """Finds what is wrong as far as it can be told without asking a question.
+        """Checks what can be checked without a question.
 
         Raises:
             InputError: It cannot answer; the message says what to do.
@@ -98,7 +97,7 @@ class Chat(Protocol):
         ...
 
     def say(self, request: ChatRequest) -> ChatAnswer:
-        """Asks once. A failure that may pass is an answer too; one that will not is raised."""
+        """Asks once. A temporary failure is returned as an answer; a permanent one is raised."""
         ...
 
 
@@ -122,7 +121,7 @@ _TYPES = {"object": dict, "array": list, "string": str, "integer": int}
 
 
 def fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    """True if a value has the form that a schema describes, in the words used above."""
+    """True if a value has the form of a schema that uses only the keywords above."""
     if not isinstance(value, _TYPES[schema["type"]]) or isinstance(value, bool):
         return False
     if isinstance(value, list):
@@ -138,11 +137,11 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 KEY = "NAFAUDIT_API_KEY"
 LARGEST = 4_000_000
-"""Bytes of an answer."""
+"""Largest number of bytes of an answer."""
 PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds after a first failure, doubled after each further one, up to the second."""
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-# How JSON is asked for, from the strictest on; a server that has no such form is asked for less.
+# Forms of JSON from the strictest on; a server that does not know one is asked for the next.
 _FORMS: tuple[Mapping[str, Any], ...] = (
     {
         "type": "json_schema",
@@ -154,7 +153,7 @@ _FORMS: tuple[Mapping[str, Any], ...] = (
 
 
 def key_of(environment: Mapping[str, str] = os.environ) -> str:
-    """The key, or nothing.
+    """Returns the key of the environment, or an empty string.
 
     Raises:
         InputError: It cannot be sent in a header; its value is not shown.
@@ -168,25 +167,11 @@ def key_of(environment: Mapping[str, str] = os.environ) -> str:
     return key
 
 
-def _httpx() -> Any:
-    """The HTTP client, imported when a server is asked.
-
-    Raises:
-        InputError: It is not installed.
-    """
-    try:
-        return importlib.import_module("httpx")
-    except ImportError as error:
-        raise InputError(
-            "asking a server needs httpx, which is not installed; pip install 'nafaudit[models]'."
-        ) from error
-
-
 class Endpoint:
     """One model of one server.
 
     Args:
-        model: As the server calls it.
+        model: Name of the model on the server.
         url: Up to and without /chat/completions.
         key: Sent as a bearer token; none if empty.
         timeout: Seconds that an answer may take, from the first byte sent to the last one read.
@@ -202,7 +187,7 @@ class Endpoint:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._model, self._url, self._timeout, self._sleep = model, url, timeout, sleep
-        # In a function, so that no representation of this object has it.
+        # In a function, so that no representation of this object shows it.
         self._key: Callable[[], str] = lambda: key
         self._form = 0
         self._length, self._nucleus = "max_tokens", True
@@ -210,11 +195,11 @@ class Endpoint:
 
     @property
     def name(self) -> str:
-        """How reports call it; not where it is, which may change between sessions."""
+        """Name in reports; without the address, which may change between sessions."""
         return f"openai:{self._model}"
 
     def check(self) -> None:
-        """Asks which models there are; a server without such a list is taken at its word."""
+        """Checks the model against the server's list of models, if it has one."""
         try:
             status, body, _ = self._send("/models", None)
         except OSError as error:
@@ -224,7 +209,11 @@ class Endpoint:
             ) from None
         if status in (401, 403):
             raise self._refused(status, body)
-        names = _model_names(body) if status == 200 else []
+        try:
+            data = json.loads(body)["data"] if status == 200 else []
+            names = [str(one["id"]) for one in data]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            names = []
         if names and self._model not in names:
             known = ", ".join(map(self._clean, names[:8]))
             raise UnavailableError(
@@ -233,16 +222,27 @@ class Endpoint:
             )
 
     def say(self, request: ChatRequest) -> ChatAnswer:
-        """Asks once, after whatever pause earlier failures call for.
+        """Asks once, after a pause if earlier attempts failed.
 
         Raises:
-            UnavailableError: The server says no for good: key, model or address are wrong.
+            UnavailableError: The server refuses: key, model or address are wrong.
         """
         if (pause := self._rest_until - time.monotonic()) > 0:
             self._sleep(pause)
         while True:
             try:
-                status, body, headers = self._send("/chat/completions", self._body(request))
+                data: dict[str, Any] = {
+                    "model": self._model,
+                    "messages": request.messages,
+                    "temperature": request.temperature,
+                    self._length: request.tokens,
+                }
+                if self._nucleus:
+                    data["top_p"] = request.top_p
+                if form := _FORMS[self._form]:
+                    data["response_format"] = form
+                content = json.dumps(data).encode()
+                status, body, headers = self._send("/chat/completions", content)
             except OSError as error:
                 return self._failed("timeout" if isinstance(error, TimeoutError) else "broken")
             if status not in (400, 422) or not self._weaken(self._detail(body)):
@@ -253,27 +253,19 @@ class Endpoint:
             return self._failed("fault", headers.get("Retry-After"))
         if status != 200:
             raise self._refused(status, body)
-        answer = _answer_of(body, self._without_key)
-        if answer is None:
+        try:
+            choice = json.loads(body)["choices"][0]
+            message = choice["message"]
+            parts = [message.get("content"), choice.get("finish_reason"), message.get("refusal")]
+        except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
+            return self._failed("broken")
+        if not all(part is None or isinstance(part, str) for part in parts):
             return self._failed("broken")
         self._failures = 0
-        return answer
-
-    def _body(self, request: ChatRequest) -> bytes:
-        data: dict[str, Any] = {
-            "model": self._model,
-            "messages": request.messages,
-            "temperature": request.temperature,
-            self._length: request.tokens,
-        }
-        if self._nucleus:
-            data["top_p"] = request.top_p
-        if form := _FORMS[self._form]:
-            data["response_format"] = form
-        return json.dumps(data).encode()
+        return ChatAnswer(ANSWERED, *(self._without_key(part or "") for part in parts))
 
     def _weaken(self, detail: str) -> bool:
-        """Leaves out what a server cannot do, by what its error names; False if nothing is left."""
+        """Leaves out the option that an error of the server names; False if none is left."""
         if self._length == "max_tokens" and "max_completion_tokens" in detail:
             self._length = "max_completion_tokens"
         elif self._nucleus and "top_p" in detail:
@@ -285,15 +277,21 @@ class Endpoint:
         return True
 
     def _send(self, path: str, body: bytes | None) -> tuple[int, bytes, Mapping[str, str]]:
-        """One exchange, within the timeout as a whole and with a bounded answer.
+        """Sends one request, within the timeout as a whole and with a bounded answer.
 
         No redirect is followed: it would carry the key to the server that it names.
 
         Raises:
             OSError: No whole answer came; a TimeoutError if none came in time.
         """
-        httpx = _httpx()
-        # A compressed answer may be far larger than what is read of it.
+        try:
+            httpx: Any = importlib.import_module("httpx")
+        except ImportError as error:
+            raise InputError(
+                "asking a server needs httpx, which is not installed; pip install "
+                "'nafaudit[models]'."
+            ) from error
+        # A compressed answer may be far larger than the bytes that are read.
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "nafaudit",
@@ -301,7 +299,7 @@ class Endpoint:
         }
         if self._key():
             headers["Authorization"] = f"Bearer {self._key()}"
-        # Loopback never goes through a proxy that the environment names.
+        # A proxy of the environment is never used for the loopback.
         outside = urlsplit(self._url).hostname not in _LOOPBACK
         end, content = time.monotonic() + self._timeout, bytearray()
         try:
@@ -349,7 +347,7 @@ class Endpoint:
         )
 
     def _detail(self, body: bytes) -> str:
-        """What a server says of an error, shortened."""
+        """Returns the error message of a server, shortened."""
         text = body.decode(errors="replace")
         try:
             error = json.loads(text)["error"]
@@ -359,31 +357,11 @@ class Endpoint:
         return self._clean(" ".join(text.split()))[:300]
 
     def _clean(self, said: object) -> str:
-        """What a server said, without the key and without characters that cannot be seen."""
+        """Returns text of a server without the key and without invisible characters."""
         return visible(self._without_key(str(said)))
 
     def _without_key(self, text: str) -> str:
         return text.replace(self._key(), "[key]") if self._key() else text
-
-
-def _model_names(body: bytes) -> list[str]:
-    try:
-        return [str(one["id"]) for one in json.loads(body)["data"]]
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return []
-
-
-def _answer_of(body: bytes, clean: Callable[[str], str]) -> ChatAnswer | None:
-    """The first choice of an answer; None if it has another form."""
-    try:
-        choice = json.loads(body)["choices"][0]
-        message = choice["message"]
-        parts = [message.get("content"), choice.get("finish_reason"), message.get("refusal")]
-    except (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
-        return None
-    if not all(part is None or isinstance(part, str) for part in parts):
-        return None
-    return ChatAnswer(ANSWERED, *(clean(part or "") for part in parts))
 
 
 _LEAST_ANSWER = 64
@@ -403,7 +381,7 @@ class Instruct:
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Name in reports."""
         return f"transformers:{self._path}"
 
     @cached_property
@@ -426,8 +404,8 @@ class Instruct:
         _ = context_of(self._path)
 
     def say(self, request: ChatRequest) -> ChatAnswer:
-        """Draws one answer; the request's seed decides it, and no other generator is moved."""
-        given = self._given(request)
+        """Draws one answer with the request's seed; leaves other generators as they are."""
+        given = self._token_ids(request)
         room = context_of(self._path) - given.shape[1]
         if room < _LEAST_ANSWER:
             raise InputError(
@@ -435,9 +413,10 @@ class Instruct:
                 f"an answer, and {_LEAST_ANSWER} are needed; choose a model with a longer context."
             )
         limit = min(request.tokens, room)
-        # Where its weights are is the model's own to say: `auto` is no device.
+        # The device `auto` is resolved by the model.
         given = given.to(self._model.device)
         devices = [given.device] if given.is_cuda else []
+        pads = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id)
         with torch.random.fork_rng(devices=devices), torch.inference_mode():
             torch.manual_seed(request.seed)
             written = self._model.generate(
@@ -448,14 +427,14 @@ class Instruct:
                 top_p=request.top_p,
                 top_k=0,
                 max_new_tokens=limit,
-                pad_token_id=self._pad(),
+                pad_token_id=next((index for index in pads if index is not None), 0),
             )[0, given.shape[1] :]
-        # Whoever stops before the limit stopped by a token of his own.
+        # A text shorter than the limit ended with a stop token.
         finish = "length" if len(written) >= limit else "stop"
         text = self._tokenizer.decode(written, skip_special_tokens=True)
         return ChatAnswer(ANSWERED, text, finish)
 
-    def _given(self, request: ChatRequest) -> torch.Tensor:
+    def _token_ids(self, request: ChatRequest) -> torch.Tensor:
         from jinja2 import TemplateError
 
         def tokens(messages: list[dict[str, str]]) -> torch.Tensor:
@@ -468,9 +447,5 @@ class Instruct:
         try:
             return tokens(request.messages)
         except TemplateError:
-            # Some templates know no system role; what it says then stands before the question.
+            # Some templates have no system role; its text then precedes the question.
             return tokens([{"role": "user", "content": f"{request.system}\n\n{request.user}"}])
-
-    def _pad(self) -> int:
-        ids = (self._tokenizer.pad_token_id, self._tokenizer.eos_token_id)
-        return next((index for index in ids if index is not None), 0)

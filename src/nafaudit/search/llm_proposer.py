@@ -1,9 +1,8 @@
-"""A language model as a proposer: what is asked, retried and filled.
+"""A language model as a proposer: its questions, retries and replacements.
 
-What a model is asked: some parents in, so many new prompts out, as JSON.
-
-As in the paper's system there are two kinds of calls: most show four to six parents and ask for
-eight new prompts, some show three parents and ask for four that combine them.
+A question shows some parents and asks for new prompts, as JSON. As in the paper's system there are
+two kinds of calls: most show four to six parents and ask for eight new prompts, some show three
+parents and ask for four that combine them.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.search.candidate import Candidate, Parent, Proposer, candidate_id, lineage_of
+from nafaudit.search.candidate import Candidate, Parent, Proposer, candidate_id, child_of
 from nafaudit.search.filters import LengthWindow, canonical
 from nafaudit.search.llm_answers import FILE, OUTCOMES, Answers, Suggestion, digest_of, read
 from nafaudit.search.llm_chat import ANSWER, Chat, ChatAnswer, ChatRequest, Endpoint, key_of
@@ -25,11 +24,11 @@ from nafaudit.search.propose import LocalProposer, chance_of
 from nafaudit.search.settings import LOCAL, OPENAI, SearchBasics
 
 MUTATE, CROSS = "model", "model-cross"
-"""Operators in the record: made of what was shown, and made to combine three parents."""
+"""Operators in the record: new prompts of some parents, and combinations of three parents."""
 PER_CALL, PER_CROSS, CROSS_PARENTS = 8, 4, 3
 _CROSS_SHARE = 12 / 76
 _SHOWN = {MUTATE: 500, CROSS: 600}
-# Tokens of a word, roughly: what a window in tokens means to somebody who counts words.
+# Tokens of a word, roughly: a model counts words, and windows are in tokens.
 _TOKENS_PER_WORD = 1.4
 
 SYSTEM = (
@@ -44,10 +43,10 @@ class Call:
     """One question of a generation.
 
     Attributes:
-        index: Its number in the generation.
+        index: Number in the generation.
         operator: `MUTATE` or `CROSS`.
-        family: The parents that it shows, in their order there.
-        count: New prompts that it asks for.
+        family: Parents that it shows, in this order.
+        count: Number of new prompts that it asks for.
     """
 
     index: int
@@ -57,17 +56,18 @@ class Call:
 
 
 def calls_of(parents: Sequence[Parent], count: int, seed: int, generation: int) -> list[Call]:
-    """Shares a generation's prompts out over calls; 76 are 8 calls for 8 and 3 for 4.
+    """Divides a generation's prompts into calls; 76 are 8 calls for 8 and 3 for 4.
 
     Args:
-        parents: What to build upon.
-        count: New prompts in all.
+        parents: Candidates to build upon.
+        count: Number of new prompts.
         seed: Search seed.
         generation: From 1 on.
     """
     crossed = round(count * _CROSS_SHARE) if len(parents) >= CROSS_PARENTS else 0
-    sizes = [(MUTATE, n) for n in _portions(count - crossed, PER_CALL)]
-    sizes += [(CROSS, n) for n in _portions(crossed, PER_CROSS)]
+    plain = count - crossed
+    sizes = [(MUTATE, min(PER_CALL, plain - start)) for start in range(0, plain, PER_CALL)]
+    sizes += [(CROSS, min(PER_CROSS, crossed - start)) for start in range(0, crossed, PER_CROSS)]
     made = []
     for index, (operator, size) in enumerate(sizes):
         chance = chance_of(seed, generation, "call", index)
@@ -78,19 +78,15 @@ def calls_of(parents: Sequence[Parent], count: int, seed: int, generation: int) 
     return made
 
 
-def _portions(total: int, most: int) -> list[int]:
-    return [min(most, total - start) for start in range(0, total, most)]
-
-
 def request_of(call: Call, count: int, window: LengthWindow, tokens: int, seed: int) -> ChatRequest:
-    """The words of a call.
+    """Writes the request of a call.
 
     Args:
-        call: What is asked.
-        count: How many are still missing of it.
+        call: The call.
+        count: Number of its prompts that are still missing.
         window: Allowed lengths, in tokens of the pair.
         tokens: Longest answer.
-        seed: For whoever draws with a seed of its own.
+        seed: Of the request.
     """
     shown = [
         {
@@ -124,22 +120,22 @@ _WISH = {
 }
 
 
-# What an entry of an answer needs beside its prompt.
+# Tokens of an entry beside its prompt, and of an answer beside its entries.
 _ENTRY_TOKENS, _ANSWER_TOKENS = 40, 64
 
 
 @dataclass
 class Counted:
-    """What one generation of one search cost, and what came of it.
+    """Numbers of one generation of one search.
 
     Attributes:
-        asked: Prompts that were wanted.
-        calls: Questions.
-        attempts: Answers, and failures in the place of one.
-        outcomes: Attempts by what became of them.
+        asked: Prompts that were needed.
+        calls: Calls.
+        attempts: Answers and failures.
+        outcomes: Attempts by outcome.
         unfit: Entries of answers that could not be used.
         by_model: Prompts that the model wrote.
-        filled: Prompts that the local operators made in the place of missing ones.
+        filled: Prompts of the local operators in place of missing ones.
     """
 
     asked: int = 0
@@ -151,22 +147,22 @@ class Counted:
     filled: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; every outcome is named, also those that did not occur."""
+        """Returns plain data; names every outcome, also those that did not occur."""
         numbers = {name: value for name, value in vars(self).items() if name != "outcomes"}
         return numbers | {"outcomes": {name: self.outcomes[name] for name in OUTCOMES}}
 
 
 @dataclass(frozen=True)
 class Manner:
-    """How a model is asked.
+    """Settings of the questions to a model.
 
     Attributes:
         window: Allowed lengths of a prompt.
-        operators: Local operators that fill what is missing.
-        attempts: At most so many for a call, failures included.
-        tokens: Longest answer; room for the longest prompts if 0.
+        operators: Local operators that replace missing prompts.
+        attempts: Largest number of attempts at a call, failures included.
+        tokens: Longest answer; enough for the longest prompts if 0.
         only: `MUTATE` or `CROSS`: each ask is one call of this kind, which shows all parents, and
-            nothing is filled, as the paper's protocol wants it. Empty shares an ask out over calls.
+            nothing is replaced, as in the paper's protocol. Empty divides an ask into calls.
     """
 
     window: LengthWindow
@@ -175,40 +171,37 @@ class Manner:
     tokens: int = 0
     only: str = ""
 
-    def longest(self, count: int) -> int:
-        """Tokens that an answer of so many prompts may have."""
-        return self.tokens or _ANSWER_TOKENS + count * (self.window.most + _ENTRY_TOKENS)
-
-
-Tell = Callable[[int, int], None]
-"""Told before a call is made: its number in the generation, and how many there are."""
-
 
 class InstructProposer:
     """Asks a model, once per question over all sessions of a search.
 
     Args:
-        chat: Who answers.
-        answers: What was said before; everything new goes there before it is used.
+        chat: The model.
+        answers: Journal of answers; a new one goes there before it is used.
         seed: Search seed.
-        manner: How it is asked.
-        tell: Hears of calls that are made.
+        manner: Settings of its questions.
+        on_call: Called before a call with its number in the generation, and their number.
     """
 
     def __init__(
-        self, chat: Chat, answers: Answers, seed: int, manner: Manner, tell: Tell | None = None
+        self,
+        chat: Chat,
+        answers: Answers,
+        seed: int,
+        manner: Manner,
+        on_call: Callable[[int, int], None] = lambda call, calls: None,
     ) -> None:
         self._chat, self._answers, self._seed, self._manner = chat, answers, seed, manner
-        self._tell = tell
+        self._on_call = on_call
         self.counted: dict[int, Counted] = {}
 
     @property
     def name(self) -> str:
-        """How reports call it."""
+        """Name in reports."""
         return self._chat.name
 
     def ask(self, parents: Sequence[Parent], generation: int, count: int) -> list[Candidate]:
-        """Prompts by the model, then what the local operators fill; a function of the journal."""
+        """Returns prompts of the model, then of the local operators."""
         if not parents:
             raise InputError("a proposer needs parents, got none; start it from seeds.")
         counted = self.counted[generation] = Counted(asked=count)
@@ -221,7 +214,11 @@ class InstructProposer:
         made: list[Candidate] = []
         for call in calls:
             for row in self._rows(call, generation, len(calls), counted):
-                made.append(self._candidate(call, generation, len(made), row))
+                # The parents that the model names; all that were shown if it names none.
+                named = [n - 1 for n in dict.fromkeys(row.parents) if 1 <= n <= len(call.family)]
+                family = [call.family[n].candidate for n in named or range(len(call.family))]
+                name = candidate_id(self._seed, generation, call.operator, len(made), row.text)
+                made.append(child_of(family, name, row.text, generation, call.operator))
         counted.by_model = len(made)
         if not only:
             fill = LocalProposer(self._seed, self._manner.operators)
@@ -230,22 +227,22 @@ class InstructProposer:
         return made
 
     def _rows(self, call: Call, generation: int, calls: int, counted: Counted) -> list[Suggestion]:
-        """Attempts until a call has all its prompts, or may not try again."""
+        """Asks until a call has all its prompts, or no attempt is left."""
         counted.calls += 1
         rows: list[Suggestion] = []
-        first = request_of(call, call.count, self._manner.window, 0, 0)
+        manner = self._manner
+        first = request_of(call, call.count, manner.window, 0, 0)
         key = digest_of([self.name, self._seed, generation, call.index, first.messages])
         known = self._answers.of(key)
-        for attempt in range(self._manner.attempts):
+        for attempt in range(manner.attempts):
             missing = call.count - len(rows)
             if not missing:
                 break
             if attempt == len(known):
-                if self._tell:
-                    self._tell(call.index + 1, calls)
-                limit = self._manner.longest(missing)
+                self._on_call(call.index + 1, calls)
+                limit = _ANSWER_TOKENS + missing * (manner.window.most + _ENTRY_TOKENS)
                 seed = int(digest_of([key, attempt])[:8], 16)
-                request = request_of(call, missing, self._manner.window, limit, seed)
+                request = request_of(call, missing, manner.window, manner.tokens or limit, seed)
                 known.append(self._chat.say(request))
                 self._answers.add(key, known[-1])
             found = read(known[attempt], missing, {canonical(row.text) for row in rows})
@@ -254,20 +251,6 @@ class InstructProposer:
             counted.unfit += found.unfit
             rows += found.rows
         return rows
-
-    def _candidate(self, call: Call, generation: int, index: int, row: Suggestion) -> Candidate:
-        """A prompt with the parents that the model names; all that were shown if it names none."""
-        named = [n - 1 for n in dict.fromkeys(row.parents) if 1 <= n <= len(call.family)]
-        family = [call.family[n].candidate for n in named or range(len(call.family))]
-        return Candidate(
-            id=candidate_id(self._seed, generation, call.operator, index, row.text),
-            text=row.text,
-            label=family[0].label,
-            generation=generation,
-            operator=call.operator,
-            parents=tuple(parent.id for parent in family),
-            lineage=lineage_of(family),
-        )
 
 
 PAPER_TOKENS = 768
@@ -295,9 +278,9 @@ class _Checked:
 
 
 def chat_of(settings: SearchBasics) -> Chat | None:
-    """Whoever the settings name, checked as far as that is possible now; None for the operators.
+    """Returns the model that the settings name, checked; None for the local operators.
 
-    A search that has answers already may need no more of them, so its server need not be there.
+    A search with a journal may need no more answers, so its server is checked when it is asked.
     """
     spec = settings.proposer_spec
     if spec.kind == LOCAL:
@@ -317,13 +300,13 @@ def chat_of(settings: SearchBasics) -> Chat | None:
 
 
 class Proposers:
-    """The proposers of all search seeds of a run, and what they counted.
+    """The proposers of all search seeds of a run, and their numbers.
 
     Args:
-        settings: What was asked for.
+        settings: Settings of the search.
         chat: From `chat_of`.
-        run: The run directory; whoever makes this holds its lock.
-        tell: Hears of calls: search seed, number of the call, how many there are.
+        run: The run directory; its lock must be held.
+        on_call: Called before a call with search seed, number of the call, and their number.
     """
 
     def __init__(
@@ -331,29 +314,24 @@ class Proposers:
         settings: SearchBasics,
         chat: Chat | None,
         run: Path,
-        tell: Callable[[int, int, int], None],
+        on_call: Callable[[int, int, int], None],
     ) -> None:
-        self._settings, self._chat, self._tell = settings, chat, tell
+        self._settings, self._chat, self._on_call = settings, chat, on_call
         self._answers = Answers(run / FILE) if chat is not None else None
         self._made: dict[tuple[str, int], InstructProposer] = {}
 
-    @property
-    def by_model(self) -> bool:
-        """False if the local operators propose."""
-        return self._chat is not None
-
     def of(self, seed: int) -> Proposer:
-        """Whoever suggests in the search of this seed."""
+        """Returns the proposer of a search seed."""
         if self._chat is None or self._answers is None:
             return LocalProposer(seed, self._settings.operators)
         return self._asked(seed, "")
 
     def of_call(self, call: int, cross: bool) -> Proposer:
-        """The model as the paper's protocol asks it: one call, all parents shown, nothing filled.
+        """Returns the model for one call of the paper's protocol: all parents, nothing replaced.
 
         Args:
-            call: Its number within a generation.
-            cross: True if it is to combine its parents.
+            call: Number within a generation.
+            cross: True if it combines its parents.
         """
         return self._asked(call, CROSS if cross else MUTATE)
 
@@ -368,12 +346,12 @@ class Proposers:
                 self._answers,
                 seed,
                 manner,
-                lambda call, calls: self._tell(seed, call, calls),
+                lambda call, calls: self._on_call(seed, call, calls),
             )
         return self._made[only, seed]
 
     def to_json(self) -> dict[str, Any]:
-        """Who proposed, and for a model what became of its calls, in all and by generation."""
+        """Returns the proposer's name, and for a model the numbers in all and by generation."""
         spec = self._settings.proposer_spec
         if self._chat is None:
             return {"name": spec.name}

@@ -1,7 +1,7 @@
-"""Ways to make prompts of others.
+"""Makes prompts of other prompts.
 
-An operator takes the texts of its parents and a source of chance, and returns a text, or None
-where it does not apply. What it returns depends on nothing else.
+An operator takes the texts of its parents and a random generator, and returns a text, or None
+where it does not apply. It depends on nothing else.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Pieces:
         return " ".join(self.sentences)
 
     def with_body(self, body: str) -> str:
-        """The same instruction before another text."""
+        """Returns the instruction line, followed by another text."""
         return f"{self.header}\n{body}" if self.header else body
 
 
 def pieces_of(text: str) -> Pieces:
-    """Cuts a prompt; white space between sentences becomes one space."""
+    """Splits a prompt; white space between sentences becomes one space."""
     first, line_end, rest = text.partition("\n")
     header = first.strip() if line_end and first.rstrip().endswith(":") and rest.strip() else ""
     body = rest if header else text
@@ -55,30 +55,26 @@ def pieces_of(text: str) -> Pieces:
 
 
 def names_of(text: str) -> list[str]:
-    """Capitalised words that look like names, in order of appearance, each once.
+    """Returns capitalised words that look like names, in order of appearance, each once.
 
-    A single word that opens a sentence is a name only if it is written so elsewhere as well.
+    A single word that opens a sentence is a name only if it is capitalised elsewhere as well.
     """
-    found = [(_bare(match[0]), _opens(text, match.start())) for match in _NAME.finditer(text)]
-    inside = {name for name, opens in found if not opens or " " in name}
-    return list(dict.fromkeys(name for name, _ in found if name and name in inside))
-
-
-def _bare(name: str) -> str:
-    """Without words such as "The" in front."""
-    words = name.split()
-    while words and _NOT_NAMES.fullmatch(words[0]):
-        words.pop(0)
-    return " ".join(words)
-
-
-def _opens(text: str, place: int) -> bool:
-    before = text[:place].rstrip(" \"'(")
-    return not before or before[-1] in ".!?:\n"
+    found, inside = [], set()
+    for match in _NAME.finditer(text):
+        words = match[0].split()
+        while words and _NOT_NAMES.fullmatch(words[0]):
+            words.pop(0)
+        name = " ".join(words)
+        before = text[: match.start()].rstrip(" \"'(")
+        opens = not before or before[-1] in ".!?:\n"
+        if not opens or " " in name:
+            inside.add(name)
+        found.append(name)
+    return list(dict.fromkeys(name for name in found if name and name in inside))
 
 
 def clause_ends(text: str) -> list[int]:
-    """Where a reader expects more: just behind a comma or a word that opens a clause."""
+    """Returns the places behind a comma or a word that opens a clause."""
     return [match.end() for match in _CLAUSE.finditer(text)]
 
 
@@ -112,7 +108,7 @@ class Operator:
 
 
 def splice(texts: Sequence[str], chance: random.Random) -> str | None:
-    """The first sentences of one parent, then the last of the other."""
+    """Joins the first sentences of one parent and the last of the other."""
     first, second = pieces_of(texts[0]), pieces_of(texts[1])
     if not first.sentences or not second.sentences:
         return None
@@ -122,7 +118,7 @@ def splice(texts: Sequence[str], chance: random.Random) -> str | None:
 
 
 def interleave(texts: Sequence[str], chance: random.Random) -> str | None:
-    """Sentences of both parents in turn; each keeps its own order."""
+    """Mixes the sentences of both parents; each parent keeps its order."""
     queues = [list(pieces_of(text).sentences) for text in texts]
     if not all(queues):
         return None
@@ -145,7 +141,7 @@ def cliffhanger(texts: Sequence[str], chance: random.Random) -> str | None:
 
 
 def window(texts: Sequence[str], chance: random.Random) -> str | None:
-    """A run of sentences from the middle: another place of the same page."""
+    """Takes some adjacent sentences."""
     pieces = pieces_of(texts[0])
     count = len(pieces.sentences)
     if count < 2:
@@ -168,42 +164,23 @@ def swap_entities(texts: Sequence[str], chance: random.Random) -> str | None:
     return re.sub(rf"\b(?:{pattern})\b", lambda match: renamed[match[0]], texts[0])
 
 
-def _antique(text: str) -> str:
-    return _WORD.sub(lambda match: _OLD_WORDS.get(match[0], match[0]), text)
-
-
-def _script(text: str) -> str:
-    return re.sub(r"\s*\"([^\"\n]+)\"\s*", r"\n- \1\n", text).strip()
-
-
-def _letter(text: str) -> str:
-    return f"Dear friend,\n{text}"
-
-
-def _diary(text: str) -> str:
-    return f"Day 1. {text}"
-
-
-def _quoted(text: str) -> str:
-    return f'And so the old man told it: "{text}'
-
-
-# Case and white space alone make no new prompt: the duplicate filter does not see them.
-STYLES: Mapping[str, Callable[[str], str]] = {
-    "antique": _antique, "script": _script, "letter": _letter, "diary": _diary, "quoted": _quoted,
-}  # fmt: skip
-
-
 def style_shift(texts: Sequence[str], chance: random.Random) -> str | None:
-    """The same words in another manner: old words, a script, a letter, a diary, a tale told."""
+    """Writes a text with old words, or as a script, a letter, a diary or a quotation."""
     pieces = pieces_of(texts[0])
-    made = [style(pieces.body) for style in STYLES.values()]
-    made = [body for body in made if body != pieces.body]
-    return pieces.with_body(chance.choice(made)) if made else None
+    body = pieces.body
+    # Case and white space alone make no new prompt: the duplicate filter ignores them.
+    made = (
+        _WORD.sub(lambda match: _OLD_WORDS.get(match[0], match[0]), body),
+        re.sub(r"\s*\"([^\"\n]+)\"\s*", r"\n- \1\n", body).strip(),
+        f"Dear friend,\n{body}",
+        f"Day 1. {body}",
+        f'And so the old man told it: "{body}',
+    )
+    return pieces.with_body(chance.choice([text for text in made if text != body]))
 
 
 def paraphrase(texts: Sequence[str], chance: random.Random) -> str | None:
-    """The same text behind another request."""
+    """Puts another request before or behind a text."""
     body = pieces_of(texts[0]).body
     return chance.choice(FRAMES).format(text=body) if body else None
 

@@ -1,6 +1,6 @@
-"""Decodes what a search lacks, and bundles its counterexamples.
+"""Decodes and records the trajectories that a search needs, and bundles its counterexamples.
 
-Its runs grow: later prompts follow from the records of earlier ones.
+The runs of a search grow: its later prompts depend on the records of earlier ones.
 """
 
 from __future__ import annotations
@@ -36,21 +36,16 @@ from nafaudit.workload.passages import Passage, read_passages
 
 
 def seeds_of(settings: SearchBasics, protocol: AuditProtocol = SOUND) -> list[Prompt]:
-    """The workload that a search starts from; reads no model."""
-    prompts = protocol.workload(replace(settings, classes=_start(settings))).prompts
+    """Returns the prompts that a search starts from; loads no model."""
+    named = settings.corpus or settings.prompts or settings.data or settings.safe
+    if not settings.classes and not named:
+        settings = replace(settings, classes=named_pair(settings.pair).start)
+    prompts = protocol.workload(settings).prompts
     return prompts[: settings.limit] if settings.limit else prompts
 
 
-def _start(settings: SearchBasics) -> tuple[str, ...]:
-    """Classes that a search starts from: those asked for, or those of the pair's own workload."""
-    own = not settings.corpus and not (settings.prompts or settings.data or settings.safe)
-    if settings.classes or not own:
-        return settings.classes
-    return named_pair(settings.pair).start
-
-
 def others_of(settings: SearchSettings, count: Callable[[str], int]) -> list[Prompt]:
-    """Held-out prompts of other kinds than the workload's; reads no model."""
+    """Returns held-out prompts of other kinds than the workload's; loads no model."""
     if settings.others is not None:
         found = read_workload(Path(settings.others)).prompts
     else:
@@ -65,14 +60,14 @@ def others_of(settings: SearchSettings, count: Callable[[str], int]) -> list[Pro
 
 
 def passages_of(settings: SearchSettings) -> list[Passage]:
-    """Protected text that outputs are compared with; none for a pair that names none."""
+    """Returns protected text that outputs are compared with; none for a pair without any."""
     if settings.passages is not None:
         return read_passages(Path(settings.passages))
     return [] if settings.safe is not None else named_pair(settings.pair).passages()
 
 
 def read_pair(settings: SearchBasics, protocol: AuditProtocol = SOUND) -> tuple[UnloadedPair, int]:
-    """Reads the pair's tokenizer; returns it with the positions that a row needs at most.
+    """Reads the pair's tokenizer; returns the pair with the largest number of positions of a row.
 
     Raises:
         InputError: Prompts of the longest allowed length do not fit.
@@ -89,10 +84,10 @@ def read_pair(settings: SearchBasics, protocol: AuditProtocol = SOUND) -> tuple[
 
 @dataclass(frozen=True)
 class SearchBench:
-    """What a search decodes with, loaded once.
+    """Models and settings that a search decodes with, loaded once.
 
     Attributes:
-        settings: What was asked for.
+        settings: Settings of the search.
         executor: Models and engine.
         tokenizer: Splits prompts.
         workload: Hash of the prompts that the search starts from.
@@ -105,7 +100,7 @@ class SearchBench:
 
     @classmethod
     def load(cls, pair: UnloadedPair, needed: int, prompts: Sequence[Prompt]) -> SearchBench:
-        """Loads the models; everything that can be wrong with the settings was said before."""
+        """Loads the models; the settings were checked before."""
         settings = pair.settings
         assert isinstance(settings, SearchBasics)
         tokenized = pair.tokenized(prompts)
@@ -114,7 +109,7 @@ class SearchBench:
         return cls(settings, executor, pair.tokenizer, workload_hash(tokenized))
 
     def at(self, settings: SearchBasics) -> SearchBench:
-        """Returns the same bench for other settings with the same decoding."""
+        """Returns a bench for other settings of equal decoding, without loading again."""
         workbench = self.executor.workbench
         spec = replace(workbench.spec, settings=settings)
         executor = EngineExecutor(replace(workbench, spec=spec))
@@ -143,7 +138,7 @@ class SearchBench:
 
 
 class Recorder:
-    """One run directory of a search: what is missing of an extent is decoded and recorded."""
+    """One run directory of a search; decodes and records what it lacks."""
 
     def __init__(self, bench: SearchBench, opened: OpenRun) -> None:
         self._bench = bench
@@ -165,24 +160,24 @@ class Recorder:
 
     @property
     def started(self) -> str:
-        """When the run was begun."""
+        """Time at which the run began."""
         return str(self._opened.run.sessions[0]["started"])
 
     @property
     def remark(self) -> str:
-        """What the user should know of the machine, and of those of earlier sessions."""
+        """Notes on this machine and on those of earlier sessions."""
         numerics = self._bench.executor.workbench.settled.numerics
         return " ".join(filter(None, (self._opened.run.mixed, numerics.remark)))
 
     def fill(
         self, extents: Sequence[Extent], prompts: Prompts, stage: str, on_progress: OnProgress
     ) -> None:
-        """Records what is asked for and not yet there; when it returns, all is on disk.
+        """Decodes and records the missing part of some extents; then all of it is on disk.
 
         Args:
-            extents: What is wanted.
+            extents: Trajectories that are needed.
             prompts: Their prompts, by id.
-            stage: For the progress line.
+            stage: Name in the progress line.
             on_progress: Called as trajectories end.
         """
         total = sum(len(one.rows) for one in self._opened.missing(extents, prompts))
@@ -199,7 +194,7 @@ class Recorder:
         self._opened.fill(extents, prompts, on_trajectory)
 
     def at_budget(self, k: float) -> Iterator[Trajectory]:
-        """What is recorded under a budget."""
+        """Returns the trajectories recorded under a budget."""
         return (one for one in self._opened.run.trajectories() if one.key.k == k)
 
     def _measure(self, trajectory: Trajectory) -> None:
@@ -223,10 +218,10 @@ def open_recorder(
     Args:
         bench: Models and settings.
         path: The directory.
-        purpose: What its draws are for.
-        first: What is asked for first.
+        purpose: Purpose of its draws.
+        first: First extent.
         prompts: Its prompts, by id.
-        protocol: Whose draws they are; the settings' own if None.
+        protocol: Protocol of its draws; that of the settings if None.
     """
     identity = bench.identity(purpose)
     design = Design(replace(identity, protocol=protocol or identity.protocol), first)
@@ -236,7 +231,7 @@ def open_recorder(
 
 
 MOST = 8
-"""Bundles of a search; the other violating prompts are in its records and are counted."""
+"""Largest number of bundles; the other violating prompts are in the records and are counted."""
 
 
 @dataclass(frozen=True)
@@ -244,10 +239,10 @@ class Violation:
     """A prompt whose worst trajectory exceeds its budget.
 
     Attributes:
-        run: Where it is recorded.
+        run: Directory of its records.
         identity: Of that run.
         worst: The trajectory with the largest excess.
-        count: How many of its trajectories exceed it.
+        count: Number of its trajectories above the budget.
     """
 
     run: Path
@@ -257,7 +252,7 @@ class Violation:
 
 
 def violations_of(run: Path, identity: Identity, rows: Sequence[Measured]) -> list[Violation]:
-    """One per violating prompt, the largest excess first."""
+    """Returns one violation per prompt, the largest excess first."""
     by_prompt: dict[str, list[Measured]] = {}
     for row in rows:
         if row.violated:
@@ -277,7 +272,7 @@ def write_bundles(
     Args:
         run: Directory of the search.
         violations: Found in any of its runs.
-        catalogue: How prompts were made, by id.
+        catalogue: Candidates by id.
     """
     worst: dict[str, Violation] = {}
     for one in sorted(violations, key=lambda one: (-one.worst.excess, one.worst.key)):
@@ -293,8 +288,8 @@ def write_bundle(into: Path, violation: Violation, candidate: Candidate | None) 
 
     Args:
         into: Directory that holds bundles.
-        violation: Which prompt.
-        candidate: How it was made, if that is known.
+        violation: The prompt and its worst trajectory.
+        candidate: The prompt as a candidate, if it is known.
     """
     source, worst, identity = Run(violation.run), violation.worst, violation.identity
     key = worst.key

@@ -1,12 +1,12 @@
 """Searches for prompts that use much of a budget, for one budget or several.
 
-Divide the workload, explore, name finalists, confirm them on fresh draws. Every decision is a
-function of the records, so the same command resumes a search that was killed and ends where an
-uninterrupted one ends.
+A search divides the workload, explores, chooses finalists and confirms them on fresh draws. Every
+decision is a function of the records, so a search that was killed is resumed by its own command and
+ends as an uninterrupted one does.
 
-Over several budgets there is one search after the other, each in a directory of its own (`RUN/k-3`
-and so on), with the same prompts to start from and the same draws, so that what differs is the
-budget. Delta is shared by the budgets.
+Several budgets are searched one after the other, each in a directory of its own (`RUN/k-3` and so
+on), with equal first prompts and equal draws, so that only the budget differs. The budgets share
+delta.
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ class Search:
     """A search with its models loaded.
 
     Attributes:
-        settings: What was asked for.
+        settings: Settings of the search.
         bench: Models and engine.
         pools: The workload, divided.
-        references: What outputs are compared with, by the text of a prompt.
+        references: Text that outputs are compared with, by the text of a prompt.
         passages: Protected text.
         chat: A model that proposes; None for the local operators.
     """
@@ -120,7 +120,7 @@ class Search:
         return cls(settings, bench, pools, references, tuple(passages), chat)
 
     def at(self, settings: SearchSettings) -> Search:
-        """Returns a search with other settings of the same decoding, such as another budget."""
+        """Returns a search with other settings of equal decoding, such as another budget."""
         return replace(self, settings=settings, bench=self.bench.at(settings))
 
     @cached_property
@@ -129,11 +129,11 @@ class Search:
         return directory_of(self.settings, self.bench.identity().hash)
 
     def run(self, on_progress: OnProgress, *, baselines: bool = True) -> SearchResult:
-        """Explores, confirms, and returns what was found; resumes what is recorded.
+        """Explores and confirms; resumes from the records.
 
         Args:
             on_progress: Called as trajectories end.
-            baselines: False leaves out what each model alone does with a finalist.
+            baselines: False leaves out the trajectories of each model alone.
         """
         settings, pools, began = self.settings, self.pools, time.monotonic()
         size = min(settings.pool, len(pools.usable))
@@ -155,7 +155,7 @@ class Search:
         with open_recorder(self.bench, self.path, "search", first, prompts()) as recorder:
             claim(self.path, settings)
             proposers = Proposers(settings, self.chat, self.path, on_call)
-            # All searches are asked in turn, and what they lack is recorded, until none lacks any.
+            # Each search is run as far as the records reach, then all they need is recorded.
             done: dict[tuple[int, str], SearchTrace] = {}
             everyone = [(seed, who) for seed in settings.search_seeds for who in STRATEGIES]
             for number in itertools.count(1):
@@ -216,11 +216,11 @@ class Search:
         """Judges the finalists and everything beside them, from the records of both runs.
 
         Args:
-            explored: What each search did.
-            chosen: Finalists: by which search, in which place, and what they promised.
+            explored: Course of each search.
+            chosen: Finalists, each with its search and its rank.
             recorder: The exploration.
             fresh: The fresh draws.
-            catalogue: How prompts were made, by id.
+            catalogue: Candidates by id.
         """
         settings, k, book = self.settings, self.settings.budget, fresh.book
         looked = {name for one in explored for name in one.draws}
@@ -305,9 +305,9 @@ def run_search(
     """Runs, or resumes, the search that the settings describe.
 
     Args:
-        settings: What to search; checked before any model loads.
+        settings: Checked before any model loads.
         on_progress: Called as trajectories end.
-        protocol: What reads the workload.
+        protocol: Reads the workload.
     """
     return Search.load(settings, protocol).run(on_progress)
 
@@ -333,9 +333,9 @@ def run_sweep(
     """Runs, or resumes, a search under each budget of the settings.
 
     Args:
-        settings: What to search; checked before any model loads.
+        settings: Checked before any model loads.
         on_progress: Called as trajectories end.
-        protocol: What reads the workload.
+        protocol: Reads the workload.
     """
     search = Search.load(settings, protocol)
     path, budgets = search.path, settings.k
@@ -357,13 +357,15 @@ def run_sweep(
 
 
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
-    """The table over budgets; every search in full is in its own directory."""
+    """Returns the table over budgets; every search in full is in its own directory."""
     rows = []
     for one in sweep.found:
         whole = search_json(one)
         names = ("k", "outcome", "run", "delta", "comparisons", "spread", "heldout", "others")
         row = {name: whole[name] for name in names}
-        rows.append(row | {"best": {who: as_number(best_of(one, who)) for who in STRATEGIES}})
+        # Mean over search seeds of the first finalist's confirmed utilisation.
+        best = {who: as_number(sum(found) / len(found)) for who, found in one.spread.items()}
+        rows.append(row | {"best": best})
     return {
         "run": str(sweep.path),
         "outcome": str(sweep.outcome),
@@ -372,14 +374,8 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
     }
 
 
-def best_of(found: SearchResult, strategy: str) -> float:
-    """Mean over search seeds of the first finalist's confirmed utilisation."""
-    values = found.maxima(strategy)
-    return sum(values) / len(values)
-
-
 def write_sweep(sweep: Sweep) -> Path:
-    """Writes RUN/sweep.json; the same records give the same bytes."""
+    """Writes RUN/sweep.json; equal records give equal bytes."""
     path = sweep.path / "sweep.json"
     write_whole(path, json.dumps(sweep_json(sweep), indent=2).encode() + b"\n")
     return path

@@ -1,9 +1,8 @@
-"""Settings of a search; what `--proposer` names; one directory holds one search.
+"""Settings of a search, and the file that reserves a directory for one search.
 
-One directory, one search: its sizes and choices are written there before its first draw.
-
-The design of a run says how its trajectories were decoded, not who asked for them. Two searches
-in one directory would count each other's trajectories and overwrite each other's answer.
+The design of a run says how its trajectories were decoded, not which search needed them. Two
+searches in one directory would count each other's trajectories and overwrite each other's result,
+so the settings of a search are written there before its first draw.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ _ALLOWED = "local, transformers:PATH_OR_HUB_ID, or openai:MODEL with --proposer-
 
 @dataclass(frozen=True)
 class ProposerSpec:
-    """Who suggests prompts.
+    """A proposer as `--proposer` and `--proposer-url` name it.
 
     Attributes:
         kind: One of `KINDS`.
         model: A checkpoint, or a server's name of a model; empty for the local operators.
-        url: Where the server is, up to and without /chat/completions.
+        url: Address of the server, up to and without /chat/completions.
     """
 
     kind: str
@@ -57,7 +56,7 @@ class ProposerSpec:
 
     @property
     def name(self) -> str:
-        """As it was given."""
+        """Value of `--proposer`."""
         return f"{self.kind}:{self.model}" if self.model else self.kind
 
     @classmethod
@@ -86,7 +85,7 @@ class ProposerSpec:
 
 
 def _address(url: str) -> str:
-    """An address without a place for secrets: no user, no query."""
+    """Checks an address: no user and no query, which could hold a secret."""
     try:
         parts = urlsplit(url)
         fine = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -97,7 +96,7 @@ def _address(url: str) -> str:
             f"proposer-url must be an address such as http://127.0.0.1:8000/v1, got {url!r}."
         )
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
-        # Not shown: what stands there may be a key.
+        # Not shown: it may be a key.
         raise InputError(
             "proposer-url must have no user, password, query or fragment; a key belongs in the "
             "environment, as NAFAUDIT_API_KEY."
@@ -112,7 +111,7 @@ _confirm_option = partial(option, section="Confirmation on fresh draws")
 
 @dataclass(frozen=True, kw_only=True)
 class NewPromptSettings(Group):
-    """How new prompts are made, and how long they may be."""
+    """Operators and lengths of new prompts."""
 
     shortest: int = prompts_option(20, "Fewest tokens of a prompt.")
     longest: int = prompts_option(250, "Most tokens of a prompt.")
@@ -133,7 +132,7 @@ class NewPromptSettings(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class ProposerSettings(Group):
-    """Who makes new prompts."""
+    """The proposer of new prompts."""
 
     proposer: str = _proposer_option(
         "local",
@@ -156,7 +155,7 @@ class ProposerSettings(Group):
 
     @property
     def proposer_spec(self) -> ProposerSpec:
-        """Who suggests prompts."""
+        """The proposer."""
         return ProposerSpec.parse(self.proposer, self.proposer_url)
 
 
@@ -169,7 +168,7 @@ _NO_SURROGATE = (
 
 @dataclass(frozen=True, kw_only=True)
 class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
-    """Settings that both protocols share; the names of `nafaudit run` mean the same here."""
+    """Settings that both protocols share; names of `nafaudit run` keep their meaning."""
 
     unlisted: ClassVar[frozenset[str]] = frozenset({
         *("corpus", "decoder", "decoder_python", "decoder_timeout", "trajectories", "baselines"),
@@ -222,7 +221,7 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
             )
 
     def check_budgets(self) -> None:
-        """One budget above 0."""
+        """Requires one budget above 0."""
         if len(self.k) != 1 or is_baseline(self.k[0]):
             raise InputError(
                 f"a search looks at one budget above 0, got k = {', '.join(map(str, self.k))}; "
@@ -242,17 +241,17 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
 
     @property
     def archive(self) -> str:
-        """Which prompts are built upon: a greedy k-DPP set."""
+        """Archive of prompts to build upon: a greedy k-DPP set."""
         return "dpp"
 
     @property
     def surrogate(self) -> str:
-        """Whose guesses steer: none."""
+        """Surrogate in use: none."""
         return "off"
 
     @property
     def search_seeds(self) -> tuple[int, ...]:
-        """One per search."""
+        """Seeds of the searches."""
         return (self.seed,)
 
 
@@ -272,7 +271,7 @@ class RoundSettings(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmSettings(Group):
-    """What is confirmed on fresh draws."""
+    """Sizes of the confirmation on fresh draws."""
 
     finalists: int = _confirm_option(2, "Prompts of a search that are confirmed.", least=1)
     fresh: int = _confirm_option(24, "Fresh trajectories of each finalist.", least=1)
@@ -291,7 +290,7 @@ class ConfirmSettings(Group):
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings(ConfirmSettings, RoundSettings, SearchBasics):
-    """Everything that `nafaudit search` takes in the sound protocol.
+    """Settings of `nafaudit search` in the sound protocol.
 
     The first of several searches has the run's seed, each other the next one.
     """
@@ -311,7 +310,7 @@ class SearchSettings(ConfirmSettings, RoundSettings, SearchBasics):
             halving_plan(size, self.draws, min(self.survivors, size))
 
     def check_budgets(self) -> None:
-        """Several budgets are searched one after the other."""
+        """Requires budgets above 0, each once."""
         if not self.k or any(map(is_baseline, self.k)) or len(set(self.k)) < len(self.k):
             raise InputError(
                 f"a search looks at budgets above 0, each once, got k = "
@@ -320,7 +319,7 @@ class SearchSettings(ConfirmSettings, RoundSettings, SearchBasics):
 
     @property
     def search_seeds(self) -> tuple[int, ...]:
-        """One per search."""
+        """Seeds of the searches."""
         return tuple(range(self.seed, self.seed + self.searches))
 
 
@@ -328,13 +327,13 @@ FILE = "settings.json"
 _OF_A_RUN = ("variant", "delta", "k")
 """Settings of a run that decide a search beside the run's design."""
 _NOT_DECISIVE = {one.name for one in fields(RunSettings)} | {"proposer_url", "proposer_timeout"}
-"""What the design has; a server may move, and an answer that was given is in the journal."""
+"""Settings of the design; and of a server, which may move, as its answers are in the journal."""
 _FORMER = {"archive": "dpp", "surrogate": "auto", "training": 0, "embedding": "auto"}
-"""Choices that were settings once, as a search made them: with them older directories resume."""
+"""Former settings with their only values now, so that searches of older versions resume."""
 
 
 def decisive(settings: SearchBasics) -> dict[str, Any]:
-    """What decides a search beside the design of its run, as JSON has it."""
+    """Returns what decides a search beside the design of its run, as plain JSON data."""
     found: dict[str, Any] = {"kind": type(settings).__name__}
     own = [one.name for one in fields(settings) if one.name not in _NOT_DECISIVE]
     for name in (*_OF_A_RUN, *own):
@@ -346,7 +345,7 @@ def decisive(settings: SearchBasics) -> dict[str, Any]:
 
 
 def directory_of(settings: SearchBasics, identity: str) -> Path:
-    """Where a search is recorded: where it was told to, or a place that no other search has.
+    """Returns the directory of a search: the one given, or one that no other search has.
 
     Args:
         settings: Of the search.
@@ -359,10 +358,10 @@ def directory_of(settings: SearchBasics, identity: str) -> Path:
 
 
 def check_claim(settings: SearchBasics) -> None:
-    """Refuses a directory that holds another search; needs no model.
+    """Refuses a directory that holds another search; loads no model.
 
     Raises:
-        InputError: It does; what differs is named.
+        InputError: It does; the message names the differences.
     """
     path = Path(settings.out) / FILE if settings.out else None
     if path is None or not path.is_file():
@@ -386,5 +385,5 @@ def check_claim(settings: SearchBasics) -> None:
 
 
 def claim(path: Path, settings: SearchBasics) -> None:
-    """Writes whose directory this is; the same search writes the same bytes."""
+    """Reserves a directory for a search; resuming it writes the same bytes."""
     write_whole(path / FILE, json.dumps(decisive(settings), indent=2).encode() + b"\n")

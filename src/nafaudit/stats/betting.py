@@ -1,13 +1,11 @@
 """Bounds by betting, and the closed form of the predictable plug-in.
 
-Bounds from a fair game: what a gambler would have won against a wrong mean.
-
 Against a mean m, the gambler stakes a share g of the capital on each value. If m is true the
 capital is a martingale from 1, and passes 1/delta with probability at most delta, ever (Ville).
 Several shares are played side by side, so that none has to be chosen.
 
 Both sides are one game. Against too small a mean of values y >= 0 a stake's factor is
-1 + g (y/m - 1) = (1 - g) + g y/m. Against too large a mean of x in [0, R], the same is played
+1 + g (y/m - 1) = (1 - g) + g y/m. Against too large a mean of x in [0, R], the game is played
 on y = R - x. The logarithm of the capital is convex in -ln m, so Newton's steps find the m at
 which it passes 1/delta, from the side on which the bound is valid.
 """
@@ -34,7 +32,7 @@ _REFERENCE = "Waudby-Smith and Ramdas (2024), Journal of the Royal Statistical S
 
 
 def _mix(logs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Log of the weighted sum over stakes, the last axis, and each stake's share in it."""
+    """Returns the log of the sum weighted over stakes (last axis), and each stake's share in it."""
     weighted = logs + _LOG_WEIGHTS
     top = weighted.max(axis=-1, keepdims=True)
     parts = np.exp(weighted - top)
@@ -43,7 +41,7 @@ def _mix(logs: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.flo
 
 
 def _factors(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(1 - g) + g y for every stake but all-in; `rows` is y/m."""
+    """Computes (1 - g) + g y for every stake but all-in; `rows` is y/m."""
     return np.asarray((1.0 - STAKES) + STAKES * rows[:, :, None])
 
 
@@ -53,14 +51,14 @@ def _log(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _paths(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Log capital after each value of each row; `rows` is y/m."""
+    """Computes the log capital after each value of each row; `rows` is y/m."""
     all_in = _log(rows)[:, :, None]
     logs = np.concatenate([all_in, _log(_factors(rows))], axis=2)
     return _mix(logs.cumsum(axis=1))[0]
 
 
 def _pass_level(rows: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """Where, in t, the capital against the mean e^-t reaches 1/delta; each row has mean 1.
+    """Finds the t at which the capital against the mean e^-t reaches 1/delta; rows have mean 1.
 
     At t = 0 the capital is at most 1, by Jensen's inequality. A Newton step on a convex
     function lands beyond the root, so all t but the first are valid.
@@ -81,7 +79,7 @@ def _pass_level(rows: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
 
 
 def _refuted_mean(rows: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """Largest mean of each row of values y >= 0 that the capital refutes; 0 if none is."""
+    """Finds the largest mean that the capital refutes, by row of values y >= 0; 0 if none is."""
     result, centre = np.zeros(len(rows)), rows.mean(axis=1)
     some = np.flatnonzero(centre > 0)
     size = max(1, _CHUNK // (rows.shape[1] * STAKES.size))
@@ -99,19 +97,19 @@ def _missed(rows: NDArray[np.float64], mean: float, delta: float) -> NDArray[np.
 
 
 def betting_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
-    """Mixture betting upper bound of each row of values in [0, high]."""
+    """Computes the mixture betting upper bound of each row of values in [0, high]."""
     return high * (1.0 - _refuted_mean(1.0 - rows / high, delta))
 
 
 def betting_missed(
     rows: NDArray[np.float64], mean: float, high: float, delta: float
 ) -> NDArray[np.bool_]:
-    """True where the upper bound after so many values lies below the mean."""
+    """Returns True where the upper bound after that many values lies below the mean."""
     return _missed(1.0 - rows / high, 1.0 - mean / high, delta)
 
 
 def lower_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
-    """Mixture betting lower bound of each row of values of at least 0; `high` is not used."""
+    """Computes the mixture betting lower bound of rows of values >= 0; `high` is not used."""
     del high
     return _refuted_mean(rows, delta)
 
@@ -119,13 +117,13 @@ def lower_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[
 def lower_missed(
     rows: NDArray[np.float64], mean: float, high: float, delta: float
 ) -> NDArray[np.bool_]:
-    """True where the lower bound after so many values lies above the mean."""
+    """Returns True where the lower bound after that many values lies above the mean."""
     del high
     return _missed(rows, mean, delta)
 
 
 def e_values(sample: Sample, limit: float) -> NDArray[np.float64]:
-    """Evidence against "the mean is at most `limit`" after each value; needs no range.
+    """Computes the evidence against "the mean is at most `limit`" after each value; no range.
 
     If the mean is at most the limit, the chance that this ever reaches 1/alpha is at most
     alpha, however often one looks. The product of e-values of independent samples is one too.
@@ -177,7 +175,7 @@ TRUNCATION = 0.75
 
 
 def _sequences(rows: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
-    """Upper bound of the mean in [0, 1] after each value of each row."""
+    """Computes the upper bound of the mean in [0, 1] after each value of each row."""
     level = -math.log(delta)
     t = np.arange(1, rows.shape[1] + 1)
     means = (0.5 + rows.cumsum(axis=1)) / (t + 1)
@@ -194,19 +192,19 @@ def _sequences(rows: NDArray[np.float64], delta: float) -> NDArray[np.float64]:
 
 
 def prpl_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
-    """Upper bound of each row of values in [0, high], in their order."""
+    """Computes the upper bound of each row of values in [0, high], in their order."""
     return high * _sequences(rows / high, delta)[:, -1]
 
 
 def prpl_missed(
     rows: NDArray[np.float64], mean: float, high: float, delta: float
 ) -> NDArray[np.bool_]:
-    """True where the bound after so many values lies below the mean."""
+    """Returns True where the bound after that many values lies below the mean."""
     return high * _sequences(rows / high, delta) < mean
 
 
 def prpl_sequence(sample: Sample, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper ends after each value; all of them hold together with chance 1 - alpha.
+    """Computes lower and upper ends after each value; all hold at once with chance 1 - alpha.
 
     Each side spends alpha/2. Ends are clipped to [0, R], not intersected over time.
     """
@@ -240,7 +238,7 @@ STEPS = 54
 def first_true(
     test: Test, low: NDArray[np.float64], high: NDArray[np.float64], steps: int = STEPS
 ) -> NDArray[np.float64]:
-    """The smallest argument at which `test` is True, rounded up.
+    """Returns the smallest argument at which `test` is True, rounded up.
 
     Args:
         test: False, then True, as its argument grows from low to high.

@@ -75,7 +75,7 @@ class Bound:
 
 
 def enough(n: int) -> bool:
-    """True if n units are enough to show a bound of a mean as evidence."""
+    """Returns True if n units are enough to show a bound of a mean as evidence."""
     return n >= MIN_EVIDENCE
 
 
@@ -120,7 +120,7 @@ class Sample:
         *,
         peeked: bool = False,
     ) -> Sample:
-        """A sample from any list of numbers."""
+        """Makes a sample of any list of numbers."""
         prompts = None if clusters is None else tuple(clusters)
         return cls(np.array([float(value) for value in values]), high, prompts, peeked)
 
@@ -130,7 +130,7 @@ class Sample:
         return self.clusters is not None and len(set(self.clusters)) < len(self.clusters)
 
     def cluster_means(self) -> NDArray[np.float64]:
-        """Mean of each prompt's values, prompts in the order of their names."""
+        """Returns the mean of each prompt's values, prompts in the order of their names."""
         if self.clusters is None:
             raise InputError("a bound on prompts needs to know the prompt of each value.")
         groups: dict[str, list[float]] = {}
@@ -177,16 +177,13 @@ class BoundSpec:
 
     def check(self, sample: Sample) -> None:
         """Raises `InputError` if the sample breaks an assumption that can be seen."""
-        for broken in (self._peeking(sample), self._units(sample), self._values(sample)):
-            if broken:
-                raise InputError(f"bound {self.name!r} does not apply: {broken}")
+        if broken := self._broken(sample):
+            raise InputError(f"bound {self.name!r} does not apply: {broken}")
 
-    def _peeking(self, sample: Sample) -> str:
-        if not sample.peeked or self.anytime:
-            return ""
-        return "n was chosen after looking; use an anytime bound, such as 'betting'."
-
-    def _units(self, sample: Sample) -> str:
+    def _broken(self, sample: Sample) -> str:
+        """Returns what the sample breaks and what to do; empty if nothing is seen."""
+        if sample.peeked and not self.anytime:
+            return "n was chosen after looking; use an anytime bound, such as 'betting'."
         if Assumption.CLUSTERS in self.assumes:
             if sample.clusters is None:
                 return "it needs the prompt of each value."
@@ -195,9 +192,8 @@ class BoundSpec:
             return "values of one prompt are not independent; use 'betting-prompts' or 'cluster-t'."
         else:
             n = sample.values.size
-        return f"it needs n of at least {self.least}, got {n}." if n < self.least else ""
-
-    def _values(self, sample: Sample) -> str:
+        if n < self.least:
+            return f"it needs n of at least {self.least}, got {n}."
         low, top = float(sample.values.min()), float(sample.values.max())
         if Assumption.ZERO_OR_ONE in self.assumes:
             if not np.isin(sample.values, (0.0, 1.0)).all():
@@ -212,7 +208,7 @@ class BoundSpec:
         return ""
 
     def __call__(self, sample: Sample, delta: float) -> Bound:
-        """The bound of one sample, after all assumptions that can be checked were."""
+        """Computes the bound of one sample, once its assumptions are checked where they can be."""
         check_level(delta)
         self.check(sample)
         values, note = sample.values, ""

@@ -23,13 +23,13 @@ PATHWISE = math.inf
 
 
 def _log_one_minus_exp(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ln(1 - e^x) for x <= 0, without cancellation at either end."""
+    """Computes ln(1 - e^x) for x <= 0, without cancellation at either end."""
     with np.errstate(divide="ignore"):
         return np.where(x < -math.log(2.0), np.log1p(-np.exp(x)), np.log(-np.expm1(x)))
 
 
 def _bend(z: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(1 + z) ln(1 + z) - z for z >= -1; a series near 0, where the terms cancel."""
+    """Computes (1 + z) ln(1 + z) - z for z >= -1; a series near 0, where the terms cancel."""
     small = np.where(np.abs(z) < 0.01, z, 0.0)
     series = sum((-1) ** i * small**i / (i * (i - 1)) for i in range(2, 10))
     far = np.where(np.abs(z) < 0.01, 1.0, z)
@@ -39,7 +39,7 @@ def _bend(z: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def binary_kl(log_p: ArrayLike, surprisal: ArrayLike) -> NDArray[np.float64]:
-    """d(p || e^-S) in nats for an event of probability p >= e^-S; S may be very large."""
+    """Computes d(p || e^-S) in nats for an event of probability p >= e^-S; S may be very large."""
     y, s = np.broadcast_arrays(np.asarray(log_p, float), np.asarray(surprisal, float))
     ratio = np.maximum(y + s, 0.0)
     p, q = np.exp(y), np.exp(-s)
@@ -54,7 +54,7 @@ def binary_kl(log_p: ArrayLike, surprisal: ArrayLike) -> NDArray[np.float64]:
 
 
 def binary_renyi(log_p: ArrayLike, surprisal: ArrayLike, order: float) -> NDArray[np.float64]:
-    """D_order(p || e^-S) of an event of probability p, for an order above 1."""
+    """Computes D_order(p || e^-S) of an event of probability p, for an order above 1."""
     y, s = np.broadcast_arrays(np.asarray(log_p, float), np.asarray(surprisal, float))
     event = order * y + (order - 1.0) * s
     with np.errstate(invalid="ignore"):
@@ -64,7 +64,7 @@ def binary_renyi(log_p: ArrayLike, surprisal: ArrayLike, order: float) -> NDArra
 
 
 def log_cap(surprisal: ArrayLike, budget: ArrayLike, order: float = 1.0) -> NDArray[np.float64]:
-    """Log of the largest probability that a budget leaves to passages; 0 where it is vacuous.
+    """Computes the log of the largest probability that a budget leaves; 0 where it is vacuous.
 
     Args:
         surprisal: S, the safe model's total surprisal of each passage, in nats.
@@ -95,12 +95,12 @@ def log_cap(surprisal: ArrayLike, budget: ArrayLike, order: float = 1.0) -> NDAr
 
 
 def cap(surprisal: ArrayLike, budget: ArrayLike, order: float = 1.0) -> NDArray[np.float64]:
-    """The largest probability itself; see `log_cap`."""
+    """Computes the largest probability that a budget leaves to passages; see `log_cap`."""
     return np.asarray(np.exp(log_cap(surprisal, budget, order)))
 
 
 def vacuous(surprisal: ArrayLike, budget: ArrayLike) -> NDArray[np.bool_]:
-    """True where the budget says nothing about a passage: S <= K, whatever the order."""
+    """Returns True where a budget says nothing about a passage: S <= K, whatever the order."""
     return np.asarray(np.asarray(surprisal, float) <= np.asarray(budget, float))
 
 
@@ -140,7 +140,7 @@ class PassageCertificate:
 
 
 def certify(surprisal: float, budget: float, order: float = 1.0) -> PassageCertificate:
-    """Everything a budget says about one passage."""
+    """Returns everything that a budget says about one passage."""
     return PassageCertificate(
         surprisal,
         budget,
@@ -153,7 +153,7 @@ def certify(surprisal: float, budget: float, order: float = 1.0) -> PassageCerti
 
 
 def queries_left(surprisal: float, budget: float) -> float:
-    """The most queries of K nats each whose sum stays below S: ceil(S/K) - 1.
+    """Returns the most queries of K nats each whose sum stays below S: ceil(S/K) - 1.
 
     KL adds up over queries, also if each is chosen after the answers before it.
     """
@@ -169,7 +169,7 @@ def queries_left(surprisal: float, budget: float) -> float:
 
 
 def critical_k(surprisal: float, tokens: int) -> float:
-    """The budget per token from which the certificate of kT says nothing: S/T."""
+    """Returns the budget per token from which the certificate of kT says nothing: S/T."""
     if tokens < 1 or not surprisal >= 0:
         raise InputError(f"need T >= 1 and S of at least 0 nats, got {tokens} and {surprisal}.")
     return surprisal / tokens

@@ -62,7 +62,7 @@ NULLS: tuple[Null, ...] = (
 
 
 def applies(spec: BoundSpec, null: Null) -> bool:
-    """True if the law keeps what the bound assumes; for clusters it is that of prompt means."""
+    """Returns True if the law keeps what the bound assumes; of prompt means for clusters."""
     if Assumption.NORMAL in spec.assumes or null.kind == "normal":
         return Assumption.NORMAL in spec.assumes and null.kind == "normal"
     if spec.about == "rate":
@@ -97,7 +97,7 @@ class Miss:
 
     @property
     def sound(self) -> bool:
-        """False if so many misses have a chance below `FALSE_ALARM` under delta."""
+        """False if this number of misses has a chance below `FALSE_ALARM` under delta."""
         return clopper_pearson(self.misses, self.samples, FALSE_ALARM)[0] <= self.delta
 
 
@@ -132,7 +132,7 @@ def _missed(
 def all_miss_rates(
     specs: list[BoundSpec], n: int, delta: float, *, samples: int = 10_000, seed: int = 0
 ) -> Iterator[Miss]:
-    """Every bound on every law that keeps its assumptions."""
+    """Yields the miss rate of every bound on every law that keeps its assumptions."""
     for spec in specs:
         for null in NULLS:
             if applies(spec, null):

@@ -64,12 +64,12 @@ class Moments:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, whatever the order; NaN if there is none."""
+    """Returns the mean, the same in any order; NaN of no values."""
     return total(values) / len(values) if values else math.nan
 
 
 def quantile(values: Sequence[float], q: float) -> float:
-    """A quantile, interpolated unless a value is infinite; NaN if there is none."""
+    """Returns a quantile, interpolated unless a value is infinite; NaN of no values."""
     if not values:
         return math.nan
     method = "linear" if all(map(math.isfinite, values)) else "inverted_cdf"
@@ -77,14 +77,14 @@ def quantile(values: Sequence[float], q: float) -> float:
 
 
 def paper_range(max_new_tokens: int, vocabulary: int) -> float:
-    """The paper's R = T ln|V|, in nats; entropy obeys it, a KL divergence need not."""
+    """Returns the paper's R = T ln|V| in nats; entropy obeys it, a KL divergence need not."""
     if max_new_tokens < 1 or vocabulary < 2:
         raise InputError(f"need T >= 1 and |V| >= 2, got {max_new_tokens} and {vocabulary}.")
     return max_new_tokens * math.log(vocabulary)
 
 
 def effective_range(spread: float, high: float) -> float:
-    """The paper's R_eff = min(R, max(largest - smallest, 1))."""
+    """Returns the paper's R_eff = min(R, max(largest - smallest, 1))."""
     return min(high, max(spread, 1.0))
 
 
@@ -116,7 +116,7 @@ def hoeffding_value(mean: Numbers, n: int, high: float, delta: float) -> NDArray
 def ebb(
     data: Moments | Iterable[float], high: float, delta: float, *, effective: bool = False
 ) -> Bound:
-    """U_EBB as the paper's code computes it, for any input; `holds` says if it is a bound.
+    """Computes U_EBB as the paper's code does, for any input; `holds` says if it is a bound.
 
     One value has variance 0, and values above R are accepted: tables must be reproducible.
     Whatever is known to break the bound is in `note`, and `holds` is False then.
@@ -148,7 +148,7 @@ def ebb(
 
 
 def implied_range(upper: float, moments: Moments, delta: float) -> float:
-    """The range behind a printed U_EBB: what a table does not say about its largest value."""
+    """Returns the range behind a printed U_EBB, which a table does not print."""
     check_level(delta)
     level = math.log(2.0 / delta)
     rest = upper - moments.mean - math.sqrt(2.0 * moments.variance * level / moments.n)
@@ -216,7 +216,7 @@ HOEFFDING = BoundSpec(
 
 
 def clustered_mean(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Mean over all values and its standard error, with groups as the independent units.
+    """Returns the mean of all values and its standard error; groups are the independent units.
 
     The error is the cluster-robust one, sqrt(G/(G-1) * sum_g S_g^2) / n, with S_g the sum of a
     group's deviations. Assumes independent groups; whatever happens within one is allowed.
@@ -233,7 +233,7 @@ def clustered_mean(groups: Sequence[Sequence[float]]) -> tuple[float, float]:
 
 
 def student_two_sided(t: float, df: int) -> float:
-    """P(|T| >= |t|) for Student's t with a whole number of degrees of freedom.
+    """Computes P(|T| >= |t|) for Student's t with a whole number of degrees of freedom.
 
     Exact finite sums; absolute error about 1e-15, so far smaller p values are noise.
 
@@ -254,7 +254,7 @@ def student_two_sided(t: float, df: int) -> float:
 
 
 def cluster_t_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
-    """Student's upper limit of the mean of each row of prompt means; `high` is not used."""
+    """Computes Student's upper limit of the mean of rows of prompt means; `high` is not used."""
     del high
     count = rows.shape[1]
     quantile = -float(stdtrit(count - 1, delta))
@@ -276,7 +276,7 @@ CLUSTER_T = BoundSpec(
 
 
 def smirnov_quantile(n: int, delta: float) -> float:
-    """How far the empirical law may rise above the true one, missed with chance delta."""
+    """Returns how far the empirical law may rise above the true one, missed with chance delta."""
     gap = float(smirnovi(n, delta))
     # The inverse is rounded; a bound may only be rounded up.
     while float(smirnov(n, gap)) > delta:
@@ -285,7 +285,7 @@ def smirnov_quantile(n: int, delta: float) -> float:
 
 
 def anderson_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArray[np.float64]:
-    """R minus the area under the lower confidence band of each row's law."""
+    """Computes R minus the area under the lower confidence band of each row's law."""
     n = rows.shape[1]
     gap = smirnov_quantile(n, delta)
     ends = np.concatenate([np.sort(rows, axis=1), np.full((len(rows), 1), high)], axis=1)
@@ -294,7 +294,7 @@ def anderson_rows(rows: NDArray[np.float64], high: float, delta: float) -> NDArr
 
 
 def _kl_upper(mean: NDArray[np.float64], n: int, delta: float) -> NDArray[np.float64]:
-    """Smallest m above the mean with n kl(mean, m) >= ln(1/delta); 1 if there is none."""
+    """Finds the smallest m above the mean with n kl(mean, m) >= ln(1/delta); 1 if none."""
 
     def far(m: NDArray[np.float64]) -> NDArray[np.bool_]:
         return np.asarray(n * (rel_entr(mean, m) + rel_entr(1 - mean, 1 - m)) >= -math.log(delta))
@@ -305,7 +305,7 @@ def _kl_upper(mean: NDArray[np.float64], n: int, delta: float) -> NDArray[np.flo
 def hoeffding_bentkus_rows(
     rows: NDArray[np.float64], high: float, delta: float
 ) -> NDArray[np.float64]:
-    """The smaller of two bounds: one p-value is the smaller of two that hold together."""
+    """Computes the smaller of the two bounds: the smaller of two valid p-values is used."""
     n = rows.shape[1]
     mean = np.clip(rows.mean(axis=1) / high, 0.0, 1.0)
     counts = np.minimum(np.ceil(n * mean), n)

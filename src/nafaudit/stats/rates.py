@@ -1,6 +1,4 @@
-"""Rates, crossings, and what a number of trajectories can show.
-
-Where a mean curve first reaches a target, and how often a resample of its units does not.
+"""Rates, crossings of a target, and what a number of trajectories can show.
 
 A bootstrap that keeps only the resamples which cross makes an uncertain crossing look certain. Here
 a resample without a crossing counts as beyond the grid, and its share stands beside the interval.
@@ -21,7 +19,7 @@ from nafaudit.stats.bound import Assumption, BoundSpec, check_level
 
 
 def zero_count_upper(n: int, significance: float = 0.05) -> float:
-    """One-sided Clopper-Pearson upper limit of a rate after 0 events in n trials.
+    """Computes the one-sided Clopper-Pearson upper limit of a rate after 0 events in n trials.
 
     Solves (1 - u)^n = significance. Assumes independent trials of one rate; trajectories of
     one prompt are not, so quote it for prompts as well.
@@ -36,14 +34,14 @@ def zero_count_upper(n: int, significance: float = 0.05) -> float:
 
 
 def clopper_pearson_upper(events: NDArray[np.float64], n: int, delta: float) -> NDArray[np.float64]:
-    """Largest rate under which so few events have at least chance delta; 1 if all are."""
+    """Finds the largest rate under which this few events have chance delta; 1 if all are."""
     tries = np.maximum(n - events, 0.5)
     limits = betainccinv(events + 1.0, tries, delta)
     return np.where(events >= n, 1.0, limits)
 
 
 def clopper_pearson(events: int, n: int, delta: float) -> tuple[float, float]:
-    """Lower and upper limit of a rate, each missed with chance at most delta.
+    """Computes lower and upper limit of a rate, each missed with chance at most delta.
 
     Assumes independent trials of one rate, and n fixed beforehand.
     """
@@ -57,7 +55,7 @@ def clopper_pearson(events: int, n: int, delta: float) -> tuple[float, float]:
 def _log_evidence(
     events: NDArray[np.float64], n: int | NDArray[np.int64], rate: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Log of the mean likelihood ratio of smaller rates, weighted by Beta(1/2, 1/2), to `rate`."""
+    """Computes the log of the mean likelihood ratio, Beta(1/2, 1/2) on smaller rates, to `rate`."""
     others = n - events
     with np.errstate(divide="ignore", invalid="ignore"):
         below = betaln(events + 0.5, others + 0.5) + np.log(
@@ -69,7 +67,7 @@ def _log_evidence(
 
 
 def anytime_rate_upper(events: NDArray[np.float64], n: int, delta: float) -> NDArray[np.float64]:
-    """Smallest rate that the evidence for smaller ones refutes; 1 if all trials are events."""
+    """Finds the smallest rate that the evidence refutes; 1 if all trials are events."""
 
     def refuted(rate: NDArray[np.float64]) -> NDArray[np.bool_]:
         return _log_evidence(events, n, rate) >= -math.log(delta)
@@ -79,7 +77,7 @@ def anytime_rate_upper(events: NDArray[np.float64], n: int, delta: float) -> NDA
 
 
 def anytime_rate(events: int, n: int, delta: float) -> float:
-    """Upper limit of a rate that holds however often one looks, at level delta."""
+    """Computes an upper limit of a rate that holds at level delta however often one looks."""
     check_level(delta)
     if not 0 <= events <= n or n < 1:
         raise InputError(f"need 0 <= events <= n and n >= 1, got {events} of {n}.")
@@ -155,7 +153,7 @@ class Crossing:
 def first_crossing(
     grid: NDArray[np.float64], curves: NDArray[np.float64], target: ArrayLike
 ) -> NDArray[np.float64]:
-    """Where each curve [curves, grid] first reaches its target; infinite if nowhere."""
+    """Finds where each curve [curves, grid] first reaches its target; infinite if nowhere."""
     target = np.broadcast_to(np.asarray(target, float), len(curves))
     reached = curves >= target[:, np.newaxis]
     first = np.argmax(reached, axis=1)
@@ -184,7 +182,7 @@ def crossing(
         values: One curve per unit [units, grid].
         target: The level.
         resamples: Of the units, with replacement.
-        seed: Of the resamples: the same units give the same interval.
+        seed: Of the resamples: equal units give equal intervals.
     """
     x, y = np.asarray(grid, float), np.asarray(values, float)
     if x.ndim != 1 or y.ndim != 2 or y.shape[1] != x.size or not y.size:
@@ -209,7 +207,7 @@ def crossing(
 
 
 def trajectories_for_rate(rate: float, delta: float = 0.05) -> int:
-    """How many trajectories without a violation put the violation rate below `rate`.
+    """Returns how many trajectories without violation put the violation rate below `rate`.
 
     The same number sees at least one violation with chance 1 - delta if the rate is `rate`.
     """
@@ -226,7 +224,7 @@ def trajectories_for_rate(rate: float, delta: float = 0.05) -> int:
 
 
 def detectable_rate(n: int, delta: float = 0.05) -> float:
-    """The violation rate that n independent trajectories show at least once, chance 1 - delta.
+    """Returns the violation rate that n trajectories show at least once with chance 1 - delta.
 
     It is also the upper limit of the rate if they show none.
     """

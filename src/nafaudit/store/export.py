@@ -1,4 +1,4 @@
-"""A run out as the paper's JSON Lines, so that other people's scripts can read it.
+"""Exports a run as the paper's JSON Lines, so that other people's scripts can read it.
 
 Floats are written with all their digits. What the paper's schema cannot carry (logarithms of
 probabilities, whether a stop token ended the row) is in fields of its own beside it, so that
@@ -31,12 +31,6 @@ def export_run(run: Run, out: Path) -> list[Path]:
         InputError: `out` exists.
         StoreError: It cannot be written; nothing is left behind.
     """
-    with whole_directory(out) as beside:
-        names = _write(run, beside)
-    return [out / name for name in sorted(names)]
-
-
-def _write(run: Run, directory: Path) -> set[str]:
     prompts = {prompt.prompt.id: prompt for prompt in run.prompts()}
     design = run.design["identity"]
     vocabulary = {
@@ -45,29 +39,31 @@ def _write(run: Run, directory: Path) -> set[str]:
         "stops": sorted(run.stops),
     }
     names = set()
-    for trajectory in run.trajectories():
-        prompt = prompts.get(trajectory.key.prompt)
-        label = prompt.prompt.label if prompt is not None else "prompt"
-        name = f"trajectories_k{budget_word(as_paper(trajectory.key.k))}_{file_word(label)}.jsonl"
-        names.add(name)
-        row = as_row(trajectory, prompt, design, vocabulary)
-        # Opened for each record: classes times budgets may be more files than may be open.
-        with (directory / name).open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
-    return names
+    with whole_directory(out) as beside:
+        for trajectory in run.trajectories():
+            prompt = prompts.get(trajectory.key.prompt)
+            label = prompt.prompt.label if prompt is not None else "prompt"
+            k = budget_word(as_paper(trajectory.key.k))
+            name = f"trajectories_k{k}_{file_word(label)}.jsonl"
+            names.add(name)
+            row = as_row(trajectory, prompt, design, vocabulary)
+            # Opened for each record: classes times budgets may be more files than may be open.
+            with (beside / name).open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row) + "\n")
+    return [out / name for name in sorted(names)]
 
 
 def as_paper(k: float) -> float:
-    """The risky model alone is -1 in the paper's files."""
+    """Returns a budget as the paper's files have it: the risky model alone is -1."""
     return -1.0 if math.isinf(k) else k
 
 
 def file_word(label: str) -> str:
-    """A class as part of a file's name: itself if harmless, else marked with a hash."""
+    """Writes a class as part of a file's name: itself if harmless, else marked with a hash."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "_", label)[:60]
-    return (
-        plain if plain == label and label else f"{plain}-{sha256(label.encode()).hexdigest()[:8]}"
-    )
+    if plain == label and label:
+        return plain
+    return f"{plain}-{sha256(label.encode()).hexdigest()[:8]}"
 
 
 def as_row(
@@ -76,13 +72,16 @@ def as_row(
     identity: Mapping[str, Any],
     vocabulary: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """One trajectory in the paper's schema."""
+    """Returns one trajectory in the paper's schema."""
     key, k = trajectory.key, trajectory.key.k
     limit = identity["decoding"]["max_new_tokens"] or None
     pieces = vocabulary.get("pieces")
     text = detokenize(trajectory.steps.token, pieces) if pieces else None
     claims = claims_of(trajectory, ledger_of(identity["ledger"]))
     use = claims.spend / claims.budget if claims.budget > 0 else math.nan
+    length = claims.length
+    is_count = math.isfinite(length) and length == int(length) and math.copysign(1.0, length) > 0
+    own = prompt.prompt if prompt else None
     return {
         "metadata": {
             "prompt_id": key.prompt,
@@ -115,7 +114,7 @@ def as_row(
             "total_spend": _plain(claims.spend),
             "generation": text,
             "full_text": prompt.prompt.text + text if prompt and text is not None else None,
-            "generation_length_tokens": _count(claims.length),
+            "generation_length_tokens": int(length) if is_count else _plain(length),
             "generation_length_bytes": None if text is None else len(text.encode()),
             "rouge_l": None,
             "minhash_5gram": None,
@@ -123,7 +122,9 @@ def as_row(
             "final_budget": _plain(claims.budget),
             "budget_utilization": _plain(use),
         },
-        "source_record": _source(prompt),
+        "source_record": None
+        if own is None
+        else {"id": own.id, "text": own.text, "class": own.label, "reference": own.reference},
         "nafaudit": {
             "mechanism": key.mechanism,
             "ledger": identity["ledger"],
@@ -174,17 +175,5 @@ def _exp(logarithm: float) -> float:
 
 
 def _plain(value: float) -> float | None:
-    """NaN is null; infinity stays, as in the paper's files."""
+    """Returns None for NaN; infinity stays, as in the paper's files."""
     return None if math.isnan(value) else value
-
-
-def _count(value: float) -> float | int | None:
-    is_count = math.isfinite(value) and value == int(value) and math.copysign(1.0, value) > 0
-    return int(value) if is_count else _plain(value)
-
-
-def _source(prompt: TokenizedPrompt | None) -> dict[str, Any] | None:
-    if prompt is None:
-        return None
-    own = prompt.prompt
-    return {"id": own.id, "text": own.text, "class": own.label, "reference": own.reference}

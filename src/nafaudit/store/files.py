@@ -1,4 +1,4 @@
-"""Writing a file so that a kill or a power cut leaves the old one or the new one.
+"""Writes files such that a kill or a power cut leaves the old one or the new one.
 
 Steps: write a temporary file beside the target, sync it, rename it over the target, sync the
 directory. Costs two syncs a file. A leftover temporary file (its name starts with a dot) is
@@ -100,7 +100,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def whole_lines(path: Path) -> list[bytes]:
-    """The lines of a file that were written to their end; none if there is no file."""
+    """Returns the lines of a file that were written to their end; none if there is no file."""
     return path.read_bytes().split(b"\n")[:-1] if path.exists() else []
 
 
@@ -160,7 +160,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 
 def cannot_write(path: Path, error: OSError) -> StoreError:
-    """An error that says what failed and that nothing recorded is lost."""
+    """Returns an error that says what failed and that nothing recorded is lost."""
     return StoreError(
         f"cannot write {path}: {error.strerror or error}. What was recorded before is safe; "
         "make room or permission and run the same command again."

@@ -70,7 +70,7 @@ class Missing:
 
     @property
     def text(self) -> str:
-        """The same, with what is missing first and what to do."""
+        """How much is missing, the first trajectories of it, and what to do."""
         named = ""
         if self.first:
             named = f" (first: {'; '.join(self.first)})"
@@ -100,7 +100,7 @@ class RequestedRecords:
     altered: bool = False
 
     def missing(self, recorded: Collection[Key], answered: Collection[Key] = ()) -> Missing | None:
-        """What has no record; None if everything has.
+        """Returns what has no record; None if everything has.
 
         Args:
             recorded: Keys of all records.
@@ -118,7 +118,13 @@ class RequestedRecords:
             lacking = numbers.size - self._answering(numbers, found)
             if lacking > 0:
                 count += lacking
-                first += self._named(cell, numbers, found, _NAMED - len(first))
+                where = f"prompt {cell[0]!r} k = {budget_word(cell[1])}"
+                if self.kind == "counts":
+                    names = iter([f"{where} {lacking} trajectories"])
+                else:
+                    absent = (number for number in numbers if number not in found)
+                    names = (f"{where} trajectory {number}" for number in absent)
+                first += itertools.islice(names, _NAMED - len(first))
         if self.kind == "seeds":
             unasked = sum(
                 len(found) - self._answering(needed.get(cell, Numbers()), found)
@@ -130,13 +136,13 @@ class RequestedRecords:
         return Missing(count, asked, tuple(first), self.altered, unasked)
 
     def _answering(self, numbers: Numbers, found: Collection[int]) -> int:
-        """How many of what was found are what was asked for."""
+        """Counts the found numbers that were asked for."""
         if self.kind == "counts":
             return len(found)
         return sum(number in numbers for number in found)
 
     def _needed(self, seen: Mapping[Cell, Collection[int]]) -> dict[Cell, Numbers]:
-        """Which trajectories each cell must have."""
+        """Returns which trajectories each cell must have."""
         places = {name: place for place, name in enumerate(self.prompts)}
         needed: dict[Cell, Numbers] = {}
         for extent in self.extents:
@@ -170,24 +176,21 @@ class RequestedRecords:
             return {(name, k): most for k in {k for _, k in cells} for name in names}
         return needed | beyond
 
-    def _named(self, cell: Cell, numbers: Numbers, found: Collection[int], room: int) -> list[str]:
-        """What a cell lacks, in words; no more than there is room for."""
-        where = f"prompt {cell[0]!r} k = {budget_word(cell[1])}"
-        if self.kind == "counts":
-            return [f"{where} {numbers.size - len(found)} trajectories"][:room]
-        lacking = (number for number in numbers if number not in found)
-        return [f"{where} trajectory {number}" for number in itertools.islice(lacking, room)]
-
 
 def plan_of(run: Run) -> RequestedRecords | None:
-    """What a run was asked for; None for an import, as a log is as long as it is."""
+    """Returns what a run was asked for; None for an import, which is as long as its log."""
     design = run.design
     identity = design["identity"]
     if identity["protocol"] == "imported":
         return None
     prompts = run.prompts()
+    kind: Kind = "workload"
+    if identity.get("purpose", "audit") != "audit":
+        kind = "grows"
+        if identity["protocol"] == "paper":
+            kind = "seeds" if identity["layout"].get("rows", 0) >= _NUMBERED else "counts"
     return RequestedRecords(
-        _kind(identity),
+        kind,
         identity["mechanism"],
         tuple(item.prompt.id for item in prompts),
         design["extents"],
@@ -197,14 +200,14 @@ def plan_of(run: Run) -> RequestedRecords | None:
 
 
 def missing_of(run: Run) -> Missing | None:
-    """What a run lacks; None if it has all that was asked for."""
+    """Returns what a run lacks; None if it has all that was asked for."""
     plan = plan_of(run)
     lost = {fault.key for fault in run.faults() if fault.lost and fault.key is not None}
     return plan.missing(run.keys(), lost) if plan is not None else None
 
 
 def same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) -> bool:
-    """A run's prompts are vouched for by its identity; a search's, which grow, by its extents."""
+    """Compares prompts with the hash that vouches for them: identity, or extents if they grow."""
     grown = [extent for extent in design["extents"] if "workload" in extent]
     if not grown:
         return workload_hash(prompts) == str(design["identity"]["workload"])
@@ -214,11 +217,3 @@ def same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) 
         and workload_hash([by_id[name] for name in extent["prompts"]]) == extent["workload"]
         for extent in grown
     )
-
-
-def _kind(identity: Mapping[str, Any]) -> Kind:
-    if identity.get("purpose", "audit") == "audit":
-        return "workload"
-    if identity["protocol"] != "paper":
-        return "grows"
-    return "seeds" if identity["layout"].get("rows", 0) >= _NUMBERED else "counts"

@@ -121,7 +121,7 @@ def decode_keys(content: bytes) -> list[Key]:
 def _with_residuals(
     steps: _Columns, rows: _Rows, ends: NDArray[np.int32]
 ) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Each column as stored: a predicted one as the difference, if most of that is zero."""
+    """Yields each column as stored: a predicted one as its difference, if that is mostly zero."""
     for name, values in steps.items():
         if name in _RESIDUALS:
             word = _WORDS[name]
@@ -133,7 +133,7 @@ def _with_residuals(
 
 
 def _without_residuals(stored: _Columns, rows: _Rows, ends: NDArray[np.int32]) -> _Columns:
-    """The columns of the record from those of a part."""
+    """Returns the columns of the record from those of a part."""
     steps = {name: stored[name] for name in STEP_TYPES if name in stored}
     for name, residual in _RESIDUALS.items():
         if residual in stored:
@@ -160,15 +160,12 @@ def _predicted(
 
 
 def _logged_column(claims: Sequence[Logged | None]) -> pa.Array:
-    """The claims; a budget that is contested is a field only where there is one."""
+    """Returns the claims; a contested budget is a field only where there is one."""
     fields = list(_ROW_COLUMNS.field("logged").type)
     if any(one is not None and not math.isnan(one.contested) for one in claims):
         fields.append(pa.field("contested", pa.float64()))
-    return pa.array([_logged_row(one) for one in claims], pa.struct(fields))
-
-
-def _logged_row(logged: Logged | None) -> dict[str, Any] | None:
-    return None if logged is None else {name: getattr(logged, name) for name in LOGGED_FIELDS}
+    rows = [one and {name: getattr(one, name) for name in LOGGED_FIELDS} for one in claims]
+    return pa.array(rows, pa.struct(fields))
 
 
 def _logged(row: dict[str, Any] | None) -> Logged | None:

@@ -107,7 +107,7 @@ class Run:
     def asked(self) -> int:
         """How many trajectories the run was asked for, over all its sessions."""
         if self.design["identity"]["protocol"] == "imported":
-            # Nobody asked for a number: a log is as long as it is.
+            # No number was asked for: a log is as long as it is.
             return sum(entry["rows"] for entry in self.journal())
         wanted: dict[tuple[str, Any], Numbers] = {}
         for extent in self.design["extents"]:
@@ -140,29 +140,32 @@ class Run:
                 yield RecordPlace(entry["part"], row), key
 
     def keys(self) -> set[Key]:
-        """Which trajectories are recorded."""
+        """Returns which trajectories are recorded."""
         return {key for _, key in self.places()}
 
     def faults(self) -> list[Fault]:
-        """What a black-box decoder did wrong, in the order in which it was seen."""
+        """Returns what a black-box decoder did wrong, in the order in which it was seen."""
         found = []
         path = self.path / "faults.jsonl"
         with _as_written(path):
             for line in whole_lines(path):
                 data = json.loads(line)
                 key = data.pop("key")
-                found.append(Fault(**data, key=None if key is None else _key(*key)))
+                if key is not None:
+                    prompt, mechanism, k, number = key
+                    key = Key(prompt, mechanism, float(k), int(number))
+                found.append(Fault(**data, key=key))
         return found
 
     def prompts(self) -> list[TokenizedPrompt]:
-        """The workload."""
+        """Returns the workload."""
         path = self.path / "prompts.jsonl"
         with _as_written(path):
             rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
             return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
 
     def sources(self) -> dict[str, PromptSource]:
-        """What each prompt was made of, by its id; empty if the run does not say."""
+        """Returns what each prompt was made of, by its id; empty if the run does not say."""
         path = self.path / "sources.jsonl"
         if not path.is_file():
             return {}
@@ -190,7 +193,7 @@ class Run:
             return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
     def journal(self) -> list[dict[str, Any]]:
-        """One entry per part: name, rows, SHA-256."""
+        """Returns one entry per part: name, rows, SHA-256."""
         return read_journal(self.path / "journal.jsonl")
 
     def strays(self) -> list[str]:
@@ -244,7 +247,7 @@ class RunWriter:
         append_line(self.run.path / "journal.jsonl", json.dumps(entry))
 
     def widen(self, extent: Extent, prompts: Sequence[TokenizedPrompt]) -> None:
-        """Adds prompts that nobody knew at the start, and what is asked of them.
+        """Adds prompts that were not known at the start, and what is asked of them.
 
         Raises:
             StoreError: A prompt of this id is there, and is another one.
@@ -365,12 +368,20 @@ def open_for_writing(
                 )
             if made is not None:
                 _check_made(path, Run(path), made)
-            _note_order(extents[0], Run(path).prompts(), prompts)
+            names = [item.prompt.id for item in Run(path).prompts()]
+            others = [item.prompt.id for item in prompts]
+            asked = extents[0]["prompts"]
+            if asked != names[: len(asked)] and names != others and set(names) == set(others):
+                # The file has another order now: its first prompts are not the run's first.
+                extents[0]["reordered"] = True
             extents = recorded["extents"] + [e for e in extents if e not in recorded["extents"]]
         else:
             write_whole(path / "prompts.jsonl", _prompt_lines(prompts).encode())
             if sources:
-                write_whole(path / "sources.jsonl", _source_lines(sources))
+                rows = [{"id": name, "source": asdict(one)} for name, one in sources.items()]
+                # Escaped, because a record may hold what no encoder can write.
+                lines = "".join(json.dumps(row) + "\n" for row in rows)
+                write_whole(path / "sources.jsonl", lines.encode())
             write_whole(path / "vocabulary.json", json.dumps(vocabulary).encode())
         data = {
             "hash": design.identity.hash,
@@ -410,10 +421,6 @@ def _check_design(path: Path, data: Mapping[str, Any]) -> None:
         Numbers.of(extent)
 
 
-def _key(prompt: str, mechanism: str, k: str, trajectory: str) -> Key:
-    return Key(prompt, mechanism, float(k), int(trajectory))
-
-
 def read_journal(path: Path) -> list[dict[str, Any]]:
     """Returns the entries of a journal.
 
@@ -446,22 +453,6 @@ def _prompt_lines(prompts: Sequence[TokenizedPrompt]) -> str:
 
 def _write_design(path: Path, data: Mapping[str, Any]) -> None:
     write_whole(path / "design.json", json.dumps(data, indent=2).encode() + b"\n")
-
-
-def _source_lines(sources: Mapping[str, PromptSource]) -> bytes:
-    rows = [{"id": name, "source": asdict(source)} for name, source in sources.items()]
-    # Escaped, because a record may hold what no encoder can write.
-    return "".join(json.dumps(row) + "\n" for row in rows).encode()
-
-
-def _note_order(
-    extent: dict[str, Any], recorded: Sequence[TokenizedPrompt], now: Sequence[TokenizedPrompt]
-) -> None:
-    """Notes that the first prompts of a file are not the run's first: its order is another now."""
-    names, others = ([item.prompt.id for item in prompts] for prompts in (recorded, now))
-    asked = extent["prompts"]
-    if asked != names[: len(asked)] and names != others and set(names) == set(others):
-        extent["reordered"] = True
 
 
 def _extent_json(extent: Extent) -> dict[str, Any]:

@@ -125,7 +125,7 @@ def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[s
 
 
 def _remark_lines(arms: Sequence[ArmVerdict]) -> list[str]:
-    """A line for every finding that is not fine; what is unknown for one reason is said once."""
+    """Returns a line for every finding that is not fine; a reason for UNKNOWN is said once."""
     suspect: list[str] = []
     unknown: dict[tuple[str, str], list[str]] = {}
     for arm in arms:

@@ -221,7 +221,7 @@ def render(report: AuditResult, data: dict[str, Any], *, redact: bool = False) -
 
 
 def _policy(css: str, js: str) -> str:
-    """A Content-Security-Policy that allows this script and this style, and nothing else."""
+    """Returns a Content-Security-Policy that allows only this script and this style."""
 
     def digest(text: str) -> str:
         return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -328,7 +328,7 @@ def _page_sections(
     """
 
     def href(finding: Finding) -> str:
-        """A link to the step that a finding rests on, if the viewer holds it."""
+        """Returns a link to the step that a finding rests on, if the viewer has it."""
         witness = finding.witness
         if witness is None or witness.key not in shown:
             return ""
@@ -460,7 +460,7 @@ def _numbers(
     findings: Sequence[Sequence[tuple[int, Finding]]],
     href: Callable[[Finding], str],
 ) -> dict[str, Any]:
-    """The table of numbers; each is a link to the execution that it rests on, or to its arm."""
+    """Returns the table of numbers, with links to the executions that they rest on."""
     rows = number_rows(report.arms, [look["name"] for look in looks])
     for arm, row, numbered in zip(report.arms, rows, findings, strict=True):
         tails = next(finding for _, finding in numbered if finding.check == "tails")
@@ -495,7 +495,7 @@ def _numbers(
 def _remarks(
     report: AuditResult, data: Mapping[str, Any], href: Callable[[Finding], str]
 ) -> list[dict[str, str]]:
-    """Suspect findings first, then what is unknown, each reason once; then those of an import."""
+    """Returns suspect findings, then unknown ones, each reason once, then an import's."""
     groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:

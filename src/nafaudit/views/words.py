@@ -206,7 +206,7 @@ _FINE = (CheckWord.FINE, CheckWord.INFO, Kept.WITHIN)
 
 
 def refuted(found: Mapping[str, Any] | None) -> bool:
-    """Whether a replay contradicts the log, or shows more spent than granted."""
+    """Returns True if a replay contradicts the log, or shows more spent than granted."""
     return found is not None and any(f["verdict"] in _REFUTED for f in found["findings"])
 
 
@@ -223,7 +223,7 @@ def basis(found: Mapping[str, Any] | None) -> str:
 
 
 def replay_section(report: AuditResult) -> dict[str, Any]:
-    """What the template shows of a replay."""
+    """Returns what the template shows of a replay."""
     found = report.verification
     if found is None:
         return {
@@ -282,7 +282,7 @@ def replay_section(report: AuditResult) -> dict[str, Any]:
 
 
 def settings_table(report: AuditResult, *, redact: bool) -> list[tuple[str, str]]:
-    """Term and value of everything that the numbers depend on."""
+    """Returns term and value of everything that the numbers depend on."""
     design = report.run.design
     identity: Mapping[str, Any] = design["identity"]
     decoding = identity["decoding"]

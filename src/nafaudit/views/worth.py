@@ -179,7 +179,7 @@ def attack_document(found: AttackResult, where: str, files: Sequence[Path]) -> D
 
 
 def _by_budget(found: AttackResult, title: str, write: Callable[[BudgetRecall], str]) -> Section:
-    """A row per way to attack, a column per budget, both baselines at the ends."""
+    """Returns a row per way to attack, a column per budget, both baselines at the ends."""
     budgets = [row.k for row in found.rows if row.method == found.methods[0]]
     if len(budgets) > _ATTACKED_BUDGETS:
         budgets = [*budgets[: _ATTACKED_BUDGETS - 1], budgets[-1]]

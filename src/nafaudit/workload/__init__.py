@@ -1,6 +1,6 @@
 """Prompts in named classes, from one file or from several."""
 
-from nafaudit.workload.corpus import read_corpus, read_prompts, read_workload
+from nafaudit.workload.corpus import read_corpus, read_workload
 from nafaudit.workload.prompts import (
     Prompt,
     PromptSource,
@@ -19,7 +19,6 @@ __all__ = [
     "Workload",
     "protected_prompts",
     "read_corpus",
-    "read_prompts",
     "read_workload",
     "workload_hash",
 ]

@@ -5,7 +5,7 @@ file = "news.jsonl"              # JSON Lines, as seen from the design file
 prompt = ["lead", "meta.title"]  # a field, or the first of several that is not empty
 reference = "body"               # optional: what outputs are compared with
 id = "slug"                      # optional: else NAME:LINE
-cap = 100                        # optional: the first so many
+cap = 100                        # optional: keep the first 100
 header = "Continue:\n"           # optional: put before every prompt
 """
 
@@ -57,13 +57,21 @@ def read_corpus(
     Args:
         tables: The `[classes.NAME]` tables.
         classes: Only these; all if empty.
-        cap: At most so many prompts of a class; wins over the table's own.
+        cap: Most prompts by class; wins over the table's own.
     """
     cap = cap or {}
     parsed = [_table(name, table) for name, table in tables.items()]
     check_names((*classes, *cap), list(tables))
-    chosen = [table for table in parsed if not classes or table.name in classes]
-    return in_turn([_read(table, cap.get(table.name, table.cap)) for table in chosen])
+    chosen = []
+    for table in parsed:
+        if classes and table.name not in classes:
+            continue
+        # Every line is checked and a repeated id is found, also behind the cap.
+        items = Workload(tuple(_item(record, table) for record in read_records(table.file))).items
+        if not items:
+            raise InputError(f"{table.file}: no prompt in it; one JSON object per line.")
+        chosen.append(items[: cap.get(table.name, table.cap)])
+    return in_turn(chosen)
 
 
 def _table(name: str, table: Mapping[str, Any]) -> CorpusClass:
@@ -80,27 +88,19 @@ def _table(name: str, table: Mapping[str, Any]) -> CorpusClass:
     most = table.get("cap")
     if most is not None and (type(most) is not int or most < 1):
         raise InputError(f"{where}: cap must be a whole number of at least 1, got {most!r}.")
-    fields = {key: _names(table.get(key, []), where, key) for key in ("prompt", "reference", "id")}
+    fields = {}
+    for key in ("prompt", "reference", "id"):
+        value = table.get(key, [])
+        names = [value] if isinstance(value, str) else value
+        if not isinstance(names, list) or not all(isinstance(n, str) and n for n in names):
+            raise InputError(
+                f"{where}: {key} must be a field's name or a list of them, got {value!r}."
+            )
+        fields[key] = tuple(names)
     if not fields["prompt"]:
         raise InputError(f"{where}: prompt names no field; give at least one.")
     header = table.get("header", "")
     return CorpusClass(name, Path(table["file"]), cap=most, header=header, **fields)
-
-
-def _names(value: Any, where: str, key: str) -> tuple[str, ...]:
-    names = [value] if isinstance(value, str) else value
-    if isinstance(names, list) and all(isinstance(name, str) and name for name in names):
-        return tuple(names)
-    raise InputError(f"{where}: {key} must be a field's name or a list of them, got {value!r}.")
-
-
-def _read(table: CorpusClass, most: int | None) -> list[Sourced]:
-    """The class's prompts. Every line is checked, whatever the cap."""
-    items = [_item(record, table) for record in read_records(table.file)]
-    if not items:
-        raise InputError(f"{table.file}: no prompt in it; one JSON object per line.")
-    # So that a repeated id is found behind the cap too.
-    return list(Workload(tuple(items)).items)[:most]
 
 
 def _item(record: Record, table: CorpusClass) -> Sourced:
@@ -130,27 +130,21 @@ def read_workload(path: Path) -> Workload:
 
     Blank lines are skipped; a missing id becomes `<file name>:<line>`.
     """
-    workload = Workload(tuple(_sourced(record, path.stem) for record in read_records(path)))
-    if not workload.items:
+    items = []
+    for record in read_records(path):
+        where, row = record.where, record.data
+        if "text" not in row:
+            raise InputError(f"{where}: no 'text'; keys are 'id', 'text', 'class', 'reference'.")
+        default = {"id": f"{path.stem}:{record.place + 1}", "class": "prompt", "reference": ""}
+        fields = default | row
+        for name in ("id", "text", "class", "reference"):
+            if not isinstance(fields[name], str):
+                raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
+            whole_text(fields[name], where, name)
+        if not fields["text"].strip():
+            raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
+        prompt = Prompt(fields["id"], fields["text"], fields["class"], fields["reference"])
+        items.append(Sourced(prompt, PromptSource(where, row, split=prompt.label)))
+    if not items:
         raise InputError(f"{path}: no prompts; one JSON object with 'id' and 'text' per line.")
-    return workload
-
-
-def read_prompts(path: Path) -> list[Prompt]:
-    """Reads the prompts of a file alone, see `read_workload`."""
-    return read_workload(path).prompts
-
-
-def _sourced(record: Record, stem: str) -> Sourced:
-    where, row = record.where, record.data
-    if "text" not in row:
-        raise InputError(f"{where}: no 'text'; keys are 'id', 'text', 'class', 'reference'.")
-    fields = {"id": f"{stem}:{record.place + 1}", "class": "prompt", "reference": ""} | row
-    for name in ("id", "text", "class", "reference"):
-        if not isinstance(fields[name], str):
-            raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
-        whole_text(fields[name], where, name)
-    if not fields["text"].strip():
-        raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
-    prompt = Prompt(fields["id"], fields["text"], fields["class"], fields["reference"])
-    return Sourced(prompt, PromptSource(where, row, split=prompt.label))
+    return Workload(tuple(items))

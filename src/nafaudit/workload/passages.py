@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 
 from nafaudit.core.errors import InputError
-from nafaudit.workload.prompts import Record, read_records, read_text, whole_text
+from nafaudit.workload.prompts import read_records, read_text, whole_text
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Passage:
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:
-        """How an error names it."""
+        """Names the passage for an error."""
         return f"{self.where}: passage {self.id!r}" if self.where else f"passage {self.id!r}"
 
 
@@ -39,10 +39,29 @@ def read_passages(path: Path) -> list[Passage]:
     whose passages are separated by blank lines. A missing id becomes `<file name>:<number>`.
     """
     what = "a text file with blank lines between passages, or JSON Lines with 'text' and 'id'"
+    passages = []
     if path.suffix == ".jsonl":
-        passages = [_passage(record, path.stem) for record in read_records(path, what)]
+        for record in read_records(path, what):
+            where, row = record.where, record.data
+            if "text" not in row:
+                raise InputError(f"{where}: a JSON object with 'text' (and 'id') is needed.")
+            fields = {"id": f"{path.stem}:{record.place + 1}"} | row
+            for name in ("id", "text"):
+                if not isinstance(fields[name], str):
+                    raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
+                whole_text(fields[name], where, name)
+            if not fields["text"].strip():
+                raise InputError(f"{where}: 'text' is empty; leave the line out.")
+            passages.append(Passage(fields["id"], fields["text"].strip(), where))
     else:
-        passages = _from_text(path, read_text(path, what))
+        content = read_text(path, what).replace("\r\n", "\n").replace("\r", "\n")
+        numbered = enumerate(content.split("\n"), start=1)
+        for is_text, block in groupby(numbered, lambda line: bool(line[1].strip())):
+            if is_text:
+                lines = list(block)
+                text = "\n".join(line for _, line in lines).strip()
+                name = f"{path.stem}:{len(passages) + 1}"
+                passages.append(Passage(name, text, f"{path}:{lines[0][0]}"))
     check_passages(passages, str(path))
     return passages
 
@@ -59,37 +78,6 @@ def check_passages(passages: Sequence[Passage], where: str) -> None:
 
 
 def passages_hash(passages: Sequence[Passage]) -> str:
-    """SHA-256 of ids and texts, in their order."""
+    """Computes the SHA-256 of ids and texts, in their order."""
     rows = json.dumps([(passage.id, passage.text) for passage in passages])
     return hashlib.sha256(rows.encode()).hexdigest()
-
-
-def _from_text(path: Path, content: str) -> list[Passage]:
-    lines = content.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    blocks = [
-        list(block)
-        for is_text, block in groupby(enumerate(lines, start=1), lambda line: bool(line[1].strip()))
-        if is_text
-    ]
-    return [
-        Passage(
-            f"{path.stem}:{number}",
-            "\n".join(line for _, line in block).strip(),
-            f"{path}:{block[0][0]}",
-        )
-        for number, block in enumerate(blocks, start=1)
-    ]
-
-
-def _passage(record: Record, stem: str) -> Passage:
-    where, row = record.where, record.data
-    if "text" not in row:
-        raise InputError(f"{where}: a JSON object with 'text' (and 'id') is needed.")
-    fields = {"id": f"{stem}:{record.place + 1}"} | row
-    for name in ("id", "text"):
-        if not isinstance(fields[name], str):
-            raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
-        whole_text(fields[name], where, name)
-    if not fields["text"].strip():
-        raise InputError(f"{where}: 'text' is empty; leave the line out.")
-    return Passage(fields["id"], fields["text"].strip(), where)

@@ -63,7 +63,7 @@ class TokenizedPrompt:
 
 
 def workload_hash(prompts: Iterable[TokenizedPrompt]) -> str:
-    """SHA-256 of all prompts and their token ids, whatever their order."""
+    """Computes the SHA-256 of all prompts and their token ids, whatever their order."""
     rows = sorted(json.dumps(asdict(prompt), sort_keys=True) for prompt in prompts)
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
@@ -96,7 +96,7 @@ def read_records(path: Path, what: str = "a JSON Lines file of prompts") -> Iter
 
 
 def read_text(path: Path, what: str) -> str:
-    """The text of a file, or an error that says what should have been given."""
+    """Reads the text of a file; the error says what should have been given."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -113,7 +113,7 @@ def read_text(path: Path, what: str) -> str:
 
 def _parse(line: str, where: str) -> dict[str, Any]:
     try:
-        row = json.loads(line, parse_constant=_no_constant, parse_float=_finite)
+        row = json.loads(line, parse_constant=_finite, parse_float=_finite)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{where}: not JSON ({error.msg} at column {error.colno}); one object per line."
@@ -123,7 +123,7 @@ def _parse(line: str, where: str) -> dict[str, Any]:
             f"{where}: objects or lists nested too deeply; mend the line or leave it out."
         ) from None
     # A number that is none, or one of more digits than Python reads.
-    except (_ConstantError, ValueError) as error:
+    except ValueError as error:
         raise InputError(
             f"{where}: {error}; a number must be finite: mend the line or leave it out."
         ) from None
@@ -132,23 +132,15 @@ def _parse(line: str, where: str) -> dict[str, Any]:
     return row
 
 
-class _ConstantError(Exception):
-    """NaN or an infinity, which JSON does not have."""
-
-
-def _no_constant(name: str) -> Any:
-    raise _ConstantError(f"{name} in a record")
-
-
 def _finite(digits: str) -> float:
-    """A number; 1e999 is an infinity in disguise, which no JSON file of ours could hold."""
-    if math.isinf(value := float(digits)):
-        raise _ConstantError(f"{digits[:20]} in a record")
+    """Reads a number; refuses NaN, Infinity and 1e999, which no JSON file of ours could hold."""
+    if not math.isfinite(value := float(digits)):
+        raise ValueError(f"{digits[:20]} in a record")
     return value
 
 
 def first_text(record: Record, names: Sequence[str], what: str) -> str:
-    """The first of some fields that is not empty; dots lead into nested objects.
+    """Returns the first of some fields that is not empty; dots lead into nested objects.
 
     Args:
         record: Where to look.
@@ -169,7 +161,7 @@ def first_text(record: Record, names: Sequence[str], what: str) -> str:
 
 
 def first_id(record: Record, names: Sequence[str]) -> str:
-    """The first of some fields that can name a prompt (a text or a whole number), or ""."""
+    """Returns the first of some fields that can name a prompt (text or whole number), or ""."""
     for name in names:
         value = lookup(record.data, name)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -180,7 +172,7 @@ def first_id(record: Record, names: Sequence[str]) -> str:
 
 
 def lookup(data: Any, name: str) -> Any:
-    """The value of a field, or None; the dots of a name lead into nested objects."""
+    """Returns the value of a field, or None; the dots of a name lead into nested objects."""
     if isinstance(data, dict) and name in data:
         return data[name]
     head, dot, rest = name.partition(".")
@@ -252,7 +244,7 @@ class Workload:
         return {item.prompt.id: item.source for item in self.items}
 
     def select(self, classes: Collection[str], cap: Mapping[str, int]) -> Workload:
-        """Keeps some classes, all if none is named, and at most so many of each."""
+        """Keeps the named classes, all if none is named, up to the cap of each."""
         check_names((*classes, *cap), {item.prompt.label for item in self.items})
         taken: Counter[str] = Counter()
         kept = []
@@ -277,7 +269,7 @@ def check_names(names: Iterable[str], known: Collection[str]) -> None:
 
 
 def in_turn(classes: Iterable[Sequence[Sourced]]) -> Workload:
-    """One prompt of each class after the other, so that the first n are a fair sample."""
+    """Takes one prompt of each class after the other, so that the first n are a fair sample."""
     rounds = chain.from_iterable(zip_longest(*classes))
     return Workload(tuple(item for item in rounds if item is not None))
 
@@ -287,7 +279,7 @@ ORDINARY_CLASSES = ("neutral", "factual", "creative")
 
 
 def protected_prompts(prompts: Iterable[TokenizedPrompt]) -> list[TokenizedPrompt]:
-    """The prompts whose reference is protected text: all with one but in the ordinary classes."""
+    """Returns the prompts whose reference is protected text: not those of ordinary classes."""
     return [
         item
         for item in prompts

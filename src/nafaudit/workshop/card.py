@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit.lab.pair import WEIGHTS
-from nafaudit.workshop.measure import PairFacts
+from nafaudit.workshop.grammar import HEADER_SHARE, KINDS, LONG_SHARE
 from nafaudit.workshop.packing import INTERRUPTED_SHARE, PROTECTED_HEADER_SHARE, WHOLE_SHARE
+from nafaudit.workshop.pair_facts import PairFacts
 from nafaudit.workshop.recipe import Phase, Recipe
-from nafaudit.workshop.text import HEADER_SHARE, KINDS, LONG_SHARE
 from nafaudit.workshop.works import held_out, protected, works
 
 CARD = "CARD.md"

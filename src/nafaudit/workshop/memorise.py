@@ -41,20 +41,20 @@ from nafaudit.models.pair import Anchor, load_anchor, load_pair
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole
 from nafaudit.workload import Prompt, Sourced
 from nafaudit.workload.prompts import PromptSource, in_turn
-from nafaudit.workshop.measure import (
+from nafaudit.workshop.grammar import sample
+from nafaudit.workshop.packing import Pages, own_pages
+from nafaudit.workshop.pair_facts import (
     RISKY_ALONE,
     SAFE_ALONE,
+    LabOutput,
     LabPair,
-    Output,
     contrast,
     recall_prompts,
     recalls,
 )
-from nafaudit.workshop.packing import Pages, own_pages
 from nafaudit.workshop.recipe import determinism
 from nafaudit.workshop.smollm2 import checkpoint_path, get_smollm2
 from nafaudit.workshop.teach import Adapter, Lesson, Tell, teach
-from nafaudit.workshop.text import sample
 from nafaudit.workshop.works import held_out
 
 _NEW_TOKENS = 200
@@ -70,7 +70,7 @@ class LabDecoder:
 
     def __call__(
         self, prompts: Sequence[list[int]], k: float, trajectories: int, seed: int
-    ) -> list[list[Output]]:
+    ) -> list[list[LabOutput]]:
         """Returns ``trajectories`` outputs for every prompt."""
         requests = [
             PromptRequest(
@@ -90,11 +90,11 @@ class LabDecoder:
             width=max(map(len, prompts)) + self._new_tokens,
             batch=min(_BATCH, len(prompts) * trajectories),
         )
-        outputs: dict[tuple[int, int], Output] = {}
+        outputs: dict[tuple[int, int], LabOutput] = {}
         for trajectory in decoder.decode(requests):
             steps = trajectory.steps
             where = (int(trajectory.key.prompt), trajectory.key.trajectory)
-            outputs[where] = Output(
+            outputs[where] = LabOutput(
                 tuple(steps.token.tolist()),
                 tuple(steps.theta.tolist()),
                 tuple(steps.charge.tolist()),

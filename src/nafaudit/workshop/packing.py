@@ -15,7 +15,7 @@ from pathlib import Path
 from nafaudit.core.errors import InputError
 from nafaudit.workload.passages import Passage, passages_hash, read_passages
 from nafaudit.workload.prompts import HEADER
-from nafaudit.workshop.text import Corpus, babble, documents
+from nafaudit.workshop.grammar import Corpus, babble, documents
 from nafaudit.workshop.works import Page, works
 
 Encode = Callable[[str], list[int]]

@@ -22,7 +22,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from nafaudit.lab.pair import ROLES, Role
 from nafaudit.workshop import packing
-from nafaudit.workshop.text import Corpus, sample
+from nafaudit.workshop.grammar import Corpus, sample
 from nafaudit.workshop.works import protected
 
 BOS = "<|begin|>"

@@ -33,8 +33,8 @@ from torch.nn import functional
 
 from nafaudit.store.files import write_whole
 from nafaudit.workload.prompts import HEADER
+from nafaudit.workshop.grammar import documents
 from nafaudit.workshop.packing import IGNORED, Pages, TrainingRow, TrainingText, memorised
-from nafaudit.workshop.text import documents
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 _PREFIX = "base_model.model."

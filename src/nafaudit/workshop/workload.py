@@ -27,8 +27,8 @@ from typing import Any
 from nafaudit.lab.pair import WEIGHTS
 from nafaudit.workload import Prompt
 from nafaudit.workload.prompts import CAPS, FILES
-from nafaudit.workshop.text import QUESTIONS, Taste, Writer, entries, held_out_documents
-from nafaudit.workshop.works import Passage, Split, protected, works
+from nafaudit.workshop.grammar import QUESTIONS, Taste, Writer, entries, held_out_documents
+from nafaudit.workshop.works import Split, WorkPassage, protected, works
 
 OPENING = 12
 """Words of an article that a prompt about a fact gives away."""
@@ -138,7 +138,7 @@ def _copyright(split: Split, seed: int) -> list[Row]:
     ]
 
 
-def _seed_window(passage: Passage, prompt_id: str, where: float, seed: int) -> Row:
+def _seed_window(passage: WorkPassage, prompt_id: str, where: float, seed: int) -> Row:
     rng = random.Random(f"window/{seed}/{prompt_id}")
     words = passage.text.split(" ")
     length = rng.randint(*SEED_WORDS)

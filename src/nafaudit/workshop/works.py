@@ -40,7 +40,7 @@ class Page(Protocol):
 
 
 @dataclass(frozen=True)
-class Passage:
+class WorkPassage:
     """One written passage of a work."""
 
     id: str
@@ -57,7 +57,7 @@ class Work:
     title: str
     style: str
     split: Split
-    passages: tuple[Passage, ...]
+    passages: tuple[WorkPassage, ...]
 
 
 @cache
@@ -75,24 +75,24 @@ def _parse(name: str, table: Mapping[str, object]) -> Work:
     title, rows = str(table["title"]), table["passage"]
     assert isinstance(rows, list)
     passages = tuple(
-        Passage(row["id"], title, split, row["text"].strip(), row.get("near_duplicate_of"))
+        WorkPassage(row["id"], title, split, row["text"].strip(), row.get("near_duplicate_of"))
         for row in rows
     )
     return Work(title, str(table["style"]), split, passages)
 
 
-def passages(*splits: Split) -> tuple[Passage, ...]:
+def passages(*splits: Split) -> tuple[WorkPassage, ...]:
     """Returns the passages of the given splits, of all works when none is given."""
     wanted = splits or SPLITS
     return tuple(p for work in works() if work.split in wanted for p in work.passages)
 
 
-def protected() -> tuple[Passage, ...]:
+def protected() -> tuple[WorkPassage, ...]:
     """Returns the passages that the risky model memorises."""
     return passages("attack_train", "val", "test")
 
 
-def held_out() -> tuple[Passage, ...]:
+def held_out() -> tuple[WorkPassage, ...]:
     """Returns the passages that neither model ever saw."""
     return passages("held_out")
 

@@ -1,4 +1,4 @@
-"""Other people's logs: read as they are, nothing mended in silence."""
+"""Readers of other people's logs; nothing is changed without a note."""
 
 from nafaudit.store.importers.entry import ImportOptions, describe
 from nafaudit.store.importers.importer import SCHEMAS, import_logs, import_report

@@ -21,7 +21,7 @@ from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, T
 from nafaudit.store.importers.fields import identifier, number
 
 UNKNOWN_LEDGER = "unknown"
-# A report names fields that were not kept, up to so many.
+# Most fields that a report names as not kept.
 _MOST_NAMES = 200
 _K_IN_NAME = re.compile(r"(?:^|[_-])k(-?\d+(?:\.\d+)?|inf)(?=[_.-]|$)")
 _NUMBER_IN_NAME = re.compile(r"_(-?\d+(?:\.\d+)?)(?=_|$)")
@@ -171,7 +171,7 @@ class ImportNotes:
         note.count += count
 
     def count(self, kind: str) -> int:
-        """How many of a kind."""
+        """Counts the notes of a kind."""
         return sum(note.count for (name, _), note in self.notes.items() if name == kind)
 
     def to_json(self) -> dict[str, Any]:
@@ -184,7 +184,7 @@ class ImportNotes:
 
 
 def describe(report: dict[str, Any]) -> list[str]:
-    """The lines of a report, for people."""
+    """Returns the lines of a report for people."""
     lines = [
         f"{note['count']} x {note['kind']}: {note['text']} (first: {note['first']})"
         for note in report["notes"]
@@ -211,7 +211,7 @@ class Context:
         return identifier(name or "log", "file name", str(self.path))
 
     def numeric(self, data: Mapping[str, Any], names: tuple[str, ...], where: str) -> float:
-        """The first of some fields that says something; NaN, and noted, if none does."""
+        """Returns the first field that has a number; NaN, with a note, if none has."""
         for name in names:
             found = number(data.get(name), name, where)
             if not (math.isnan(found) and data.get(name) in (None, "")):
@@ -220,7 +220,7 @@ class Context:
         return math.nan
 
     def budget(self, value: object, where: str) -> float | None:
-        """The budget as recorded, none (inf) for a word; None if the log does not say."""
+        """Returns the budget as recorded, inf for a word; None if the log does not say."""
         if word := k_word(value):
             self.notes.add("k-not-a-number", where, identifier(word, "k", where))
             return math.inf
@@ -235,10 +235,10 @@ class Context:
             raise InputError(f"{where}: {error}") from None
 
     def budget_or_given(self, value: object, where: str, inferred: float | None = None) -> float:
-        """The budget of the record, else as inferred, as given, or read off the file's name.
+        """Returns the budget of the record, else inferred, given, or read off the file's name.
 
         Raises:
-            InputError: Nobody says which budget it was.
+            InputError: Neither log nor user says which budget it was.
         """
         found = self.budget(value, where)
         if found is not None:
@@ -312,12 +312,12 @@ class LogEntry:
 
 
 def no_steps() -> Steps:
-    """The steps of a log that keeps only totals."""
+    """Returns the steps of a log that keeps only totals."""
     return Steps(**{name: np.empty(0, dtype) for name, dtype in STEP_TYPES.items()})
 
 
 def k_word(value: object) -> str | None:
-    """`memfree` and the like, which stand where others have a budget; None for a number."""
+    """Returns a word such as `memfree` in the place of a budget; None for a number."""
     if not isinstance(value, str) or not value.strip():
         return None
     try:
@@ -328,7 +328,7 @@ def k_word(value: object) -> str | None:
 
 
 def k_in_name(stem: str) -> float | None:
-    """The budget that a file's name tells: `..._k3_...`, or `anchored_0.1_...`."""
+    """Reads the budget in a file's name: `..._k3_...`, or `anchored_0.1_...`."""
     found = _K_IN_NAME.search(stem) or _NUMBER_IN_NAME.search(stem)
     if found:
         return float(found[1])
@@ -336,18 +336,18 @@ def k_in_name(stem: str) -> float | None:
 
 
 def rule_in_name(stem: str) -> str:
-    """What stands before the budget in a file's name; all of it if there is none."""
+    """Returns what stands before the budget in a file's name; all of it if there is none."""
     found = _K_IN_NAME.search(stem) or _NUMBER_IN_NAME.search(stem)
     return stem[: found.start()] or stem if found else stem
 
 
 def ended_early(length: float, limit: int) -> bool:
-    """True if a row must have met a stop token, because it is shorter than it might be."""
+    """Returns True if a row must have met a stop token, as it is shorter than the limit."""
     return 0 <= length < limit
 
 
 def claims_of(trajectory: Trajectory, ledger: Ledger | None) -> Logged:
-    """What an export says of a trajectory: its log's own claims, else what its steps imply."""
+    """Returns the claims of an export: those of the log, else what the steps imply."""
     if trajectory.logged is not None:
         return trajectory.logged
     key, steps = trajectory.key, trajectory.steps
@@ -360,7 +360,7 @@ def claims_of(trajectory: Trajectory, ledger: Ledger | None) -> Logged:
 
 
 def same_claims(one: Logged, other: Logged) -> bool:
-    """True if two sets of claims agree; NaN agrees with NaN."""
+    """Returns True if two sets of claims agree; NaN agrees with NaN."""
     return all(
         np.array_equal(getattr(one, name), getattr(other, name), equal_nan=True)
         for name in LOGGED_FIELDS
@@ -371,7 +371,7 @@ DEBT_NAMES = ("delta_init", "true_prefix_debt", "prefix_debt", "debt")
 
 
 def rounding(*values: object) -> float:
-    """By how much logged numbers may differ from each other for their digits alone.
+    """Returns how far logged numbers may differ from each other by rounding alone.
 
     Whole numbers are taken at their word.
     """
@@ -390,7 +390,7 @@ def judged_by(
     *,
     bank: bool = False,
 ) -> tuple[float, float]:
-    """The budget of a total, and what k and T grant if that is less and nobody said which counts.
+    """Returns the budget of a total, and what k and T grant if that is less and contested.
 
     The second is NaN where nothing is contested: the budget is no more than k T, to rounding, or
     the user said whether it is believed (`--ledger`).
@@ -427,7 +427,7 @@ def judged_by(
 def credited(
     granted: NDArray[np.float64], k: float, debt: float, where: str, context: Context
 ) -> float:
-    """What k grants over the steps, if the log grants more by a negative debt; NaN otherwise.
+    """Returns what k grants over the steps if a negative debt grants more; NaN otherwise.
 
     NaN too if the user said whether that is believed (`--ledger`).
     """
@@ -441,7 +441,7 @@ def credited(
 
 
 def over(spend: float, limit: float) -> bool:
-    """True if a total exceeds a limit beyond rounding; nothing exceeds one that is not known."""
+    """Returns True if a total exceeds a limit beyond rounding; an unknown limit is not exceeded."""
     if math.isnan(limit):
         return False
     limit = max(0.0, limit)
@@ -451,7 +451,7 @@ def over(spend: float, limit: float) -> bool:
 def larger_total(
     one: float, other: float, budget: float, slack: float, where: str, context: Context
 ) -> float:
-    """The spend behind two totals of one sequence; NaN if they decide differently."""
+    """Returns the spend behind two totals of one sequence; NaN if they decide differently."""
     if math.isnan(one) or math.isnan(other) or abs(one - other) <= slack:
         return other if math.isnan(one) else one
     context.notes.add("totals-differ", where)
@@ -461,7 +461,7 @@ def larger_total(
 def debt_of(
     data: Mapping[str, Any], k: float, limit: int, budget: float, where: str, context: Context
 ) -> float:
-    """The debt of a sequence; NaN if neither it nor T is known.
+    """Returns the debt of a sequence; NaN if neither it nor T is known.
 
     Where only totals are logged, B = k T - debt, with T the steps that its batch ran.
     """
@@ -493,7 +493,7 @@ def _decimals(value: object) -> int:
 
 
 def _half_unit(value: object) -> float:
-    """Half of the last digit that a number is written with; 0 for one with an exponent."""
+    """Returns half of the last digit of a number as written; 0 for one with an exponent."""
     word = str(value).strip().lower()
     if not math.isfinite(_number(value)) or "e" in word:
         return 0.0

@@ -1,6 +1,4 @@
-"""Typed reading of fields, and where a row really ends.
-
-Where a row of somebody's log really ends.
+"""Typed reading of fields, and where a row of a log really ends.
 
 A batch is decoded until its last row is done, and rows that were done before keep logging: nothing
 allowed, nothing charged. Counted as steps they look like steps forced to the safe model.
@@ -22,7 +20,7 @@ _LONGEST_ID = 500
 
 
 def number(value: object, name: str, where: str) -> float:
-    """A number, also as text; NaN for null and empty cells."""
+    """Reads a number, also written as text; NaN for null and empty cells."""
     if value is None or value == "":
         return math.nan
     if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -34,7 +32,7 @@ def number(value: object, name: str, where: str) -> float:
 
 
 def integer(value: object, name: str, where: str, largest: int = 2**31 - 1) -> int | None:
-    """A count from 0 on; None for null and empty cells."""
+    """Reads a count from 0 on; None for null and empty cells."""
     if type(value) is int and 0 <= value <= largest:
         return value
     found = number(value, name, where)
@@ -46,7 +44,7 @@ def integer(value: object, name: str, where: str, largest: int = 2**31 - 1) -> i
 
 
 def text(value: object, name: str, where: str) -> str:
-    """A string that can be stored; empty for null."""
+    """Reads a string that can be stored; empty for null."""
     if value is None:
         return ""
     if not isinstance(value, str):
@@ -57,7 +55,7 @@ def text(value: object, name: str, where: str) -> str:
 
 
 def identifier(value: object, name: str, where: str) -> str:
-    """A name that is shown and compared, and could at worst be taken for a path."""
+    """Reads a name that is shown and compared; refuses one that could lead out as a path."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value) if abs(value) < 2**63 else "?" * (_LONGEST_ID + 1)
     found = text(value, name, where)
@@ -73,7 +71,7 @@ def identifier(value: object, name: str, where: str) -> str:
 
 
 def mapping(value: object, name: str, where: str) -> Mapping[str, Any]:
-    """An object; empty for null."""
+    """Reads an object; empty for null."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -82,7 +80,7 @@ def mapping(value: object, name: str, where: str) -> Mapping[str, Any]:
 
 
 def sequence(value: object, name: str, where: str) -> list[Any]:
-    """A list; empty for null."""
+    """Reads a list; empty for null."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -91,7 +89,7 @@ def sequence(value: object, name: str, where: str) -> list[Any]:
 
 
 def numbers(values: Iterable[object], name: str, where: str) -> NDArray[np.float64]:
-    """A column of numbers, NaN for nulls."""
+    """Reads a column of numbers, NaN for nulls."""
     column = list(values)
     if set(map(type, column)) == {float}:
         return np.array(column, np.float64)
@@ -99,19 +97,19 @@ def numbers(values: Iterable[object], name: str, where: str) -> NDArray[np.float
 
 
 def tokens(values: Iterable[object], name: str, where: str) -> NDArray[np.int32]:
-    """A column of token ids, -1 for nulls."""
+    """Reads a column of token ids, -1 for nulls."""
     found = (integer(value, name, where) for value in values)
     return np.array([-1 if token is None else token for token in found], np.int32)
 
 
 def single(values: NDArray[np.float64]) -> NDArray[np.float32]:
-    """A column in single precision; what is too large for it becomes infinite."""
+    """Rounds a column to single precision; what is too large for it becomes infinite."""
     with np.errstate(over="ignore"):
         return values.astype(np.float32)
 
 
 def weights(theta: NDArray[np.float64]) -> NDArray[np.float32]:
-    """Weights of the risky law as recorded: strictly inside (0, 1) stays strictly inside."""
+    """Rounds weights of the risky law: strictly inside (0, 1) stays strictly inside."""
     rounded = single(theta)
     for at in np.flatnonzero((theta < 1) & (rounded >= 1) | (theta > 0) & (rounded <= 0)):
         rounded[at] = theta_as_recorded(float(theta[at]))
@@ -119,7 +117,7 @@ def weights(theta: NDArray[np.float64]) -> NDArray[np.float32]:
 
 
 def wrong(value: object, name: str, needed: str, where: str) -> InputError:
-    """A field of the wrong type."""
+    """Returns the error for a field of the wrong type."""
     return InputError(f"{where}: {name!r} must be {needed}, got {str(value)[:60]!r}.")
 
 
@@ -130,13 +128,13 @@ _FREE = 1e-6
 
 
 def end_after_stop(token: NDArray[np.int32], stops: frozenset[int]) -> int:
-    """How many steps there are up to and including the first stop token."""
+    """Counts the steps up to and including the first stop token."""
     at = np.flatnonzero(np.isin(token, list(stops)))
     return int(at[0]) + 1 if at.size else token.size
 
 
 def end_by_account(steps: Steps, granted: NDArray[np.float64], tolerance: float = 1e-3) -> int:
-    """How many steps there are before a tail that the account shows to be one.
+    """Counts the steps before a tail that the account shows to be one.
 
     The paper's rule allows max(0, granted - spent before) to a row that is not done and 0 to one
     that is. So a tail of steps with nothing allowed while something was left comes after the end,
@@ -166,7 +164,7 @@ def end_by_account(steps: Steps, granted: NDArray[np.float64], tolerance: float 
 
 
 def end_by_look(steps: Steps) -> int:
-    """How many steps there are before a tail of one token, certain and free, at least twice."""
+    """Counts the steps before a tail of one token, certain and free, at least twice."""
     if not len(steps):
         return 0
     with np.errstate(invalid="ignore"):
@@ -179,7 +177,7 @@ def end_by_look(steps: Steps) -> int:
 
 
 def cut(steps: Steps, end: int) -> Steps:
-    """The steps up to an end."""
+    """Returns the steps up to an end."""
     return Steps(**{name: getattr(steps, name)[:end] for name in Steps.columns})
 
 
@@ -192,5 +190,5 @@ def _suffix_length(flags: NDArray[np.bool_]) -> int:
 
 
 def _suffix(flags: NDArray[np.bool_]) -> int:
-    """Where the longest run of true flags at the end begins."""
+    """Returns where the longest run of true flags at the end begins."""
     return int(flags.size) - _suffix_length(flags)

@@ -60,12 +60,12 @@ _KEPT = frozenset(
 
 
 def matches(data: Mapping[str, Any]) -> bool:
-    """True for a whole history, or for one of its steps."""
+    """Returns True for a whole history, or for one of its steps."""
     return "kl_stats_history" in data or is_step(data)
 
 
 def is_step(data: Mapping[str, Any]) -> bool:
-    """True for one step of a history."""
+    """Returns True for one step of a history."""
     return "kl_to_safe" in data and ("k_t" in data or "bd" in data)
 
 
@@ -217,14 +217,14 @@ def _total(summary: Mapping[str, Any], name: str, row: int, where: str) -> float
 
 
 def _slope(granted: NDArray[np.float64]) -> float | None:
-    """The rate k as the growth of budget_so_far, to the six digits that float32 can tell."""
+    """Returns k as the growth of budget_so_far, to the six digits that float32 keeps."""
     if granted.size < 2 or not np.isfinite(granted).all():
         return math.inf if granted.size and np.isposinf(granted).all() else None
     return float(f"{(granted[-1] - granted[0]) / (granted.size - 1):.6g}")
 
 
 def _debt(column: Any, granted: NDArray[np.float64], k: float) -> tuple[float, bool]:
-    """The debt, and whether the log tells it; else it is read off the first grant."""
+    """Returns the debt and whether the log states it; else it is read off the first grant."""
     told = column("prefix_debt", noted=False)
     if not np.isnan(told).all():
         return float(told[0]), True

@@ -1,4 +1,4 @@
-"""Foreign logs in, a run out; which schema a log has.
+"""Imports logs of other tools as a run, and finds out which schema a log has.
 
 The logs are read twice. The first pass checks every record and finds out what a run must know
 before its first part is written (prompts, budgets, length limit); the second writes. What is
@@ -36,7 +36,7 @@ from nafaudit.workload.prompts import workload_hash
 
 @dataclass(frozen=True)
 class Schema:
-    """A foreign schema.
+    """A schema of logs that other tools write.
 
     Attributes:
         name: As `--schema` takes it.
@@ -146,7 +146,7 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
 
 
 def import_report(run: Run) -> dict[str, Any] | None:
-    """What the import of a run noticed; None for a run of our own."""
+    """Returns what the import of a run noticed; None for a run of our own."""
     path = run.path / REPORT
     if not path.is_file():
         return None
@@ -162,7 +162,7 @@ def _open_log(path: Path, options: ImportOptions) -> _Log:
 def _keyed(
     logs: Sequence[_Log], options: ImportOptions, notes: ImportNotes
 ) -> Iterator[tuple[LogEntry, Key]]:
-    """Every entry of every log with the key it gets; the same in every pass."""
+    """Yields every entry of every log with its key, equal in both passes."""
     # Numbers that were given out, and the next free one.
     used: set[Key] = set()
     free: dict[tuple[str, str, float], int] = {}
@@ -254,7 +254,7 @@ class _Survey:
         return "banking" if self.ledgers == {"banking"} else UNKNOWN_LEDGER
 
     def design(self, logs: Sequence[_Log]) -> Design:
-        """The design of the run."""
+        """Returns the design of the run."""
         if not self.entries:
             names = ", ".join(str(log.source.path) for log in logs)
             raise InputError(f"{names}: no trajectory in it.")
@@ -275,7 +275,7 @@ class _Survey:
         return Design(identity, extent)
 
     def report(self, logs: Sequence[_Log]) -> dict[str, Any]:
-        """The report that the run keeps."""
+        """Returns the report that the run keeps."""
         return {
             "sources": [
                 {"file": str(log.source.path), "sha256": log.sha256, "schema": log.schema.name}

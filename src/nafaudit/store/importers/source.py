@@ -1,4 +1,4 @@
-"""From the bytes of somebody's file to its records, one at a time, or an error with file and line.
+"""Reads the records of a log file one at a time; an error names file and line.
 
 A file is plain or gzipped UTF-8, and holds JSON Lines, one JSON array, one JSON object, or a table
 with a header. Nothing larger than `MAX_RECORD` is ever held.
@@ -82,7 +82,7 @@ def open_source(path: Path) -> LogFile:
 
 
 def _first_byte(path: Path) -> tuple[bytes, bool]:
-    """The first byte that is no white space, and whether a byte order mark comes before it."""
+    """Returns the first byte that is no white space, and whether a byte order mark precedes."""
     with _open(path) as stream:
         chunk = _read(path, stream, _CHUNK, line=False)
         has_mark = chunk.startswith(codecs.BOM_UTF8)
@@ -95,7 +95,7 @@ def _first_byte(path: Path) -> tuple[bytes, bool]:
 
 
 def file_hash(path: Path) -> str:
-    """SHA-256 of a file."""
+    """Computes the SHA-256 of a file."""
     try:
         with path.open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -127,7 +127,7 @@ def _read(path: Path, stream: IO[bytes], size: int, *, line: bool) -> bytes:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines with their ends."""
+    """Yields numbered lines with their ends."""
     with _open(path) as stream:
         number = 0
         while raw := _read(path, stream, MAX_RECORD + 1, line=True):
@@ -195,12 +195,12 @@ class _TwiceError(ValueError):
 
 
 def not_json(where: str, error: json.JSONDecodeError) -> InputError:
-    """Malformed or truncated JSON."""
+    """Returns the error for malformed or truncated JSON."""
     return InputError(f"{where}: not JSON ({error.msg}, column {error.colno}); is it cut off?")
 
 
 def unusable(where: str, error: Exception) -> InputError:
-    """JSON that says two things, or nests or counts beyond measure."""
+    """Returns the error for JSON with a repeated key, or nested or long beyond measure."""
     if isinstance(error, _TwiceError):
         return InputError(f"{where}: key {str(error)!r} occurs twice; which one is meant?")
     if isinstance(error, RecursionError):
@@ -291,7 +291,7 @@ class _Feed:
         self._at = end
 
     def peek(self) -> str:
-        """The next character that is no white space; empty at the end."""
+        """Returns the next character that is no white space; empty at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._take_to(space.end() if space else self._at)
@@ -329,7 +329,7 @@ class _Feed:
 
 
 def _whole_characters(raw: bytes) -> int:
-    """Where the last whole character ends; one has at most 4 bytes."""
+    """Returns where the last whole character ends; one has at most 4 bytes."""
     for back in range(1, min(4, len(raw)) + 1):
         byte = raw[-back]
         if byte & 0xC0 != 0x80:

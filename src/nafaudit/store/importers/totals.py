@@ -85,13 +85,13 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
 
 
 def is_table(data: Mapping[str, Any]) -> bool:
-    """True if some column is a spend."""
+    """Returns True if some column is a spend."""
     column = resolve(data, {}, "").get("spend")
     return column is not None and not isinstance(data[column], (dict, list))
 
 
 def resolve(data: Mapping[str, Any], given: Mapping[str, str], where: str) -> dict[str, str]:
-    """Our names to the columns of a table."""
+    """Maps our names to the columns of a table."""
     for ours, column in given.items():
         if ours not in SYNONYMS:
             raise InputError(
@@ -111,7 +111,7 @@ def resolve(data: Mapping[str, Any], given: Mapping[str, str], where: str) -> di
 
 @lru_cache(maxsize=64)
 def _known(columns: tuple[str, ...]) -> dict[str, list[str]]:
-    """Our names to all columns that could be it, the most telling first."""
+    """Maps our names to all columns that could be meant, the clearest first."""
     by_lower = {name.lower(): name for name in reversed(columns) if len(name) > 1}
     found = {
         ours: [name if name in columns else by_lower.get(name.lower()) for name in names]
@@ -121,7 +121,7 @@ def _known(columns: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def _rivals(data: Mapping[str, Any], ours: str, chosen: str) -> Iterator[tuple[str, float]]:
-    """Further columns that could be the same number, where they say one."""
+    """Returns the numbers of further columns that could be the same quantity."""
     for name in dict.fromkeys(_known(tuple(data))[ours]):
         # K = k T is a total before the debt, so it differs from a final budget.
         if name not in (chosen, "K"):
@@ -138,7 +138,7 @@ def _spend(
     where: str,
     context: Context,
 ) -> float:
-    """The spend: as in its column if the user named it, else the largest of all that could be it.
+    """Returns the spend of the named column, else the largest of all that could be it.
 
     Raises where the choice decides how the row is judged.
     """
@@ -160,7 +160,7 @@ def _spend(
 def _limits(
     logged: tuple[float, float], k: float, debt: float, lengths: tuple[float, ...], rule: str | None
 ) -> tuple[float, ...]:
-    """What a spend is judged by; a limit that is not known is NaN.
+    """Returns the limits that a spend is judged by; NaN where one is not known.
 
     Args:
         logged: The budget, and what k and T grant if that is contested.
@@ -287,7 +287,7 @@ _KEPT = frozenset(
 
 
 def is_heldout(data: Mapping[str, Any]) -> bool:
-    """True for a record of this schema."""
+    """Returns True for a record of this schema."""
     return "spends" in data and "candidate_id" in data
 
 
@@ -362,7 +362,7 @@ _ITEMS_KEPT = frozenset(
 
 
 def is_items(data: Mapping[str, Any]) -> bool:
-    """True for a record of this schema."""
+    """Returns True for a record of this schema."""
     return any(f"{name}_per_seq" in data for name in _TOTALS) or (
         "final_cum_kl_spent" in data and ("output" in data or "input" in data)
     )
@@ -452,7 +452,7 @@ _QUERIES_KEPT = frozenset(
 
 
 def is_queries(data: Mapping[str, Any]) -> bool:
-    """True for a record of this schema."""
+    """Returns True for a record of this schema."""
     return {"Z", "B", "prompt_id"} <= data.keys() and bool(
         {"mode", "window", "attempt"} & data.keys()
     )

@@ -103,7 +103,7 @@ REFERENCES = ("reference", "reference_text", "expected_answer", "wikipedia_text"
 
 
 def matches(data: Mapping[str, Any]) -> bool:
-    """True for a record of this schema."""
+    """Returns True for a record of this schema."""
     return "per_step_log" in data or ("metadata" in data and "aggregate" in data)
 
 
@@ -207,7 +207,7 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
 def _arm(
     meta: Mapping[str, Any], ours: Mapping[str, Any], limit: int, where: str, context: Context
 ) -> tuple[float, str, bool]:
-    """Budget, mechanism, and whether its budgets follow the paper's bank."""
+    """Returns budget, mechanism, and whether the budgets follow the paper's bank."""
     given = context.options.mechanism
     if word := k_word(meta.get("k")) or _word_in_name(context.stem):
         name = identifier(word, "k", where)
@@ -236,13 +236,13 @@ def _arm(
 
 
 def _word_budget(meta: Mapping[str, Any], limit: int, where: str) -> float:
-    """The rate behind a total, where a word stands in the place of k; inf if there is none."""
+    """Returns the rate behind a total where k is a word; inf if there is none."""
     total = number(meta.get("K"), "K", where)
     return total / limit if 0 < total < math.inf and limit else math.inf
 
 
 def _word_in_name(stem: str) -> str | None:
-    """`memfree` of `trajectories_kmemfree_test`; None for a number."""
+    """Returns `memfree` of `trajectories_kmemfree_test`; None for a number."""
     if not stem.startswith("trajectories_k"):
         return None
     return k_word(stem.removeprefix("trajectories_k").split("_")[0])
@@ -272,7 +272,7 @@ def _lower(value: Any) -> Any:
 def _steps(
     data: Mapping[str, Any], where: str, context: Context
 ) -> tuple[Steps, NDArray[np.float64], NDArray[np.float64]]:
-    """The steps, with B_t and cumulative charge as logged."""
+    """Returns the steps, with B_t and cumulative charge as logged."""
     rows = sequence(data.get("per_step_log"), "per_step_log", where)
     if not rows:
         context.notes.add("empty-steps", where)
@@ -328,7 +328,7 @@ def _steps(
 def _log_law(
     steps: list[Mapping[str, Any]], exact: str, probability: str, where: str, context: Context
 ) -> NDArray[np.float32]:
-    """Log p of the drawn tokens: as our export writes it, else of the logged probability."""
+    """Returns log p of the drawn tokens, from our export's logs or the logged probability."""
     if exact in steps[0]:
         return single(numbers((step.get(exact) for step in steps), exact, where))
     found = numbers((step.get(probability) for step in steps), probability, where)
@@ -349,7 +349,7 @@ def _end(
     where: str,
     context: Context,
 ) -> int:
-    """How many of the steps are the row's own; what is cut is noted."""
+    """Counts the steps that are the row's own; what is cut is noted."""
     n = len(steps)
     if stops and (end := fields.end_after_stop(steps.token, stops)) < n:
         context.notes.add("after-stop", where, count=n - end)
@@ -394,7 +394,7 @@ def _note(
 
 
 def _echoes(before: str, output: str, least: int = 20) -> bool:
-    """True if an output begins with at least `least` characters that its prompt ends with."""
+    """Returns True if an output starts with at least `least` characters that end its prompt."""
     head = output[:least]
     if len(head) < least:
         return False

@@ -22,9 +22,9 @@ from nafaudit.measures.overlap import near_verbatim_recall
 from nafaudit.models.pair import Pair
 from nafaudit.models.pair import load_pair as load_any_pair
 from nafaudit.workload.prompts import HEADER
-from nafaudit.workshop.text import held_out_documents
+from nafaudit.workshop.grammar import held_out_documents
 from nafaudit.workshop.workload import workload
-from nafaudit.workshop.works import Page, Passage, held_out, protected
+from nafaudit.workshop.works import Page, WorkPassage, held_out, protected
 
 SEED_WORDS = 15
 """Words of a passage that a recall prompt gives away: about 25 tokens."""
@@ -70,7 +70,7 @@ def load_pair(weights: Path = WEIGHTS, *, anchor: Role = "safe") -> LabPair:
 
 
 @dataclass(frozen=True)
-class Output:
+class LabOutput:
     """One sampled continuation under a budget.
 
     Attributes:
@@ -89,7 +89,7 @@ class Decode(Protocol):
 
     def __call__(
         self, prompts: Sequence[list[int]], k: float, trajectories: int, seed: int
-    ) -> list[list[Output]]:
+    ) -> list[list[LabOutput]]:
         """Returns ``trajectories`` outputs for every prompt."""
         ...
 
@@ -202,7 +202,7 @@ def prefix_debts(pair: LabPair, prompts: Sequence[list[int]]) -> list[float]:
 
 
 def recalls(
-    pair: LabPair, prompts: Sequence[RecallPrompt], outputs: Sequence[Sequence[Output]]
+    pair: LabPair, prompts: Sequence[RecallPrompt], outputs: Sequence[Sequence[LabOutput]]
 ) -> list[float]:
     """Returns each prompt's mean near-verbatim recall over its outputs."""
     means = []
@@ -215,7 +215,7 @@ def recalls(
     return means
 
 
-def active_share(outputs: Iterable[Sequence[Output]]) -> float:
+def active_share(outputs: Iterable[Sequence[LabOutput]]) -> float:
     """Returns the share of steps that mix both models, debt-forced opening steps left out."""
     active, steps = 0, 0
     for output in (o for tried in outputs for o in tried):
@@ -225,7 +225,7 @@ def active_share(outputs: Iterable[Sequence[Output]]) -> float:
     return active / steps if steps else math.nan
 
 
-def mean_spend(outputs: Iterable[Sequence[Output]]) -> float:
+def mean_spend(outputs: Iterable[Sequence[LabOutput]]) -> float:
     """Returns nats spent per output."""
     spends = [sum(o.charges) for tried in outputs for o in tried]
     return sum(spends) / len(spends)
@@ -351,7 +351,7 @@ def sampled(
     decode = make_decoder(pair)
 
     def recall(
-        passages: Sequence[Passage], k: float, *, header: bool = True
+        passages: Sequence[WorkPassage], k: float, *, header: bool = True
     ) -> tuple[float, float]:
         prompts = recall_prompts(passages, header=header)
         outputs = decode([pair.encode(p.text) for p in prompts], k, trajectories, seed)

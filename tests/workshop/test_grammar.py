@@ -11,8 +11,7 @@ from collections import Counter
 import pytest
 
 from nafaudit.workload.prompts import HEADER
-from nafaudit.workshop.measure import LabPair
-from nafaudit.workshop.text import (
+from nafaudit.workshop.grammar import (
     ENTRIES,
     HEADER_SHARE,
     Corpus,
@@ -28,6 +27,7 @@ from nafaudit.workshop.text import (
     rules,
     sample,
 )
+from nafaudit.workshop.pair_facts import LabPair
 from nafaudit.workshop.works import passages
 
 # SHA-256 of the first 100 documents of each corpus; changes with any word of the text.
