@@ -144,8 +144,8 @@ def _draw_table(console: Console, table: Table) -> None:
         min(width, _NARROWEST) if column.words and not is_verdict else width
         for width, column, is_verdict in zip(widths, table.columns, verdicts, strict=True)
     ]
-    for shown in _parts(table.columns, least, console.width):
-        _draw_columns(console, table.columns, rows, widths, least, shown)
+    for chosen in _parts(table.columns, least, console.width):
+        _draw_columns(console, table.columns, rows, widths, least, chosen)
 
 
 def _parts(columns: Sequence[Column], least: Sequence[int], width: int) -> list[list[int]]:
