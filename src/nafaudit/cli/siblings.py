@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nafaudit.cli.output import ProgressLine, echo, latest_run
+from nafaudit.cli.output import ProgressLine, echo, latest_run, note
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
 
@@ -75,7 +75,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
         pair = memorise(order, progress.step, progress.say)
     except KeyboardInterrupt:
         progress.close()
-        click.echo("nafaudit: stopped; the same command goes on from here.", err=True)
+        note("nafaudit: stopped; the same command goes on from here.")
         raise click.exceptions.Exit(130) from None
     progress.close()
     if as_json:
@@ -182,9 +182,9 @@ def train(settings: TrainSettings) -> None:
     from nafaudit.workshop.recipe import train as train_roles
 
     out, roles = settings.out, ROLES if settings.everything else ("safe", "risky")
-    train_roles(out, DEFAULT, roles=roles, log=lambda line: click.echo(line, err=True))
+    train_roles(out, DEFAULT, roles=roles, log=lambda line: note(line))
     if settings.everything:
-        click.echo("measuring what the pair shows", err=True)
+        note("measuring what the pair shows")
         torch.set_num_threads(1)
         write_card(out, DEFAULT, measure_facts(LabDecoder, out))
     click.echo(f"models: {out}")
