@@ -17,7 +17,7 @@ from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.lab.pair import MemorisedPair
+    from nafaudit.lab.shipped import MemorisedPair
     from nafaudit.views.document import Document
 
 _TEXTS = {
@@ -64,7 +64,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     text, pages = settings.text, settings.pages
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
 
-    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
+    from nafaudit.lab.shipped import SMOLLM2, refuse_unless_admitted
     from nafaudit.workshop.memorise import PairOrder, memorise
     from nafaudit.workshop.teach import Lesson
 
@@ -174,7 +174,7 @@ def train(settings: TrainSettings) -> None:
     """
     import torch
 
-    from nafaudit.lab.pair import ROLES
+    from nafaudit.lab.shipped import ROLES
     from nafaudit.workshop.card import write_card
     from nafaudit.workshop.memorise import LabDecoder
     from nafaudit.workshop.pair_facts import measure_facts
