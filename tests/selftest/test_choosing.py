@@ -71,6 +71,6 @@ def test_a_charge_that_is_one_percent_too_low_is_seen(monkeypatch: pytest.Monkey
 
 
 def test_outputs_of_another_law_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    law = choosing._law_of_safe
+    law = choosing._safe_law
     monkeypatch.setattr(choosing, "_law", lambda world, rule, name, plan: law(world))
     assert answers(BestOfN())["written"] is Conforms.NO

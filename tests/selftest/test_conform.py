@@ -17,9 +17,9 @@ from nafaudit.protocols import Served
 from nafaudit.selftest.conform import (
     ITEMS,
     Conformance,
+    ConformanceItem,
     Conforms,
     DecoderConformance,
-    Item,
     conform,
     judge,
 )
@@ -32,11 +32,11 @@ WORLD = toy_world(3, size=60, gap=1.5, stop=0.03)
 PROMPTS = {f"p{n}": toy_prompts(WORLD, n, 2, n)[1] for n in (3, 4, 5, 6, 7, 9)}
 
 
-def _items(decoder: type[AnchoredDecoder]) -> list[Item]:
+def _items(decoder: type[AnchoredDecoder]) -> list[ConformanceItem]:
     return judge(run_trials(WorldBench(WORLD, decoder(WORLD), PROMPTS)))
 
 
-def _answered(items: list[Item], answer: Conforms) -> set[str]:
+def _answered(items: list[ConformanceItem], answer: Conforms) -> set[str]:
     return {item.name for item in items if item.answer is answer}
 
 
@@ -133,9 +133,9 @@ def test_the_command_answers_in_words_and_by_its_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = [
-        Item("terminates", Conforms.YES, "all 3 outputs came back"),
-        Item("charges", Conforms.NO, "it charges 1 nats for a law that costs 2"),
-        Item("budget", Conforms.UNKNOWN, "it claims neither weights nor charges"),
+        ConformanceItem("terminates", Conforms.YES, "all 3 outputs came back"),
+        ConformanceItem("charges", Conforms.NO, "it charges 1 nats for a law that costs 2"),
+        ConformanceItem("budget", Conforms.UNKNOWN, "it claims neither weights nor charges"),
     ]
     promise = "anchored, ledger banking, no prefix debt, k = 0.25, 1"
     monkeypatch.setattr(

@@ -10,18 +10,18 @@ import pytest
 
 from nafaudit.core.text import plain
 from nafaudit.measures.compare import compare
-from nafaudit.selftest.conform import Conformance, Conforms, Item
+from nafaudit.selftest.conform import Conformance, ConformanceItem, Conforms
 from nafaudit.store.run import Run
 from nafaudit.views.compare import compare_document, comparison_json
 from nafaudit.views.document import Document
 from nafaudit.views.selftest import conform_document, selftest_document
 from nafaudit.views.worth import frontier_document
 from nafaudit.worth.matched import (
+    FrontierPoint,
     FrontierResult,
     Match,
     OrdinaryText,
     PayingBudgets,
-    Point,
     ProtectedText,
 )
 from tests.runs import make
@@ -34,13 +34,15 @@ def frontier() -> FrontierResult:
     return FrontierResult(
         "00", "0", {}, 50, OrdinaryText(2, 0.5), ProtectedText(3, 20.0), True,
         PayingBudgets(1.0, 2.0, 3.0),
-        (Point("anchored", 0.5, 0.1, 0.2, 0.9, 0.3, 4.0, 0, 0.1, 0.2),),
+        (FrontierPoint("anchored", 0.5, 0.1, 0.2, 0.9, 0.3, 4.0, 0, 0.1, 0.2),),
         (Match("renyi:2", 0.5, inf, 0.9, -1.0, nan, nan, nan, 1.0),),
     )  # fmt: skip
 
 
 def conformance() -> Conformance:
-    return Conformance("anchored", "a:B", [Item("budget", Conforms.NO, "it spends more")])
+    return Conformance(
+        "anchored", "a:B", [ConformanceItem("budget", Conforms.NO, "it spends more")]
+    )
 
 
 def compared() -> tuple[Document, Any]:

@@ -49,7 +49,7 @@ class Verb:
 
 
 def place(name: str) -> Any:
-    """The object at `module:name`."""
+    """Returns the object at `module:name`."""
     module, _, attribute = name.partition(":")
     return getattr(import_module(f"nafaudit.{module}"), attribute)
 
@@ -75,18 +75,18 @@ class Verbs(click.Group):
         self.verbs, self.parts = verbs, parts or {"Commands": list(verbs)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of their table."""
+        """Returns names in the order of their table."""
         return list(self.verbs)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command with all of its options."""
+        """Returns a command with all of its options."""
         found = self.verbs.get(cmd_name)
         return Command(cmd_name, found) if isinstance(found, Verb) else found
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that is asked for; of an unknown one, the nearest is named."""
+        """Returns the command that is asked for; of an unknown one, the nearest is named."""
         close = difflib.get_close_matches(args[0], self.verbs, n=1)
         if args[0] not in self.verbs and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
@@ -173,7 +173,7 @@ class Command(click.Command):
         return _Argument([name], usage=usage, type=click.Path(path_type=Path), **how)
 
     def _parameter(self, one: Declared) -> click.Parameter:
-        """The parameter of an option, whose value is None if it is not given."""
+        """Returns the parameter of an option, whose value is None if it is not given."""
         about, words, required = one.about, one.default_words(), one.default is MISSING
         text = f"{about.help} Default: {words}." if words else about.help
         kind = (one.entry if one.shape is tuple else one.kinds[0]) if one.kinds else str
@@ -275,7 +275,7 @@ class _Argument(click.Argument):
         self._usage = usage
 
     def make_metavar(self, ctx: click.Context) -> str:
-        """As it stands in the line on usage."""
+        """Returns the argument as it stands in the line on usage."""
         return self._usage + ("..." if self.nargs == -1 and "..." not in self._usage else "")
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nafaudit.cli.output import ProgressLine, echo, latest_run
+from nafaudit.cli.output import ProgressLine, echo, latest_run, note
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.lab.pair import MemorisedPair
+    from nafaudit.lab.shipped import MemorisedPair
     from nafaudit.views.document import Document
 
 _TEXTS = {
@@ -64,7 +64,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     text, pages = settings.text, settings.pages
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
 
-    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
+    from nafaudit.lab.shipped import SMOLLM2, refuse_unless_admitted
     from nafaudit.workshop.memorise import PairOrder, memorise
     from nafaudit.workshop.teach import Lesson
 
@@ -75,7 +75,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
         pair = memorise(order, progress.step, progress.say)
     except KeyboardInterrupt:
         progress.close()
-        click.echo("nafaudit: stopped; the same command goes on from here.", err=True)
+        note("nafaudit: stopped; the same command goes on from here.")
         raise click.exceptions.Exit(130) from None
     progress.close()
     if as_json:
@@ -132,11 +132,11 @@ class _Progress:
         self._first: tuple[int, float] | None = None
 
     def say(self, what: str) -> None:
-        """Something starts that takes a while."""
+        """Shows that something starts that takes a while."""
         self._line.line(what, time.monotonic() - self._start, finished=True)
 
     def step(self, done: int, total: int, loss: float) -> None:
-        """A step of training is done."""
+        """Shows that a step of training is done."""
         from nafaudit.core.text import duration
 
         now = time.monotonic() - self._start
@@ -174,7 +174,7 @@ def train(settings: TrainSettings) -> None:
     """
     import torch
 
-    from nafaudit.lab.pair import ROLES
+    from nafaudit.lab.shipped import ROLES
     from nafaudit.workshop.card import write_card
     from nafaudit.workshop.memorise import LabDecoder
     from nafaudit.workshop.pair_facts import measure_facts
@@ -182,9 +182,9 @@ def train(settings: TrainSettings) -> None:
     from nafaudit.workshop.recipe import train as train_roles
 
     out, roles = settings.out, ROLES if settings.everything else ("safe", "risky")
-    train_roles(out, DEFAULT, roles=roles, log=lambda line: click.echo(line, err=True))
+    train_roles(out, DEFAULT, roles=roles, log=lambda line: note(line))
     if settings.everything:
-        click.echo("measuring what the pair shows", err=True)
+        note("measuring what the pair shows")
         torch.set_num_threads(1)
         write_card(out, DEFAULT, measure_facts(LabDecoder, out))
     click.echo(f"models: {out}")
@@ -298,7 +298,7 @@ def _digests_text(found: Sequence[Compared]) -> str:
 
 
 def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
-    """Whether this machine agrees under each set, and what that was compared with."""
+    """Says whether this machine agrees under each set, and what that was compared with."""
     from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH
 
     lines = []
@@ -372,7 +372,7 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
 
 
 def _draw(out: Path) -> list[Path]:
-    """Only this needs matplotlib, which takes a second to load."""
+    """Draws the figures. Only this needs matplotlib, which takes a second to load."""
     from nafaudit.core.errors import InputError
     from nafaudit.paper.figures import draw
 

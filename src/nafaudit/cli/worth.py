@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def _protected(
     path: Path | None, pair: str, own: str | None, command: str
 ) -> tuple[list[Passage], str]:
-    """The protected passages that a command is about, and what to call them.
+    """Returns the protected passages that a command is about, and what to call them.
 
     Args:
         path: File that was given, if any.

@@ -68,7 +68,7 @@ class OptionInfo:
 
 
 def option(default: Any, text: str, **known: Any) -> Any:
-    """A dataclass field that is an option; `...` as the default makes it required."""
+    """Returns a dataclass field that is an option; `...` as the default makes it required."""
     about = {"option": OptionInfo(text, **known)}
     if default is ...:
         return field(metadata=about)
@@ -121,7 +121,7 @@ class Declared:
         return parts[0] if self.shape is tuple else parts[1]
 
     def default_words(self) -> str:
-        """The default as the help shows it; empty if there is nothing to say."""
+        """Returns the default as the help shows it; empty if there is nothing to say."""
         if self.about.unset:
             return "" if self.about.unset == "-" else self.about.unset
         if self.default is MISSING or self.default in (None, (), {}):
@@ -164,7 +164,7 @@ _DECLARED: dict[type[Group], tuple[Declared, ...]] = {}
 
 
 def declared(settings: type[Group]) -> tuple[Declared, ...]:
-    """Every option of a settings class, in order."""
+    """Returns every option of a settings class, in order."""
     if settings in _DECLARED:
         return _DECLARED[settings]
     hints = get_type_hints(settings)
@@ -209,7 +209,7 @@ def load(settings: type[S], design: Path | None, given: Mapping[str, Any]) -> S:
 
 
 def read_design(settings: type[Group], path: Path) -> dict[str, Any]:
-    """The options that a design file gives.
+    """Reads the options that a design file gives.
 
     Raises:
         InputError: It cannot be read, or has a key or a value that is not allowed.
@@ -240,7 +240,7 @@ def read_design(settings: type[Group], path: Path) -> dict[str, Any]:
 
 
 def _recognised(settings: type[Group], given: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What is given, if every name is an option's."""
+    """Returns what is given, if every name is an option's."""
     found = {name: value for name, value in given.items() if value is not None}
     for name in found:
         if name in settings.refused:
@@ -253,7 +253,7 @@ def _recognised(settings: type[Group], given: Mapping[str, Any], where: str) -> 
 
 
 def _typed(one: Declared, value: Any, where: str) -> Any:
-    """A value of a design file or of Python, if it has the type of its option."""
+    """Returns a value of a design file or of Python, if it has the type of its option."""
     at = f"{where}: " if where else ""
     if one.shape is tuple:
         values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
@@ -277,7 +277,7 @@ def _typed(one: Declared, value: Any, where: str) -> Any:
 
 
 def _is(kind: Any, value: Any) -> bool:
-    """Whether a value can stand for one of a type without a change of meaning."""
+    """Returns True if a value can stand for one of a type without a change of meaning."""
     if kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind in (str, Path):
@@ -286,7 +286,7 @@ def _is(kind: Any, value: Any) -> bool:
 
 
 def from_words(one: Declared, words: Sequence[str]) -> Any:
-    """A list or a table as the command line has it: repeated, or between commas.
+    """Reads a list or a table as the command line has it: repeated, or between commas.
 
     Raises:
         InputError: It is none.

@@ -76,7 +76,7 @@ class Trust:
                 )
 
     def commit_of(self, repository: str) -> str | None:
-        """The commit at which a repository's code may run; None if it may not."""
+        """Returns the commit at which a repository's code may run; None if it may not."""
         pinned = dict(entry.rsplit("@", 1) for entry in self.remote_code)
         return pinned.get(repository)
 
@@ -134,7 +134,7 @@ class PromiseSettings(Group):
 
 
 def _read_corpus(value: Any, name: str, path: Path) -> dict[str, dict[str, Any]]:
-    """The tables of classes, with file names as seen from the design file."""
+    """Reads the tables of classes, with file names as seen from the design file."""
     if not isinstance(value, dict) or not all(isinstance(table, dict) for table in value.values()):
         raise InputError(f"{path}: each class must be a table [classes.NAME], got {value!r}.")
     tables = {name: dict(table) for name, table in value.items()}
@@ -356,7 +356,7 @@ class RunSettings(
 
     @classmethod
     def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """What a protocol, a pair or a decoder sets unless the user does."""
+        """Returns what a protocol, a pair or a decoder sets unless the user does."""
         found = cls.of_protocol(given.get("protocol", "sound"))
         if "safe" not in given:
             # An unknown pair has no defaults; what is wrong with it is said later.
@@ -372,7 +372,7 @@ class RunSettings(
 
     @classmethod
     def of_protocol(cls, protocol: str) -> dict[str, Any]:
-        """What a protocol sets; T = 200, temperature 1 and prefix-n 5 are those of both."""
+        """Returns what a protocol sets; T = 200, temperature 1 and prefix-n 5 are those of both."""
         if protocol == "paper":
             return {"k": (3.0, 5.0), "trajectories": 10, "limit": 0}
         return {}

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import CheckWord, Finding, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.classes import ClassRow, ClassTable, class_table
@@ -112,12 +112,12 @@ class AuditResult:
         return read_search(self.run)
 
     def of_arm(self, arm: ArmVerdict) -> Measures:
-        """The rows of one arm."""
+        """Returns the rows of one arm."""
         return self.rows.of_arm(arm.arm)
 
 
 def result_json(result: AuditResult, name: str) -> dict[str, Any]:
-    """Every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
+    """Returns every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
     report = import_report(result.run)
     return {
         "run": name,
@@ -218,7 +218,7 @@ class PromptRow:
 
 
 def prompt_rows(result: AuditResult) -> list[PromptRow]:
-    """One row per arm and prompt; violations first, then by use, recall and spend."""
+    """Returns one row per arm and prompt; violations first, then by use, recall and spend."""
     rows = []
     for arm, every in result.rows.arms.items():
         for prompt, group in every.by("prompt").items():
@@ -251,12 +251,12 @@ def prompt_rows(result: AuditResult) -> list[PromptRow]:
 
 
 def known_values(values: Sequence[float]) -> list[float]:
-    """Values without the unknown ones."""
+    """Returns the values that are known."""
     return [value for value in values if not math.isnan(value)]
 
 
 def largest(values: Sequence[float]) -> float:
-    """The largest known value; NaN if there is none."""
+    """Returns the largest known value; NaN if there is none."""
     return max(known_values(values), default=math.nan)
 
 
@@ -296,22 +296,22 @@ class BoundRow:
         return self.upper - self.point
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data for report.json."""
+        """Returns plain data for report.json."""
         names = ("target", "unit", "n", "units", "method", "assumes", "evidence", "point", "upper")
         found: dict[str, Any] = plain({n: getattr(self, n) for n in (*names, "width", "level")})
         return found
 
 
 def mean_level(result: AuditResult) -> float:
-    """How often each limit of a mean may miss: the run's level, shared by all of them."""
+    """Returns how often each limit of a mean may miss: they share the run's level."""
     return Bonferroni(result.context.delta, max(1, len(MEANS) * len(result.arms))).each
 
 
 def bound_rows(result: AuditResult) -> list[BoundRow]:
-    """Limits on the rate of violations and on mean spend, arm by arm.
+    """Returns limits on the rate of violations and on mean spend, arm by arm.
 
-    A bound that does not apply is left out. One spend that is not known leaves no limit of a mean:
-    the mean of the others is another mean.
+    A bound that does not apply is left out, and so is every one of an arm that a replay refutes.
+    One spend that is not known leaves no limit of a mean: the mean of the others is another mean.
     """
     found: list[BoundRow] = []
     level, context = mean_level(result), result.context
@@ -323,7 +323,8 @@ def bound_rows(result: AuditResult) -> list[BoundRow]:
             "executions": (arm.violations, len(rows)),
             "prompts": (len(broken), len(prompts)),
         }
-        for units, (events, n) in counts.items() if rows and not arm.baseline else ():
+        judged = rows and not arm.baseline and arm.kept != Kept.REFUTED
+        for units, (events, n) in counts.items() if judged else ():
             found.append(
                 BoundRow(
                     index, f"{units} that go over budget", "share", events / n,

@@ -27,7 +27,7 @@ _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
 def utilisation(arm: Measures) -> Finding:
-    """How much of its own budget each trajectory spent; without a budget there is no ratio."""
+    """Says how much of its budget each trajectory spent; without a budget there is no ratio."""
     rows = [row for row in arm if row.has_budget]
     values = [row.utilisation for row in rows]
     # It ended before its debt was paid: nothing could be spent, so there is no ratio.
@@ -76,11 +76,11 @@ class OverlapScores:
         return cls(numbers, sum(not math.isnan(one.near_verbatim_recall) for one in scored))
 
     def mean(self, metric: str) -> float:
-        """Mean of a metric; NaN if no output has it."""
+        """Returns the mean of a metric; NaN if no output has it."""
         return self.numbers[f"{metric}_mean"]
 
     def max(self, metric: str) -> float:
-        """Largest value of a metric; NaN if no output has it."""
+        """Returns the largest value of a metric; NaN if no output has it."""
         return self.numbers[f"{metric}_max"]
 
     @property
@@ -95,7 +95,7 @@ class OverlapScores:
 
 
 def copying(arm: Measures) -> Finding:
-    """How much of its reference an output repeats; without a reference it is unscored, never 0."""
+    """Says how much of its reference an output repeats; without one it is unscored, never 0."""
     scores = OverlapScores.of(arm)
     if not scores.scored:
         lacking = "no prompt has a reference to recall"
@@ -120,7 +120,7 @@ def copying(arm: Measures) -> Finding:
 
 
 def opening(arm: Measures) -> Finding:
-    """How many opening tokens does the debt leave to the safe model?
+    """Says how many opening tokens the debt leaves to the safe model.
 
     On the banking ledger nothing is granted to the first floor(debt / k) steps. A shorter opening
     means that something was served before the debt was paid.
@@ -164,7 +164,7 @@ def opening(arm: Measures) -> Finding:
 
 
 def tails(arm: Measures) -> Finding:
-    """Do single outputs go beyond K, which bounds only their mean?
+    """Says whether single outputs go beyond K, which bounds only their mean.
 
     The promise bounds the mean of L by K = k T; one L above K breaks no promise, but shows how much
     more likely than under the safe model a single output can be.
@@ -198,7 +198,7 @@ def tails(arm: Measures) -> Finding:
 
 
 def martingale(arm: Measures) -> Finding:
-    """Were the tokens drawn from the law that was charged? Tests that L - Z has mean 0.
+    """Tests that L - Z has mean 0: that tokens were drawn from the law that was charged.
 
     If every token is drawn from its served law and every charge is that law's KL to the safe law,
     L - Z is a martingale stopped at a bounded time, and its mean is 0. A decoder that samples from
@@ -246,7 +246,7 @@ def martingale(arm: Measures) -> Finding:
 
 
 def burst(arm: Measures) -> Finding:
-    """How much can banking release at once? Above 1 a window spent what earlier steps saved."""
+    """Says how much banking releases at once; above 1 a window spent what was saved before."""
     rows = [row for row in arm if row.burst is not None]
     if not rows:
         reason = "no trajectory records the charge of every step"
@@ -273,7 +273,7 @@ def burst(arm: Measures) -> Finding:
 
 
 def duplicates(arm: Measures) -> Finding:
-    """Was a trajectory drawn, or copied from another?
+    """Tests whether a trajectory was drawn, or copied from another.
 
     The chance that any of m pairs agrees on a sequence of probability at most q is at most m q,
     because a second draw repeats y with probability p(y) = exp(sum of log p_served). So m times the
@@ -372,6 +372,6 @@ def identity(rows: Measures, arm: Arm) -> list[Finding]:
 
 
 def _digests(rows: Measures, arm: Arm) -> dict[tuple[str, int], bytes]:
-    """Stand-ins for the tokens of an arm's outputs, by prompt and number."""
+    """Returns hashes of the tokens of an arm's outputs, by prompt and number."""
     known = (row for row in rows.of_arm(arm) if row.digest)
     return {(row.key.prompt, row.key.trajectory): row.digest for row in known}

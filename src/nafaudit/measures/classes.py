@@ -137,11 +137,11 @@ class ClassTable:
         return tuple(dict.fromkeys(row.label for row in self.rows))
 
     def of(self, arm: Arm) -> tuple[ClassRow, ...]:
-        """The rows of one budget."""
+        """Returns the rows of one budget."""
         return tuple(row for row in self.rows if Arm(row.mechanism, row.k) == arm)
 
     def worst(self, arm: Arm) -> ClassRow | None:
-        """The class with the largest mean spend; the first by name of several."""
+        """Returns the class with the largest mean spend; the first by name of several."""
         known = [row for row in self.of(arm) if not math.isnan(row.mean)]
         return max(known, key=lambda row: row.mean, default=None)
 
@@ -242,7 +242,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
 def _upper(
     run: RunContext, pairs: Sequence[tuple[str, float]], budget: float, delta: float
 ) -> tuple[Bound | None, str]:
-    """The bound on prompt means over [0, K], or why there is none."""
+    """Returns the bound on prompt means over [0, K], or why there is none."""
     if math.isnan(budget):
         return None, "K is not known, as the log gives no length limit"
     if not 0 < budget < math.inf:

@@ -151,7 +151,7 @@ class Change:
 
 
 def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -> list[Change]:
-    """Every quantity of every pair of arms; one level is shared by all of them."""
+    """Returns every quantity of every pair of arms; one level is shared by all of them."""
     cells = []
     for pair in found.pairs:
         rows_a, rows_b = a.of_arm(pair.a), b.of_arm(pair.b)
@@ -193,7 +193,7 @@ def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -
 
 
 def values_of(rows: Iterable[Measure], quantity: Quantity) -> Values:
-    """What is known of a quantity."""
+    """Returns the known values of a quantity."""
     found: Values = {}
     for one in rows:
         value = quantity.of(one)
@@ -203,7 +203,7 @@ def values_of(rows: Iterable[Measure], quantity: Quantity) -> Values:
 
 
 def _comparable(ours: Values, theirs: Values, found: Pairing) -> tuple[Values, Values]:
-    """The values that may be compared: of shared prompts, and of shared numbers if they pair."""
+    """Returns the values of shared prompts, and of shared trajectory numbers if these pair."""
     if not found.paired:
         return ours, theirs
     both = sorted(set(ours) & set(theirs) & found.prompts)
@@ -217,14 +217,14 @@ def _comparable(ours: Values, theirs: Values, found: Pairing) -> tuple[Values, V
 
 
 def paired(differences: Sequence[float], level: float) -> ChangeLimits:
-    """Two-sided interval of a mean difference, one difference per prompt."""
+    """Returns two-sided limits of a mean difference, one difference per prompt."""
     return ChangeLimits(
         -_upper([-d for d in differences], level / 2), _upper(differences, level / 2), level
     )
 
 
 def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> ChangeLimits:
-    """Two-sided interval of a difference of means, for runs that share no prompt.
+    """Returns two-sided limits of a difference of means, for runs that share no prompt.
 
     Four limits, each at a quarter of the level: right for any two variances.
     """
@@ -234,7 +234,7 @@ def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> Ch
 
 
 def _upper(values: Sequence[float], level: float) -> float:
-    """Upper limit of a mean over prompts; NaN where there are too few."""
+    """Returns the upper limit of a mean over prompts; NaN where there are too few."""
     try:
         names = [str(i) for i in range(len(values))]
         return bound(METHOD, Sample.of(values, clusters=names), level).value
@@ -321,7 +321,7 @@ class Side:
 
     @classmethod
     def of(cls, result: AuditResult) -> Side:
-        """What a comparison says of a run."""
+        """Returns what a comparison says of a run."""
         run = result.run
         return cls(str(run.path), run.design["hash"], len(result.rows), result.gaps)
 
@@ -354,12 +354,19 @@ class Comparison:
 
     @property
     def overall(self) -> Overall:
-        """The one answer: 0 nothing worse, 1 newly violated, 3 no longer known, or unfinished."""
+        """The one answer.
+
+        0 nothing got worse, 1 newly violated or refuted, 3 no longer known, or unfinished.
+        """
         pairs, parts = self.pairing.pairs, []
         judged = [*(p.b for p in pairs if p.a.kept != Kept.VIOLATED), *self.pairing.only_b]
         broken = [arm for arm in judged if not arm.baseline and arm.kept == Kept.VIOLATED]
         if broken:
             parts.append(f"B violates {_budgets(broken)}, which A does not.")
+        refuted = [arm for arm in judged if not arm.baseline and arm.kept == Kept.REFUTED]
+        refuted = [arm for arm in refuted if not any(p.b is arm and p.a.refuted for p in pairs)]
+        if refuted:
+            parts.append(f"A replay refutes B at {_budgets(refuted)}, and not A.")
         unsure = [
             pair.b
             for pair in pairs
@@ -373,6 +380,8 @@ class Comparison:
                 parts.append(f"{letter} is unfinished: {side.missing.brief}.")
         if broken:
             return Overall(Kept.VIOLATED, " ".join(parts), 1)
+        if refuted:
+            return Overall(Kept.REFUTED, " ".join(parts), 1)
         if parts:
             return Overall(Kept.INCONCLUSIVE, " ".join(parts), 3)
         why = "Nothing got worse: B violates no budget that A does not."
@@ -418,7 +427,7 @@ def _budgets(arms: Iterable[ArmVerdict]) -> str:
 
 
 def _findings(pairs: Iterable[ArmPair]) -> Iterable[FindingChange]:
-    """Checks whose word changed; the three verdicts have a table of their own."""
+    """Yields checks whose word changed; the three verdicts have a table of their own."""
     for pair in pairs:
         before = {finding.check: finding for finding in pair.a.findings}
         after = {finding.check: finding for finding in pair.b.findings}
@@ -432,7 +441,7 @@ def _findings(pairs: Iterable[ArmPair]) -> Iterable[FindingChange]:
 def _prompts(
     a: AuditResult, b: AuditResult, found: Pairing, apart: Iterable[Differences]
 ) -> list[PromptChange]:
-    """Every shared prompt under every budget that moved, the largest move first."""
+    """Returns every shared prompt under every budget that moved, the largest move first."""
     first: dict[tuple[Arm, str], int] = {}
     for one in apart:
         for (prompt, _), difference in one.of.items():

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.finding import Fault, foreign_tolerance, own_tolerance
+from nafaudit.core.finding import CheckWord, Fault, Kept, foreign_tolerance, own_tolerance
 from nafaudit.core.ledger import (
     KL,
     Banking,
@@ -54,6 +54,7 @@ class RunContext:
         faults: What a black-box decoder did wrong.
         claimed: True if the numbers are a black box's claims and have not been recomputed.
         verified: What a verification of a black box found, if there was one.
+        failed: The findings of a verification that contradict the records, of any kind of run.
         delta: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
         plan: What was asked for; None if it is not known.
@@ -71,17 +72,22 @@ class RunContext:
     faults: Sequence[Fault] = ()
     claimed: bool = False
     verified: Mapping[str, Any] | None = None
+    failed: Sequence[Mapping[str, Any]] = ()
     delta: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
     plan: RequestedRecords | None = None
 
     @classmethod
     def of(cls, run: Run) -> RunContext:
-        """What a run's own files say of it."""
+        """Reads what a run's own files say of it."""
         identity = run.design["identity"]
         boxed = "promise" in identity
         prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
-        verified = read_verification(run) if boxed else None
+        verified = read_verification(run)
+        if verified is not None and not verified["current"]:
+            verified = None
+        # What a black box overspent by its replay is in its rows already.
+        bad = (CheckWord.FAILED,) if boxed else (CheckWord.FAILED, Kept.VIOLATED)
         return cls(
             ledger=ledger_of(identity["ledger"], pieces),
             # A black box's numbers are claims, like those of a log.
@@ -95,7 +101,8 @@ class RunContext:
             vocabulary=run.vocabulary_size,
             faults=run.faults(),
             claimed=boxed and read_replayed(run).keys() != run.keys(),
-            verified=verified if verified is not None and verified["current"] else None,
+            verified=verified if boxed else None,
+            failed=[f for f in (verified or {}).get("findings", ()) if f["verdict"] in bad],
             delta=run.delta,
             currency=recorded_currency(identity),
             plan=plan_of(run),
@@ -114,17 +121,17 @@ class RunContext:
         return tuple(sorted(value for value in values if not math.isnan(value)))
 
     def label(self, prompt: str) -> str:
-        """Class of a prompt."""
+        """Returns the class of a prompt."""
         return self.labels.get(prompt, NO_CLASS)
 
     def text(self, trajectory: Trajectory) -> str | None:
-        """What was written; None if the record does not say."""
+        """Returns the text of an output; None if the record does not have it."""
         if not self.pieces or not len(trajectory):
             return None
         return detokenize(trajectory.steps.token, self.pieces)
 
     def of_budget(self, k: float) -> RunContext:
-        """The context of one arm: a baseline of ours banks KL, as no mechanism acts there."""
+        """Returns the context of one arm: our baselines bank KL, as no mechanism acts there."""
         return self._baseline if is_baseline(k) else self
 
     @cached_property
@@ -140,7 +147,7 @@ class RunContext:
         return 1e-6 if self.foreign else 0.0
 
     def tolerance(self, limit: NDArray[np.float64]) -> NDArray[np.float64]:
-        """By how many nats a limit may seem to be exceeded."""
+        """Returns by how many nats rounding may make a limit seem exceeded."""
         slack = foreign_tolerance(limit) if self.foreign else own_tolerance(limit)
         if self.verified is not None and "spend" in self.verified["deviation"]:
             # What the pair's own noise allows a replayed sum.
@@ -149,12 +156,12 @@ class RunContext:
         return slack
 
     def clamp_spend(self, spend: float, budget: float) -> float:
-        """A spend without what rounding carried past 0 or K; any other as it is."""
+        """Returns a spend without what rounding carried past 0 or K; any other unchanged."""
         slack = float(self.tolerance(np.array([budget]))[0])
         return min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
 
     def granted(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
-        """B_t at every step: by the ledger, else as logged, else unknown."""
+        """Returns B_t at every step: by the ledger, else as logged, else None."""
         if self.ledger is not None and not math.isnan(trajectory.debt):
             key, tokens = trajectory.key, trajectory.steps.token
             return self.ledger.accrued(key.k, trajectory.debt, tokens)
@@ -162,7 +169,7 @@ class RunContext:
         return logged.granted if logged is not None and logged.granted.size else None
 
     def budget_ceiling(self, trajectory: Trajectory) -> NDArray[np.float64]:
-        """The most that can have been granted at every step; at the end, without steps.
+        """Returns the most that can have been granted at every step; at the end, without steps.
 
         The least of what the ledger grants, what the log says it granted, and K = kT: a claim
         cannot raise it. A debt that is unknown or negative counts as none, and k is read as its
@@ -192,7 +199,7 @@ class RunContext:
         return np.asarray(np.maximum(limits, 0.0))
 
     def stated(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
-        """The ceiling if the log's own budget is believed, an initial credit included.
+        """Returns the ceiling if the log's own budget is believed, an initial credit included.
 
         None where that is not contested: the log states no more than k and T grant, or the user
         said which one counts.
@@ -213,7 +220,7 @@ class RunContext:
         return np.asarray(np.maximum(limits, 0.0))
 
     def promised(self, k: float) -> float:
-        """K: the most that an output of T tokens without debt may be charged, in nats.
+        """Returns K: the most that an output of T tokens without debt may be charged, in nats.
 
         kT for the banking ledger. NaN if T or the ledger is not known.
         """
@@ -222,7 +229,7 @@ class RunContext:
         return most_granted(self.ledger, k, 0.0, self.max_new_tokens)
 
     def has_budget(self, trajectory: Trajectory) -> bool:
-        """True if the ceiling is the budget itself, not only something it cannot exceed."""
+        """Returns True if the ceiling is the budget itself, not only an upper limit of it."""
         logged, n = trajectory.logged, len(trajectory)
         if math.isinf(trajectory.key.k):
             return True
@@ -237,7 +244,7 @@ class RunContext:
 
 
 def _length(trajectory: Trajectory) -> int:
-    """Tokens that a log of totals says were written; 0 if it does not say."""
+    """Returns how many tokens a log of totals says were written; 0 if it does not say."""
     logged = trajectory.logged
     if logged is None or len(trajectory) or not 0 < logged.length < 1e9:
         return 0

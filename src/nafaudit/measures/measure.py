@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -87,6 +87,7 @@ class Measure:
         absent: Step columns that it lacks altogether.
         overlap: What the output shares with the prompt's reference.
         place: Where the record is; `NOWHERE` if it was not read from a run.
+        admitted: True if it is violated by the charges that the decoder itself claims.
     """
 
     key: Key
@@ -128,6 +129,7 @@ class Measure:
     absent: tuple[str, ...]
     overlap: Overlap
     place: RecordPlace
+    admitted: bool = False
 
     @property
     def has_budget(self) -> bool:
@@ -170,7 +172,7 @@ class Measure:
 
 
 def sample_key(prompt: str, trajectory: int) -> bytes:
-    """A number drawn from a prompt and a trajectory number, for samples that never change."""
+    """Returns a hash of prompt and trajectory number, for samples that never change."""
     text = f"{trajectory}\n{prompt}".encode(errors="replace")
     return hashlib.blake2b(text, digest_size=8).digest()
 
@@ -219,10 +221,47 @@ def measure(trajectory: Trajectory, run: RunContext, place: RecordPlace = NOWHER
         )
 
 
+def with_admission(
+    row: Measure, claimed: Trajectory, truth: Trajectory, run: RunContext
+) -> Measure:
+    """Returns the row of a black box, VIOLATED if its own charges are more than it was granted.
+
+    A step with a claimed weight is charged by the replay, whatever the decoder says it cost: there
+    the replay contradicts the claim. The caller knows that the replay does not contradict the rest.
+
+    Args:
+        row: The measured replay.
+        claimed: What the decoder says of the same tokens.
+        truth: The replay.
+        run: What is known of the run.
+    """
+    k, steps = row.key.k, claimed.steps
+    if row.violated or is_baseline(k) or not len(claimed) or not run.currency.promised:
+        return row
+    admitted = np.isnan(steps.theta) & np.isfinite(steps.charge)
+    spent = np.cumsum(np.where(admitted, steps.charge, truth.steps.charge))
+    logged = claimed.logged
+    if logged is not None and np.isnan(steps.theta).all() and np.isfinite(logged.spend):
+        spent[-1] = max(spent[-1], logged.spend)
+    ceiling = run.budget_ceiling(truth)
+    excess = np.where(np.isposinf(ceiling), -np.inf, spent - ceiling)
+    if not (excess > run.tolerance(ceiling)).any():
+        return row
+    at = int(np.argmax(excess))
+    return replace(
+        row,
+        spend=float(spent[-1]),
+        violated=True,
+        excess=float(excess[at]),
+        excess_step=at,
+        admitted=True,
+    )
+
+
 def _kept(
     trajectory: Trajectory, run: RunContext, spend: float
 ) -> tuple[float, bool, bool, bool, bool, float, int]:
-    """Budget, violated, judged, larger, contested, excess and its step."""
+    """Returns budget, violated, judged, larger, contested, excess and its step."""
     ceiling, stated = run.budget_ceiling(trajectory), run.stated(trajectory)
     has_budget = run.has_budget(trajectory)
     budget = float(ceiling[-1]) if has_budget else math.nan
@@ -244,7 +283,7 @@ def _kept(
 def _excess(
     trajectory: Trajectory, run: RunContext, spend: float, ceiling: Array
 ) -> tuple[Array, NDArray[np.bool_], bool]:
-    """By how much every limit is exceeded, which are, and whether the numbers can be judged."""
+    """Returns by how much limits are exceeded, which are, and whether that can be judged."""
 
     def above(spent: Array, limit: Array) -> Array:
         # No limit means no excess, even of an infinite charge.
@@ -268,7 +307,7 @@ def _excess(
 
 
 def _contradicts_itself(trajectory: Trajectory, run: RunContext) -> bool:
-    """True if a log's totals say that more was spent than granted, whatever its steps say."""
+    """Returns True if a log's totals say that more was spent than granted, against its steps."""
     logged, k = trajectory.logged, trajectory.key.k
     if logged is None or not len(trajectory) or math.isinf(k):
         return False
@@ -278,7 +317,7 @@ def _contradicts_itself(trajectory: Trajectory, run: RunContext) -> bool:
 
 
 def _regime(trajectory: Trajectory, run: RunContext) -> tuple[int, int, int, int, int]:
-    """Forced, active, free, unweighted and opening steps, by the weight of the risky law."""
+    """Counts forced, active, free, unweighted and opening steps, by the risky law's weight."""
     steps, edge = trajectory.steps, run.theta_tolerance
     forced, free, missing = steps.theta <= edge, steps.theta >= 1 - edge, np.isnan(steps.theta)
     if not run.foreign:
@@ -297,7 +336,7 @@ def _regime(trajectory: Trajectory, run: RunContext) -> tuple[int, int, int, int
 def _log_ratio(
     trajectory: Trajectory, run: RunContext, spend: float
 ) -> tuple[float, float, int, float, int]:
-    """L, its largest term and that term's step, the variance of L - Z, an impossible step."""
+    """Returns L, its largest term and its step, the variance of L - Z, an impossible step."""
     steps = trajectory.steps
     ratios = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
     if not ratios.size or np.isnan(ratios).any():
@@ -320,7 +359,7 @@ def _log_ratio(
 
 
 def _burst(trajectory: Trajectory) -> tuple[float | None, int, float]:
-    """The most expensive window over what it earns, where it begins, the largest allowance.
+    """Returns the dearest window over what it earns, its start, and the largest allowance.
 
     A trajectory shorter than a window is one window.
     """
@@ -337,7 +376,7 @@ def _burst(trajectory: Trajectory) -> tuple[float | None, int, float]:
 
 
 def _opening(trajectory: Trajectory, run: RunContext, granted: Array | None) -> tuple[int, int]:
-    """Leading steps that were granted nothing, and those that served the safe law."""
+    """Counts leading steps that were granted nothing, and those that served the safe law."""
     theta = trajectory.steps.theta
     if granted is None or not theta.size or granted.size != theta.size:
         return -1, -1
@@ -348,7 +387,7 @@ def _opening(trajectory: Trajectory, run: RunContext, granted: Array | None) -> 
 
 
 def _leading(flags: NDArray[np.bool_]) -> int:
-    """How many are true before the first that is not."""
+    """Counts the values that are true before the first that is not."""
     return int(flags.size if flags.all() else np.argmin(flags))
 
 
@@ -406,7 +445,7 @@ def _gaps(
 
 
 def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
-    """The largest gap beyond the tolerance, and where; NaN if a number is missing."""
+    """Returns the largest gap beyond the tolerance and its step; NaN if a number is missing."""
     if claimed.size != true.size:
         return math.inf, min(claimed.size, true.size) - 1
     if (claimed == true).all():
@@ -424,7 +463,7 @@ def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
 def _flaws(
     trajectory: Trajectory, run: RunContext, granted: Array | None
 ) -> tuple[Mapping[str, int], int, tuple[str, ...], tuple[str, ...]]:
-    """What is wrong with the record itself, padding steps, columns recorded and absent.
+    """Returns flaws of the record itself, padding steps, columns recorded and absent.
 
     In our own records only a weight may be missing, as not every mechanism has one, and the
     served law where whole outputs are chosen.
@@ -483,5 +522,5 @@ def _pad_tail(trajectory: Trajectory, run: RunContext, granted: Array | None) ->
 
 @lru_cache(maxsize=256)
 def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
-    """One object for all rows with these names."""
+    """Returns one object for all rows with these names."""
     return names

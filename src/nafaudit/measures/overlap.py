@@ -61,12 +61,12 @@ def near_verbatim_recall(output: str, reference: str, *, min_span: int = MIN_SPA
 
 
 def near_verbatim_words(blocks: Iterable[Block], min_span: int = MIN_SPAN) -> int:
-    """Matching words in merged spans of at least `min_span` of them."""
+    """Counts matching words in merged spans of at least `min_span` words."""
     return sum(size for size in _span_sizes(blocks) if size >= min_span)
 
 
 def possible(code: str, min_span: int = MIN_SPAN) -> bool:
-    """False if no span can be long enough, by the encoded output alone.
+    """Returns False if the encoded output alone shows that no span can be long enough.
 
     A span is never wider apart than `MAX_GAP`, so it lies between gaps of more unknown words.
     """
@@ -185,7 +185,7 @@ def overlap_of(output: str | None, reference: str | Reference | None) -> Overlap
 
 
 def rouge_l(output: str, reference: str | Reference) -> RougeL:
-    """ROUGE-L of words, lower-cased and split at white space; no stemming.
+    """Computes ROUGE-L of words, lower-cased and split at white space; no stemming.
 
     Raises:
         ValueError: The reference has no words.
@@ -199,7 +199,7 @@ def rouge_l(output: str, reference: str | Reference) -> RougeL:
 
 
 def ngram_jaccard(output: str, reference: str, n: int = NGRAM) -> float:
-    """Shared over all distinct runs of n words; NaN if the reference has fewer than n words."""
+    """Returns shared over all distinct runs of n words; NaN if the reference has fewer than n."""
     return _ratio(ngrams(words_of(output), n), ngrams(words_of(reference), n))
 
 
@@ -247,7 +247,7 @@ class PreparedReferences:
         self._kept: dict[str, Reference] = {}
 
     def get(self, prompt: str) -> Reference | None:
-        """The prompt's reference; None if it has none with a word in it."""
+        """Returns the prompt's reference; None if it has none with a word in it."""
         text = self._texts.get(prompt, "")
         if not text.strip():
             return None
@@ -264,7 +264,7 @@ class PreparedReferences:
         return found
 
     def __len__(self) -> int:
-        """How many are prepared."""
+        """Returns how many references are prepared."""
         return len(self._kept)
 
 

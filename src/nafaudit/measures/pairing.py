@@ -133,7 +133,7 @@ def match_arms(
 
 
 def shared_draws(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[SharedDraws, str]:
-    """Whether the same prompt and number drew with the same noise, from two identities."""
+    """Returns, from two identities, whether the same prompt and number drew with the same noise."""
     if "imported" in (ours["protocol"], theirs["protocol"]):
         return SharedDraws.UNKNOWN, "a log does not say what its executions drew with"
     # The paper's seeds follow from prompt and number alone; it knows neither seed nor purpose.
@@ -159,7 +159,7 @@ def shared_draws(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[Sh
 def designs_apart(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, str, str]]:
-    """Every key at which two identities differ, with both values."""
+    """Returns every key at which two identities differ, with both values."""
     for key in sorted({*ours, *theirs}):
         mine, other = ours.get(key), theirs.get(key)
         if isinstance(mine, Mapping) and isinstance(other, Mapping):
@@ -186,7 +186,7 @@ class Trace:
 
     @classmethod
     def of(cls, trajectory: Trajectory) -> Trace:
-        """The trace of a record."""
+        """Returns the trace of a record."""
         digest = hashlib.blake2b(digest_size=16)
         for name in Steps.columns:
             digest.update(getattr(trajectory.steps, name).tobytes())
@@ -325,6 +325,6 @@ def first_difference(unit: _Unit, a: Trace, b: Trace) -> FirstDifference:
 
 
 def _first(differs: NDArray[np.bool_]) -> int | None:
-    """The first step that is marked; None if none is."""
+    """Returns the first step that is marked; None if none is."""
     where = np.flatnonzero(differs)
     return int(where[0]) if where.size else None

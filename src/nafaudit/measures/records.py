@@ -34,7 +34,7 @@ FLAWS = {
 
 
 def accounting(arm: Measures) -> Finding:
-    """Do the numbers of a record agree with each other and with the ledger?
+    """Checks that the numbers of a record agree with each other and with the ledger.
 
     A record that does not add up is SUSPECT, whether or not anything was overspent: that is the
     invariant's question.
@@ -67,7 +67,7 @@ def accounting(arm: Measures) -> Finding:
 
 
 def hygiene(arm: Measures) -> Finding:
-    """Is the log itself sound: lengths beyond the limit, missing and impossible numbers, padding?
+    """Checks the log itself: lengths beyond the limit, missing and impossible numbers, padding.
 
     A column that an arm never has is not a flaw of a foreign log: it is named, and what needs it
     says UNKNOWN.
@@ -105,7 +105,7 @@ def hygiene(arm: Measures) -> Finding:
 
 
 def faults(run: RunContext, arm: Arm) -> list[Finding]:
-    """What a black-box decoder did wrong, one finding per kind of fault.
+    """Returns what a black-box decoder did wrong, one finding per kind of fault.
 
     Each says how often, and where first by key; the order in which they were seen is no matter.
     """
@@ -127,11 +127,11 @@ def faults(run: RunContext, arm: Arm) -> list[Finding]:
 
 
 def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
-    """The failed findings of a verification that concern an arm; claims are named `claims`."""
-    for data in (run.verified or {}).get("findings", ()):
+    """Yields the failed findings of a verification on an arm; claims are named `claims`."""
+    for data in run.failed:
         witness = data["witness"]
         k = data["k"] if data["k"] is not None else (witness or {}).get("k")
-        if data["verdict"] != CheckWord.FAILED or (k is not None and float(k) != arm.k):
+        if k is not None and float(k) != arm.k:
             continue
         name = data["check"].replace("replay: ", "claims: ")
         where = None
@@ -142,7 +142,7 @@ def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
 
 
 def debt_counts(run: RunContext, arm: Arm) -> str:
-    """What a verification says of an arm by both counts of the debt, if one is exceeded."""
+    """Returns how both counts of the debt judge an arm; empty if neither is exceeded."""
     for data in (run.verified or {}).get("findings", ()):
         if data["check"] == COUNTS and float(data["k"]) == arm.k:
             return str(data["text"])

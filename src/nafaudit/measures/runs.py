@@ -44,12 +44,12 @@ class Text:
 
 
 def runs_of(text: str, size: int) -> frozenset[str]:
-    """Every run of a size."""
+    """Returns every run of a size."""
     return frozenset([text[i : i + size] for i in range(len(text) - size + 1)])
 
 
 def match_lengths(a: str, b: Text) -> list[int]:
-    """For every place in `a`: how long a run of `b` starts there."""
+    """Returns, for every place in `a`, the length of the longest run of `b` that starts there."""
     lengths, length, text, pairs = [], 0, b.text, b.pairs
     for start in range(len(a)):
         if a[start : start + 2] in pairs:
@@ -62,7 +62,7 @@ def match_lengths(a: str, b: Text) -> list[int]:
 
 
 def longest_length(a: str, b: Text, known: int = 0) -> int:
-    """Length of the longest common run.
+    """Returns the length of the longest common run.
 
     A run of n characters holds a sample of q that starts at a multiple of n - q + 1, so only
     samples of `a` at that stride are looked up. A longer run around a sample has at least half
@@ -97,7 +97,7 @@ def longest_length(a: str, b: Text, known: int = 0) -> int:
 
 
 def _longest_short(a: str, b: str, known: int, most: int) -> int:
-    """The longest common run by trying every length, for texts without a longer one than `most`."""
+    """Finds the longest common run by trying every length, where none is longer than `most`."""
     for size in range(most, known, -1):
         if not runs_of(a, size).isdisjoint(runs_of(b, size)):
             return size
@@ -105,7 +105,7 @@ def _longest_short(a: str, b: str, known: int, most: int) -> int:
 
 
 def matching_blocks(a: str, b: Text, lengths: Sequence[int], least: int = 1) -> list[Block]:
-    """Common runs in the order of both texts: the longest first, then left and right of it.
+    """Finds common runs in the order of both texts: the longest first, then beside it.
 
     The blocks of Ratcliff and Obershelp (1988), as `difflib` gives them without its junk rules.
     Leaving out shorter ones changes no longer one: left and right of a block are only blocks of
@@ -136,7 +136,7 @@ def _blocks(a: str, b: str, lengths: Sequence[int], least: int) -> Iterator[Bloc
 def _longest(
     a: str, b: str, lengths: Sequence[int], within: tuple[int, int, int, int], least: int
 ) -> Block | None:
-    """The longest common run; of several, the first in `a`, and of those the first in `b`."""
+    """Finds the longest common run; of several, the first in `a`, of those the first in `b`."""
     start, end, low, high = within
     best, size, find = None, least, b.find
     for place, length in enumerate(lengths[start:end], start):
@@ -151,7 +151,7 @@ def _longest(
 
 
 def _extended(a: str, b: str, start: int, best: int) -> int:
-    """The larger of `best` and the length of the longest run of `b` that is at `start` in `a`."""
+    """Returns `best`, or the length of the longest run of `b` at `start` in `a` if larger."""
     while start + best < len(a) and a[start : start + best + 1] in b:
         best += 1
     return best
@@ -168,7 +168,7 @@ _WORD = re.compile(r"\S+")
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-cased and split at white space; punctuation stays with its word."""
+    """Splits lower-cased text at white space; punctuation stays with its word."""
     return text.lower().split()
 
 
@@ -178,7 +178,7 @@ def located_words(text: str) -> list[tuple[str, int, int]]:
 
 
 def ngrams(words: Sequence[str], n: int = NGRAM) -> frozenset[tuple[str, ...]]:
-    """All runs of n words; empty if there are fewer."""
+    """Returns all runs of n words; empty if there are fewer."""
     if n < 1:
         raise ValueError(f"n must be at least 1, got {n}.")
     return frozenset(zip(*(words[i:] for i in range(n)), strict=False))
@@ -205,7 +205,7 @@ class Reference:
     _codes: dict[str, str]
 
     def encode(self, words: Iterable[str]) -> str:
-        """One character per word; words that the reference does not have are `UNKNOWN`."""
+        """Writes one character per word; words that the reference does not have are `UNKNOWN`."""
         code = self._codes.get
         return "".join([code(word, UNKNOWN) for word in words])
 
@@ -219,7 +219,7 @@ def prepare(text: str) -> Reference:
 
 
 def _character(index: int) -> str:
-    """The character of a word; never `UNKNOWN`, never half of a surrogate pair."""
+    """Returns the character of a word; never `UNKNOWN`, never half of a surrogate pair."""
     point = index + 1
     if point >= _SURROGATES.start:
         point += len(_SURROGATES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,11 +13,11 @@ from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.measures.context import RunContext
-from nafaudit.measures.measure import Measure, measure
+from nafaudit.measures.measure import Measure, measure, with_admission
 from nafaudit.measures.overlap import METRICS
 from nafaudit.store.artifacts import read_replayed
 from nafaudit.store.gaps import Missing
-from nafaudit.store.run import Run
+from nafaudit.store.run import RecordPlace, Run
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,8 +53,30 @@ class Measures(Sequence[Measure]):
         """
         known = context or RunContext.of(run)
         truth = truth_of(run)
-        rows = (measure(truth.get(t.key, t), known, place) for place, t in run.located())
-        return cls.sorted(rows, known)
+        # Where tokens do not come from the promised laws, a replay by them contradicts no charge.
+        other = {float(f["k"]) for f in known.failed if f["check"].startswith("sampler: ")}
+
+        def row(place: RecordPlace, claimed: Trajectory) -> Measure:
+            replayed = truth.get(claimed.key)
+            if replayed is None:
+                return measure(claimed, known, place)
+            found = measure(replayed, known, place)
+            if claimed.key.k in other:
+                return with_admission(found, claimed, replayed, known)
+            return found
+
+        found = cls.sorted((row(place, one) for place, one in run.located()), known)
+        if not known.failed:
+            return found
+        # What a refuted program spent is known only where it is convicted.
+        convicted = {one.key.arm for one in found if one.violated and not one.admitted}
+        return replace(
+            found,
+            rows=tuple(
+                one if one.admitted or one.key.arm in convicted else replace(one, spend=math.nan)
+                for one in found
+            ),
+        )
 
     @classmethod
     def sorted(cls, rows: Iterable[Measure], run: RunContext) -> Measures:
@@ -111,11 +133,11 @@ class Measures(Sequence[Measure]):
         return None if plan is None else plan.missing([row.key for row in self.rows], self.lost)
 
     def of_arm(self, arm: Arm) -> Measures:
-        """The rows of one arm; none if all its outputs were lost."""
+        """Returns the rows of one arm; none if all its outputs were lost."""
         return self.arms.get(arm) or Measures((), self.run.of_budget(arm.k))
 
     def by(self, column: str) -> dict[str, Measures]:
-        """The rows by a column or a part of the key, such as `label` or `prompt`."""
+        """Groups the rows by a column or a part of the key, such as `label` or `prompt`."""
         found: dict[str, list[Measure]] = {}
         for row in self.rows:
             source = row.key if column in Key._fields else row
@@ -123,11 +145,11 @@ class Measures(Sequence[Measure]):
         return {value: Measures(tuple(rows), self.run) for value, rows in found.items()}
 
     def column(self, name: str) -> list[float]:
-        """One number of every row."""
+        """Returns one number of every row."""
         return [getattr(row, name) for row in self.rows]
 
     def to_arrow(self) -> pyarrow.Table:
-        """One row per trajectory, null where a number is not known; `to_pandas()` follows."""
+        """Returns a table of one row per trajectory, null where a number is not known."""
         import pyarrow as pa
 
         def cells(values: Iterable[Any]) -> list[Any]:
@@ -150,12 +172,12 @@ _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "
 
 
 def truth_of(run: Run) -> dict[Key, Trajectory]:
-    """What a replay found a black box to have done; nothing for other runs."""
+    """Returns what a replay found a black box to have done; empty for other runs."""
     return read_replayed(run) if "promise" in run.design["identity"] else {}
 
 
 def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:
-    """The largest value and where; ties go to the first key, NaN never wins."""
+    """Returns the largest value and where it is; ties go to the first key, NaN is never it."""
     best: Measure | None = None
     largest = -math.inf
     for row in rows:

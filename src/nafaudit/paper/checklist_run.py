@@ -31,7 +31,7 @@ from nafaudit.paper.checklist import (
     out_of_step,
     ratios,
 )
-from nafaudit.views import search as parts
+from nafaudit.store.artifacts import search_file
 from nafaudit.views.page import Extra
 from nafaudit.workload import protected_prompts
 
@@ -269,12 +269,12 @@ def surrogate(found: Mapping[str, Any] | None) -> ChecklistItem:
     """
     if found is None:
         return not_applicable(6, "no prompt search was run, so there is no surrogate", _WITHOUT)
-    asked = parts.rows(parts.part(found, "surrogate"), "gates")
-    steering = [row for row in asked if row.get("steers") is True]
-    paper = parts.by_paper(found)
+    file = search_file(found)
+    asked = file.surrogate.gates if file.surrogate else ()
+    steering = [gate for gate in asked if gate.steers]
+    paper = bool(file.paper)
     if not steering:
-        reasons = (name(one) for row in asked for one in parts.texts(row, "reasons"))
-        given = list(dict.fromkeys(reasons))
+        given = list(dict.fromkeys(name(reason) for gate in asked for reason in gate.reasons))
         if not asked:
             lacks = "it has no generation" if paper else "prompts are ranked by what they spent"
             why = f"no surrogate steers this search: {lacks}"
@@ -283,20 +283,14 @@ def surrogate(found: Mapping[str, Any] | None) -> ChecklistItem:
             why = "the surrogate was never ready, so that none steers this search"
             why += f": {'; '.join(given[-3:])}" if given else ""
         else:
-            values = [auc for row in asked if not math.isnan(auc := parts.number(row, "auc"))]
+            values = [gate.auc for gate in asked if not math.isnan(gate.auc)]
             why = "the surrogate did not pass its gate and was switched off"
             why += f" (its best AUC: {max(values):.2f})" if values else ""
             why += f": {'; '.join(given[:3])}" if given else ""
         return not_applicable(6, why, "nothing to pass: no surrogate is relied on")
-
-    def auc_of(row: Mapping[str, Any]) -> float:
-        value = parts.number(row, "auc")
-        return -math.inf if math.isnan(value) else value
-
-    lowest = min(steering, key=auc_of)
-    auc = parts.number(lowest, "auc")
-    seed, generation = (parts.number(lowest, key) for key in ("seed", "generation"))
-    which = f"search seed {seed:.0f}, generation {generation:.0f}"
+    lowest = min(steering, key=lambda gate: -math.inf if math.isnan(gate.auc) else gate.auc)
+    auc = lowest.auc
+    which = f"search seed {lowest.seed}, generation {lowest.generation}"
     share = f"it steered {len(steering)} of {len(asked)} generations"
     if paper and math.isnan(auc):
         none = "no AUC on held-out rows was measured (protocol paper)"
@@ -315,18 +309,15 @@ def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
             "no prompt search was run, so no archive maximum can vary",
             f"nafaudit search with at least {MIN_SEEDS} different --seed",
         )
+    file = search_file(found)
     mine = {
-        parts.number(row, "seed")
-        for row in parts.rows(found, "generations")
-        if (parts.text(row, "strategy") or "search") == "search"
-        and not math.isnan(parts.number(row, "seed"))
+        row.seed for row in file.generations if row.strategy == "search" and row.seed is not None
     }
     if not mine:
         return not_applicable(
             7, "the search does not say its seeds", f"nafaudit search --searches {MIN_SEEDS}"
         )
-    maxima = parts.part(parts.part(found, "spread"), "search").get("maxima")
-    values = [parts.number({"x": one}, "x") for one in maxima] if isinstance(maxima, list) else []
+    values = file.spread["search"].maxima if "search" in file.spread else ()
     text = f"{len(mine)} search seed{'s' if len(mine) > 1 else ''}"
     if values:
         text += f"; best prompt of each on fresh draws: {', '.join(map(percent, values))}"

@@ -15,9 +15,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -83,7 +83,7 @@ class Finalist:
     strategy: str
     seed: int
     rank: int
-    candidate: Candidate
+    candidate: Candidate = field(metadata={"json": ...})
     promised: float
     draws: int
     fresh: int
@@ -91,10 +91,10 @@ class Finalist:
     use: MeanLimits
     worst: float
     violations: int
-    rate: float
+    rate: float = field(metadata={"json": "rate_upper"})
     spend: float
-    risky: float
-    evidence: float = 0.0
+    risky: float = field(metadata={"json": "risky_alone"})
+    evidence: float = field(default=0.0, metadata={"json": "e_above"})
 
 
 def confirmed(
@@ -147,16 +147,16 @@ class Named:
     Attributes:
         above: The share.
         delta: Level of each correction.
-        looked: Number of prompts drawn: those without fresh draws are hypotheses too.
         asked: Number of confirmed prompts.
+        looked: Number of prompts drawn: those without fresh draws are hypotheses too.
         shared: Ids whose e-value is at least `looked` / delta: any is wrong with chance delta.
         discovered: Ids by e-BH: the expected share of wrong ones is at most delta.
     """
 
     above: float
-    delta: float
-    looked: int
+    delta: float = field(metadata={"json": None})
     asked: int
+    looked: int
     shared: tuple[str, ...]
     discovered: tuple[str, ...]
 
@@ -167,7 +167,7 @@ def name_above(confirmed: Sequence[Finalist], above: float, delta: float, looked
     ids, values = list(evidence), list(evidence.values())
     shared = tuple(name for name, value in evidence.items() if value >= looked / delta)
     found = tuple(ids[i] for i in e_bh(values, delta, looked))
-    return Named(above, delta, looked, len(ids), shared, found)
+    return Named(above, delta, len(ids), looked, shared, found)
 
 
 @dataclass(frozen=True)
@@ -187,6 +187,7 @@ class ControlComparison:
     other: MeanLimits
     low: float
     high: float
+    also: ClassVar = ("answer", "difference")
 
     @property
     def difference(self) -> float:
@@ -290,8 +291,8 @@ class Copied:
     repeating: int = 0
     words: int = 0
     passage: str = ""
-    key: Key | None = None
-    recall: float = 0.0
+    key: Key | None = field(default=None, metadata={"json": "where"})
+    recall: float = field(default=0.0, metadata={"json": "near_verbatim_recall"})
 
     def __add__(self, other: Copied) -> Copied:
         first = self if self.words >= other.words else other

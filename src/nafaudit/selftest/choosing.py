@@ -1,7 +1,7 @@
-"""Does a mechanism that chooses among whole outputs keep its promise? Summed over every output.
+"""Tests whether a mechanism that chooses among whole outputs keeps its promise, by summing.
 
 It serves no law at a step, so there is none to replay on the lab pair. Instead the exact law of
-what it writes is computed in small worlds, over every way its drafts can fall, with the rule's own
+what it writes is computed in small worlds, over all drafts that can be drawn, with the rule's own
 `plan` and `choose`; `write` (`mechanisms.sequences`), which audits run, is then held to that law.
 """
 
@@ -27,19 +27,19 @@ from nafaudit.mechanisms.divergences import Pathwise
 from nafaudit.mechanisms.registry import SequenceMechanism
 from nafaudit.mechanisms.sequences import checked_choice, checked_plan, write
 from nafaudit.protocols import Draft, Drafts, Law, Plan, SequenceRule
-from nafaudit.selftest.conform import Conforms, Item
+from nafaudit.selftest.conform import Answered, ConformanceItem, Conforms
 from nafaudit.selftest.worlds import ToyWorld, toy_world
 
 Tokens = tuple[int, ...]
 Outputs = dict[Tokens, float]
-# A draft in the making: its tokens, their log-probabilities, and who pays for them.
+# A draft in the making: its tokens, their log-probabilities, and the account that pays for them.
 _Open = tuple[Tokens, list[tuple[float, float, float]], Account]
 
 PROMPT = (1, 2, 1)
 SLACK = 1e-9
 # Nats of each choice: enough for two, three and four safe drafts.
 _SHARES = (math.log(2), math.log(3), math.log(4))
-# A law is summed over at most so many ways in which the drafts of one choice can fall.
+# A law is summed over at most this many combinations of drafts of one choice.
 _MOST_WAYS = 6_000
 _WRITTEN = 300
 # A sound rule is called unsound once in a million trials.
@@ -57,41 +57,40 @@ class ForkedWorld(ToyWorld):
     forks: frozenset[int] = frozenset()
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
-        """Next-token log-laws after each prefix."""
+        """Returns next-token log-laws after each prefix."""
         open_ = np.array([len(prefix) in self.forks for prefix in prefixes])[:, None]
         fixed = np.where(np.arange(self.size) == 1, 0.0, -np.inf)
         safe, risky = super().laws(prefixes)
         return np.where(open_, safe, fixed), np.where(open_, risky, fixed)
 
 
-def conform_choosing(made: SequenceMechanism, name: str) -> list[Item]:
+def conform_choosing(made: SequenceMechanism, name: str) -> list[ConformanceItem]:
     """Tries a sequence-level mechanism in small worlds and answers for every item.
 
     Args:
-        made: Whose promise.
-        name: Under which its faults are named.
+        made: The mechanism.
+        name: Its name in messages.
     """
     try:
         trials = list(_trials(made, name))
-        zero = [one for one in trials if one.budget == 0]
         paid = [one for one in trials if one.budget > 0]
-        return [
-            Item("plans", Conforms.YES, f"no plan costs more than its budget, of {len(trials)}"),
-            Item("chooses", Conforms.YES, "one of its drafts, however they fall"),
-            _repeats(paid, name),
-            _promise(paid),
+        answers = {
+            "plans": (Conforms.YES, f"no plan costs more than its budget, of {len(trials)}"),
+            "chooses": (Conforms.YES, "one of its drafts, however they fall"),
+            "repeats": _repeats(paid, name),
+            "promise": _promise(paid),
             # Of the largest budget, whose law is the furthest from the safe model's.
-            _written(paid[-1], name),
-            _zero(zero),
-        ]
+            "written": _written(paid[-1], name),
+            "k = 0": _zero([one for one in trials if one.budget == 0]),
+        }
     except LawError as error:
-        what = "plans" if " plan" in str(error) else "chooses"
-        return [Item(what, Conforms.NO, str(error))]
+        answers = {"plans" if " plan" in str(error) else "chooses": (Conforms.NO, str(error))}
+    return [ConformanceItem(item, *answer) for item, answer in answers.items()]
 
 
 @dataclass(frozen=True)
-class _Trial:
-    """One world and budget, and the exact law of what is written there; None if out of reach."""
+class _ChoiceTrial:
+    """One world and budget, and the exact law of what is written there; None if too large."""
 
     world: ToyWorld
     rule: SequenceRule
@@ -105,40 +104,33 @@ class _Trial:
         return self.budget / self.world.decoding.max_new_tokens
 
 
-def _trials(made: SequenceMechanism, name: str) -> Iterator[_Trial]:
-    for share in (*_SHARES, 0.0):
-        for seed in range(3):
-            block = checked_plan(made.of_length(2).sequence, name, 2 * _SHARES[-1], 2).block
-            # A choice at both ends of a block, or as few as can be summed over.
-            for ends, size in (((0, max(block, 2) - 1), 3), ((0,), 3), ((0,), 2)):
-                length = 2 * block or 2
-                starts = (0, block) if block else (0,)
-                forks = {len(PROMPT) + start + end for start in starts for end in ends}
-                world = _world(seed, size, length, frozenset(forks))
-                rule = made.of_length(length).sequence
-                budget = share * len(starts)
-                plan = checked_plan(rule, name, budget, length)
-                ways = world.size ** (len(ends) * (plan.safe + plan.risky))
-                if ways <= _MOST_WAYS:
-                    break
-            law = _law(world, rule, name, plan) if ways <= _MOST_WAYS else None
-            yield _Trial(world, rule, budget, plan, law, _law_of_safe(world))
-
-
-def _world(seed: int, size: int, length: int, forks: frozenset[int]) -> ToyWorld:
-    """Models at random, and, as the first, two that want different tokens."""
-    if seed == 0:
-        likely = np.array([[0.001, 0.989, 0.01]])[:, :size]
-        safe = np.log(likely / likely.sum())
-        risky = safe[:, ::-1].copy()
-    else:
-        random = toy_world(seed, size=size, contexts=11, gap=2.0, stop=0.0)
-        safe, risky = random.safe, random.risky
-    return ForkedWorld(safe, risky, frozenset({0}), DebtRule(0), Decoding(length), forks)
+def _trials(made: SequenceMechanism, name: str) -> Iterator[_ChoiceTrial]:
+    for share, seed in product((*_SHARES, 0.0), range(3)):
+        block = checked_plan(made.of_length(2).sequence, name, 2 * _SHARES[-1], 2).block
+        length, starts = 2 * block or 2, (0, block) if block else (0,)
+        rule, budget = made.of_length(length).sequence, share * len(starts)
+        # A choice at both ends of a block, or as few as can be summed over.
+        for ends, size in (((0, max(block, 2) - 1), 3), ((0,), 3), ((0,), 2)):
+            if seed == 0:  # two models that want different tokens
+                likely = np.array([[0.001, 0.989, 0.01]])[:, :size]
+                safe = np.log(likely / likely.sum())
+                risky = safe[:, ::-1].copy()
+            else:
+                random = toy_world(seed, size=size, contexts=11, gap=2.0, stop=0.0)
+                safe, risky = random.safe, random.risky
+            forks = frozenset(len(PROMPT) + start + end for start in starts for end in ends)
+            stops, decoding = frozenset({0}), Decoding(length)
+            world = ForkedWorld(safe, risky, stops, DebtRule(0), decoding, forks)
+            plan = checked_plan(rule, name, budget, length)
+            ways = world.size ** (len(ends) * (plan.safe + plan.risky))
+            if ways <= _MOST_WAYS:
+                break
+        law = _law(world, rule, name, plan) if ways <= _MOST_WAYS else None
+        yield _ChoiceTrial(world, rule, budget, plan, law, _safe_law(world))
 
 
 def _law(world: ToyWorld, rule: SequenceRule, name: str, plan: Plan) -> Outputs:
-    """The exact law of what is written: every way the drafts of every block can fall."""
+    """Returns the exact law of what is written, over all drafts of every block."""
     length = world.decoding.max_new_tokens
     law: Outputs = {(): 1.0}
     for _ in range(plan.blocks(length)):
@@ -157,7 +149,7 @@ def _law(world: ToyWorld, rule: SequenceRule, name: str, plan: Plan) -> Outputs:
 def _chosen(
     world: ToyWorld, rule: SequenceRule, name: str, plan: Plan, prefix: Tokens, most: int
 ) -> Outputs:
-    """The exact law of one choice."""
+    """Returns the exact law of one choice."""
     safe = _drafts(world, prefix, most, "safe", plan.metered)
     risky = _drafts(world, prefix, most, "risky", 0.0) if plan.risky else []
     law: Counter[Tokens] = Counter()
@@ -170,7 +162,7 @@ def _chosen(
 
 
 def _drafts(world: ToyWorld, prefix: Tokens, most: int, kind: str, k: float) -> list[Draft]:
-    """Every draft that can be drawn, with the log-probability of each of its tokens."""
+    """Returns every draft that can be drawn, with the log-probability of each token."""
     open_: list[_Open] = [((), [], Banking().open(k, 0.0))]
     found = []
     while open_:
@@ -193,12 +185,12 @@ def _drafts(world: ToyWorld, prefix: Tokens, most: int, kind: str, k: float) -> 
     return found
 
 
-def _law_of_safe(world: ToyWorld) -> Outputs:
+def _safe_law(world: ToyWorld) -> Outputs:
     drafts = _drafts(world, PROMPT, world.decoding.max_new_tokens, "safe", 0.0)
     return {draft.tokens: math.exp(float(draft.served.sum())) for draft in drafts}
 
 
-def _repeats(trials: Sequence[_Trial], name: str) -> Item:
+def _repeats(trials: Sequence[_ChoiceTrial], name: str) -> Answered:
     for trial in trials:
         for seed in range(5):
             one, other = (
@@ -207,15 +199,15 @@ def _repeats(trials: Sequence[_Trial], name: str) -> Item:
             )
             if one != other:
                 text = f"with equal drafts it chose {one}, then {other}"
-                return Item("repeats", Conforms.NO, text)
-    return Item("repeats", Conforms.YES, f"{5 * len(trials)} outputs are the same, token for token")
+                return Conforms.NO, text
+    return Conforms.YES, f"{5 * len(trials)} outputs are the same, token for token"
 
 
-def _promise(trials: Sequence[_Trial]) -> Item:
+def _promise(trials: Sequence[_ChoiceTrial]) -> Answered:
     known = [(trial, trial.law) for trial in trials if trial.law is not None]
     if not known:
         text = "it plans more drafts than can be summed over"
-        return Item("promise", Conforms.UNKNOWN, text)
+        return Conforms.UNKNOWN, text
     nearest, count = 0.0, 0
     for trial, law in known:
         most = trial.plan.most(trial.world.decoding.max_new_tokens)
@@ -225,27 +217,27 @@ def _promise(trials: Sequence[_Trial]) -> Item:
             nearest = max(nearest, ratio / trial.budget)
             if ratio > most + SLACK:
                 text = f"output {y} is e^{ratio:.6g} times likelier, charged {most:.6g} nats"
-                return Item("promise", Conforms.NO, text)
+                return Conforms.NO, text
     text = (
         f"no output of {count} is likelier than charged, summed over all drafts; the nearest "
         f"reaches {nearest:.1%} of its budget"
     )
-    return Item("promise", Conforms.YES, text)
+    return Conforms.YES, text
 
 
-def _written(trial: _Trial, name: str) -> Item:
-    """Are outputs drawn from the law that was summed up, and charged within the budget?"""
+def _written(trial: _ChoiceTrial, name: str) -> Answered:
+    """Tests whether outputs follow the law that was summed up, and are charged within budget."""
     drawn: Counter[Tokens] = Counter()
     for seed in range(_WRITTEN):
         draft, charge = write(trial.world, trial.rule, name, PROMPT, trial.k, Stream(seed))
         drawn[draft.tokens] += 1
         if (spent := float(np.cumsum(charge).max())) > trial.budget + SLACK:
             text = f"{spent:.6g} nats are charged of a budget of {trial.budget:.6g}"
-            return Item("written", Conforms.NO, text)
+            return Conforms.NO, text
     if trial.law is None:
-        return Item("written", Conforms.UNKNOWN, "its law is out of reach; charges keep the budget")
+        return Conforms.UNKNOWN, "its law is out of reach; charges keep the budget"
     if strange := set(drawn) - set(trial.law):
-        return Item("written", Conforms.NO, f"it wrote {min(strange)}, which its law cannot")
+        return Conforms.NO, f"it wrote {min(strange)}, which its law cannot"
     # Cells with few expected outputs are joined, so that the test's law is near enough.
     large = [y for y, chance in trial.law.items() if chance * _WRITTEN >= 5]
     seen = np.array([*(drawn[y] for y in large), 0.0])
@@ -255,16 +247,14 @@ def _written(trial: _Trial, name: str) -> Item:
     p = float(chisquare(seen[kept], due[kept] * seen[kept].sum() / due[kept].sum()).pvalue)
     if p < _RARE:
         text = f"{_WRITTEN} outputs do not fit the law of its choices (p = {p:.1g})"
-        return Item("written", Conforms.NO, text)
-    return Item(
-        "written", Conforms.YES, f"{_WRITTEN} outputs fit the law of its choices, in budget"
-    )
+        return Conforms.NO, text
+    return Conforms.YES, f"{_WRITTEN} outputs fit the law of its choices, in budget"
 
 
-def _zero(trials: Sequence[_Trial]) -> Item:
+def _zero(trials: Sequence[_ChoiceTrial]) -> Answered:
     for trial in trials:
         law = trial.law or {}
         gap = max(abs(law.get(y, 0.0) - chance) for y, chance in trial.safe.items())
         if gap > SLACK:
-            return Item("k = 0", Conforms.NO, f"an output's chance is off by {gap:.2g}")
-    return Item("k = 0", Conforms.YES, "the law of its outputs is the safe model's")
+            return Conforms.NO, f"an output's chance is off by {gap:.2g}"
+    return Conforms.YES, "the law of its outputs is the safe model's"

@@ -1,8 +1,8 @@
-"""Does anybody's decoder keep the contract? One plain answer per item, for CI.
+"""Tests whether a decoder keeps the contract: one plain answer per item, for CI.
 
 Trials (`selftest.trials`) are what was asked of the decoder and what came back; every item reads
-its answer off them. `nafaudit conform` prints the answers; `DecoderConformance` is the same as
-pytest tests.
+its answer off them. `nafaudit conform` prints the answers; `DecoderConformance` has a pytest test
+for each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.selftest.trials import ACTIVE, SLACK, LabBench, Trials, run_trials
 
-# What a promise may be told of, in the names of `RunSettings`.
+# Parts of a promise that can be given, in the names of `RunSettings`.
 PROMISE = (
     *("mechanism", "k", "temperature", "repetition_penalty"),
     *("prefix_n", "prefix_debt", "debt"),
@@ -34,7 +34,7 @@ _CHOICE = 20.0
 
 
 class Conforms(StrEnum):
-    """What is said of an item."""
+    """Answers for an item."""
 
     YES = "YES"
     NO = "NO"
@@ -42,12 +42,12 @@ class Conforms(StrEnum):
 
 
 @dataclass(frozen=True)
-class Item:
+class ConformanceItem:
     """One item of the contract, and whether it is kept.
 
     Attributes:
         name: Short name.
-        answer: Kept, broken, or not to be told from what the decoder shows.
+        answer: Kept, broken, or unknown from what the decoder shows.
         text: What was seen, in plain words.
     """
 
@@ -58,11 +58,11 @@ class Item:
 
 @dataclass(frozen=True)
 class Conformance:
-    """What a decoder was held to, and the answers.
+    """The promise that a decoder was held to, and the answers.
 
     Attributes:
         promise: The tested promise, in words.
-        decoder: As it was named.
+        decoder: Its name, as it was given.
         conforms: False if an item is broken.
         items: One answer per item.
     """
@@ -70,7 +70,7 @@ class Conformance:
     promise: str
     decoder: str
     conforms: bool = field(init=False)
-    items: list[Item]
+    items: list[ConformanceItem]
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -79,7 +79,7 @@ class Conformance:
 
     @property
     def overall(self) -> Overall:
-        """YES if no item is broken, and how many cannot be told."""
+        """Returns YES if no item is broken, and how many items are unknown."""
         unknown = sum(item.answer is Conforms.UNKNOWN for item in self.items)
         why = "breaks no item" if self.conforms else "breaks the contract"
         why += f"; {unknown} of {len(self.items)} items cannot be told" if unknown else ""
@@ -92,18 +92,8 @@ def conform(
     python: str | None = None,
     timeout: float = 120.0,
     promise: Mapping[str, Any] | None = None,
-) -> list[Item]:
-    """Tries a decoder on the lab pair and answers for every item.
-
-    Args:
-        spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
-        python: Interpreter that runs it; ours if None.
-        timeout: Seconds that an answer may take.
-        promise: See `examine`.
-
-    Raises:
-        InputError: It cannot be built.
-    """
+) -> list[ConformanceItem]:
+    """Returns the items of `examine`, which has the same arguments."""
     return examine(spec, python=python, timeout=timeout, promise=promise).items
 
 
@@ -123,36 +113,31 @@ def examine(
         spec: `package.module:Class`, `file.py:Class`, or the name of a known decoder or mechanism.
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
-        promise: What is promised: any of `PROMISE`; None is not given.
+        promise: What is promised: any of `PROMISE`; None counts as not given.
 
     Raises:
-        InputError: It cannot be built, or the promise is none that it can be held to.
+        InputError: It cannot be built, or cannot be held to this promise.
     """
     given = {name: value for name, value in (promise or {}).items() if value is not None}
     reject_unknown(given, PROMISE, "the promise")
-    active = _active(given.pop("k", ACTIVE))
+    budgets = given.pop("k", ACTIVE)
+    if bad := [k for k in budgets if not 0 < k < math.inf]:
+        raise InputError(
+            f"k must be above 0 and finite here, got {bad[0]:g}: 0 and inf are always tried."
+        )
+    active = tuple(sorted(set(budgets)))
     if parse(spec) is not None and isinstance(mechanism(spec, DebtRule(0)), SequenceMechanism):
         return _whole_outputs(spec, promise)
     with LabBench(spec, python=python, timeout=timeout, promise=given) as bench:
         if bench.chooses:
             return _whole_outputs(spec, promise)
-        budgets = ", ".join(f"{k:g}" for k in active)
-        said = f"{bench.promise}, k = {budgets}{bench.warps}"
-        trials = run_trials(bench, promises=bench.promises, active=active, debt=bench.debt)
+        said, debt = bench.promise_text(active), bench.promised.debt
+        trials = run_trials(bench, promises=bench.promises, active=active, debt=debt)
         return Conformance(said, spec, judge(trials))
 
 
-def _active(budgets: Sequence[float]) -> tuple[float, ...]:
-    """The budgets that bind, from the smallest up."""
-    if bad := [k for k in budgets if not 0 < k < math.inf]:
-        raise InputError(
-            f"k must be above 0 and finite here, got {bad[0]:g}: 0 and inf are always tried."
-        )
-    return tuple(sorted(set(budgets)))
-
-
 def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Conformance:
-    """The items of a mechanism that chooses among whole outputs, which no replay can judge."""
+    """Tests a mechanism that chooses among whole outputs, which no replay can judge."""
     from nafaudit.selftest.choosing import conform_choosing
 
     if given := [name for name, value in (promise or {}).items() if value is not None]:
@@ -166,23 +151,23 @@ def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Conformance:
     return Conformance(said, spec, conform_choosing(made, spec))
 
 
-def judge(trials: Trials) -> list[Item]:
-    """Reads the answers off what was tried."""
-    return [Item(name, *item(trials)) for name, item in ITEMS.items()]
+def judge(trials: Trials) -> list[ConformanceItem]:
+    """Returns the answers that follow from the trials."""
+    return [ConformanceItem(name, *item(trials)) for name, item in ITEMS.items()]
 
 
-_Answer = tuple[Conforms, str]
+Answered = tuple[Conforms, str]
 _NO_DEBT = ". If its promise has none: --no-prefix-debt"
 
 
-def _terminates(trials: Trials) -> _Answer:
+def _terminates(trials: Trials) -> Answered:
     names = ("hang", "died", "raised", "garbled", "count", "length", "exit")
     if found := trials.fault(*names):
         return Conforms.NO, found
     return Conforms.YES, f"all {trials.asked} outputs came back, none longer than asked"
 
 
-def _normalises(trials: Trials) -> _Answer:
+def _normalises(trials: Trials) -> Answered:
     if found := trials.fault("law", "nan"):
         return Conforms.NO, found
     if found := trials.fault("shape", "token", "empty"):
@@ -197,7 +182,7 @@ def _normalises(trials: Trials) -> _Answer:
     return Conforms.YES, f"no probability above 1 in {len(claimed)} outputs; laws, where shown, too"
 
 
-def _stops(trials: Trials) -> _Answer:
+def _stops(trials: Trials) -> Answered:
     if found := trials.fault("after-stop", "short"):
         return Conforms.NO, found
     stopped = sum(record.stopped for record in trials.main)
@@ -207,11 +192,11 @@ def _stops(trials: Trials) -> _Answer:
     return Conforms.YES, f"{stopped} outputs end at a stop token, {rest} at the length limit"
 
 
-def _repeats(trials: Trials) -> _Answer:
+def _repeats(trials: Trials) -> Answered:
     return _same(trials.first, trials.again, "asked again with the same seeds, it wrote otherwise")
 
 
-def _differs(trials: Trials) -> _Answer:
+def _differs(trials: Trials) -> Answered:
     judged = False
     for outputs in trials.by_prompt(0.0):
         surprisal = -float(trials.replayed[outputs[0].key].trajectory.steps.served.sum())
@@ -226,20 +211,20 @@ def _differs(trials: Trials) -> _Answer:
     return Conforms.YES, "different seeds gave different outputs"
 
 
-def _batch(trials: Trials) -> _Answer:
+def _batch(trials: Trials) -> Answered:
     if _repeats(trials)[0] is not Conforms.YES:
         return Conforms.UNKNOWN, "it does not repeat itself, so a batch cannot show"
     return _same(trials.first, trials.alone, "alone it writes other tokens than in a batch")
 
 
-def _padding(trials: Trials) -> _Answer:
+def _padding(trials: Trials) -> Answered:
     if _batch(trials)[0] is not Conforms.YES:
         return Conforms.UNKNOWN, "its outputs depend on their batch already"
     text = "beside prompts of other lengths it writes other tokens"
     return _same(trials.first, trials.mixed, text)
 
 
-def _charges(trials: Trials) -> _Answer:
+def _charges(trials: Trials) -> Answered:
     active = [t for t in trials.main if t.key.k in trials.active]
     claimed = [t for t in active if not np.isnan(t.steps.charge).all()]
     # Known to serve more than it may, it does not serve, nor draw from, the law it owes.
@@ -260,7 +245,7 @@ def _charges(trials: Trials) -> _Answer:
             text = f"it charges {said:.4g} nats for a law that costs {is_:.4g}"
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
     for k in trials.active:
-        if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarm(k)):
+        if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarms.get(k)):
             if trials.owes_nothing:
                 text = "its tokens fit the law that it would owe without a prefix debt, not with"
                 return Conforms.NO, f"{text} one of up to {trials.largest_debt:.4g} nats{_NO_DEBT}"
@@ -272,7 +257,7 @@ def _charges(trials: Trials) -> _Answer:
     return Conforms.YES, f"{judged} outputs are charged what their laws cost"
 
 
-def _budget(trials: Trials) -> _Answer:
+def _budget(trials: Trials) -> Answered:
     if not trials.promises:
         return Conforms.UNKNOWN, "it promises no budget, so there is none to keep"
     if (found := trials.overspent()) is not None:
@@ -292,21 +277,13 @@ def _budget(trials: Trials) -> _Answer:
     return Conforms.YES, "no prefix of an output costs more than it was granted"
 
 
-def _safe(trials: Trials) -> _Answer:
-    return _model(trials, 0.0, "safe", 0.0)
-
-
-def _risky(trials: Trials) -> _Answer:
-    return _model(trials, math.inf, "risky", 1.0)
-
-
-def _model(trials: Trials, k: float, name: str, weight: float) -> _Answer:
+def _model(trials: Trials, k: float, name: str, weight: float) -> Answered:
     outputs = [t for t in trials.main if t.key.k == k]
     if not outputs:
         return Conforms.UNKNOWN, "no output came back"
     if _differs(trials)[0] is Conforms.NO:
         return Conforms.UNKNOWN, "copies of one output say little about its law"
-    if alarm := trials.alarm(k):
+    if alarm := trials.alarms.get(k):
         return Conforms.NO, f"its tokens are not the {name} model's: {alarm}"
     for record in outputs:
         claimed = record.steps.theta[~np.isnan(record.steps.theta)]
@@ -316,7 +293,7 @@ def _model(trials: Trials, k: float, name: str, weight: float) -> _Answer:
     return Conforms.YES, f"{steps} tokens fit the {name} model's law"
 
 
-ITEMS: dict[str, Callable[[Trials], _Answer]] = {
+ITEMS: dict[str, Callable[[Trials], Answered]] = {
     "terminates": _terminates,
     "normalises": _normalises,
     "stop tokens": _stops,
@@ -326,14 +303,14 @@ ITEMS: dict[str, Callable[[Trials], _Answer]] = {
     "padding": _padding,
     "charges": _charges,
     "budget": _budget,
-    "k = 0": _safe,
-    "k = inf": _risky,
+    "k = 0": lambda trials: _model(trials, 0.0, "safe", 0.0),
+    "k = inf": lambda trials: _model(trials, math.inf, "risky", 1.0),
 }
 
 
 def _same(
     ours: Sequence[Trajectory | None], theirs: Sequence[Trajectory | None], text: str
-) -> _Answer:
+) -> Answered:
     pairs = list(zip(ours, theirs, strict=True))
     if not pairs or any(one is None or other is None for one, other in pairs):
         return Conforms.UNKNOWN, "an output is missing"
@@ -353,13 +330,13 @@ def _where(record: Trajectory, step: int) -> str:
 
 
 class DecoderConformance:
-    """The same as pytest tests: subclass it, name your decoder, and pytest collects the items.
+    """The items as pytest tests: subclass it, name your decoder, and pytest collects them.
 
         class TestMine(DecoderConformance):
             decoder = "my_package.my_module:MyDecoder"
             promise = {"prefix_debt": False}  # any of `PROMISE`; leave it out for the usual one
 
-    An item that cannot be told from what the decoder shows does not fail.
+    An item that stays unknown from what the decoder shows does not fail.
     """
 
     decoder: str = ""
@@ -371,7 +348,7 @@ class DecoderConformance:
         self._check("terminates")
 
     def test_normalises(self) -> None:
-        """Whatever it shows is a law."""
+        """What it shows is a law."""
         self._check("normalises")
 
     def test_stop_tokens(self) -> None:
@@ -411,13 +388,13 @@ class DecoderConformance:
         self._check("k = inf")
 
     def _check(self, name: str) -> None:
-        item = next(i for i in self._items() if i.name == name)
+        items = _conformed(self.decoder, self.timeout, tuple(sorted(self.promise.items())))
+        item = next(item for item in items if item.name == name)
         assert item.answer is not Conforms.NO, item.text
-
-    def _items(self) -> list[Item]:
-        return _conformed(self.decoder, self.timeout, tuple(sorted(self.promise.items())))
 
 
 @cache
-def _conformed(decoder: str, timeout: float, promise: tuple[tuple[str, Any], ...]) -> list[Item]:
+def _conformed(
+    decoder: str, timeout: float, promise: tuple[tuple[str, Any], ...]
+) -> list[ConformanceItem]:
     return conform(decoder, timeout=timeout, promise=dict(promise))

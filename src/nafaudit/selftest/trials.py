@@ -1,7 +1,7 @@
-"""What conformance asks a decoder, and where the decoder is tried.
+"""Trials of a decoder: what conformance asks it, where it runs, and what came back.
 
-Some prompts at k = 0, at two budgets that bind and at k = inf, then the same few requests again,
-alone, and beside prompts of other lengths. A bench is where it answers.
+It is asked for some prompts at k = 0, at two budgets that bind and at k = inf, then for the same
+few requests again, one by one, and beside prompts of other lengths. A bench is where it answers.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -20,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
-from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
 from nafaudit.auditor.sampler import SamplerTests, StepScores, joined
+from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.draws import sound_stream, uniforms, words
+from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import FAULTS, CheckWord, Fault
 from nafaudit.core.options import load
@@ -33,15 +32,16 @@ from nafaudit.core.trajectory import Key, Replayed, Trajectory
 from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
-from nafaudit.models.pair import Pair, load_pair
+from nafaudit.models.pair import load_pair
 from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
 from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.runner.worker import answer, registered
+from nafaudit.selftest.battery import pit_draws
 
-# Budgets that bind, unless told.
+# Budgets that bind, unless others are given.
 ACTIVE = (0.25, 1.0)
 SEEDS = 4
 MOST_TOKENS = 32
@@ -50,8 +50,8 @@ BATCH = 32
 SLACK = 1e-3
 # How often a sound decoder may be called broken by its tokens, over all budgets.
 ALPHA = 1e-5
-# Tests whether outputs are independent, given their law; the others ask for the law, given that
-# they are. What one of them says is only heard where the other is content.
+# Tests of whether outputs are independent, given their law; the other tests are of the law, given
+# that they are. An alarm of one kind counts only where the other kind raises none.
 _INDEPENDENCE = ("repeats", "shared-noise")
 
 Tokens = tuple[int, ...]
@@ -59,25 +59,25 @@ Tokens = tuple[int, ...]
 
 @dataclass
 class Trials:
-    """What was asked and what came back.
+    """Requests of a conformance test, and what came back.
 
     Attributes:
-        asked: How many outputs were asked for.
+        asked: Number of outputs that were asked for.
         faults: What went wrong, by name.
-        main: Every output that could be recorded of the prompts and budgets.
-        replayed: The same, recomputed, by key.
+        main: Every output of the prompts and budgets that could be recorded.
+        replayed: These outputs recomputed, by key.
         first: A few outputs of one prompt, asked for together; None where one is missing.
-        again: The same call again.
-        alone: The same outputs, one by one.
-        mixed: The same outputs beside prompts of other lengths.
-        alarms: By budget, what the sampler tests of the law say; nothing if they are content.
-        copies: What the tests of independence say, at any budget.
+        again: The outputs of the same requests, asked for a second time.
+        alone: The outputs of the same requests, asked for one by one.
+        mixed: The outputs of the same requests beside prompts of other lengths.
+        alarms: What the sampler tests of the law hold against the outputs, by budget.
+        copies: What the tests of independence say, at any budget; empty if they pass.
         promises: False for a mechanism that promises no budget.
         active: The budgets that bind.
         debt: The debt that is promised.
-        free: If something is wrong and a prefix debt is promised, the outputs of these budgets
-            recomputed without the debt, by key.
-        free_alarms: What the sampler tests say then, by budget.
+        free: If something is wrong and a prefix debt is promised, the outputs of the budgets that
+            bind, recomputed without the debt, by key.
+        free_alarms: What the sampler tests then hold against them, by budget.
     """
 
     asked: int = 0
@@ -98,15 +98,15 @@ class Trials:
 
     @property
     def budgets(self) -> tuple[float, ...]:
-        """The budgets that bind, and both baselines."""
+        """Returns the budgets that bind, and both baselines."""
         return (0.0, *self.active, math.inf)
 
     def overspent(self, *, free: bool = False, otherwise: bool = False) -> Overspent | None:
-        """The first output that costs more than it was granted, as claimed or as it implies.
+        """Returns the first output that costs more than it was granted, as claimed or as implied.
 
         Args:
             free: True to take no prefix debt off the grants.
-            otherwise: True to take off the debt counted in the other laws, where there are others.
+            otherwise: True to take off the debt as the other definition counts it, if it can.
         """
         for record in (t for t in self.main if t.key.k in self.active):
             again = (self.free if free else self.replayed)[record.key]
@@ -127,36 +127,32 @@ class Trials:
 
     @property
     def owes_nothing(self) -> bool:
-        """True if all that is wrong under the binding budgets is gone without the debt."""
+        """True if nothing is wrong under the binding budgets once there is no debt."""
         if not self.free or self.overspent(free=True) is not None:
             return False
         return not any(k in self.free_alarms for k in self.active)
 
     @property
     def counts_otherwise(self) -> bool:
-        """True if outputs are over budget, and none is by the debt counted in the other laws."""
+        """True if outputs are over budget, but none with the debt of the other definition."""
         return self.overspent() is not None and self.overspent(otherwise=True) is None
 
     @property
     def largest_debt(self) -> float:
-        """Of the outputs of the binding budgets, in nats."""
+        """Returns the largest debt of an output under a binding budget, in nats."""
         active = (r for key, r in self.replayed.items() if key.k in self.active)
         return max((again.trajectory.debt for again in active), default=0.0)
 
     def fault(self, *names: str) -> str:
-        """The first fault of some names, in words; nothing if there is none."""
+        """Returns the first fault of some names in words; an empty text if there is none."""
         found = [fault for fault in self.faults if fault.name in names]
         if not found:
             return ""
         times = f" ({len(found)} faults of this kind)" if len(found) > 1 else ""
         return f"{FAULTS[found[0].name]}: {found[0].text}{times}"
 
-    def alarm(self, k: float) -> str:
-        """What the sampler tests hold against the outputs of a budget."""
-        return self.alarms.get(k, "")
-
     def by_prompt(self, k: float) -> list[list[Trajectory]]:
-        """The outputs of a budget, prompt by prompt."""
+        """Returns the outputs of a budget, prompt by prompt."""
         groups: dict[str, list[Trajectory]] = {}
         for record in self.main:
             if record.key.k == k:
@@ -175,16 +171,16 @@ class Overspent:
 
 
 def _spendings(record: Trajectory, again: Replayed) -> list[NDArray[np.float64]]:
-    """The charges of an output: of the weights that it claims, and those that it claims."""
+    """Returns the charges of an output: those that its weights imply, and those that it claims."""
     return [c for c in (again.implied, record.steps.charge) if not np.isnan(c).any()]
 
 
 class Bench(Protocol):
-    """Where a decoder is tried: who answers, on which prompts, and how outputs are replayed."""
+    """The place of a trial: it has prompts, asks the decoder, and replays its outputs."""
 
     @property
     def prompts(self) -> dict[str, Tokens]:
-        """Prompts by name, of several lengths."""
+        """Returns prompts by name, of several lengths."""
         ...
 
     @property
@@ -198,17 +194,23 @@ class Bench(Protocol):
         ...
 
     def ask(self, requests: Sequence[Request]) -> list[Any]:
-        """Raw outputs; raises `DecoderError` if there are none."""
+        """Returns raw outputs; raises `DecoderError` if there are none."""
         ...
 
     def close(self) -> None:
-        """Lets the decoder end; raises `DecoderError` if it does not end well."""
+        """Ends the decoder; raises `DecoderError` if it does not end cleanly."""
         ...
 
     def replay(
-        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], on_steps: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
-        """Recomputes outputs, and shows `look` every law on the way; without a debt if told."""
+        """Recomputes outputs.
+
+        Args:
+            written: The outputs.
+            on_steps: Called with every law on the way.
+            indebted: False to leave the prefix debt out.
+        """
         ...
 
 
@@ -225,109 +227,75 @@ def run_trials(
         bench: Where it is tried.
         promises: False for a mechanism that promises no budget.
         active: Budgets that bind.
-        debt: The debt that is promised; the usual one unless told.
+        debt: The debt that is promised; the usual one if None.
     """
-    asker = _Asker(bench)
-    asker.trials.promises, asker.trials.active = promises, active
-    asker.trials.debt = debt or DebtRule()
-    _ask_everything(asker)
-    try:
-        bench.close()
-    except DecoderError as error:
-        asker.trials.faults.append(Fault(error.name, str(error)))
-    trials = asker.trials
-    again = _replay(trials, bench, trials.main)
-    trials.replayed, trials.alarms, trials.copies = again.replayed, again.alarms, again.copies
-    wrong = any(k in trials.alarms for k in active) or trials.overspent() is not None
-    if wrong and trials.largest_debt > 0:
-        # Is it the debt that it does not charge?
-        paid = [record for record in trials.main if record.key.k in active]
-        free = _replay(trials, bench, paid, indebted=False)
-        trials.free, trials.free_alarms = free.replayed, free.alarms
-    return trials
+    trials = Trials(promises=promises, active=active, debt=debt or DebtRule())
+    prompts, broken = bench.prompts, False
 
+    def keyed(name: str, k: float, seed: int) -> tuple[Key, Request]:
+        # Another number for every prompt and seed, the same for every budget.
+        number = sound_stream(seed, "conformance", name, 0).key % 2**63
+        return Key(name, "decoder", k, seed), Request(prompts[name], k, number, MOST_TOKENS)
 
-class _Asker:
-    """Asks, reads what comes back, and notes what is wrong with it."""
-
-    def __init__(self, bench: Bench) -> None:
-        self.bench, self.trials = bench, Trials()
-        self._broken = False
-
-    def __call__(self, wanted: Sequence[tuple[Key, Request]]) -> list[Trajectory | None]:
-        """One call; None for every output that could not be recorded."""
-        self.trials.asked += len(wanted)
-        if self._broken:
+    def ask(wanted: Sequence[tuple[Key, Request]]) -> list[Trajectory | None]:
+        """Makes one call; returns None for every output that could not be recorded."""
+        nonlocal broken
+        trials.asked += len(wanted)
+        if broken:
             return [None] * len(wanted)
         try:
-            outputs = self.bench.ask([request for _, request in wanted])
+            outputs = bench.ask([request for _, request in wanted])
         except DecoderError as error:
-            self.trials.faults.append(Fault(error.name, str(error), wanted[0][0], lost=True))
-            # Whoever hangs or dies once is not waited for again.
-            self._broken = error.name in ("hang", "died", "garbled")
+            trials.faults.append(Fault(error.name, str(error), wanted[0][0], lost=True))
+            # A decoder that hangs or dies once is not waited for again.
+            broken = error.name in ("hang", "died", "garbled")
             return [None] * len(wanted)
-        answered = zip(wanted, outputs, strict=True)
-        return [self._read(key, request, raw) for (key, request), raw in answered]
+        found = []
+        for (key, request), raw in zip(wanted, outputs, strict=True):
+            read = read_output(raw, key, request, bench.size, bench.stops)
+            trials.faults += read.faults
+            found.append(read.trajectory)
+        return found
 
-    def _read(self, key: Key, request: Request, raw: Any) -> Trajectory | None:
-        reading = read_output(raw, key, request, self.bench.size, self.bench.stops)
-        self.trials.faults += reading.faults
-        return reading.trajectory
-
-
-def _ask_everything(ask: _Asker) -> None:
-    trials, prompts = ask.trials, ask.bench.prompts
     everything = [
-        _request(name, tokens, k, seed)
-        for k in trials.budgets
-        for name, tokens in prompts.items()
-        for seed in range(SEEDS)
+        keyed(name, k, seed) for k in trials.budgets for name in prompts for seed in range(SEEDS)
     ]
     for start in range(0, len(everything), BATCH):
         part = everything[start : start + BATCH]
         trials.main += [record for record in ask(part) if record is not None]
-    name = list(prompts)[len(prompts) // 2]
-    k = trials.active[-1]
-    few = [_request(name, prompts[name], k, seed) for seed in range(SEEDS)]
-    others = [
-        _request(other, tokens, k, 7)
-        for other, tokens in prompts.items()
-        if len(tokens) != len(prompts[name])
-    ]
-    trials.first = ask(few)
-    trials.again = ask(few)
+    name, k = list(prompts)[len(prompts) // 2], active[-1]
+    few = [keyed(name, k, seed) for seed in range(SEEDS)]
+    others = [keyed(o, k, 7) for o in prompts if len(prompts[o]) != len(prompts[name])]
+    trials.first, trials.again = ask(few), ask(few)
     trials.alone = [ask([one])[0] for one in few]
     trials.mixed = ask([*few, *others])[: len(few)]
-
-
-def _request(name: str, tokens: Tokens, k: float, seed: int) -> tuple[Key, Request]:
-    # Another number for every prompt and seed, the same for every budget.
-    number = sound_stream(seed, "conformance", name, 0).key % 2**63
-    return Key(name, "decoder", k, seed), Request(tokens, k, number, MOST_TOKENS)
-
-
-@dataclass
-class _Again:
-    """Outputs recomputed, and what the sampler tests hold against them."""
-
-    replayed: dict[Key, Replayed] = field(default_factory=dict)
-    alarms: dict[float, str] = field(default_factory=dict)
-    copies: str = ""
+    try:
+        bench.close()
+    except DecoderError as error:
+        trials.faults.append(Fault(error.name, str(error)))
+    trials.replayed, trials.alarms, trials.copies = _replay(trials, bench, trials.main)
+    wrong = any(k in trials.alarms for k in active) or trials.overspent() is not None
+    if wrong and trials.largest_debt > 0:
+        # Is it the debt that it does not charge?
+        paid = [record for record in trials.main if record.key.k in active]
+        trials.free, trials.free_alarms, _ = _replay(trials, bench, paid, indebted=False)
+    return trials
 
 
 def _replay(
     trials: Trials, bench: Bench, outputs: Sequence[Trajectory], *, indebted: bool = True
-) -> _Again:
-    """Recomputes outputs, and tests whether their tokens were drawn from the promised law."""
-    again = _Again()
+) -> tuple[dict[Key, Replayed], dict[float, str], str]:
+    """Recomputes outputs, and tests whether their tokens were drawn from the promised law.
+
+    Returns:
+        Replays, alarms and copies, as `Trials` has them.
+    """
     blocks: dict[Key, list[StepScores]] = {}
     records = {record.key: record for record in outputs}
 
-    def look(key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+    def on_steps(key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
         tokens = records[key].steps.token
-        stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
-        own = uniforms(words(stream, 0, len(tokens)))
-        part = slice(first, first + len(safe))
+        own, part = pit_draws(key, len(tokens)), slice(first, first + len(safe))
         sets = token_sets(served.law, bench.prompts[key.prompt], tokens, first, bench.stops)
         scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own[part], sets)
         blocks.setdefault(key, []).append(scores)
@@ -338,8 +306,10 @@ def _replay(
         )
         for r in outputs
     ]
-    for second in bench.replay(written, look, indebted=indebted):
-        again.replayed[second.trajectory.key] = second
+    again = bench.replay(written, on_steps, indebted=indebted)
+    replayed = {second.trajectory.key: second for second in again}
+    alarms: dict[float, str] = {}
+    copies = ""
     for k in trials.budgets:
         tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(trials.budgets))
         for key, parts in blocks.items():
@@ -350,10 +320,10 @@ def _replay(
                 continue
             name = finding.check.removeprefix("sampler: ")
             if name not in _INDEPENDENCE:
-                again.alarms.setdefault(k, finding.text)
-            elif name == "repeats" and k not in again.alarms:
-                again.copies = finding.text
-    return again
+                alarms.setdefault(k, finding.text)
+            elif name == "repeats" and k not in alarms:
+                copies = finding.text
+    return replayed, alarms, copies
 
 
 WIDTH = 192
@@ -384,32 +354,41 @@ class LabBench:
     ) -> None:
         given = {"decoder": spec, "decoder_python": python, "decoder_timeout": timeout}
         shape = {"max_new_tokens": MOST_TOKENS, "batch": BATCH}
-        self._told = dict(promise or {})
-        self._settings = load(RunSettings, None, given | shape | self._told)
-        mechanism_of(self._settings)  # a wrong promise is said before a model loads
+        self._promise = dict(promise or {})
+        self._settings = load(RunSettings, None, given | shape | self._promise)
+        mechanism_of(self._settings)  # a wrong promise is refused before a model loads
         checkpoints = checkpoints_of(self._settings)
         self._pair = load_pair(*checkpoints)
         self.size = len(self._pair.vocabulary)
-        self.prompts = _prompts(self._pair)
+        split = self._pair.tokenizer
+        every = {p.id: tuple(split(p.text)["input_ids"]) for p in lab_prompts()}
+        # Spread over their lengths.
+        fitting = [(len(t), name) for name, t in every.items() if len(t) + MOST_TOKENS <= WIDTH]
+        places = np.linspace(0, len(fitting) - 1, _PROMPTS).round().astype(int)
+        names = [name for _, name in sorted(fitting)]
+        self.prompts: dict[str, Tokens] = {names[i]: every[names[i]] for i in places}
+        # A token of ordinary text, about as frequent as the end of a sentence.
+        special = self._pair.vocabulary.special
+        counts = Counter(t for tokens in every.values() for t in tokens if t not in special)
+        total = counts.total()
+        stop = min(counts, key=lambda t: (abs(counts[t] / total - _STOP_SHARE), t))
         # The published decoder cannot take two stop tokens, so it gets the frequent one alone.
         own = frozenset() if spec == OFFICIAL else self._pair.vocabulary.stops
-        self.stops = own | {_stop_token(self._pair)}
+        self.stops = own | {stop}
         launch = launch_of(self._settings, self._pair, checkpoints, WIDTH, rules=True)
         hello = {**launch.hello, "stops": sorted(self.stops)}
         self._session = Session(replace(launch, hello=hello))
-        self._stack = ExitStack()
 
     def __enter__(self) -> LabBench:
-        self._stack.enter_context(self._session)
         self._session.start()
-        if self._is_rule and "mechanism" in self._told:
+        if self._session.ready.get("kind") == "rule" and "mechanism" in self._promise:
             raise InputError(
                 f"{self._settings.decoder} is a rule and is held to itself; leave out --mechanism."
             )
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        self._session.__exit__()
 
     def ask(self, requests: Sequence[Request]) -> list[Any]:
         """Asks the decoder's process."""
@@ -423,80 +402,50 @@ class LabBench:
 
     @property
     def chooses(self) -> bool:
-        """True for somebody's rule that chooses among whole outputs; it decodes nothing here."""
+        """True for a plug-in that chooses among whole outputs; it decodes nothing here."""
         return bool(self._session.ready.get("kind") == "sequence")
 
     def close(self) -> None:
         """Ends the decoder's process."""
         self._session.close()
 
-    @property
-    def promise(self) -> str:
-        """What the decoder is held to, in words: rule, ledger and debt."""
-        promised, debt = self._promised, self._promised.debt
-        owed = f"prefix debt {debt.definition} (n = {debt.n})" if debt.n else "no prefix debt"
-        return f"{self._rule}, ledger {promised.ledger.spec}, {owed}"
-
-    @property
-    def debt(self) -> DebtRule:
-        """The debt that is promised."""
-        return self._promised.debt
-
-    @property
-    def warps(self) -> str:
-        """Temperature and penalty, in words; nothing if there are none."""
-        decoding = self._settings.decoding
-        said = {
-            "temperature": decoding.temperature,
-            "repetition penalty": decoding.repetition_penalty,
-        }
-        return "".join(f", {name} {value:g}" for name, value in said.items() if value != 1.0)
-
-    @property
-    def _is_rule(self) -> bool:
-        return bool(self._session.ready.get("kind") == "rule")
-
-    @property
-    def _rule(self) -> str:
-        """A rule is held to itself, a decoder to what is promised for it."""
-        return (self._settings.decoder if self._is_rule else None) or self._settings.mechanism
-
     @cached_property
-    def _promised(self) -> Mechanism:
+    def promised(self) -> Mechanism:
+        """Returns what the decoder is held to: a rule to itself, a decoder to the promise."""
         debt = self._settings.debt_rule
         made = registered(self._rule, debt, checkpoints_of(self._settings)[0])
         return made or mechanism(self._rule, debt)
 
+    @property
+    def _rule(self) -> str:
+        is_rule = self._session.ready.get("kind") == "rule"
+        return (self._settings.decoder if is_rule else None) or self._settings.mechanism
+
+    def promise_text(self, budgets: Sequence[float]) -> str:
+        """Returns what the decoder is held to, in words: rule, ledger, debt, budgets, warps."""
+        debt, decoding = self.promised.debt, self._settings.decoding
+        owed = f"prefix debt {debt.definition} (n = {debt.n})" if debt.n else "no prefix debt"
+        text = f"{self._rule}, ledger {self.promised.ledger.spec}, {owed}, k = "
+        text += ", ".join(f"{k:g}" for k in budgets)
+        if decoding.temperature != 1.0:
+            text += f", temperature {decoding.temperature:g}"
+        if decoding.repetition_penalty != 1.0:
+            text += f", repetition penalty {decoding.repetition_penalty:g}"
+        return text
+
     def replay(
-        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], on_steps: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
-        """One teacher-forced pass of both models."""
-        promised = self._promised if indebted else replace(self._promised, debt=DebtRule(0))
-        return replay_texts(Reader(self._pair, self._settings.decoding), promised, written, look)
-
-
-def _prompts(pair: Pair) -> dict[str, Tokens]:
-    """Prompts of the lab, spread over their lengths."""
-    tokenized = [(p.id, tuple(pair.tokenizer(p.text)["input_ids"])) for p in lab_prompts()]
-    fitting = [t for t in tokenized if len(t[1]) + MOST_TOKENS <= WIDTH]
-    fitting.sort(key=lambda prompt: (len(prompt[1]), prompt[0]))
-    places = np.linspace(0, len(fitting) - 1, _PROMPTS).round().astype(int)
-    return dict(fitting[place] for place in places)
-
-
-def _stop_token(pair: Pair) -> int:
-    """A token of ordinary text, about as frequent as the end of a sentence."""
-    counts: Counter[int] = Counter(
-        token for p in lab_prompts() for token in pair.tokenizer(p.text)["input_ids"]
-    )
-    known = {t: n for t, n in counts.items() if t not in pair.vocabulary.special}
-    total = sum(known.values())
-    return min(known, key=lambda token: (abs(known[token] / total - _STOP_SHARE), token))
+        """Recomputes outputs in one teacher-forced pass of both models."""
+        promised = self.promised if indebted else replace(self.promised, debt=DebtRule(0))
+        return replay_texts(
+            Reader(self._pair, self._settings.decoding), promised, written, on_steps
+        )
 
 
 @dataclass(frozen=True)
 class WorldBench:
-    """A world of tables, and a decoder in this process: fast, and with nothing to wait for."""
+    """A world of tables, and a decoder in this process: fast, for tests."""
 
     world: World
     decoder: BlackBox
@@ -523,12 +472,12 @@ class WorldBench:
         return outputs
 
     def close(self) -> None:
-        """Nothing to end."""
+        """Does nothing: there is no process to end."""
 
     def replay(
-        self, written: Sequence[ReplayTask], look: OnSteps, *, indebted: bool = True
+        self, written: Sequence[ReplayTask], on_steps: OnSteps, *, indebted: bool = True
     ) -> Iterator[Replayed]:
-        """Feeds the world's laws to the replay, one output at a time."""
+        """Recomputes outputs from the world's laws, one at a time."""
         promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))
         for one in written:
             again = replay_in(self.world, promised, one)
@@ -536,5 +485,5 @@ class WorldBench:
             charge, theta = (
                 torch.tensor(x, dtype=torch.float64) for x in (steps.charge, steps.theta)
             )
-            look(one.key, 0, Served(again.law, charge, theta), again.safe, again.risky)
+            on_steps(one.key, 0, Served(again.law, charge, theta), again.safe, again.risky)
             yield again.replayed

@@ -21,9 +21,9 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
@@ -44,8 +44,12 @@ FORMAT = 1
 _DEPTH = 16
 """Deepest nesting in a search.json; no search writes more, and more may exhaust the stack."""
 
-Number = float | Literal["nan", "inf", "-inf"]
-"""A number in JSON, which has no NaN and no infinity."""
+if TYPE_CHECKING:
+    # A file has the strings; what is read from search.json has numbers.
+    Number = float
+else:
+    Number = float | Literal["nan", "inf", "-inf"]
+    """A number in JSON, which has no NaN and no infinity."""
 
 T = TypeVar("T")
 
@@ -113,8 +117,10 @@ class Verification:
     @property
     def overall(self) -> Overall:
         """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
+        if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
+            return Overall(Kept.REFUTED, "the claims are refuted", 1)
         if self.failed:
-            return Overall(CheckWord.FAILED, "the claims are refuted", 1)
+            return Overall(Kept.VIOLATED, "the claims are true, and they exceed the budget", 1)
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"
@@ -258,166 +264,220 @@ def read_replayed(run: Run) -> dict[Key, Trajectory]:
 # What a search found. Parts may be missing: another version, or another protocol.
 
 
-class IntervalFile(TypedDict, total=False):
+def _number() -> Any:
+    """Returns a field for a number that may be missing, which is NaN then."""
+    # A factory, as a JSON Schema has no NaN for a default.
+    return field(default_factory=lambda: math.nan)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of search.json: numbers that JSON has as strings are numbers here."""
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.type == "Number" and isinstance(value, str):
+                object.__setattr__(self, one.name, float(value))
+            elif one.type == "tuple[Number, ...]":
+                object.__setattr__(self, one.name, tuple(map(float, value)))
+
+
+@dataclass(frozen=True)
+class IntervalFile(_Part):
     """A mean with its limits."""
 
-    mean: Number
-    low: Number
-    high: Number
+    mean: Number = _number()
+    low: Number = _number()
+    high: Number = _number()
 
 
-class GenerationFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class GenerationFile(_Part):
     """What happened to the prompts of a generation."""
 
-    strategy: str
-    seed: int
-    generation: int
-    raw: int
-    dedup: int
-    length_ok: int
-    screened: int
-    medium: int
-    survivors: int
-    topped_up: int
-    best: Number
-    trajectories: int
+    strategy: str = "search"
+    seed: int | None = None
+    generation: int | None = None
+    raw: int | None = None
+    dedup: int | None = None
+    length_ok: int | None = None
+    screened: int | None = None
+    medium: int | None = None
+    survivors: int | None = None
+    topped_up: int | None = None
+    best: Number = _number()
+    trajectories: int | None = None
 
 
-class FinalistFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class FinalistFile(_Part):
     """A prompt that was confirmed on fresh draws."""
 
-    strategy: str
-    seed: int
-    rank: int
-    id: str
-    text: str
-    label: str
-    generation: int
-    operator: str
-    lineage: str
-    parents: list[str]
-    promised: Number
-    draws: int
-    fresh: int
-    unspent: int
-    use: IntervalFile
-    worst: Number
-    violations: int
-    rate_upper: Number
-    spend: Number
-    risky_alone: Number
-    e_above: Number
+    strategy: str = "search"
+    seed: int | None = None
+    rank: int | None = None
+    id: str = ""
+    text: str = ""
+    label: str = ""
+    generation: int | None = None
+    operator: str = ""
+    lineage: str = ""
+    parents: tuple[str, ...] = ()
+    promised: Number = _number()
+    draws: int | None = None
+    fresh: int | None = None
+    unspent: int | None = None
+    use: IntervalFile = IntervalFile()
+    worst: Number = _number()
+    violations: int | None = None
+    rate_upper: Number = _number()
+    spend: Number = _number()
+    risky_alone: Number = _number()
+    e_above: Number = _number()
 
 
-class ComparisonFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class ComparisonFile(_Part):
     """The search against one of its controls."""
 
-    control: str
-    answer: str
-    difference: Number
-    low: Number
-    high: Number
-    search: IntervalFile
-    other: IntervalFile
+    control: str = ""
+    answer: str = ""
+    difference: Number = _number()
+    low: Number = _number()
+    high: Number = _number()
+    search: IntervalFile = IntervalFile()
+    other: IntervalFile = IntervalFile()
 
 
-class SpreadFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class SpreadFile(_Part):
     """Confirmed utilisation of the first finalist of every search seed."""
 
-    maxima: list[Number]
-    range: Number
+    maxima: tuple[Number, ...] = ()
+    range: Number = _number()
 
 
-class HeldOutFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class HeldOutFile(_Part):
     """A pool that no search saw."""
 
-    kind: str
-    prompts: int
-    trajectories: int
-    use: IntervalFile
-    highest: Number
-    gap: Number
+    kind: str = ""
+    prompts: int | None = None
+    trajectories: int | None = None
+    use: IntervalFile = IntervalFile()
+    highest: Number = _number()
+    gap: Number = _number()
 
 
-class NamedFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class ProposerFile(_Part):
+    """Which proposer suggested prompts; without counts if it is not a model."""
+
+    name: str = ""
+    asked: int | None = None
+    by_model: int | None = None
+    filled: int | None = None
+    calls: int | None = None
+    attempts: int | None = None
+    unfit: int | None = None
+    outcomes: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class NamedFile(_Part):
     """Prompts that are shown to use more than a share of their budget."""
 
-    above: Number
-    asked: int
-    looked: int
-    shared: list[str]
-    discovered: list[str]
+    above: Number = _number()
+    asked: int | None = None
+    looked: int | None = None
+    shared: tuple[str, ...] = ()
+    discovered: tuple[str, ...] = ()
 
 
-class CopiedFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class CopiedFile(_Part):
     """What outputs repeat of protected text."""
 
-    trajectories: int
-    repeating: int
-    words: int
-    passage: str
-    where: dict[str, Any] | None
-    near_verbatim_recall: Number
+    trajectories: int | None = None
+    repeating: int | None = None
+    words: int | None = None
+    passage: str = ""
+    where: dict[str, Any] | None = None
+    near_verbatim_recall: Number = _number()
 
 
-class OverlapFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class OverlapFile(_Part):
     """What outputs of a search repeat of protected text."""
 
-    passages: int
-    everything: CopiedFile
-    confirmed: dict[str, CopiedFile]
+    passages: int | None = None
+    everything: CopiedFile | None = None
+    confirmed: dict[str, CopiedFile] = field(default_factory=dict)
 
 
-class GateFile(TypedDict, total=False):
+@dataclass(frozen=True)
+class GateFile(_Part):
     """What a surrogate did in one generation."""
 
-    seed: int
-    generation: int
-    steers: bool
-    offered: int
-    kept: int
-    prompts: int
-    auc: Number
-    spearman: Number
-    disattenuated: Number
-    lower: Number
-    coverage: Number
-    reasons: list[str]
+    seed: int | None = None
+    generation: int | None = None
+    steers: bool | None = None
+    offered: int | None = None
+    kept: int | None = None
+    prompts: int | None = None
+    auc: Number = _number()
+    spearman: Number = _number()
+    disattenuated: Number = _number()
+    lower: Number = _number()
+    coverage: Number = _number()
+    reasons: tuple[str, ...] = ()
 
 
-class SurrogateFile(TypedDict, total=False):
-    """Whose guesses steered a search."""
+@dataclass(frozen=True)
+class SurrogateFile(_Part):
+    """Which surrogate steered a search, and when."""
 
-    mode: str
-    embedding: str
-    taught_by: int
-    gates: list[GateFile]
+    mode: str = ""
+    embedding: str = ""
+    taught_by: int | None = None
+    gates: tuple[GateFile, ...] = ()
 
 
-class SearchFile(TypedDict, total=False):
-    """The content of search.json."""
+@dataclass(frozen=True)
+class SearchFile(_Part):
+    """The content of search.json; `paper` is of the paper's protocol only."""
 
-    run: str
-    outcome: str
-    k: Number
-    delta: Number
-    looked: int
-    trajectories: int
-    violating_prompts: int
-    generations: list[GenerationFile]
-    finalists: list[FinalistFile]
-    controls: list[FinalistFile]
-    comparisons: list[ComparisonFile]
-    spread: dict[str, SpreadFile]
-    heldout: HeldOutFile
-    proposer: dict[str, Any]
-    counterexamples: list[str]
-    others: list[HeldOutFile]
-    named: NamedFile
-    overlap: OverlapFile | None
-    archive: str
-    surrogate: SurrogateFile
-    paper: dict[str, Any]
+    run: str = ""
+    outcome: str = ""
+    k: Number = _number()
+    delta: Number = _number()
+    looked: int | None = None
+    trajectories: int | None = None
+    violating_prompts: int | None = None
+    generations: tuple[GenerationFile, ...] = ()
+    finalists: tuple[FinalistFile, ...] = ()
+    controls: tuple[FinalistFile, ...] = ()
+    comparisons: tuple[ComparisonFile, ...] = ()
+    spread: dict[str, SpreadFile] = field(default_factory=dict)
+    heldout: HeldOutFile | None = None
+    proposer: ProposerFile = ProposerFile()
+    counterexamples: tuple[str, ...] = ()
+    others: tuple[HeldOutFile, ...] = ()
+    named: NamedFile | None = None
+    overlap: OverlapFile | None = None
+    archive: str = ""
+    surrogate: SurrogateFile | None = None
+    paper: dict[str, Any] = field(default_factory=dict)
+
+
+def search_file(data: Mapping[str, Any]) -> SearchFile:
+    """Returns the content of a search.json with its types.
+
+    Raises:
+        ValueError: A part is of another type.
+    """
+    return _held_to(SearchFile, data)
 
 
 def read_search(run: Run) -> dict[str, Any] | None:
@@ -435,7 +495,7 @@ def read_search(run: Run) -> dict[str, Any] | None:
             raise ValueError("it has no outcome")
         if _too_deep(data):
             raise ValueError("its parts are nested too deeply")
-        _held_to(SearchFile, data)
+        search_file(data)
     except (ValueError, OSError, RecursionError) as error:
         raise StoreError(
             f"{path} is not what nafaudit search wrote ({error}): it was damaged or edited. Delete "

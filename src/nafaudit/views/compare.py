@@ -50,7 +50,7 @@ def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document
 
 
 def conclusion(found: Comparison) -> str:
-    """The comparison in a sentence or two."""
+    """Returns the comparison in a sentence or two."""
     parts = [visible(found.overall.why)]
     moved = [c for c in found.changes if c.moved in ("up", "down")]
     pairs = sum(len(one.of) for one in found.differences)
@@ -67,7 +67,7 @@ def conclusion(found: Comparison) -> str:
 
 
 def _header(found: Comparison) -> tuple[str, ...]:
-    """Which runs are compared, what differs in their designs, and what is paired."""
+    """Returns which runs are compared, what differs in their designs, and what is paired."""
     laid = found.pairing
     lines = [
         f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.executions} executions)"
@@ -221,7 +221,7 @@ def _signed(value: float, unit: str) -> str:
 
 
 def _short(text: str) -> str:
-    """A value of a design; of a fingerprint, its start."""
+    """Writes a value of a design; of a fingerprint, its start."""
     return text[:10] if _FINGERPRINT.fullmatch(text) else cut(text, 60)
 
 

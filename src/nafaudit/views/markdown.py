@@ -23,7 +23,7 @@ _NUMBERED = re.compile(r"^([0-9]{1,9})([.)])(?=\s|$)")
 
 
 def plain_text(text: str) -> str:
-    """Hostile text on one line of Markdown, without markup of its own.
+    """Writes hostile text on one line of Markdown, without markup of its own.
 
     Rendered, it shows the characters of the text and makes no element, image or link; controls
     are shown as code points, and white space of any kind as one space.

@@ -49,6 +49,7 @@ from nafaudit.views.words import (
     refuted,
     replay_section,
     settings_table,
+    source_word,
     summary,
     verdict_texts,
 )
@@ -137,12 +138,12 @@ def report_json(
     # How much was replayed is true on every machine; what a machine saw is not.
     extent = ("recorded", "replayed", "tokens", "current")
     result = result_json(report, f"run-{design['hash'][:10]}") | {
-        "summary": summary(report.arms, refuted=contradicted),
+        "summary": summary(report.arms, source_word(report)),
         "words": [
             {"mechanism": arm.mechanism, "k": as_number(arm.k)}
             | {
                 said.question: f"{said.headline}. {said.text}"
-                for said in verdict_texts(arm, refuted=contradicted)
+                for said in verdict_texts(arm, source_word(report))
             }
             for arm in report.arms
             if not arm.baseline
@@ -221,7 +222,7 @@ def render(report: AuditResult, data: dict[str, Any], *, redact: bool = False) -
 
 
 def _policy(css: str, js: str) -> str:
-    """A Content-Security-Policy that allows this script and this style, and nothing else."""
+    """Returns a Content-Security-Policy that allows only this script and this style."""
 
     def digest(text: str) -> str:
         return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -255,7 +256,7 @@ def report_markdown(report: AuditResult, data: Mapping[str, Any]) -> str:
 
 
 def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
-    replay, contradicted = replay_section(report), refuted(report.verification)
+    replay = replay_section(report)
     lines = [f"{replay['word']}: {replay['text']}"]
     lines += [f"{remark['word']}: {remark['text']}" for remark in replay["remarks"]]
     if report.run.mixed:
@@ -281,7 +282,7 @@ def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
             names[arm.mechanism, arm.k],
             pairs=tuple(
                 (said.question, f"{said.word}: {said.headline}. {said.text}")
-                for said in verdict_texts(arm, refuted=contradicted)
+                for said in verdict_texts(arm, source_word(report))
             ),
         )
         for arm in report.arms
@@ -328,7 +329,7 @@ def _page_sections(
     """
 
     def href(finding: Finding) -> str:
-        """A link to the step that a finding rests on, if the viewer holds it."""
+        """Returns a link to the step that a finding rests on, if the viewer has it."""
         witness = finding.witness
         if witness is None or witness.key not in shown:
             return ""
@@ -449,7 +450,7 @@ def _card(report: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) 
                 "text": visible(said.text),
                 "href": href(said.finding),
             }
-            for said in verdict_texts(arm, refuted=refuted(report.verification))
+            for said in verdict_texts(arm, source_word(report))
         ],
     }
 
@@ -460,7 +461,7 @@ def _numbers(
     findings: Sequence[Sequence[tuple[int, Finding]]],
     href: Callable[[Finding], str],
 ) -> dict[str, Any]:
-    """The table of numbers; each is a link to the execution that it rests on, or to its arm."""
+    """Returns the table of numbers, with links to the executions that they rest on."""
     rows = number_rows(report.arms, [look["name"] for look in looks])
     for arm, row, numbered in zip(report.arms, rows, findings, strict=True):
         tails = next(finding for _, finding in numbered if finding.check == "tails")
@@ -495,7 +496,7 @@ def _numbers(
 def _remarks(
     report: AuditResult, data: Mapping[str, Any], href: Callable[[Finding], str]
 ) -> list[dict[str, str]]:
-    """Suspect findings first, then what is unknown, each reason once; then those of an import."""
+    """Returns suspect findings, then unknown ones, each reason once, then an import's."""
     groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in report.arms:
         for finding in arm.findings:

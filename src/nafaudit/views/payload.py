@@ -181,7 +181,7 @@ def _prompt(report: AuditResult, prompt: str, in_full: bool) -> dict[str, Any]:
 
 
 def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int]) -> dict[str, Any]:
-    """One class under one budget."""
+    """Returns one class under one budget."""
 
     def value(found: Any, attribute: str = "value") -> float | str | None:
         return as_json(math.nan if found is None else getattr(found, attribute), 6)
@@ -209,7 +209,7 @@ def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int])
 def _arm_chart(
     arm: ArmVerdict, report: AuditResult, ids: Mapping[str, int], shown: Mapping[Key, int]
 ) -> dict[str, Any]:
-    """Everything the charts draw of one arm."""
+    """Returns everything that the charts draw of one arm."""
     outlines, regime, length = report.of_arm(arm), arm.regime, report.context.max_new_tokens
     alone = risky_spends(report, arm)
     # Values at evenly spaced ranks, the smallest and the largest among them.
@@ -243,7 +243,7 @@ def _arm_chart(
 
 
 def risky_spends(report: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
-    """What the risky model alone spent on the prompt and draws of each execution of an arm."""
+    """Returns what the risky model alone spent on the prompt and draws of each execution."""
     risky = {
         _unit(one): one.spend for one in report.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
     }
@@ -304,7 +304,7 @@ def choose(report: AuditResult, room: int) -> list[Measure]:
 
 
 def _worst(report: AuditResult) -> Iterator[tuple[str, int]]:
-    """The worst few of each arm, in turn."""
+    """Returns the worst few of each arm, in turn."""
     ranked = [
         sorted(report.of_arm(arm), key=lambda one: one.sort_key, reverse=True)[:20]
         for arm in report.arms

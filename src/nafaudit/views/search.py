@@ -11,16 +11,26 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
-from nafaudit.core.text import cut, name, plain, visible
+from nafaudit.core.text import cut, name, plain, value_at, visible
+from nafaudit.store.artifacts import (
+    ComparisonFile,
+    FinalistFile,
+    IntervalFile,
+    OverlapFile,
+    ProposerFile,
+    SearchFile,
+    search_file,
+)
 from nafaudit.store.files import write_whole
 from nafaudit.views.document import NONE, Column, Document, Section, Table, nats, percent
 
 if TYPE_CHECKING:
-    from nafaudit.search.confirm import Copied, Finalist, SearchResult
+    from nafaudit.search.confirm import SearchResult
     from nafaudit.search.search import Sweep
 
 EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
@@ -28,11 +38,7 @@ _SHOWN_ON_TERMINAL = 64
 _SHOWN_IN_REPORT = 600
 _OTHERS = 60
 _TONES = {"WITHIN": "good", "VIOLATED": "bad", "INCONCLUSIVE": "open"}
-_KNOWN = (
-    "run", "outcome", "k", "delta", "looked", "trajectories", "violating_prompts", "generations",
-    "finalists", "controls", "comparisons", "spread", "heldout", "others", "counterexamples",
-    "proposer", "surrogate", "overlap", "named",
-)  # fmt: skip
+_SHOWN_AS_THEY_ARE = ("archive", "paper")
 
 
 # Plain data: --json and RUN/search.json.
@@ -40,7 +46,7 @@ _KNOWN = (
 
 def search_json(found: SearchResult) -> dict[str, Any]:
     """Returns everything that a search found; strict JSON, NaN and infinity as strings."""
-    overlaps, named = found.overlaps, found.named
+    overlaps = found.overlaps
     confirmed = dict.fromkeys(one.candidate.id for one in (*found.finalists, *found.controls))
     # The paper's surrogate is not tested before it chooses.
     unknown = dict.fromkeys(("auc", "spearman", "disattenuated", "lower", "coverage"), "nan")
@@ -57,22 +63,9 @@ def search_json(found: SearchResult) -> dict[str, Any]:
             for one in found.explored
             for row in one.generations
         ],
-        "finalists": [_finalist_json(one) for one in found.finalists],
-        "controls": [_finalist_json(one) for one in found.controls],
-        "comparisons": [
-            plain(
-                {
-                    "control": one.control,
-                    "answer": one.answer,
-                    "difference": one.difference,
-                    "low": one.low,
-                    "high": one.high,
-                    "search": one.search,
-                    "other": one.other,
-                }
-            )
-            for one in found.comparisons
-        ],
+        "finalists": [_in_order(FinalistFile, one) for one in found.finalists],
+        "controls": [_in_order(FinalistFile, one) for one in found.controls],
+        "comparisons": [_in_order(ComparisonFile, one) for one in found.comparisons],
         "spread": {
             who: plain({"maxima": maxima, "range": max(known) - min(known) if known else math.nan})
             for who, maxima in found.spread.items()
@@ -82,19 +75,13 @@ def search_json(found: SearchResult) -> dict[str, Any]:
         "proposer": dict(found.proposer),
         "counterexamples": [str(path) for path in found.counterexamples],
         "others": plain(found.others),
-        "named": {
-            "above": named.above,
-            "asked": named.asked,
-            "looked": named.looked,
-            "shared": list(named.shared),
-            "discovered": list(named.discovered),
-        },
+        "named": plain(found.named),
         # Of everything drawn under the budget, and of the fresh draws of what was confirmed.
         "overlap": overlaps
         and {
             "passages": overlaps.passages,
-            "everything": _copied_json(overlaps.everything),
-            "confirmed": {prompt: _copied_json(overlaps.of(prompt)) for prompt in confirmed},
+            "everything": plain(overlaps.everything),
+            "confirmed": {prompt: plain(overlaps.of(prompt)) for prompt in confirmed},
         },
         "archive": found.settings.archive,
         "surrogate": {
@@ -118,89 +105,17 @@ def search_json(found: SearchResult) -> dict[str, Any]:
     }
 
 
+def _in_order(declared: type, part: object) -> dict[str, Any]:
+    """Returns a part of a search as plain data, with its fields in the order of the file."""
+    data = plain(part)
+    return {key: data[key] for key in declared.__annotations__}
+
+
 def write_result(found: SearchResult) -> Path:
     """Writes RUN/search.json; the same records give the same bytes."""
     path = found.path / "search.json"
     write_whole(path, json.dumps(search_json(found), indent=2).encode() + b"\n")
     return path
-
-
-def _finalist_json(one: Finalist) -> dict[str, Any]:
-    keys = ("id", "text", "label", "generation", "operator", "lineage", "parents")
-    found: dict[str, Any] = plain(
-        {"strategy": one.strategy, "seed": one.seed, "rank": one.rank}
-        | {key: getattr(one.candidate, key) for key in keys}
-        | {
-            "promised": one.promised,
-            "draws": one.draws,
-            "fresh": one.fresh,
-            "unspent": one.unspent,
-            "use": one.use,
-            "worst": one.worst,
-            "violations": one.violations,
-            "rate_upper": one.rate,
-            "spend": one.spend,
-            "risky_alone": one.risky,
-            "e_above": one.evidence,
-        }
-    )
-    return found
-
-
-def _copied_json(one: Copied) -> dict[str, Any]:
-    return {
-        "trajectories": one.trajectories,
-        "repeating": one.repeating,
-        "words": one.words,
-        "passage": one.passage,
-        "where": plain(one.key),
-        "near_verbatim_recall": one.recall,
-    }
-
-
-# Parts of a search.json, each as what it should be, or as nothing.
-
-
-def number(data: Mapping[str, Any], path: str) -> float:
-    """Returns the number at a path such as `use.mean`; NaN if it is missing or something else."""
-    *parents, key = path.split(".")
-    for parent in parents:
-        data = part(data, parent)
-    value = data.get(key)
-    if isinstance(value, str) and value in ("nan", "inf", "-inf"):
-        return float(value)
-    known = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if known else math.nan  # type: ignore[arg-type]
-
-
-def text(data: Mapping[str, Any], key: str) -> str:
-    """Returns a text; empty if it is missing or something else."""
-    value = data.get(key)
-    return value if isinstance(value, str) else ""
-
-
-def part(data: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Returns an object; empty if it is missing or something else."""
-    value = data.get(key)
-    return value if isinstance(value, dict) else {}
-
-
-def rows(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
-    """Returns a list of objects, each at its own place; what is something else is empty."""
-    value = data.get(key)
-    found = value if isinstance(value, list) else []
-    return [one if isinstance(one, dict) else {} for one in found]
-
-
-def texts(data: Mapping[str, Any], key: str) -> list[str]:
-    """Returns a list of texts, without what else stands in it."""
-    value = data.get(key)
-    return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-def by_paper(data: Mapping[str, Any]) -> bool:
-    """Whether it is the paper's protocol: rho ranks prompts, and no gate tests a surrogate."""
-    return bool(part(data, "paper"))
 
 
 def reported_search(data: Mapping[str, Any], *, redact: bool) -> dict[str, Any]:
@@ -217,7 +132,7 @@ def reported_search(data: Mapping[str, Any], *, redact: bool) -> dict[str, Any]:
         return [without_text(one) for one in value] if isinstance(value, list) else value
 
     kept = {key: value for key, value in data.items() if key != "run"}
-    bundles = texts(kept, "counterexamples")
+    bundles = kept.get("counterexamples", ())
     kept["counterexamples"] = [f"counterexamples/{PurePath(path).name}" for path in bundles]
     return without_text(kept) if redact else kept
 
@@ -263,7 +178,7 @@ _BY_RHO = Ranking(
 
 def ranking_of(data: Mapping[str, Any]) -> Ranking:
     """Returns what `best` of a generation is."""
-    return _BY_RHO if by_paper(data) else _BY_USE
+    return _BY_RHO if data.get("paper") else _BY_USE
 
 
 @dataclass(frozen=True)
@@ -298,38 +213,31 @@ class Series:
 
 def progress_of(data: Mapping[str, Any]) -> list[Series]:
     """Returns one series per strategy and seed, in the order of the file."""
+    found = search_file(data)
     groups: dict[tuple[str, int], list[GenerationPoint]] = {}
     spent: dict[tuple[str, int], int] = {}
-    for row in rows(data, "generations"):
-        cost, seed = number(row, "trajectories"), number(row, "seed")
-        generation, best = number(row, "generation"), number(row, "best")
-        if not all(math.isfinite(value) for value in (cost, generation)):
+    for row in found.generations:
+        if row.trajectories is None or row.generation is None:
             continue
-        who = text(row, "strategy") or "search", int(seed) if math.isfinite(seed) else 0
-        spent[who] = spent.get(who, 0) + int(cost)
+        who = row.strategy, row.seed or 0
+        spent[who] = spent.get(who, 0) + row.trajectories
         group = groups.setdefault(who, [])
-        if math.isfinite(best):
-            group.append(GenerationPoint(int(generation), spent[who], best))
+        if math.isfinite(row.best):
+            group.append(GenerationPoint(row.generation, spent[who], row.best))
     firsts = {
-        (text(row, "strategy"), number(row, "seed")): part(row, "use")
-        for row in (*rows(data, "finalists"), *rows(data, "controls"))
-        if number(row, "rank") == 1
+        (one.strategy, one.seed): one.use
+        for one in (*found.finalists, *found.controls)
+        if one.rank == 1
     }
     made = []
-    for (strategy, seed), group in groups.items():
-        use = firsts.get((strategy, float(seed)), {})
-        ends = (number(use, end) for end in ("mean", "low", "high"))
+    for who, group in groups.items():
+        use = firsts.get(who, IntervalFile())
         if group:
-            made.append(Series(strategy, seed, tuple(group), *ends))
+            made.append(Series(*who, tuple(group), use.mean, use.low, use.high))
     return made
 
 
 # Tables, which page, Markdown and terminal share.
-
-
-def count(value: float) -> str:
-    """Writes a whole number."""
-    return f"{value:.0f}" if math.isfinite(value) else NONE
 
 
 def points(value: float, unknown: str = NONE) -> str:
@@ -340,123 +248,129 @@ def points(value: float, unknown: str = NONE) -> str:
     return f"{round(100 * value, 1) + 0.0:+.1f} points" if math.isfinite(value) else f"{value:+}"
 
 
-def _limits(data: Mapping[str, Any], write: Callable[[float], str] = percent) -> str:
-    ends = number(data, "low"), number(data, "high")
-    if any(math.isnan(end) for end in ends):
+def _limits(one: IntervalFile | ComparisonFile, write: Callable[[float], str] = percent) -> str:
+    if math.isnan(one.low) or math.isnan(one.high):
         return NONE
-    return " to ".join("no limit" if math.isinf(end) else write(end) for end in ends)
+    return " to ".join("no limit" if math.isinf(end) else write(end) for end in (one.low, one.high))
 
 
-def _number(
-    head: str, path: str, meaning: str = "", write: Callable[[float], str] = count
-) -> Column:
-    """A column of numbers, whose rows may lack them."""
-    return Column(head, path, meaning, lambda row: write(number(row, path)))
+def _count(value: int | None) -> str:
+    return NONE if value is None else str(value)
 
 
-def _word(head: str, key: str, meaning: str = "", unknown: str = NONE) -> Column:
-    return Column(
-        head, key, meaning, lambda row: name(text(row, key)) if text(row, key) else unknown, True
-    )
+def _known(value: str) -> str:
+    return name(value) if value else NONE
 
 
-def _table(columns: Sequence[Column], found: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
-    """A table in which a column writes what it finds in a row; with the rows' places."""
-    return Table(
-        tuple(columns),
-        tuple((row,) * len(columns) for _, row in found),
-        tuple(place for place, _ in found),
-    )
+def _ratio(value: float, digits: int = 2) -> str:
+    return f"{value:.{digits}f}" if math.isfinite(value) else NONE
+
+
+def _answer(value: str) -> str:
+    return _ANSWERS.get(value, name(value))
 
 
 _GENERATION = (
-    _word("who", "strategy", "the search, or a control", "search"),
-    _number("seed", "seed", "search seed"),
-    _number("gen", "generation", "generation; 0 is the first pool"),
-    _number("raw", "raw", "proposed"),
-    _number("dedup", "dedup", "of them new"),
-    _number("length", "length_ok", "of them of a fair length"),
-    _number("screened", "screened", "of them given a trajectory"),
-    _number("medium", "medium", "of them drawn again"),
-    _number("survivors", "survivors", "of them kept after that"),
-    _number("topped up", "topped_up", "survivors that were drawn a third time"),
-    _number("trajectories", "trajectories", "drawn in this generation"),
+    Column("who", "strategy", "the search, or a control", name, words=True),
+    Column("seed", "seed", "search seed"),
+    Column("gen", "generation", "generation; 0 is the first pool"),
+    Column("raw", "raw", "proposed"),
+    Column("dedup", "dedup", "of them new"),
+    Column("length", "length_ok", "of them of a fair length"),
+    Column("screened", "screened", "of them given a trajectory"),
+    Column("medium", "medium", "of them drawn again"),
+    Column("survivors", "survivors", "of them kept after that"),
+    Column("topped up", "topped_up", "survivors that were drawn a third time"),
+    Column("trajectories", "trajectories", "drawn in this generation"),
 )
 _FINALIST = {
     column.head: column
     for column in (
-        _word("who", "strategy", "who found it", "search"),
-        _word("made by", "operator", "operator"),
-        _number("seed", "seed", "search seed"),
-        _number("chosen at", "promised", "", percent),
-        _number("n", "fresh", "fresh trajectories"),
-        _number("use", "use.mean", "mean utilisation on fresh draws", percent),
+        Column("who", "strategy", "who found it", name, words=True),
+        Column("made by", "operator", "operator", _known, words=True),
+        Column("seed", "seed", "search seed"),
+        Column("chosen at", "promised", "", percent),
+        Column("n", "fresh", "fresh trajectories"),
+        Column("use", "use.mean", "mean utilisation on fresh draws", percent),
         Column(
-            "limits",
-            "use",
-            "anytime-valid, corrected for every prompt that was looked at",
-            lambda row: _limits(part(row, "use")),
+            "limits", "use", "anytime-valid, corrected for every prompt that was looked at", _limits
         ),
-        _number("worst", "worst", "largest utilisation among the fresh ones", percent),
-        _number("spend", "spend", "mean spend, in nats", nats),
-        _number(
+        Column("worst", "worst", "largest utilisation among the fresh ones", percent),
+        Column("spend", "spend", "mean spend, in nats", nats),
+        Column(
             "risky alone",
             "risky_alone",
             "mean spend of the risky model alone on the same draws, in nats",
             nats,
         ),
-        _number("over", "violations", "fresh trajectories above their budget"),
-        _number(
+        Column("over", "violations", "fresh trajectories above their budget"),
+        Column(
             "rate below", "rate_upper", "upper limit of their rate, likewise corrected", percent
         ),
     )
 }
 _COMPARISON = (
-    _word("control", "control", "the same trajectories, without feedback or without new prompts"),
-    Column("answer", "answer", "", lambda row: _answer(row), True),
-    _number("search", "search.mean", "mean use of the search's first finalists", percent),
-    _number("control's", "other.mean", "mean use of the control's", percent),
-    _number("difference", "difference", "search minus control", points),
     Column(
-        "limits", "low", "of the difference; all comparisons together",
+        "control",
+        "control",
+        "the same trajectories, without feedback or without new prompts",
+        _known,
+        words=True,
+    ),
+    Column("answer", "answer", "", _answer, words=True),
+    Column("search", "search.mean", "mean use of the search's first finalists", percent),
+    Column("control's", "other.mean", "mean use of the control's", percent),
+    Column("difference", "difference", "search minus control", points),
+    Column(
+        "limits",
+        "",
+        "of the difference; all comparisons together",
         lambda row: _limits(row, points),
     ),
-)  # fmt: skip
+)
 _HELD_OUT = (
-    _word("pool", "kind", "prompts set apart before any search began", "of the workload"),
-    _number("prompts", "prompts"),
-    _number("trajectories", "trajectories"),
-    _number("use", "use.mean", "mean over prompts", percent),
-    Column("limits", "use", "prompts as units", lambda row: _limits(part(row, "use"))),
-    _number("highest", "highest", "of a prompt's mean", percent),
-    _number("gap", "gap", "the finalists' mean use less this one", points),
+    Column(
+        "pool",
+        "kind",
+        "prompts set apart before any search began",
+        lambda kind: name(kind or "of the workload"),
+        words=True,
+    ),
+    Column("prompts", "prompts"),
+    Column("trajectories", "trajectories"),
+    Column("use", "use.mean", "mean over prompts", percent),
+    Column("limits", "use", "prompts as units", _limits),
+    Column("highest", "highest", "of a prompt's mean", percent),
+    Column("gap", "gap", "the finalists' mean use less this one", points),
 )
 _REPEATED = (
-    _word("outputs of", "who", "all, or one confirmed prompt on fresh draws"),
-    _word("passage", "passage", "the one with the longest shared run"),
-    _number("outputs", "trajectories", "that were compared"),
-    _number("repeating", "repeating", "outputs with at least five words in a row of a passage"),
-    _number("words", "words", "longest shared run; 0 stands for fewer than five"),
-    _number("recall", "near_verbatim_recall", "largest near-verbatim recall of a passage", percent),
+    Column("passage", "passage", "the one with the longest shared run", _known, words=True),
+    Column("outputs", "trajectories", "that were compared"),
+    Column("repeating", "repeating", "outputs with at least five words in a row of a passage"),
+    Column("words", "words", "longest shared run; 0 stands for fewer than five"),
+    Column("recall", "near_verbatim_recall", "largest near-verbatim recall of a passage", percent),
 )
 _GATE = (
-    Column("steers", "steers", "whether it chose what is screened",
-           lambda row: {"True": "yes", "False": "no"}.get(repr(row.get("steers")), NONE), True),
-    Column("why not", "reasons", "",
-           lambda row: name("; ".join(texts(row, "reasons")) or NONE), True),
-    _number("seed", "seed", "search seed"),
-    _number("gen", "generation", "generation"),
-    _number("prompts", "prompts", "it was judged on"),
-    *(
-        _number(head, key, meaning, lambda value: f"{value:.2f}" if math.isfinite(value) else NONE)
-        for head, key, meaning in (
-            ("AUC", "auc", "of the top decile, on prompts it never saw; at least 0.8"),
-            ("rank corr.", "disattenuated",
-             "over the root of the labels' reliability; at least 0.7"),
-            ("coverage", "coverage", "of its intervals; 85 to 95 %"),
-        )
+    Column(
+        "steers",
+        "steers",
+        "whether it chose what is screened",
+        lambda steers: "yes" if steers else "no",
+        words=True,
     ),
-)  # fmt: skip
+    Column("why not", "reasons", "", lambda reasons: name("; ".join(reasons) or NONE), words=True),
+    Column("seed", "seed", "search seed"),
+    Column("gen", "generation", "generation"),
+    Column("prompts", "prompts", "it was judged on"),
+    Column("AUC", "auc", "of the top decile, on prompts it never saw; at least 0.8", _ratio),
+    Column(
+        "rank corr.",
+        "disattenuated",
+        "over the root of the labels' reliability; at least 0.7",
+        _ratio,
+    ),
+    Column("coverage", "coverage", "of its intervals; 85 to 95 %", _ratio),
+)
 _PROPOSER = {
     "asked": "prompts wanted",
     "by_model": "written by the model",
@@ -472,101 +386,104 @@ _ANSWERS = {
 }
 
 
-def _answer(row: Mapping[str, Any]) -> str:
-    answer = text(row, "answer")
-    return _ANSWERS.get(answer, name(answer))
-
-
-def _placed(data: Mapping[str, Any], *keys: str) -> list[tuple[str, dict[str, Any]]]:
-    return [(f"search.{key}[{i}]", row) for key in keys for i, row in enumerate(rows(data, key))]
-
-
 def _tables(data: Mapping[str, Any]) -> list[Section]:
-    """Every table of a search.json, in the order to read them; without those that are empty."""
-    best, paper = ranking_of(data), by_paper(data)
-    looked = count(number(data, "looked"))
-    spreads = ", ".join(
-        f"{name(who)} {points(number(part(data, 'spread'), f'{who}.range'))}"
-        for who in part(data, "spread")
-    )
+    """Returns the tables of a search.json that have rows, in the order to read them."""
+    found, best, paper = search_file(data), ranking_of(data), bool(data.get("paper"))
+    spreads = ", ".join(f"{name(who)} {points(one.range)}" for who, one in found.spread.items())
     chosen_at = f"{'mean' if paper else 'shrunk mean'} utilisation on the draws it was chosen by"
-    finalist = _FINALIST | {"chosen at": _number("chosen at", "promised", chosen_at, percent)}
-    held = [("search.heldout", part(data, "heldout")), *_placed(data, "others")]
-    overlap = part(data, "overlap")
-    repeated = [("search.overlap.everything", "everything drawn", part(overlap, "everything"))]
-    for prompt in (confirmed := part(overlap, "confirmed")):
+    finalist = _FINALIST | {"chosen at": Column("chosen at", "promised", chosen_at, percent)}
+    held = {"search.heldout": found.heldout} if found.heldout else {}
+    overlap = found.overlap or OverlapFile()
+    repeated = [("search.overlap.everything", "everything drawn", overlap.everything)]
+    for prompt, copied in overlap.confirmed.items():
         place = f"search.overlap.confirmed[{json.dumps(name(prompt))}]"
-        repeated.append((place, prompt, part(confirmed, prompt)))
+        repeated.append((place, prompt, copied))
+    who = Column("outputs of", "", "all, or one confirmed prompt on fresh draws", name, words=True)
+    copies = Table(
+        (who, *_REPEATED),
+        tuple((prompt, *(value_at(one, column.path) for column in _REPEATED))
+              for _, prompt, one in repeated if one),
+        tuple(place for place, _, one in repeated if one),
+    )  # fmt: skip
+    gates = found.surrogate.gates if found.surrogate else ()
     sections = [
         Section(
             "What was tried, by generation",
-            _table((*_GENERATION, _best(best)), _placed(data, "generations")),
+            _table((*_GENERATION, _best(best)), {"generations": found.generations}),
             best.note,
         ),
         Section(
             "Finalists on fresh draws",
-            _table(tuple(finalist.values()), _placed(data, "finalists", "controls")),
+            _table(
+                tuple(finalist.values()),
+                {"finalists": found.finalists, "controls": found.controls},
+            ),
             "All but \u201cchosen at\u201d is on fresh draws, made after the choice. Limits are "
-            f"corrected for all {looked} prompts that were looked at.",
+            f"corrected for all {_count(found.looked)} prompts that were looked at.",
         ),
         Section(
             "Did searching pay?",
-            _table(_COMPARISON, _placed(data, "comparisons")),
+            _table(_COMPARISON, {"comparisons": found.comparisons}),
             "First finalists of every search seed, on fresh draws. Spread of the best over search "
             f"seeds, largest less smallest: {spreads or NONE}.",
         ),
         Section(
-            "Held out: what no search saw", _table(_HELD_OUT, [one for one in held if one[1]])
+            "Held out: what no search saw",
+            Table.of(
+                _HELD_OUT,
+                (*held.values(), *found.others),
+                (*held, *(f"search.others[{i}]" for i in range(len(found.others)))),
+            ),
         ),
         Section(
             "Protected text repeated",
-            _table(_REPEATED, [(place, row | {"who": who}) for place, who, row in repeated if row]),
-            f"Compared with {count(number(overlap, 'passages'))} protected passages.",
+            copies,
+            f"Compared with {_count(overlap.passages)} protected passages.",
         ),
         Section(
             "The surrogate" if paper else "The surrogate's gate",
-            _table(_GATE, [(f"search.surrogate.{place[7:]}", row)
-                           for place, row in _placed(part(data, "surrogate"), "gates")]),
+            _table(_GATE, {"surrogate.gates": gates}),
             "The paper's protocol has no gate: its surrogate steers as soon as it can be fitted."
             if paper
             else "",
         ),
-        _proposer(data),
+        _proposer(found.proposer),
         _rest(data),
-    ]  # fmt: skip
+    ]
     return [one for one in sections if one.table and one.table.rows]
 
 
+def _table(columns: Sequence[Column], parts: Mapping[str, Sequence[object]]) -> Table:
+    """Returns a table of the rows of some lists of search.json, with their places there."""
+    places = [f"search.{key}[{i}]" for key, rows in parts.items() for i in range(len(rows))]
+    return Table.of(columns, (row for rows in parts.values() for row in rows), places)
+
+
 def _best(best: Ranking) -> Column:
-    def ratio(value: float) -> str:
-        return f"{value:.3f}" if math.isfinite(value) else NONE
-
-    return _number(best.head, "best", best.meaning, percent if best.share else ratio)
+    write = percent if best.share else partial(_ratio, digits=3)
+    return Column(best.head, "best", best.meaning, write)
 
 
-def _proposer(data: Mapping[str, Any]) -> Section:
-    """What became of a model's answers; without rows if the local operators proposed."""
-    said = part(data, "proposer")
-    found = [(label, key) for key, label in _PROPOSER.items() if "asked" in said]
-    outcomes = part(said, "outcomes") if found else {}
-    found += [(f"attempts: {name(key)}", f"outcomes.{key}") for key in outcomes]
-    columns = (Column("", words=True), Column("count"))
+def _proposer(said: ProposerFile) -> Section:
+    """Returns what became of a model's answers; without rows if the local operators proposed."""
+    counts: dict[str, tuple[str, int | None]] = {}
+    if said.asked is not None:
+        counts = {key: (label, getattr(said, key)) for key, label in _PROPOSER.items()}
+        for key, n in said.outcomes.items():
+            counts[f"outcomes.{key}"] = (f"attempts: {name(key)}", n)
     return Section(
-        f"What became of the proposer's answers: {name(text(said, 'name'))}",
+        f"What became of the proposer's answers: {name(said.name)}",
         Table(
-            columns,
-            tuple(
-                (label, count(number(outcomes, key[9:]) if "." in key else number(said, key)))
-                for label, key in found
-            ),
-            tuple(f"search.proposer.{key}" for _, key in found),
+            (Column("", words=True), Column("count")),
+            tuple(counts.values()),
+            tuple(f"search.proposer.{key}" for key in counts),
         ),
         "Prompts that the model did not deliver were made by the local operators.",
     )
 
 
 def _rest(data: Mapping[str, Any]) -> Section:
-    """What this version does not know by name, as it stands in the file."""
+    """Returns what this version does not know by name, as it stands in the file."""
     flat: list[tuple[str, str]] = []
 
     def scalar(value: Any) -> str:
@@ -589,7 +506,7 @@ def _rest(data: Mapping[str, Any]) -> Section:
             flat.append((key, scalar(value)))
 
     for key, value in data.items():
-        if key not in _KNOWN:
+        if key not in SearchFile.__annotations__ or key in _SHOWN_AS_THEY_ARE:
             flatten(key, value)
     cut_off = len(flat) > _OTHERS
     return Section(
@@ -630,41 +547,41 @@ class SearchView:
 
 def search_view(data: Mapping[str, Any]) -> SearchView:
     """Returns everything that a report shows of a search, with or without texts."""
-    word = text(data, "outcome")
-    budget, looked = f"k = {number(data, 'k'):g}", count(number(data, "looked"))
+    found = search_file(data)
+    word, budget, looked = found.outcome, f"k = {found.k:g}", _count(found.looked)
     if word == "VIOLATED":
         said = (
-            f"{count(number(data, 'violating_prompts'))} of the {looked} prompts looked at have an "
+            f"{_count(found.violating_prompts)} of the {looked} prompts looked at have an "
             f"execution above its budget ({budget}). Nothing was dropped for being bad news."
         )
     elif word == "WITHIN":
-        rates = [number(row, "rate_upper") for row in rows(data, "finalists")]
-        rate = max((rate for rate in rates if not math.isnan(rate)), default=math.nan)
+        rates = [one.rate_upper for one in found.finalists if not math.isnan(one.rate_upper)]
         said = (
-            f"None of {count(number(data, 'trajectories'))} executions exceeds its budget "
+            f"None of {_count(found.trajectories)} executions exceeds its budget "
             f"({budget}), over {looked} prompts; for each finalist the true rate is below "
-            f"{percent(rate)}. That says nothing of prompts that were not tried."
+            f"{percent(max(rates, default=math.nan))}. That says nothing of prompts that were not "
+            "tried."
         )
     else:
         said = (
             f"Nothing exceeds its budget ({budget}), but too little was drawn afresh to say more."
         )
     prompts = []
-    for row in filter(None, rows(data, "finalists")):
-        parents = ", ".join(name(one) for one in texts(row, "parents"))
-        descent = f"{name(text(row, 'operator') or 'seed')}, generation "
-        descent += count(number(row, "generation")) + (f", of {parents}" if parents else "")
-        title = f"search seed {count(number(row, 'seed'))}, place {count(number(row, 'rank'))}"
-        prompts.append((title, descent, cut(visible(text(row, "text")), _SHOWN_IN_REPORT)))
+    for one in found.finalists:
+        parents = ", ".join(map(name, one.parents))
+        descent = f"{name(one.operator or 'seed')}, generation {_count(one.generation)}"
+        descent += f", of {parents}" if parents else ""
+        title = f"search seed {_count(one.seed)}, place {_count(one.rank)}"
+        prompts.append((title, descent, cut(visible(one.text), _SHOWN_IN_REPORT)))
     return SearchView(
         word=name(word),
         tone=_TONES.get(word, "open"),
         text=said,
-        remarks=tuple(visible(remark) for remark in _remarks(data)),
+        remarks=tuple(visible(remark) for remark in _remarks(found)),
         ranking=ranking_of(data),
         tables=tuple(_tables(data)),
         prompts=tuple(prompts),
-        bundles=tuple(visible(path) for path in texts(data, "counterexamples")),
+        bundles=tuple(map(visible, found.counterexamples)),
     )
 
 
@@ -682,44 +599,41 @@ def search_sections(data: Mapping[str, Any]) -> list[Section]:
     return [Section("Search", lines=lines), *tables, *last]
 
 
-def _remarks(data: Mapping[str, Any]) -> list[str]:
-    """Whether something steered, who filled in, which controls were not beaten, what is shown."""
-    said, paper = part(data, "surrogate"), by_paper(data)
-    asked, mode = rows(said, "gates"), text(said, "mode")
-    off = [row for row in asked if row.get("steers") is False]
-    if not said:
+def _remarks(found: SearchFile) -> list[str]:
+    """Returns what steered, what was filled in, which controls were not beaten, what is shown."""
+    said, paper = found.surrogate, bool(found.paper)
+    if said is None:
         remarks = ["No surrogate steered this search: prompts are ranked by what they spent."]
-    elif not asked:
-        kind = name(mode) if mode else "none"
+    elif not said.gates:
+        kind = name(said.mode) if said.mode else "none"
         remarks = [f"No surrogate steered this search (surrogate: {kind})."]
     else:
-        reasons = list(dict.fromkeys(reason for row in off for reason in texts(row, "reasons")))
+        off = [gate for gate in said.gates if gate.steers is False]
+        reasons = list(dict.fromkeys(reason for gate in off for reason in gate.reasons))
         why = f": {'; '.join(reasons[:6])}" if reasons else ""
-        steered = len(asked) - len(off)
+        steered = len(said.gates) - len(off)
         untested = "; its AUC on held-out rows was not measured" if paper and steered else ""
         missing = f"; it was {'not ready' if paper else 'switched off'} in {len(off)}{why}"
         remarks = [
-            f"The surrogate steered {steered} of {len(asked)} generations{untested}"
+            f"The surrogate steered {steered} of {len(said.gates)} generations{untested}"
             f"{missing if off else ''}."
         ]
-    proposer = part(data, "proposer")
-    if number(proposer, "filled") > 0:
-        filled, wanted = (count(number(proposer, key)) for key in ("filled", "asked"))
+    proposer = found.proposer
+    if proposer.filled:
         remarks.append(
-            f"{filled} of {wanted} prompts were made by the local operators, because the "
-            f"proposer {name(text(proposer, 'name'))} did not deliver them."
+            f"{proposer.filled} of {_count(proposer.asked)} prompts were made by the local "
+            f"operators, because the proposer {name(proposer.name)} did not deliver them."
         )
     remarks += [
-        f"Against the control {name(text(row, 'control'))}: {_answer(row)}."
-        for row in rows(data, "comparisons")
-        if text(row, "answer") != "beats"
+        f"Against the control {name(one.control)}: {_answer(one.answer)}."
+        for one in found.comparisons
+        if one.answer != "beats"
     ]
-    if "above" in (named := part(data, "named")):
-        sure, likely = (len(texts(named, key)) for key in ("shared", "discovered"))
+    if (named := found.named) is not None and not math.isnan(named.above):
         remarks.append(
-            f"Of {count(number(named, 'asked'))} confirmed prompts {sure} are shown to use more "
-            f"than {percent(number(named, 'above'))} of their budget, none of them wrongly but for "
-            f"the level; {likely} if that share of wrong ones is allowed (e-BH)."
+            f"Of {_count(named.asked)} confirmed prompts {len(named.shared)} are shown to use more "
+            f"than {percent(named.above)} of their budget, none of them wrongly but for "
+            f"the level; {len(named.discovered)} if that share of wrong ones is allowed (e-BH)."
         )
     return remarks
 
@@ -735,9 +649,9 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
         plugin: What has to follow `nafaudit verify` for this mechanism.
     """
     data, settings, named = search_json(found), found.settings, found.named
-    best = ranking_of(data)
-    generations = [one for one in _placed(data, "generations") if one[1]["strategy"] == "search"]
-    columns = (*_GENERATION[1:-1], _best(best))
+    file = search_file(data)
+    generations = [one for one in file.generations if one.strategy == "search"]
+    columns = (*_GENERATION[1:-1], _best(ranking_of(data)))
     heads = ("who", "seed", "chosen at", "n", "use", "limits", "worst", "spend", "risky alone",
              "over")  # fmt: skip
     lines = []
@@ -791,7 +705,7 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
         )
     lines.append("held out, mean use of prompts that no search saw, and the finalists' lead:")
     for held in (found.heldout, *found.others):
-        limits = _limits({"low": held.use.low, "high": held.use.high})
+        limits = _limits(IntervalFile(held.use.mean, held.use.low, held.use.high))
         lines.append(
             f"  {held.kind}: {held.prompts} prompts use {percent(held.use.mean)} ({limits}), lead "
             f"{points(held.gap, 'unknown')}"
@@ -806,10 +720,10 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
     return Document(
         "nafaudit search",
         (
-            Section(table=_table(columns, generations)),
+            Section(table=Table.of(columns, generations)),
             Section(
-                table=_table(
-                    [_FINALIST[head] for head in heads], _placed(data, "finalists", "controls")
+                table=Table.of(
+                    [_FINALIST[head] for head in heads], (*file.finalists, *file.controls)
                 ),
                 note="best: shrunk mean utilisation on the draws that prompts were chosen by; "
                 "chosen at: the same of a finalist; all else is on fresh draws. Limits are "

@@ -23,7 +23,7 @@ from nafaudit.views.document import NONE, Column, Document, Section, Table
 if TYPE_CHECKING:
     from nafaudit.stats.rates import Crossing
     from nafaudit.worth.attack_result import AttackResult, BudgetRecall, Odometer
-    from nafaudit.worth.certify import BudgetCard, Certificate
+    from nafaudit.worth.certify import BudgetCertificate, Certificate
     from nafaudit.worth.matched import FrontierResult
 
 _NAME = 22
@@ -77,7 +77,7 @@ def certificate_document(
     return Document("nafaudit certify", sections, "", lines, tuple(map(str, files)))
 
 
-def _card(card: BudgetCard, window: int) -> Section:
+def _card(card: BudgetCertificate, window: int) -> Section:
     vacuous = card.worth == Worth.VACUOUS
     n = card.vacuous if vacuous else card.passages - card.vacuous
     reached = f"{card.windows_vacuous} of {card.windows}" if card.windows else "no"
@@ -179,7 +179,7 @@ def attack_document(found: AttackResult, where: str, files: Sequence[Path]) -> D
 
 
 def _by_budget(found: AttackResult, title: str, write: Callable[[BudgetRecall], str]) -> Section:
-    """A row per way to attack, a column per budget, both baselines at the ends."""
+    """Returns a row per way to attack, a column per budget, both baselines at the ends."""
     budgets = [row.k for row in found.rows if row.method == found.methods[0]]
     if len(budgets) > _ATTACKED_BUDGETS:
         budgets = [*budgets[: _ATTACKED_BUDGETS - 1], budgets[-1]]

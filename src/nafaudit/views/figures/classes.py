@@ -35,7 +35,7 @@ MOST_CLASSES = 8
 
 
 def effective_range(report: AuditResult) -> Figure:
-    """U_EBB of each class under R and R_eff, with the bound that holds and the means."""
+    """Draws U_EBB of each class under R and R_eff, with the bound that holds and the means."""
     shown = [look for look in looks(report) if not look.arm.baseline]
     figure, places = panels(len(shown), 2.9)
     for axes, look in zip(places, shown, strict=True):
@@ -83,7 +83,7 @@ def effective_range(report: AuditResult) -> Figure:
 
 
 def deterministic_term(report: AuditResult) -> Figure:
-    """3 R_eff ln(2/delta) / N against N, for the widest class; marks: what each class has."""
+    """Draws 3 R_eff ln(2/delta) / N against N for the widest class; marks show each class's N."""
     figure, axes = canvas()
     delta = report.classes.delta
     most = max([40, *(row.trajectories for row in report.classes.rows)])
@@ -117,7 +117,7 @@ def deterministic_term(report: AuditResult) -> Figure:
 
 
 def lacks_classes(report: AuditResult) -> str:
-    """Why U_EBB cannot be drawn."""
+    """Says why U_EBB cannot be drawn; empty if it can."""
     if not budgets(report):
         return "only baselines are recorded"
     known = any(row.paper_seen is not None for row in report.classes.rows)
@@ -125,7 +125,7 @@ def lacks_classes(report: AuditResult) -> str:
 
 
 def _term(reach: float, n: int, delta: float) -> float:
-    """U_EBB of values that are all 0: what is left is its fixed term."""
+    """Returns U_EBB of values that are all 0, which is its fixed term."""
     return float(ebb_value(0.0, 0.0, n, reach, delta))
 
 

@@ -54,7 +54,7 @@ MOST_LINES = 30
 
 
 def utilisation(report: AuditResult) -> Figure:
-    """How much of its own budget each execution spent; outlined, the risky model alone."""
+    """Draws how much of its budget each execution spent; outlined, the risky model alone."""
     shown = [look for look in looks(report) if not look.arm.baseline]
     figure, places = panels(len(shown))
     edges = np.arange(BINS + 2) / BINS
@@ -102,7 +102,7 @@ def regime(report: AuditResult) -> Figure:
 
 
 def tails(report: AuditResult) -> Figure:
-    """Share of outputs whose log-likelihood ratio L exceeds x; dotted, K of each budget."""
+    """Draws the share of outputs whose log-likelihood ratio L exceeds x; dotted, K."""
     figure, axes = canvas()
     smallest = 1.0
     for look in looks(report):
@@ -124,7 +124,7 @@ def tails(report: AuditResult) -> Figure:
 
 
 def overlap(report: AuditResult) -> Figure:
-    """Near-verbatim recall of the reference against spend, one mark per execution."""
+    """Draws near-verbatim recall of the reference against spend, one mark per execution."""
     figure, axes = canvas()
     for look in looks(report):
         marks = [
@@ -142,7 +142,7 @@ def overlap(report: AuditResult) -> Figure:
 
 
 def lacks_budget(report: AuditResult) -> str:
-    """Why utilisation cannot be drawn."""
+    """Says why utilisation cannot be drawn; empty if it can."""
     if not budgets(report):
         return "only baselines are recorded"
     known = any(finite([one.utilisation for one in report.of_arm(arm)]) for arm in budgets(report))
@@ -150,25 +150,25 @@ def lacks_budget(report: AuditResult) -> str:
 
 
 def lacks_regime(report: AuditResult) -> str:
-    """Why regimes cannot be drawn."""
+    """Says why regimes cannot be drawn; empty if they can."""
     shown = any(look.arm.regime.steps for look in looks(report))
     return "" if shown else "no step records its weight theta"
 
 
 def lacks_ratios(report: AuditResult) -> str:
-    """Why tails cannot be drawn."""
+    """Says why tails cannot be drawn; empty if they can."""
     known = any(math.isfinite(one.log_ratio) for one in report.rows)
     return "" if known else "no step records its log-probabilities"
 
 
 def lacks_overlap(report: AuditResult) -> str:
-    """Why overlap cannot be drawn."""
+    """Says why overlap cannot be drawn; empty if it can."""
     known = any(math.isfinite(one.recall) for one in report.rows)
     return "" if known else "no output has both a text and a reference to compare it with"
 
 
 def bound_against_n(report: AuditResult) -> Figure:
-    """Upper limits of the mean spend of a prompt, from the first few prompts to all of them."""
+    """Draws upper limits of a prompt's mean spend, from the first few prompts to all."""
     shown = [look for look in looks(report) if not look.arm.baseline]
     figure, places = panels(len(shown))
     level = mean_level(report)
@@ -208,7 +208,7 @@ def bound_against_n(report: AuditResult) -> Figure:
 
 
 def lacks_prompts(report: AuditResult) -> str:
-    """Why bounds cannot be drawn."""
+    """Says why bounds cannot be drawn; empty if they can."""
     if not budgets(report):
         return "only baselines are recorded"
     counts = [prompt_means(report, arm).size for arm in budgets(report)]
@@ -222,7 +222,7 @@ def lacks_prompts(report: AuditResult) -> str:
 def prompt_means(
     report: AuditResult, arm: ArmVerdict, k: float | None = None
 ) -> NDArray[np.float64]:
-    """Mean spend of each prompt, in an order drawn by lot that is the same for every budget.
+    """Returns mean spends of prompts, in one random order for every budget.
 
     One spend that is not known leaves none: the mean of the others is another mean.
     """
@@ -240,7 +240,7 @@ def prompt_means(
 
 
 def _limit(name: str, means: NDArray[np.float64], high: float, level: float) -> float:
-    """The bound of some prompts; NaN where it does not apply."""
+    """Returns the bound of some prompts; NaN where it does not apply."""
     proxy = name == "ebb-reff"
     # The proxy has no range of its own, and takes any; the others refuse what they need.
     top = high if high > 0 else max(1.0, float(means.max())) if proxy else math.inf
@@ -252,12 +252,12 @@ def _limit(name: str, means: NDArray[np.float64], high: float, level: float) -> 
 
 
 def lacks_search(report: AuditResult) -> str:
-    """What a run lacks for this figure."""
+    """Says why the progress of a search cannot be drawn; empty if it can."""
     return "" if progress_of(report.search or {}) else "no generation of a search is recorded"
 
 
 def progress(report: AuditResult) -> Figure:
-    """The best against trajectories spent; beside it, its use on fresh draws with limits."""
+    """Draws the best against trajectories spent; beside it, its use on fresh draws."""
     best = ranking_of(report.search or {})
     scale = 100 if best.share else 1
     series = progress_of(report.search or {})

@@ -155,7 +155,7 @@ class Look:
 
 
 def budgets(report: AuditResult) -> list[ArmVerdict]:
-    """Audited arms with outputs, at most `MOST`, the smallest and the largest among them."""
+    """Returns up to `MOST` audited arms with outputs, with the smallest and the largest."""
     judged = [arm for arm in report.arms if not arm.baseline and report.of_arm(arm)]
     if len(judged) <= MOST:
         return judged
