@@ -18,7 +18,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
-from nafaudit.store.artifacts import COUNTS, QUANTITIES
+from nafaudit.store.artifacts import COUNTS, QUANTITIES, UNCLAIMED
 
 Array = NDArray[np.float64]
 
@@ -354,7 +354,7 @@ class ClaimComparison:
         level = self.levels[name]
         check, what = f"replay: {name}", QUANTITIES[name]
         if not seen.compared:
-            return Finding(check, CheckWord.UNKNOWN, math.nan, f"{what}: nothing is claimed of it")
+            return Finding(check, CheckWord.UNKNOWN, math.nan, what + UNCLAIMED)
         worst = seen.worst.value
         numbers = {"max": worst, "warn": level.warn, "fail": level.fail}
         text = f"{what}: off by at most {worst:.2g} (warn {level.warn:.1g}, fail {level.fail:.1g})"

@@ -31,7 +31,7 @@ from nafaudit.stats import (
     enough,
     mean,
 )
-from nafaudit.store.artifacts import read_search, read_verification
+from nafaudit.store.artifacts import read_search, read_verification, search_file
 from nafaudit.store.gaps import Missing
 from nafaudit.store.importers import import_report
 from nafaudit.store.run import Run
@@ -93,8 +93,16 @@ class AuditResult:
 
     @cached_property
     def overall(self) -> Overall:
-        """The one answer: verdict, reason and exit status."""
-        return overall_of(self.arms)
+        """The one answer: verdict, reason and exit status; of a search, what the search found.
+
+        Records that say worse than the search are believed.
+        """
+        found = overall_of(self.arms)
+        if self.search is None:
+            return found
+        searched = search_file(self.search).overall
+        order = (Kept.VIOLATED, Kept.REFUTED, Kept.INCONCLUSIVE, Kept.WITHIN)
+        return min(searched, found, key=lambda one: order.index(Kept(one.verdict)))
 
     @cached_property
     def prompts(self) -> dict[str, Prompt]:
@@ -118,8 +126,11 @@ class AuditResult:
 
 def result_json(result: AuditResult, name: str) -> dict[str, Any]:
     """Returns every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
-    report = import_report(result.run)
+    report, overall = import_report(result.run), result.overall
     return {
+        "verdict": overall.verdict,
+        "why": overall.why,
+        "exit_status": overall.exit_status,
         "run": name,
         "design": result.run.design["hash"],
         "asked": result.run.asked,

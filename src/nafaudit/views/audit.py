@@ -88,6 +88,8 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
         if not arm.baseline:
             finding = arm.finding("invariant")
             lines.append(f"{shown}: {finding.text}{_where(finding)}")
+            if arm.worst_use:
+                lines.append(f"{shown}: {arm.worst_use[:1].lower()}{arm.worst_use[1:-1]}")
     lines += _remark_lines(arms)
     lines.append(f"charges are against {run.design['anchor']}")
     lines.append(f"{'run directory' if Path(source).is_dir() else 'read from'}: {source}")
@@ -111,6 +113,7 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             *class_sections(result.classes),
             Section(lines=tuple(lines)),
         ),
+        lines=(f"{result.overall.verdict}: {result.overall.why}",),
     )
 
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from nafaudit.search.confirm import SearchResult
     from nafaudit.search.search import Sweep
 
-EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
 _SHOWN_ON_TERMINAL = 64
 _SHOWN_IN_REPORT = 600
 _OTHERS = 60
@@ -716,7 +715,7 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
             f"{settings.shortest} to {settings.longest} tokens"
         )
     lines += verdict_lines(found, plugin)
-    lines += [f"search directory: {found.path}", f"its page: nafaudit report {found.path}"]
+    lines.append(f"search directory: {found.path}")
     return Document(
         "nafaudit search",
         (
