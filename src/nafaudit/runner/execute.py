@@ -77,7 +77,7 @@ class OpenRun:
 
     @property
     def run(self) -> Run:
-        """The same run, for reading."""
+        """Returns the run for reading."""
         return self._writer.run
 
     def missing(self, extents: Sequence[Extent], prompts: Prompts) -> list[PromptRequest]:
@@ -160,7 +160,7 @@ class RunResult:
     Attributes:
         run: Its directory.
         batch_free: True if records do not depend on their batch.
-        remarks: What else was noticed of the machines; empty words are none.
+        remarks: What else was noticed of the machines; empty texts count for nothing.
     """
 
     run: Run
@@ -169,7 +169,7 @@ class RunResult:
 
     @cached_property
     def result(self) -> AuditResult:
-        """Every verdict and finding, from the records."""
+        """Returns every verdict and finding, from the records."""
         return AuditResult.of(self.run)
 
 
@@ -186,7 +186,7 @@ def run(
         protocol: What the settings' protocol has of its own.
     """
     if settings.decoder is not None:
-        command_of(settings)  # a wrong name is said before a model loads
+        command_of(settings)  # a wrong name is refused before a model loads
     inputs = read_inputs(settings, protocol)
     with ExitStack() as stack:
         executor = _executor(inputs, stack)
