@@ -79,7 +79,7 @@ def token_sets(
 def _repeated_pairs(
     values: NDArray[np.floating], text: Sequence[int], begin: int
 ) -> list[NDArray[np.float64]]:
-    """Mass of the tokens that followed the last one before, and whether one of them was drawn."""
+    """Returns the mass of tokens that followed the last one before, and whether one was drawn."""
     after: dict[int, set[int]] = {}
     for one, other in itertools.pairwise(text[:begin]):
         after.setdefault(one, set()).add(other)

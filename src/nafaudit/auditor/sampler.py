@@ -124,7 +124,7 @@ class Sums:
 
 
 def _with_count(contrast: Array) -> Array:
-    """Sums of value, variance and third moment, and how many steps had any."""
+    """Sums value, variance and third moment, and counts the steps that had any."""
     used = (contrast[..., 1] > 0).sum(axis=-1)
     return np.concatenate([contrast.sum(axis=-2), used[..., None].astype(np.float64)], axis=-1)
 

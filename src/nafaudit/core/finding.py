@@ -15,10 +15,15 @@ from nafaudit.core.trajectory import Arm, Key
 
 
 class Kept(StrEnum):
-    """Does every execution stay inside its budget?"""
+    """Does every execution stay inside its budget?
+
+    REFUTED: what was written, or what is claimed of it, is not what was promised, so that how much
+    was spent is not known.
+    """
 
     WITHIN = "WITHIN"
     VIOLATED = "VIOLATED"
+    REFUTED = "REFUTED"
     INCONCLUSIVE = "INCONCLUSIVE"
 
 

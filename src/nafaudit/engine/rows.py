@@ -173,7 +173,7 @@ def _one_query(
     how: RowReach,
     widths: Sequence[int],
 ) -> Tensor:
-    """Rows at one common width, or rows of the same width together."""
+    """Attends at one common width, or rows of equal width at a time."""
     heads = key.shape[1]
     if how.common or len(set(widths)) == 1:
         return attend_one(query, key, value, how.bias(mask, heads, max(widths)), scale)

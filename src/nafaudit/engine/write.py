@@ -23,8 +23,8 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Payment, is_baseline, recorded_gap
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
-from nafaudit.engine.draws import DeviceDraws, Draw, NoiseBounds, draw, draws
 from nafaudit.engine.lanes import Lanes
+from nafaudit.engine.noise import DeviceDraws, Draw, NoiseBounds, draw, draws
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, normalise
 from nafaudit.protocols import Mechanism, Rule, booked

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.settings import RunSettings
 from nafaudit.lab import prompts as lab
-from nafaudit.lab.pair import WEIGHTS, cache_directory, smollm2_pair
+from nafaudit.lab.shipped import WEIGHTS, cache_directory, smollm2_pair
 from nafaudit.workload import (
     Prompt,
     PromptSource,

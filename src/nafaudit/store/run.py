@@ -75,7 +75,18 @@ class Run:
         path = self.path / "design.json"
         with _as_written(path):
             data: dict[str, Any] = json.loads(path.read_bytes())
-            _check_design(path, data)
+            identity = data["identity"]
+            version = identity["layout"]["record"]
+            if version != RECORD_VERSION:
+                raise StoreError(
+                    f"{path}: its records have layout {version!r}, and this nafaudit reads layout "
+                    f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
+                )
+            held = (*data, *identity, *identity["decoding"])
+            if missing := [name for name in _DESIGN_KEYS if name not in held]:
+                raise KeyError(missing[0])
+            for extent in data["extents"]:
+                Numbers.of(extent)
         return data
 
     @property
@@ -197,7 +208,7 @@ class Run:
         return read_journal(self.path / "journal.jsonl")
 
     def strays(self) -> list[str]:
-        """Names in parts/ that no part has, such as those of copies; hidden files aside."""
+        """Returns names in parts/ that no part has, such as those of copies; not hidden files."""
         names = _names(self.path / "parts")
         return sorted(n for n in names if not _PART.fullmatch(n) and not n.startswith("."))
 
@@ -403,22 +414,6 @@ def _as_written(path: Path) -> Iterator[None]:
             f"{path} is not what was written ({type(error).__name__}: {error}): it was damaged or "
             "edited. Restore it, or start a new run with another --out."
         ) from error
-
-
-def _check_design(path: Path, data: Mapping[str, Any]) -> None:
-    """Raises unless a design has what readers of a run rest on, in a layout that is known."""
-    identity = data["identity"]
-    version = identity["layout"]["record"]
-    if version != RECORD_VERSION:
-        raise StoreError(
-            f"{path}: its records have layout {version!r}, and this nafaudit reads layout "
-            f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
-        )
-    held = (*data, *identity, *identity["decoding"])
-    if missing := [name for name in _DESIGN_KEYS if name not in held]:
-        raise KeyError(missing[0])
-    for extent in data["extents"]:
-        Numbers.of(extent)
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
-from nafaudit.auditor.laws import ForcedText, Reader
+from nafaudit.auditor.teacher_forcing import ForcedText, Reader
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import kl
