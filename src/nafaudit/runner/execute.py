@@ -79,7 +79,7 @@ class OpenRun:
 
     @property
     def run(self) -> Run:
-        """The same run, for reading."""
+        """Returns the run for reading."""
         return self._writer.run
 
     def missing(self, extents: Sequence[Extent], prompts: Prompts) -> list[PromptRequest]:
@@ -162,7 +162,7 @@ class RunResult:
     Attributes:
         run: Its directory.
         batch_free: True if records do not depend on their batch.
-        remarks: What else was noticed of the machines; empty words are none.
+        remarks: What else was noticed of the machines; empty texts count for nothing.
     """
 
     run: Run
@@ -171,7 +171,7 @@ class RunResult:
 
     @cached_property
     def result(self) -> AuditResult:
-        """Every verdict and finding, from the records."""
+        """Returns every verdict and finding, from the records."""
         return AuditResult.of(self.run)
 
 
@@ -190,7 +190,7 @@ def run(
         on_remark: Called before anything is decoded with what a user may want to change first.
     """
     if settings.decoder is not None:
-        command_of(settings)  # a wrong name is said before a model loads
+        command_of(settings)  # a wrong name is refused before a model loads
     inputs = read_inputs(settings, protocol)
     count = len(inputs.chosen)
     if count * settings.trajectories < MIN_TRAJECTORIES:
