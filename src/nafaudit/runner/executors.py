@@ -1,7 +1,7 @@
-"""Who decodes what a run asks for: our engine in this process, a black box, or workers elsewhere.
+"""Executors decode what a run asks for: our engine, a black box, or workers of a cluster.
 
-`Executor` is all that a run knows of them. `nafaudit.runner.fleet` has the one that spreads
-requests over a Ray cluster.
+A run knows them as `Executor`. `nafaudit.runner.fleet` has the one that spreads requests over a
+Ray cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nafaudit.workload import TokenizedPrompt
 
 
 class Executor(Protocol):
-    """Decodes requests, in whichever process the models are."""
+    """Something that decodes requests, in this process or in others."""
 
     @property
     def spec(self) -> WorkbenchSpec:
@@ -123,7 +123,7 @@ def identity_of(executor: Executor, workload: str, purpose: str = "audit") -> Id
 
 
 class LocalExecutor:
-    """What every executor with its models in this process has.
+    """The common part of executors whose models are in this process.
 
     Args:
         workbench: Models and mechanism.
@@ -194,18 +194,18 @@ class EngineExecutor(LocalExecutor):
 
 
 class BlackBoxExecutor(LocalExecutor):
-    """A decoder of the user's in a process of its own; the pair here is for checking it.
+    """A user's decoder in a process of its own; the pair here is for checking it.
 
     Args:
         workbench: Models, and the mechanism that the decoder promises.
-        session: Where the decoder runs.
+        session: The decoder's process.
     """
 
     def __init__(self, workbench: Workbench, session: Session) -> None:
         super().__init__(workbench)
         settings, numerics = workbench.spec.settings, workbench.settled.numerics
         if numerics.constant:
-            # The world behind the decoder computes as the design says, whatever it sees by itself.
+            # The decoder's world computes as the design says, not as its own probe would.
             hello = {**session.launch.hello, "depends": numerics.why}
             session.launch = replace(session.launch, hello=hello)
         name = f"{settings.decoder}@{session.start()['source']}"
@@ -222,5 +222,5 @@ class BlackBoxExecutor(LocalExecutor):
         on_fault: Callable[[Fault], None],
         on_step: Callable[[int], None],
     ) -> Iterator[Trajectory]:
-        """Yields what is left of its outputs once they are read as records."""
+        """Yields those of its outputs that could be read as records."""
         return self._box.decode(requests, on_fault)

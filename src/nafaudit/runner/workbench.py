@@ -1,7 +1,7 @@
-"""The one loader: settings or a run in; prompts, pair, mechanism, arithmetic and decoder out.
+"""Loads prompts, pair, mechanism and arithmetic for a run, from settings or from its records.
 
-In two steps. `UnloadedPair` and `read_inputs` read settings, prompts and tokenizer, and raise
-whatever is wrong with them before a model loads. `Workbench.load` loads the models of a
+Loading has two steps. `UnloadedPair` and `read_inputs` read settings, prompts and tokenizer, and
+report what is wrong with them before a model loads. `Workbench.load` loads the models of a
 `WorkbenchSpec`, which is plain data, so that another process can load the same. `load_recorded`
 loads what a run was made with.
 """
