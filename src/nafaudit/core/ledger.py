@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,10 +170,7 @@ class Banking:
     Reference: He et al., Anchored Decoding.
     """
 
-    @property
-    def spec(self) -> str:
-        """Name and options."""
-        return "banking"
+    spec: ClassVar[str] = "banking"
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account that owes `debt` and earns `k` a step."""
@@ -242,10 +239,7 @@ class LikelihoodLead:
     that CP-Fuse balances. k is only what its cost is compared with.
     """
 
-    @property
-    def spec(self) -> str:
-        """Name and options."""
-        return "paths"
+    spec: ClassVar[str] = "paths"
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account of two equally likely texts."""
