@@ -52,7 +52,8 @@ class Measures(Sequence[Measure]):
             StoreError: A trajectory was recorded twice.
         """
         known = context or RunContext.of(run)
-        truth = truth_of(run)
+        # What a replay found a black box to have done counts, not what the box claims.
+        truth = read_replayed(run) if "promise" in run.design["identity"] else {}
         rows = (measure(truth.get(t.key, t), known, place) for place, t in run.located())
         return cls.sorted(rows, known)
 
@@ -147,11 +148,6 @@ class Measures(Sequence[Measure]):
 
 
 _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "overlap", "place")
-
-
-def truth_of(run: Run) -> dict[Key, Trajectory]:
-    """Returns what a replay found a black box to have done; empty for other runs."""
-    return read_replayed(run) if "promise" in run.design["identity"] else {}
 
 
 def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:
