@@ -17,7 +17,7 @@ from nafaudit.core.design import Decoding, row_width
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.trajectory import STEP_TYPES, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.draws import draw, draws
+from nafaudit.engine.noise import draw, draws
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import log_law

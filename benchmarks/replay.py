@@ -25,8 +25,8 @@ from benchmarks import gates
 from benchmarks.results import Row, ratio
 from benchmarks.sides import HERE
 from nafaudit.auditor.alternatives import step_scores
-from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
+from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream

@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 RUN = HERE.parent / "tests" / "runs" / "89722fc" / "own"
 ASSETS = HERE.parent / "src" / "nafaudit" / "views" / "assets"
-SIZE = {"width": 1000, "height": 760}
+SIZE = {"width": 1000, "height": 900}
 
 
 def source_hash() -> str:
@@ -44,7 +44,11 @@ def main() -> None:
         chromium = playwright.chromium.launch(executable_path=browser, args=["--no-sandbox"])
         page = chromium.new_page(viewport=SIZE, color_scheme="light")
         page.goto((run / "report" / "index.html").as_uri())
-        page.screenshot(path=HERE / "page.png")
+        # The head and the first budget: what a reader sees first.
+        card = page.locator(".card").first.bounding_box()
+        height = min(SIZE["height"], card["y"] + card["height"] + 16) if card else SIZE["height"]
+        clip = {"x": 0, "y": 0, "width": SIZE["width"], "height": height}
+        page.screenshot(path=HERE / "page.png", clip=clip)
         chromium.close()
     (HERE / "page.sha256").write_text(source_hash() + "\n", encoding="utf-8")
 

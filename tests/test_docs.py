@@ -69,3 +69,14 @@ def test_every_page_is_in_the_list_of_pages() -> None:
     listed = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}
     assert pages - listed == {"README.md"}
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/*.md")), ids=lambda page: page.name)
+def test_a_page_on_a_command_begins_with_it(page: Path) -> None:
+    """Lists, and pages on words, are about no command; a published result names its own."""
+    if page.stem in {"README", "architecture", "glossary", "sharp-edges"}:
+        return
+    head = "\n".join(page.read_text(encoding="utf-8").splitlines()[:40])
+    assert re.search(
+        r"^ {4}(nafaudit|make|pip) |^```python|`nafaudit (paper|selftest) ", head, re.M
+    )

@@ -13,8 +13,8 @@ import torch
 
 from nafaudit.auditor import follow
 from nafaudit.auditor.follow import follow_texts, replay_many
-from nafaudit.auditor.laws import ForcedText, Reader
 from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
+from nafaudit.auditor.teacher_forcing import ForcedText, Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Payment, is_baseline

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.cli.output import ProgressLine, describe, show
+from nafaudit.cli.output import ProgressLine, broken, describe, note, show
 from nafaudit.core.design import Decoding, Design, Extent, Identity, ProtocolName
 from nafaudit.core.progress import Progress
 from nafaudit.core.text import duration
@@ -62,6 +62,33 @@ def test_on_a_terminal_one_line_is_rewritten() -> None:
     first, second = stream.getvalue().removesuffix("\n").removeprefix("\r").split("\r")
     assert len(first) == len(second) == 79
     assert "\n" not in first + second
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 120])
+def test_the_line_stays_within_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    stream = Terminal()
+    line = ProgressLine(quiet=False, stream=stream)
+    stages = ("", "k = 3, search seed 0, generation 1 of 2, screening", "x" * 150)
+    for number, stage in enumerate(stages):
+        line.update(replace(HALF_WAY, stage=stage, seconds=8.0 + number))
+    line.close()
+    shown = stream.getvalue().removesuffix("\n").removeprefix("\r").split("\r")
+    assert [len(one) for one in shown] == [width - 1] * 3
+    assert shown[0].startswith("10/20 trajectories")
+    if width == 60:
+        assert shown[0].rstrip() == "10/20 trajectories, 112 tokens/s, 8 s left"
+
+
+def test_remarks_are_broken_on_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "nafaudit: " + "word " * 30 + "\n  indented " + "word " * 30
+    note(text)
+    assert capsys.readouterr().err == text + "\n"
+    monkeypatch.setenv("COLUMNS", "60")
+    shown = broken(text, Terminal())
+    assert max(map(len, shown.split("\n"))) < 60 and shown.split() == text.split()
 
 
 def test_quiet_is_quiet() -> None:

@@ -21,7 +21,7 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.draws import DeviceDraws, Draw
+from nafaudit.engine.noise import DeviceDraws, Draw
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.rows import RowModel
 from nafaudit.engine.write import law_or_flat, sent, table_of_step

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
+from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.trajectory import Key

@@ -20,7 +20,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.draws import AT_ZERO, bounded, draw, draws
+from nafaudit.engine.noise import AT_ZERO, bounded, draw, draws
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.rows import ONE_POSITION_AT_A_TIME, SHARED_HEADS, attending

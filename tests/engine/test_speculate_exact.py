@@ -25,7 +25,7 @@ from nafaudit.core.draws import Stream, noise_of
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine import write as engine
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.draws import NoiseBounds, bounded
+from nafaudit.engine.noise import NoiseBounds, bounded
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.world import PairWorld
 from nafaudit.engine.write import DecodingRow, StepRecord

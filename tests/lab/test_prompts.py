@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.lab import prompts as lab
-from nafaudit.lab.pair import WEIGHTS
+from nafaudit.lab.shipped import WEIGHTS
 from nafaudit.paper.workload import paper_workload
 from nafaudit.workload.prompts import CAPS
 from nafaudit.workshop.workload import lab_data, write_lab

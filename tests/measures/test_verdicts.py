@@ -9,14 +9,23 @@ import pytest
 
 from nafaudit.core import finding as words
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import ACTIVE_SHARE, Finding, Kept, Witness, judge_kept, judge_tested
+from nafaudit.core.finding import (
+    ACTIVE_SHARE,
+    Finding,
+    Kept,
+    Overall,
+    Witness,
+    judge_kept,
+    judge_tested,
+)
 from nafaudit.core.ledger import NONE, REALISED, Banking, currency_of
 from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded, total
 from nafaudit.measures.checks import utilisation
 from nafaudit.measures.context import RunContext
-from nafaudit.measures.measure import measure
+from nafaudit.measures.measure import measure, with_admission
 from nafaudit.measures.table import Measures
-from nafaudit.measures.verdicts import Regime, invariant, regime
+from nafaudit.measures.verdicts import Regime, invariant, overall_of, regime
+from nafaudit.measures.verdicts import judge as judge_rows
 from nafaudit.stats import zero_count_upper
 from tests.records import judge, many, trajectory
 
@@ -348,3 +357,43 @@ def test_zero_count_limit() -> None:
     for bad in ((0, 0.05), (5, 0.0), (5, 1.0)):
         with pytest.raises(ValueError, match="must be"):
             zero_count_upper(*bad)
+
+
+def failed(check: str, k: float) -> dict[str, object]:
+    """A finding of a verification that contradicts a record."""
+    return {"check": check, "verdict": "FAILED", "value": 1.0, "k": k, "witness": None, "text": ""}
+
+
+@pytest.mark.parametrize("where", [0.0, 1.0, math.inf])
+def test_one_program_one_suspicion(where: float) -> None:
+    context = RunContext(Banking(), foreign=True, failed=[failed("sampler: gain", where)])
+    every = [
+        trajectory(Key(f"p{i}", "box", k, 0), [0.0])
+        for k in (0.0, 0.5, 1.0, 2.0)
+        for i in range(20)
+    ]
+    every += [trajectory(Key(f"p{i}", "box", math.inf, 0), [0.0]) for i in range(20)]
+    arms = judge_rows(Measures.of(every, context))
+    assert {arm.kept for arm in arms} == {Kept.REFUTED}
+    assert all("sampler: gain" in arm.refuted for arm in arms)
+    assert all(math.isnan(arm.spend.mean) and math.isnan(arm.utilisation.max) for arm in arms)
+    assert overall_of(arms) == Overall(Kept.REFUTED, "a replay refutes sampler: gain", 1)
+    # What is broken stays broken.
+    arms = judge_rows(Measures.of([*every, trajectory(Key("q", "box", 2.0, 0), [9.0])], context))
+    assert overall_of(arms).verdict == Kept.VIOLATED
+    assert "sampler: gain" in next(a for a in arms if a.k == 2).finding("invariant").text
+
+
+def test_an_admission_counts_only_where_no_weight_is_claimed() -> None:
+    nan = np.full(3, math.nan)
+    truth = trajectory(KEY, [0.5, 0.5, 0.5])
+    claimed = replace(truth, steps=replace(truth.steps, charge=np.array([2.0, 0.5, 0.5])))
+    row = measure(truth, FACTS)
+    frank = replace(claimed, steps=replace(claimed.steps, theta=nan.astype(np.float32)))
+    weighted = replace(claimed, steps=replace(claimed.steps, theta=np.ones(3, np.float32)))
+    found = with_admission(row, frank, truth, FACTS)
+    assert found.violated and found.admitted and found.excess_step == 0
+    assert found.spend == 3.0 and math.isclose(found.excess, 1.0)
+    assert with_admission(row, weighted, truth, FACTS) == row
+    silent = replace(frank, steps=replace(frank.steps, charge=nan))
+    assert with_admission(row, silent, truth, FACTS) == row

@@ -59,7 +59,7 @@ def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path
     verdict = next(v for v in data["verdicts"] if v["k"] == 0.5)
     assert verdict["trajectories"] == 2 * len(prompts) - lost
     # Refuted by its tokens or not: what it failed to deliver keeps it from being WITHIN.
-    assert verdict["kept"] == "INCONCLUSIVE" and status in (1, 3)
+    assert (verdict["kept"], status) in (("INCONCLUSIVE", 3), ("REFUTED", 1))
 
 
 def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_sound_decoder_is_within_by_its_replay(tmp_path: Path) -> None:
     ("name", "kept", "check"),
     [
         ("nafaudit.selftest.faults.accounts:NoDebtStated", "VIOLATED", "claims: debt"),
-        (f"{BROKEN}:HalfPrice", "INCONCLUSIVE", "claims: charge"),
+        (f"{BROKEN}:HalfPrice", "REFUTED", "claims: charge"),
     ],
 )
 def test_a_faulty_decoder_is_judged_by_its_replay(

@@ -14,7 +14,7 @@ from nafaudit.core.text import plain, value_at
 from nafaudit.views.document import Column, Document, Section, Table, Verdict
 from nafaudit.views.html import fragment
 from nafaudit.views.markdown import markdown
-from nafaudit.views.terminal import terminal, wrapped
+from nafaudit.views.terminal import next_step, terminal, wrapped
 
 HOSTILE = "<b>*x*</b> [link](http://a.b) \x1b[31m \u202e | [red]y[/red]"
 
@@ -181,3 +181,24 @@ def test_prose_keeps_its_own_indentation_and_long_paths_stay_whole() -> None:
     assert wrapped("a\n  " + "b " * 60).splitlines()[2].startswith("    b")
     assert path.split()[-1] in wrapped(path)
     assert all("k = 3" in line for line in wrapped("k = 3 " * 20).splitlines())
+
+
+def test_columns_that_do_not_fit_stand_below_and_no_number_is_cut(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    columns = (Column("name", words=True), *(Column(f"number {at}") for at in range(12)))
+    numbers = tuple(10**6 + at for at in range(12))
+    shown = terminal(Document("t", (Section(table=Table(columns, (("a row", *numbers),))),)))
+    lines = shown.split("\n")
+    assert max(map(len, lines)) <= 80 and len(lines) == 4
+    assert lines[1].startswith("a row") and lines[3].startswith("a row")
+    assert all(str(number) in shown for number in numbers)
+
+
+def test_a_next_step_that_needs_two_lines_can_be_pasted() -> None:
+    command = "nafaudit run " + " ".join(f"--option-{at} value" for at in range(6))
+    first, *rest = next_step(command).split("\n")
+    assert first.startswith("next: nafaudit run") and first.endswith(" \\")
+    assert " ".join(f"{first} {' '.join(rest)}".replace("\\", "").split()) == f"next: {command}"
+    assert all(len(line) <= 79 for line in (first, *rest))
+    assert next_step("look at the page") == "next: look at the page"

@@ -394,14 +394,15 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     assert "numbers as logged, not replayed" in page.read_text()
     write_verification(run, replay("FINE"))
     files = write_report(run)[1]
-    assert "96 of 96 executions replayed from the models: the log is true" in page.read_text()
-    assert "refuted" not in page.read_text()
+    said = "96 of 96 executions replayed from the models: what was claimed is true"
+    assert said in page.read_text()
+    assert "refutes" not in page.read_text()
     assert b"/tmp/somewhere" not in b"".join(path.read_bytes() for path in files)
     write_verification(run, replay("FAILED"))
     files = write_report(run)[1]
     shown = page.read_text()
-    assert "A replay from the models refutes the log" in shown
-    assert "Only by a refuted log" in shown
+    assert "A replay from the models refutes the record" in shown
+    assert "It is not what was promised" in shown
     assert "Yes, in every execution" not in shown
     assert "First at prompt p003, execution 1, step 4." in shown
     assert "REFUTED" in files[1].read_text()

@@ -17,11 +17,11 @@ from nafaudit.views.document import Document
 from nafaudit.views.selftest import conform_document, selftest_document
 from nafaudit.views.worth import frontier_document
 from nafaudit.worth.matched import (
+    FrontierPoint,
     FrontierResult,
     Match,
     OrdinaryText,
     PayingBudgets,
-    Point,
     ProtectedText,
 )
 from tests.runs import make
@@ -34,7 +34,7 @@ def frontier() -> FrontierResult:
     return FrontierResult(
         "00", "0", {}, 50, OrdinaryText(2, 0.5), ProtectedText(3, 20.0), True,
         PayingBudgets(1.0, 2.0, 3.0),
-        (Point("anchored", 0.5, 0.1, 0.2, 0.9, 0.3, 4.0, 0, 0.1, 0.2),),
+        (FrontierPoint("anchored", 0.5, 0.1, 0.2, 0.9, 0.3, 4.0, 0, 0.1, 0.2),),
         (Match("renyi:2", 0.5, inf, 0.9, -1.0, nan, nan, nan, 1.0),),
     )  # fmt: skip
 

@@ -16,7 +16,7 @@ from nafaudit.stats.rates import Crossing
 from nafaudit.views.terminal import terminal
 from nafaudit.views.worth import attack_document, certificate_document, frontier_document
 from nafaudit.worth.attack_result import (
-    Admission,
+    AdmissionRecall,
     AttackResult,
     BudgetRecall,
     Odometer,
@@ -24,7 +24,7 @@ from nafaudit.worth.attack_result import (
     UserBudget,
 )
 from nafaudit.worth.attack_run import Method, Reconstruction
-from nafaudit.worth.certify import BudgetCard, Certificate, PassageRow
+from nafaudit.worth.certify import BudgetCertificate, Certificate, PassageRow
 from tests.views.test_places import frontier
 
 METHOD = Method("single", 60)
@@ -43,8 +43,8 @@ def attack(outcome: Kept, violations: int = 0, admitted: bool = True) -> AttackR
     )
     users = tuple(UserBudget(b, 0.0, 0.0, 1.0, 3.0) for b in (0.0, 100.0))
     return AttackResult(
-        Path("a"), "00", "0", outcome, admitted, Admission(0.4, 0.1), "anchored", 1, 2, 25, 1, 0.1,
-        violations, (row,), (Onset(METHOD, NEVER),), (Odometer(METHOD, 5.0, users, NEVER),),
+        Path("a"), "00", "0", outcome, admitted, AdmissionRecall(0.4, 0.1), "anchored", 1, 2, 25, 1,
+        0.1, violations, (row,), (Onset(METHOD, NEVER),), (Odometer(METHOD, 5.0, users, NEVER),),
         (Path("a/single"),), "", (40, 60), 4.0, (),
     )  # fmt: skip
 
@@ -82,7 +82,7 @@ def test_leaks_of_the_wrong_text_say_nothing() -> None:
     ("worth", "word"), [(Worth.VACUOUS, "VACUOUS"), (Worth.INFORMATIVE, "INFORMATIVE")]
 )
 def test_a_certificate_says_what_each_budget_is_worth(worth: Worth, word: str) -> None:
-    card = BudgetCard(
+    card = BudgetCertificate(
         3.0, 60.0, worth, 1, 1, 1.0, 1.0, "p", 0.0, 0.0, 150.0, 0, 0, math.inf, 0.0, 26.0, 4.0
     )
     row = PassageRow("p", 30, math.inf, 2.0, 2.5, 3.0, math.nan, 1.0, (1.0,), (math.inf,))

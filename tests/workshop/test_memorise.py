@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from nafaudit.core.errors import InputError
-from nafaudit.lab.pair import WEIGHTS, MemorisedPair, read_pair, refuse_unless_admitted
+from nafaudit.lab.shipped import WEIGHTS, MemorisedPair, read_pair, refuse_unless_admitted
 from nafaudit.workload.passages import Passage
 from nafaudit.workshop import teach
 from nafaudit.workshop.card import checksums

@@ -14,7 +14,7 @@ from statistics import mean
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from nafaudit.lab.pair import WEIGHTS
+from nafaudit.lab.shipped import WEIGHTS
 from nafaudit.workshop.card import checksums, read_card
 from nafaudit.workshop.pair_facts import (
     Decode,

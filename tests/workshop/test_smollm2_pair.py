@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from nafaudit.core.errors import UnavailableError
-from nafaudit.lab.pair import cache_directory, smollm2_pair
+from nafaudit.lab.shipped import cache_directory, smollm2_pair
 from nafaudit.models.pair import Anchor, load_anchor
 from nafaudit.workshop.packing import own_pages
 from nafaudit.workshop.smollm2 import get_smollm2

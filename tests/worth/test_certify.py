@@ -21,7 +21,7 @@ from nafaudit.models.pair import load_anchor
 from nafaudit.store.artifacts import read_passages_file
 from nafaudit.views.worth import write_certificate
 from nafaudit.workload.passages import Passage
-from nafaudit.worth.certify import Certificate, budget_card, certify, passage_row
+from nafaudit.worth.certify import Certificate, budget_certificate, certify, passage_row
 from nafaudit.worth.settings import CertifySettings
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -146,7 +146,7 @@ def test_what_is_infinite_stays_json(done: Certificate) -> None:
 def test_a_forbidden_token_makes_reproduction_impossible_not_a_crash() -> None:
     passage = ScoredPassage("p", 3, (1.0, math.inf, 2.0))
     row = passage_row(passage, math.inf, replace(SETTINGS, window=1))
-    card = budget_card(3.0, [row], [passage], replace(SETTINGS, window=1))
+    card = budget_certificate(3.0, [row], [passage], replace(SETTINGS, window=1))
     assert row.caps == (0.0, 0.0, 0.0)
     assert card.worth == Worth.INFORMATIVE
     assert (card.queries, card.log10_draws, card.forced_at_most) == (math.inf,) * 3

@@ -1,4 +1,4 @@
-"""What a sampler might have drawn from instead: the laws that the sampler tests bet on.
+"""Alternative laws that a sampler might have drawn from: the sampler tests bet on them.
 
 Each alternative is a law q made from the served law p, the two models' laws and the weight,
 before the token is seen; `step_scores` turns a block of replayed steps into the numbers that
@@ -79,7 +79,7 @@ def token_sets(
 def _repeated_pairs(
     values: NDArray[np.floating], text: Sequence[int], begin: int
 ) -> list[NDArray[np.float64]]:
-    """Mass of the tokens that followed the last one before, and whether one of them was drawn."""
+    """Returns the mass of tokens that followed the last one before, and whether one was drawn."""
     after: dict[int, set[int]] = {}
     for one, other in itertools.pairwise(text[:begin]):
         after.setdefault(one, set()).add(other)

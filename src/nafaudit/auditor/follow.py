@@ -23,9 +23,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.laws import ForcedText, Piece, Reader, prompt_logp
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws, debt_along, debt_of_laws
 from nafaudit.auditor.shadow import Mixing, ShadowAnchored, divergence, shadow_account
+from nafaudit.auditor.teacher_forcing import ForcedText, Piece, Reader, prompt_logp
 from nafaudit.core.ledger import REALISED, Account, Banking, Payment, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Replayed, Steps, Trajectory
 from nafaudit.protocols import Mechanism, Rule, Served, World, currency

@@ -26,7 +26,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.laws import ForcedText, Reader, prompt_logp
 from nafaudit.auditor.shadow import (
     Mixing,
     ShadowAnchored,
@@ -35,6 +34,7 @@ from nafaudit.auditor.shadow import (
     shadow_debt,
     shadow_of,
 )
+from nafaudit.auditor.teacher_forcing import ForcedText, Reader, prompt_logp
 from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment, is_baseline, recorded_gap

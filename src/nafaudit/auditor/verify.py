@@ -20,9 +20,9 @@ from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
-from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores, joined
+from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
@@ -150,7 +150,7 @@ def true_record(
 
 
 class _Verifier:
-    """What a verification adds up.
+    """The sums of a verification.
 
     Attributes:
         own: True for records of our own engine: nothing is left out, and draws are known.

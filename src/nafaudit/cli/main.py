@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 import click
 
 from nafaudit import __version__
 from nafaudit.cli.command import Verb, Verbs
+from nafaudit.cli.output import note
 from nafaudit.core.errors import NafauditError
 
 _DESIGN = "TOML file with the names of these options."
@@ -94,33 +96,32 @@ def main() -> None:
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:
-        error.show()
+        said = io.StringIO()
+        error.show(file=said)
+        note(said.getvalue().rstrip("\n"))
         sys.exit(error.exit_code)
     except NafauditError as error:
         text = str(error)
         if len(text) > 4000:
             # The middle of an endless value: place and remedy are at the ends of a message.
             text = f"{text[:2000]} [...] {text[-1000:]}"
-        click.echo(f"nafaudit: {text}", err=True)
+        note(f"nafaudit: {text}")
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
         missing = error.name if isinstance(error, ImportError) else None
         if missing in ("torch", "transformers", "tokenizers", "safetensors"):
-            click.echo(
+            note(
                 f"nafaudit: this command runs models and needs {missing}; install it with "
-                "pip install 'nafaudit[models]'.",
-                err=True,
+                "pip install 'nafaudit[models]'."
             )
             sys.exit(2)
         # A crash of ours must never look like a violation to a script, which reads 1 as one.
         import traceback
 
         traceback.print_exception(error)
-        click.echo(
-            "nafaudit: this is a fault of nafaudit; please report the lines above.", err=True
-        )
+        note("nafaudit: this is a fault of nafaudit; please report the lines above.")
         sys.exit(70)
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +16,47 @@ from typing import TYPE_CHECKING, TextIO
 import click
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.text import duration
+from nafaudit.core.text import cut, duration
 
 if TYPE_CHECKING:
     from nafaudit.core.progress import Progress
     from nafaudit.measures.audit import AuditResult
 
-_WIDTH = 79
+
+def columns(stream: TextIO) -> int:
+    """Returns how wide the terminal behind a stream is: COLUMNS if set, 80 if not known."""
+    try:
+        found = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        found = shutil.get_terminal_size().columns
+    return found if found > 0 else 80
+
+
+def broken(text: str, stream: TextIO) -> str:
+    """Returns prose whose lines end where the terminal behind a stream does.
+
+    Elsewhere each line stays whole, for programs that look for one.
+    """
+    if not stream.isatty():
+        return text
+    return "\n".join(
+        part
+        for line in text.split("\n")
+        for part in textwrap.wrap(
+            line,
+            min(79, columns(stream) - 1),
+            subsequent_indent=" " * (len(line) - len(line.lstrip()) + 2),
+            # A path is copied whole, however long it is.
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        or [""]
+    )
+
+
+def note(text: str) -> None:
+    """Prints a remark or an error to standard error."""
+    click.echo(broken(text, sys.stderr), err=True)
 
 
 def echo(text: str) -> None:
@@ -99,7 +135,15 @@ class ProgressLine:
             return
         self._last = seconds
         self._shown = True
-        self._stream.write(f"\r{text:<{_WIDTH}}" if self._terminal else text + "\n")
+        if self._terminal:
+            # A line that reaches the edge would be left behind at each rewriting.
+            room = columns(self._stream) - 1
+            # What comes last matters least; the count stays.
+            while len(text) > room and "/" in (shorter := text.rpartition(", ")[0]):
+                text = shorter
+            self._stream.write(f"\r{cut(text, room):<{room}}")
+        else:
+            self._stream.write(text + "\n")
         self._stream.flush()
 
     def close(self) -> None:
@@ -107,6 +151,7 @@ class ProgressLine:
         if self._shown and self._terminal:
             self._stream.write("\n")
             self._stream.flush()
+        self._shown = False
 
 
 @contextmanager
@@ -116,9 +161,7 @@ def resumable(progress: ProgressLine) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         progress.close()
-        click.echo(
-            "nafaudit: stopped; what was finished is recorded. The same command resumes.", err=True
-        )
+        note("nafaudit: stopped; what was finished is recorded. The same command resumes.")
         raise click.exceptions.Exit(130) from None
     progress.close()
 
@@ -149,4 +192,4 @@ def remark_on_machine(batch_free: bool, *remarks: str) -> None:
         )
     for remark in remarks:
         if remark:
-            click.echo(f"nafaudit: {remark}", err=True)
+            note(f"nafaudit: {remark}")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from nafaudit.cli.output import ProgressLine, echo, latest_run, latest_runs, show
+from nafaudit.cli.output import ProgressLine, broken, echo, latest_run, latest_runs, note, show
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
@@ -77,10 +76,9 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     else:
         echo("\n".join(names) if failed is None else report_markdown(made, data))
     if failed is not None:
-        click.echo(
+        note(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
-            "a place that can be written and name the copy.",
-            err=True,
+            "a place that can be written and name the copy."
         )
     if failed is not None and not as_json:
         # A script that asked for files must not go on without them.
@@ -155,13 +153,14 @@ def import_(settings: ImportSettings, *, as_json: bool) -> None:
         echo(json.dumps({"run": str(settings.out)} | report, indent=2))
         return
     schemas = ", ".join(sorted({source["schema"] for source in report["sources"]}))
-    echo(
+    lines = [
         f"{report['trajectories']} trajectories, {report['steps']} steps, {report['prompts']} "
-        f"prompts ({schemas})"
-    )
-    for line in describe(report):
-        echo(f"  {line}")
-    echo(f"run directory: {settings.out}; judge it with: nafaudit check {settings.out}")
+        f"prompts ({schemas})",
+        *(f"  {line}" for line in describe(report)),
+        f"run directory: {settings.out}",
+        f"next: nafaudit check {settings.out}",
+    ]
+    echo(broken("\n".join(lines), sys.stdout))
 
 
 def check(settings: CheckSettings, *, as_json: bool) -> int:
@@ -196,11 +195,11 @@ def _judge(run: Run, source: str, *, as_json: bool) -> int:
 
     if (report := import_report(run)) is not None:
         for line in describe(report):
-            click.echo(f"hygiene: {line}", err=True)
+            note(f"hygiene: {line}")
     if run.mixed:
-        click.echo(f"hygiene: {visible(run.mixed)}", err=True)
+        note(f"hygiene: {visible(run.mixed)}")
     for name in run.strays():
-        click.echo(f"hygiene: parts/{visible(name)} is no part of this run; not read", err=True)
+        note(f"hygiene: parts/{visible(name)} is no part of this run; not read")
     return show(AuditResult.of(run), as_json=as_json, source=source)
 
 
@@ -256,7 +255,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
         for name in files:
             echo(name)
     if gaps is not None:
-        click.echo(f"incomplete: {visible(gaps.text)}", err=True)
+        note(f"incomplete: {visible(gaps.text)}")
         return 3
     return 0
 
@@ -307,9 +306,8 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     else:
         echo(terminal(verification_document(found, kept)))
     if failed is not None:
-        click.echo(
+        note(
             f"nafaudit: {failed} The result is printed above, but check and report do not know of "
-            f"it; for that, verify a copy of {source.path} in a place that can be written.",
-            err=True,
+            f"it; for that, verify a copy of {source.path} in a place that can be written."
         )
     return found.overall.exit_status

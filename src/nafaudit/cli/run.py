@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nafaudit.cli.output import ProgressLine, echo, remark_on_machine, resumable, show
+from nafaudit.cli.output import ProgressLine, echo, note, remark_on_machine, resumable, show
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import PlanSettings, RunSettings
@@ -29,7 +29,12 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = execute.run(settings, progress.update, protocol_of(settings))
+        outcome = execute.run(
+            settings,
+            progress.update,
+            protocol_of(settings),
+            lambda text: note(f"nafaudit: {text}"),
+        )
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = _report(outcome.run)
@@ -61,21 +66,21 @@ def _report(run: Run) -> tuple[AuditResult, Path] | None:
         report, files = write_report(run, PAPER_EXTRA)
         return report, files[0]
     except StoreError as error:
-        click.echo(f"nafaudit: no report: {error} Or: nafaudit report {run.path}", err=True)
+        note(f"nafaudit: no report: {error} Or: nafaudit report {run.path}")
         return None
 
 
 def _paper_files(run: Run, quiet: bool) -> Path | None:
     """Writes the paper's files; if the disk refuses, the verdict is shown all the same."""
     if not quiet:
-        click.echo("writing the paper's files", err=True)
+        note("writing the paper's files")
     from nafaudit.core.errors import StoreError
     from nafaudit.paper.files import write_paper_files
 
     try:
         return write_paper_files(run, run.path / "paper", replace=True)[0].parent
     except StoreError as error:
-        click.echo(f"nafaudit: {error} Or: nafaudit export {run.path} --paper", err=True)
+        note(f"nafaudit: {error} Or: nafaudit export {run.path} --paper")
         return None
 
 

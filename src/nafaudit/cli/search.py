@@ -12,7 +12,6 @@ from nafaudit.cli.output import ProgressLine, echo, remark_on_machine, resumable
 from nafaudit.cli.run import protocol_of
 
 if TYPE_CHECKING:
-    from nafaudit.core.progress import OnProgress
     from nafaudit.paper.settings import PaperSettings
     from nafaudit.search.settings import SearchSettings
 
@@ -32,9 +31,9 @@ def search(settings: SearchSettings | PaperSettings, *, quiet: bool, as_json: bo
     progress = ProgressLine(quiet)
     with resumable(progress):
         if isinstance(settings, SearchSettings):
-            text, status = _answer_search(settings, progress.update, as_json)
+            text, status = _answer_search(settings, progress, as_json)
         else:
-            text, status = _answer_paper(settings, progress.update, as_json)
+            text, status = _answer_paper(settings, progress, as_json)
     echo(text)
     return status
 
@@ -80,7 +79,7 @@ def _read(design: Path | None) -> dict[str, Any]:
 
 
 def _answer_search(
-    settings: SearchSettings, on_progress: OnProgress, as_json: bool
+    settings: SearchSettings, progress: ProgressLine, as_json: bool
 ) -> tuple[str, int]:
     """Searches one budget or several; returns what to print, and the exit status."""
     from nafaudit.mechanisms.cards import verified_with
@@ -89,8 +88,9 @@ def _answer_search(
     from nafaudit.views.terminal import terminal
 
     if len(settings.k) > 1:
-        return _sweep(settings, on_progress, as_json)
-    found = run_search(settings, on_progress, protocol_of(settings))
+        return _sweep(settings, progress, as_json)
+    found = run_search(settings, progress.update, protocol_of(settings))
+    progress.close()
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
     if as_json:
@@ -99,12 +99,13 @@ def _answer_search(
     return terminal(search_document(found, plugin)), EXIT[found.outcome]
 
 
-def _sweep(settings: SearchSettings, on_progress: OnProgress, as_json: bool) -> tuple[str, int]:
+def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> tuple[str, int]:
     from nafaudit.search.search import run_sweep, sweep_json, write_sweep
     from nafaudit.views.search import EXIT, sweep_document
     from nafaudit.views.terminal import terminal
 
-    sweep = run_sweep(settings, on_progress, protocol_of(settings))
+    sweep = run_sweep(settings, progress.update, protocol_of(settings))
+    progress.close()
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
     text = json.dumps(sweep_json(sweep), indent=2) if as_json else terminal(sweep_document(sweep))
@@ -112,7 +113,7 @@ def _sweep(settings: SearchSettings, on_progress: OnProgress, as_json: bool) -> 
 
 
 def _answer_paper(
-    settings: PaperSettings, on_progress: OnProgress, as_json: bool
+    settings: PaperSettings, progress: ProgressLine, as_json: bool
 ) -> tuple[str, int]:
     """Runs the paper's search; returns what to print, and the exit status."""
     from nafaudit.mechanisms.cards import verified_with
@@ -121,7 +122,8 @@ def _answer_paper(
     from nafaudit.views.search import EXIT
     from nafaudit.views.terminal import terminal
 
-    done = run_paper_search(settings, on_progress)
+    done = run_paper_search(settings, progress.update)
+    progress.close()
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
     if as_json:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from nafaudit.cli.output import echo
+from nafaudit.cli.output import ProgressLine, echo
 from nafaudit.core.options import Group, option
 
 if TYPE_CHECKING:
@@ -62,9 +59,15 @@ def selftest(settings: SelftestSettings, *, quiet: bool, as_json: bool) -> int:
     from nafaudit.views.terminal import terminal
 
     out = settings.out
+    # It is silent elsewhere than on a terminal.
+    progress = ProgressLine(quiet or not sys.stderr.isatty())
     found = run.selftest(
-        full=settings.full, seed=settings.seed, jobs=settings.jobs, on_progress=_progress(quiet)
+        full=settings.full,
+        seed=settings.seed,
+        jobs=settings.jobs,
+        on_progress=lambda text: progress.line(text, 0.0, finished=True),
     )
+    progress.close()
     data = json.dumps(plain(found), indent=2)
     if out is not None:
         _save(out, data + "\n" if out.suffix == ".json" else selftest_page(found, __version__))
@@ -80,17 +83,6 @@ def _save(out: Path, text: str) -> None:
         out.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"--out {out} cannot be written: {error.strerror}.") from error
-
-
-def _progress(quiet: bool) -> Callable[[str], None]:
-    """Writes one line over and over on a terminal, and nothing elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        return lambda _: None
-
-    def note(text: str) -> None:
-        click.echo(f"\r{text[:78]:<78}", nl=False, err=True)
-
-    return note
 
 
 def conform(settings: ConformSettings, *, as_json: bool) -> int:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nafaudit.cli.output import ProgressLine, echo, latest_run
+from nafaudit.cli.output import ProgressLine, echo, latest_run, note
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
 
 if TYPE_CHECKING:
     from nafaudit.lab.digests import Compared
-    from nafaudit.lab.pair import MemorisedPair
+    from nafaudit.lab.shipped import MemorisedPair
     from nafaudit.views.document import Document
 
 _TEXTS = {
@@ -64,7 +64,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     text, pages = settings.text, settings.pages
     chosen = own_pages(pages) if text is None else read_pages(text, pages)
 
-    from nafaudit.lab.pair import SMOLLM2, refuse_unless_admitted
+    from nafaudit.lab.shipped import SMOLLM2, refuse_unless_admitted
     from nafaudit.workshop.memorise import PairOrder, memorise
     from nafaudit.workshop.teach import Lesson
 
@@ -75,7 +75,7 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
         pair = memorise(order, progress.step, progress.say)
     except KeyboardInterrupt:
         progress.close()
-        click.echo("nafaudit: stopped; the same command goes on from here.", err=True)
+        note("nafaudit: stopped; the same command goes on from here.")
         raise click.exceptions.Exit(130) from None
     progress.close()
     if as_json:
@@ -174,7 +174,7 @@ def train(settings: TrainSettings) -> None:
     """
     import torch
 
-    from nafaudit.lab.pair import ROLES
+    from nafaudit.lab.shipped import ROLES
     from nafaudit.workshop.card import write_card
     from nafaudit.workshop.memorise import LabDecoder
     from nafaudit.workshop.pair_facts import measure_facts
@@ -182,9 +182,9 @@ def train(settings: TrainSettings) -> None:
     from nafaudit.workshop.recipe import train as train_roles
 
     out, roles = settings.out, ROLES if settings.everything else ("safe", "risky")
-    train_roles(out, DEFAULT, roles=roles, log=lambda line: click.echo(line, err=True))
+    train_roles(out, DEFAULT, roles=roles, log=lambda line: note(line))
     if settings.everything:
-        click.echo("measuring what the pair shows", err=True)
+        note("measuring what the pair shows")
         torch.set_num_threads(1)
         write_card(out, DEFAULT, measure_facts(LabDecoder, out))
     click.echo(f"models: {out}")

@@ -15,15 +15,20 @@ from nafaudit.core.trajectory import Arm, Key
 
 
 class Kept(StrEnum):
-    """Does every execution stay inside its budget?"""
+    """The first verdict: whether every execution stays inside its budget.
+
+    REFUTED: what was written, or what is claimed of it, is not what was promised, so that how much
+    was spent is not known.
+    """
 
     WITHIN = "WITHIN"
     VIOLATED = "VIOLATED"
+    REFUTED = "REFUTED"
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
 class Tested(StrEnum):
-    """Did the constraint ever act?"""
+    """The second verdict: whether the constraint ever acted."""
 
     ACTIVE = "ACTIVE"
     IDLE = "IDLE"
@@ -31,7 +36,7 @@ class Tested(StrEnum):
 
 
 class Worth(StrEnum):
-    """What does a kept budget say about reproducing a protected passage?"""
+    """The third verdict: what a kept budget says about reproducing a protected passage."""
 
     INFORMATIVE = "INFORMATIVE"
     VACUOUS = "VACUOUS"
@@ -39,7 +44,7 @@ class Worth(StrEnum):
 
 
 class CheckWord(StrEnum):
-    """What a check says that is none of the three verdicts."""
+    """The word of a check that sets none of the three verdicts."""
 
     FINE = "FINE"
     SUSPECT = "SUSPECT"
@@ -70,7 +75,7 @@ def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Witness:
-    """Where to look: the trajectory and step that a finding rests on."""
+    """The trajectory and step that a finding rests on."""
 
     key: Key = field(metadata={"json": ...})
     step: int

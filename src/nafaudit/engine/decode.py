@@ -19,7 +19,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import Banking, is_baseline
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.lanes import Lanes
-from nafaudit.engine.prompts import PrefilledPrompt, PromptReader, PromptRequest, RowRequest
+from nafaudit.engine.prompts import PrefilledPrompt, PromptReader, PromptRequest
 from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import RowModel, check_attention
 from nafaudit.engine.write import DecodingRow, Guessed, RowLaws, StepWriter
@@ -81,7 +81,9 @@ class Decoder:
         self.width = width
         self.batch = batch
         self.speculate = speculate
-        self._thread = _second_thread() if threaded else None
+        # A thread whose products run on one core, like those of the first.
+        one_core: Any = {"initializer": torch.set_num_threads, "initargs": (1,)}
+        self._thread = ThreadPoolExecutor(1, **one_core) if threaded else None
         # Called after every step with the number of rows that have written a token; it may raise.
         self.on_step: Callable[[int], None] = lambda rows: None
         self.device = pair.risky.device
@@ -96,7 +98,7 @@ class Decoder:
 
     @property
     def guessed(self) -> Guessed:
-        """How speculation went so far."""
+        """The counts of speculation so far."""
         return self._writer.guessed
 
     @torch.inference_mode()
@@ -188,14 +190,13 @@ class Decoder:
         wanted = (self._checked(request) for request in requests if request.rows)
         for group in self._reader.groups(wanted, most=self.batch):
             for prompt in self._reader.read(group):
-                for asked in prompt.request.rows:
-                    yield self._row(prompt, asked), prompt
-
-    def _row(self, prompt: PrefilledPrompt, asked: RowRequest) -> DecodingRow:
-        key = Key(prompt.request.prompt, self.mechanism.name, asked.k, asked.trajectory)
-        ledger = _BASELINE_LEDGER if is_baseline(asked.k) else self.mechanism.ledger
-        account = ledger.open(asked.k, prompt.debt)
-        return DecodingRow(key, asked.stream, prompt.debt, account, list(prompt.request.tokens))
+                asked = prompt.request
+                for row in asked.rows:
+                    key = Key(asked.prompt, self.mechanism.name, row.k, row.trajectory)
+                    ledger = _BASELINE_LEDGER if is_baseline(row.k) else self.mechanism.ledger
+                    account = ledger.open(row.k, prompt.debt)
+                    tokens = list(asked.tokens)
+                    yield DecodingRow(key, row.stream, prompt.debt, account, tokens), prompt
 
     def _checked(self, request: PromptRequest) -> PromptRequest:
         if not request.tokens:
@@ -216,11 +217,6 @@ class Decoder:
             self._risky.move(last, slot)
             rows[slot] = rows[last]
         rows.pop()
-
-
-def _second_thread() -> ThreadPoolExecutor:
-    """Makes a thread whose products run on one core, like those of the first."""
-    return ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,))
 
 
 def _inferring(work: Callable[..., Tensor], *given: list[int]) -> Tensor:

@@ -58,7 +58,7 @@ def width_step(slots: int) -> int:
 
 @dataclass
 class RowReach:
-    """How far rows attend in one forward pass.
+    """The widths over which rows attend in one forward pass.
 
     Attributes:
         widths: For each new position, every row's own width.
@@ -173,7 +173,7 @@ def _one_query(
     how: RowReach,
     widths: Sequence[int],
 ) -> Tensor:
-    """Rows at one common width, or rows of the same width together."""
+    """Attends at one common width, or rows of equal width at a time."""
     heads = key.shape[1]
     if how.common or len(set(widths)) == 1:
         return attend_one(query, key, value, how.bias(mask, heads, max(widths)), scale)

@@ -84,7 +84,9 @@ class PairWorld:
         read = self._checked(tokens)
         prefixes = [read[: i + 1] for i in range(len(read))]
         warps = Decoding() if raw else self.decoding
-        safe, risky = (self._law(reader.along(read), prefixes, warps) for reader in self._readers)
+        safe, risky = (
+            self._law(reader.prefix_logits(read), prefixes, warps) for reader in self._readers
+        )
         return safe, risky
 
     along = prefix_laws  # its old name, which recorded decoders call
@@ -125,8 +127,8 @@ class _Reader:
         return RowModel(self._model, rows, self._width, how.constant, common=how.common)
 
     @torch.inference_mode()
-    def along(self, tokens: Tokens) -> Tensor:
-        """Logits after every prefix of some tokens."""
+    def prefix_logits(self, tokens: Tokens) -> Tensor:
+        """Returns the logits after every prefix of some tokens."""
         seen: list[Tensor] = []
         self._rows.prefill(tokens, lambda _, logits: seen.append(logits.clone()))
         return torch.cat(seen)

@@ -23,8 +23,8 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Payment, is_baseline, recorded_gap
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
-from nafaudit.engine.draws import DeviceDraws, Draw, NoiseBounds, draw, draws
 from nafaudit.engine.lanes import Lanes
+from nafaudit.engine.noise import DeviceDraws, Draw, NoiseBounds, draw, draws
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, normalise
 from nafaudit.protocols import Mechanism, Rule, booked
@@ -43,7 +43,7 @@ class StepRecord(NamedTuple):
 
 
 class RowLaws(NamedTuple):
-    """What is known of a position ahead of a row.
+    """Both models' logits at a position ahead of a row.
 
     Attributes:
         safe: The safe model's logits there.
@@ -146,7 +146,7 @@ _BASELINE_RULE = Anchored()
 
 @dataclass
 class Guessed:
-    """How speculation went: guesses that the served law was asked about, and those that stood."""
+    """Counts of guesses that the served law was asked about, and of those that stood."""
 
     asked: int = 0
     stood: int = 0

@@ -8,7 +8,7 @@ What is where:
 
 - ``prompts``: the paper's six classes of prompts for this world, protected passages and ordinary
   text; data that ``nafaudit.workshop`` made; no torch.
-- ``pair``, ``weights/``: where the shipped models are, and pairs that were made here; no torch.
+- ``shipped``, ``weights/``: where the shipped models are, and pairs that were made here; no torch.
 - ``tiny``: random checkpoints for tests.
 - ``digests``: which bits a machine computes, beside golden ones.
 

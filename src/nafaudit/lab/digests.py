@@ -1,4 +1,4 @@
-"""Which last bits this machine computes: digests of fixed products, to hold beside golden ones.
+"""Digests of fixed products: which last bits this machine computes, beside golden ones.
 
 Kernels choose their order of adding by the CPU, and a few environment variables restrict that
 choice. They are read once, when the first number is computed, so every set of them has a process
@@ -116,7 +116,8 @@ def digests() -> dict[str, str]:
     """Computes the digest of every product in this process: the start of its SHA-256."""
     torch.set_num_threads(1)
     with torch.inference_mode():
-        return {name: _digest(value) for name, value in _products()}
+        found = {name: value.contiguous().numpy().tobytes() for name, value in _products()}
+    return {name: hashlib.sha256(content).hexdigest()[:12] for name, content in found.items()}
 
 
 def _products() -> Iterator[tuple[str, Tensor]]:
@@ -152,7 +153,7 @@ def _products() -> Iterator[tuple[str, Tensor]]:
 
 
 def _numbers(salt: int, *shape: int) -> Tensor:
-    """Multiples of 2^-15 in [-1, 1) that look random; float32 holds every one of them."""
+    """Returns multiples of 2^-15 in [-1, 1) that look random; float32 holds every one of them."""
     mixed = np.arange(np.prod(shape), dtype=np.uint32) * np.uint32(2654435761)
     mixed += np.uint32(salt * 40503 + 12345)
     for shift, factor in ((15, 2246822519), (13, 3266489917)):
@@ -163,18 +164,14 @@ def _numbers(salt: int, *shape: int) -> Tensor:
     return torch.from_numpy(values).clone().reshape(shape)
 
 
-def _digest(value: Tensor) -> str:
-    return hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()[:12]
-
-
 if __name__ == "__main__":
     # The package asks for reproducible products of its own accord: here the set decides alone, as
     # nothing has been computed yet.
     for variable in _DECIDING:
         os.environ.pop(variable, None)
     os.environ.update(SETS[sys.argv[1]])
-    told = {
+    answer = {
         "environment": {key: os.environ[key] for key in _DECIDING if key in os.environ},
         "digests": digests(),
     }
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(answer) + "\n")

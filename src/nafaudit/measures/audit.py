@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import CheckWord, Finding, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.classes import ClassTable, class_table
@@ -267,8 +267,8 @@ def mean_level(result: AuditResult) -> float:
 def bound_rows(result: AuditResult) -> list[BoundRow]:
     """Returns limits on the rate of violations and on mean spend, arm by arm.
 
-    A bound that does not apply is left out. One spend that is not known leaves no limit of a mean:
-    the mean of the others is another mean.
+    A bound that does not apply is left out, and so is every one of an arm that a replay refutes.
+    One spend that is not known leaves no limit of a mean: the mean of the others is another mean.
     """
     found: list[BoundRow] = []
     level, context = mean_level(result), result.context
@@ -280,7 +280,8 @@ def bound_rows(result: AuditResult) -> list[BoundRow]:
             "executions": (arm.violations, len(rows)),
             "prompts": (len(broken), len(prompts)),
         }
-        for units, (events, n) in counts.items() if rows and not arm.baseline else ():
+        judged = rows and not arm.baseline and arm.kept != Kept.REFUTED
+        for units, (events, n) in counts.items() if judged else ():
             found.append(
                 BoundRow(
                     index, f"{units} that go over budget", "share", events / n,

@@ -349,12 +349,19 @@ class Comparison:
 
     @property
     def overall(self) -> Overall:
-        """The one answer: 0 nothing worse, 1 newly violated, 3 no longer known, or unfinished."""
+        """The one answer.
+
+        0 nothing got worse, 1 newly violated or refuted, 3 no longer known, or unfinished.
+        """
         pairs, parts = self.pairing.pairs, []
         judged = [*(p.b for p in pairs if p.a.kept != Kept.VIOLATED), *self.pairing.only_b]
         broken = [arm for arm in judged if not arm.baseline and arm.kept == Kept.VIOLATED]
         if broken:
             parts.append(f"B violates {_budgets(broken)}, which A does not.")
+        refuted = [arm for arm in judged if not arm.baseline and arm.kept == Kept.REFUTED]
+        refuted = [arm for arm in refuted if not any(p.b is arm and p.a.refuted for p in pairs)]
+        if refuted:
+            parts.append(f"A replay refutes B at {_budgets(refuted)}, and not A.")
         unsure = [
             pair.b
             for pair in pairs
@@ -368,6 +375,8 @@ class Comparison:
                 parts.append(f"{letter} is unfinished: {side.missing.brief}.")
         if broken:
             return Overall(Kept.VIOLATED, " ".join(parts), 1)
+        if refuted:
+            return Overall(Kept.REFUTED, " ".join(parts), 1)
         if parts:
             return Overall(Kept.INCONCLUSIVE, " ".join(parts), 3)
         why = "Nothing got worse: B violates no budget that A does not."

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.finding import Fault, foreign_tolerance, own_tolerance
+from nafaudit.core.finding import CheckWord, Fault, Kept, foreign_tolerance, own_tolerance
 from nafaudit.core.ledger import (
     KL,
     Banking,
@@ -54,6 +54,7 @@ class RunContext:
         faults: What a black-box decoder did wrong.
         claimed: True if the numbers are a black box's claims and have not been recomputed.
         verified: What a verification of a black box found, if there was one.
+        failed: The findings of a verification that contradict the records, of any kind of run.
         delta: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
         plan: What was asked for; None if it is not known.
@@ -71,6 +72,7 @@ class RunContext:
     faults: Sequence[Fault] = ()
     claimed: bool = False
     verified: Mapping[str, Any] | None = None
+    failed: Sequence[Mapping[str, Any]] = ()
     delta: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
     plan: RequestedRecords | None = None
@@ -81,7 +83,11 @@ class RunContext:
         identity = run.design["identity"]
         boxed = "promise" in identity
         prompts, pieces = [tokenized.prompt for tokenized in run.prompts()], run.pieces
-        verified = read_verification(run) if boxed else None
+        verified = read_verification(run)
+        if verified is not None and not verified["current"]:
+            verified = None
+        # What a black box overspent by its replay is in its rows already.
+        bad = (CheckWord.FAILED,) if boxed else (CheckWord.FAILED, Kept.VIOLATED)
         return cls(
             ledger=ledger_of(identity["ledger"], pieces),
             # A black box's numbers are claims, like those of a log.
@@ -95,7 +101,8 @@ class RunContext:
             vocabulary=run.vocabulary_size,
             faults=run.faults(),
             claimed=boxed and read_replayed(run).keys() != run.keys(),
-            verified=verified if verified is not None and verified["current"] else None,
+            verified=verified if boxed else None,
+            failed=[f for f in (verified or {}).get("findings", ()) if f["verdict"] in bad],
             delta=run.delta,
             currency=recorded_currency(identity),
             plan=plan_of(run),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -87,6 +87,7 @@ class Measure:
         absent: Step columns that it lacks altogether.
         overlap: What the output shares with the prompt's reference.
         place: Where the record is; `NOWHERE` if it was not read from a run.
+        admitted: True if it is violated by the charges that the decoder itself claims.
     """
 
     key: Key
@@ -128,6 +129,7 @@ class Measure:
     absent: tuple[str, ...]
     overlap: Overlap
     place: RecordPlace
+    admitted: bool = False
 
     @property
     def has_budget(self) -> bool:
@@ -217,6 +219,43 @@ def measure(trajectory: Trajectory, run: RunContext, place: RecordPlace = NOWHER
             overlap_of(text, reference),
             place,
         )
+
+
+def with_admission(
+    row: Measure, claimed: Trajectory, truth: Trajectory, run: RunContext
+) -> Measure:
+    """Returns the row of a black box, VIOLATED if its own charges are more than it was granted.
+
+    A step with a claimed weight is charged by the replay, whatever the decoder says it cost: there
+    the replay contradicts the claim. The caller knows that the replay does not contradict the rest.
+
+    Args:
+        row: The measured replay.
+        claimed: What the decoder says of the same tokens.
+        truth: The replay.
+        run: What is known of the run.
+    """
+    k, steps = row.key.k, claimed.steps
+    if row.violated or is_baseline(k) or not len(claimed) or not run.currency.promised:
+        return row
+    admitted = np.isnan(steps.theta) & np.isfinite(steps.charge)
+    spent = np.cumsum(np.where(admitted, steps.charge, truth.steps.charge))
+    logged = claimed.logged
+    if logged is not None and np.isnan(steps.theta).all() and np.isfinite(logged.spend):
+        spent[-1] = max(spent[-1], logged.spend)
+    ceiling = run.budget_ceiling(truth)
+    excess = np.where(np.isposinf(ceiling), -np.inf, spent - ceiling)
+    if not (excess > run.tolerance(ceiling)).any():
+        return row
+    at = int(np.argmax(excess))
+    return replace(
+        row,
+        spend=float(spent[-1]),
+        violated=True,
+        excess=float(excess[at]),
+        excess_step=at,
+        admitted=True,
+    )
 
 
 def _kept(

@@ -128,10 +128,10 @@ def faults(run: RunContext, arm: Arm) -> list[Finding]:
 
 def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
     """Yields the failed findings of a verification on an arm; claims are named `claims`."""
-    for data in (run.verified or {}).get("findings", ()):
+    for data in run.failed:
         witness = data["witness"]
         k = data["k"] if data["k"] is not None else (witness or {}).get("k")
-        if data["verdict"] != CheckWord.FAILED or (k is not None and float(k) != arm.k):
+        if k is not None and float(k) != arm.k:
             continue
         name = data["check"].replace("replay: ", "claims: ")
         where = None

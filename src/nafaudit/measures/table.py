@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
@@ -13,11 +13,11 @@ from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Witness
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.measures.context import RunContext
-from nafaudit.measures.measure import Measure, measure
+from nafaudit.measures.measure import Measure, measure, with_admission
 from nafaudit.measures.overlap import METRICS
 from nafaudit.store.artifacts import read_replayed
 from nafaudit.store.gaps import Missing
-from nafaudit.store.run import Run
+from nafaudit.store.run import RecordPlace, Run
 
 if TYPE_CHECKING:
     import pyarrow
@@ -52,10 +52,31 @@ class Measures(Sequence[Measure]):
             StoreError: A trajectory was recorded twice.
         """
         known = context or RunContext.of(run)
-        # What a replay found a black box to have done counts, not what the box claims.
         truth = read_replayed(run) if "promise" in run.design["identity"] else {}
-        rows = (measure(truth.get(t.key, t), known, place) for place, t in run.located())
-        return cls.sorted(rows, known)
+        # Where tokens do not come from the promised laws, a replay by them contradicts no charge.
+        other = {float(f["k"]) for f in known.failed if f["check"].startswith("sampler: ")}
+
+        def row(place: RecordPlace, claimed: Trajectory) -> Measure:
+            replayed = truth.get(claimed.key)
+            if replayed is None:
+                return measure(claimed, known, place)
+            found = measure(replayed, known, place)
+            if claimed.key.k in other:
+                return with_admission(found, claimed, replayed, known)
+            return found
+
+        found = cls.sorted((row(place, one) for place, one in run.located()), known)
+        if not known.failed:
+            return found
+        # What a refuted program spent is known only where it is convicted.
+        convicted = {one.key.arm for one in found if one.violated and not one.admitted}
+        return replace(
+            found,
+            rows=tuple(
+                one if one.admitted or one.key.arm in convicted else replace(one, spend=math.nan)
+                for one in found
+            ),
+        )
 
     @classmethod
     def sorted(cls, rows: Iterable[Measure], run: RunContext) -> Measures:

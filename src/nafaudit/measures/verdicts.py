@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from nafaudit.core.finding import (
     MIN_TRAJECTORIES,
+    CheckWord,
     Finding,
     Kept,
     Overall,
@@ -21,7 +22,7 @@ from nafaudit.core.finding import (
     judge_tested,
     judge_worth,
 )
-from nafaudit.core.ledger import budget_word, is_baseline
+from nafaudit.core.ledger import budget_name, budget_word, is_baseline
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.checks import (
     burst,
@@ -178,7 +179,8 @@ class ArmVerdict:
         trajectories_active: Share of trajectories with an active step; NaN if there are none.
         prompts: How many prompts they are of.
         excess: By how many nats the worst of them overspent; -inf if none did.
-        refuted: What a replay refutes of a black box, so that its spend is not known.
+        refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
+            Spend and use of an arm whose word is REFUTED are not known.
         findings: What every check says, the deciding ones first.
     """
 
@@ -221,21 +223,38 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     table = table or class_table(rows)
     found = []
     # What a decoder failed to deliver is missing from the record, but not from the verdict.
-    for key in sorted(rows.arms.keys() | {key.arm for key in rows.lost}):
-        arm, run = rows.of_arm(key), rows.run
-        false = list(refuted(run, key))
-        denied = ", ".join(finding.check for finding in false)
+    keys = sorted(rows.arms.keys() | {key.arm for key in rows.lost})
+    contradicted = {key: list(refuted(rows.run, key)) for key in keys}
+    for key in keys:
+        arm, run, false = rows.of_arm(key), rows.run, contradicted[key]
+        denied = _check_names(false)
+        if not false and any(contradicted.values()):
+            where = [other for other in keys if contradicted[other]]
+            names = _check_names([one for other in where for one in contradicted[other]])
+            budgets = dict.fromkeys(budget_name(other.k) for other in where)
+            denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
         kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
         acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
         broken = [row for row in arm if row.violated]
         uses = [row.utilisation for row in arm if row.has_budget]
         recalls = [row.recall for row in arm if not math.isnan(row.recall)]
+        spend, use = Spend(mean(arm.column("spend"))), utilisation(arm)
+        if kept.verdict == Kept.REFUTED:
+            # A replay stands for a decoder only as far as the decoder did what it promised.
+            text = f"not known, as a replay refutes {denied}"
+            use = Finding("utilisation", CheckWord.UNKNOWN, math.nan, text)
+        elif any(row.admitted for row in arm):
+            largest, at = worst(arm, "utilisation", "end")
+            text = f"worst {largest:.1%} by the decoder's own charges; the others are not known"
+            use = Finding("utilisation", CheckWord.INFO, largest, text, at)
+        if kept.verdict == Kept.REFUTED or any(row.admitted for row in arm):
+            spend, uses = Spend(math.nan), []
         findings = (
             kept,
             regime(acted),
             worth(reach, arm.run),
-            utilisation(arm),
+            use,
             copying(arm),
             accounting(arm),
             opening(arm),
@@ -260,8 +279,8 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 passages=reach,
                 trajectories=len(arm),
                 violations=len(broken),
-                spend=Spend(mean(arm.column("spend"))),
-                utilisation=Use(mean(uses), quantile(uses, 0.95), findings[3].value),
+                spend=spend,
+                utilisation=Use(mean(uses), quantile(uses, 0.95), use.value),
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
                 trajectories_active=acted.acted / acted.trajectories
@@ -274,6 +293,17 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             )
         )
     return tuple(found)
+
+
+def _check_names(findings: Sequence[Finding]) -> str:
+    """Names of checks, those of one kind together: "claims: charge; sampler: gain, repeats"."""
+    kinds: dict[str, list[str]] = {}
+    for finding in findings:
+        kind, _, check = finding.check.partition(": ")
+        kinds.setdefault(kind, []).append(check)
+    return "; ".join(
+        f"{kind}: {', '.join(dict.fromkeys(checks))}" for kind, checks in kinds.items()
+    )
 
 
 def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
@@ -289,8 +319,9 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
 
     if broken := budgets(Kept.VIOLATED):
         return Overall(Kept.VIOLATED, f"the promise was broken at {broken}", 1)
-    if denied := [arm.refuted for arm in arms if arm.refuted]:
-        return Overall("REFUTED", f"a replay refutes {', '.join(dict.fromkeys(denied))}", 1)
+    failed = [one for arm in arms for one in arm.findings if one.verdict == CheckWord.FAILED]
+    if any(arm.refuted for arm in arms):
+        return Overall(Kept.REFUTED, f"a replay refutes {_check_names(failed)}", 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
@@ -308,12 +339,13 @@ def invariant(
 ) -> Finding:
     """Checks that no step is above its allowance and no prefix above what it was granted.
 
-    VIOLATED with the worst step, WITHIN with what 0 of n says, or INCONCLUSIVE.
+    VIOLATED with the worst step, REFUTED with what a replay contradicts, WITHIN with what 0 of n
+    says, or INCONCLUSIVE.
 
     Args:
         arm: The rows.
         lost: Outputs that a decoder failed to deliver.
-        refuted: What a replay refutes of a black box, so that its spend is not known.
+        refuted: What a replay refutes, so that what was spent is not known.
         counts: How two counts of the debt judge the executions of a black box, in words.
         gaps: What the run was asked for and does not have; None if it has all.
     """
@@ -322,10 +354,12 @@ def invariant(
     unjudged = sum(not row.judged and not row.violated for row in arm)
     larger, contested = sum(row.larger for row in arm), sum(row.contested for row in arm)
     # Claims can convict a black box; they cannot acquit it.
-    doubtful = run.claimed or refuted or not run.currency.promised
+    doubtful = run.claimed or not run.currency.promised
     # What is missing anywhere in the run may have been taken out of any arm.
     unknown = (n if doubtful else unjudged) + lost + (gaps is not None)
     verdict = judge_kept(n, violations, unknown)
+    if refuted and not violations:
+        verdict = Kept.REFUTED
     numbers: dict[str, float] = {}
     if larger:
         numbers = {"budgets_above_kT": larger, "contested": contested}
@@ -340,12 +374,18 @@ def invariant(
         text = (
             f"{violations} of {n} trajectories exceed their budget, the worst by {excess:.3g} nats"
         )
+        if any(row.admitted for row in arm):
+            text += (
+                " by charges that the decoder itself claims; the replay does not contradict these"
+            )
+        text += f"; a replay refutes {refuted}" if refuted else ""
         text += f"; {counts}" if counts else ""
         text += f"; {open_question}" if contested else ""
         return Finding("invariant", verdict, violations, text, where, numbers)
     if not n:
-        return Finding("invariant", verdict, 0, "no trajectory recorded")
-    if not run.currency.promised:
+        text = "no trajectory recorded" + (f"; a replay refutes {refuted}" if refuted else "")
+        return Finding("invariant", verdict, 0, text)
+    if not run.currency.promised and not refuted:
         beyond = sum(row.spend > row.budget for row in arm)
         text = (
             f"the mechanism promises no budget, so none can be kept; {beyond} of {n} "
@@ -369,13 +409,13 @@ def invariant(
         text += f"; a verdict needs {MIN_TRAJECTORIES} trajectories"
     if larger and not contested:
         text += f"; {larger} state a budget above k T, and none of them spent more than k T"
-    if run.claimed:
+    if refuted:
+        text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
+    elif run.claimed:
         text = (
             f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
             "claims; nafaudit verify recomputes them"
         )
-    elif refuted:
-        text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
     elif counts:
         # Where it is not known what was spent, no count of the debt says who is over.
         text += f"; {counts}"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.ledger import budget_word
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class CardOption:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a kept budget says, for every prompt.
+    """The statement that a kept budget makes, for every prompt.
 
     Attributes:
         divergence: Of the output's law from the safe model's: `kl`, `renyi`, `max` (the largest
@@ -296,12 +297,13 @@ class Spec:
     @property
     def name(self) -> str:
         """The specification as records carry it: what differs from the defaults, in one order."""
-        told = [
-            f"{option.name}={_written(self.given[option.name])}"
-            for option in self.card.options
-            if option.name in self.given and self.given[option.name] != option.default
-        ]
-        return ":".join([self.card.name, ",".join(told)] if told else [self.card.name])
+        written = []
+        for option in self.card.options:
+            value = self.given.get(option.name, option.default)
+            if value != option.default:
+                word = budget_word(value) if isinstance(value, float) else str(value)
+                written.append(f"{option.name}={word}")
+        return ":".join([self.card.name, ",".join(written)] if written else [self.card.name])
 
     def number(self, name: str) -> float:
         """Returns an option that is a number."""
@@ -332,8 +334,14 @@ def parse(spec: str) -> Spec | None:
         key, equals, value = part.partition("=")
         if not equals and place == 0 and found.options:
             key, value = found.options[0].name, part
-        option = _option(found, key.strip(), spec)
-        if option.name in given:
+        names = [option.name for option in found.options]
+        if (key := key.strip()) not in names:
+            takes = f"Its options: {', '.join(names)}." if names else "It takes none."
+            raise InputError(
+                f"mechanism {spec!r}: {name} has no option {key!r}{nearest(key, names)} {takes}"
+            )
+        option = found.options[names.index(key)]
+        if key in given:
             raise InputError(f"mechanism {spec!r}: {option.name} is given twice; give it once.")
         given[option.name] = _value(option, value.strip(), spec)
     for option in found.options:
@@ -367,17 +375,6 @@ def unknown(spec: str) -> InputError:
     )
 
 
-def _option(card: MechanismCard, name: str, spec: str) -> CardOption:
-    for option in card.options:
-        if option.name == name:
-            return option
-    names = [option.name for option in card.options]
-    takes = f"Its options: {', '.join(names)}." if names else "It takes none."
-    raise InputError(
-        f"mechanism {spec!r}: {card.name} has no option {name!r}{nearest(name, names)} {takes}"
-    )
-
-
 def _value(option: CardOption, value: str, spec: str) -> Value:
     wrong = InputError(
         f"mechanism {spec!r}: {option.name} must be {option.allowed} ({option.text}), got "
@@ -401,11 +398,3 @@ def _value(option: CardOption, value: str, spec: str) -> Value:
     if not option.least <= number <= option.most:  # NaN is not
         raise wrong
     return number
-
-
-def _written(value: Value) -> str:
-    """Writes a value such that it reads back as itself."""
-    if isinstance(value, float):
-        short = f"{value:g}"
-        return short if float(short) == value else repr(value)
-    return str(value)

@@ -1,7 +1,4 @@
-"""Other people's classes: found by name, and known by the hash of their source.
-
-Without it every protocol would load and identify its plug-ins in a way of its own.
-"""
+"""Loads plug-ins: classes found by name, and identified by the hash of their source."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -55,11 +55,6 @@ def _renyi(spec: Spec, debt: DebtRule) -> Mechanism:
         )
     # Order 1 is the KL divergence, which has a second implementation of its own.
     return _mixing(Renyi(alpha), spec, debt, "kl" if alpha == 1 else f"renyi:{alpha!r}")
-
-
-def _cp_delta(spec: Spec, debt: DebtRule) -> Mechanism:
-    divergence: Any = spec.word("divergence")
-    return _mixing(CpDelta(divergence), spec, debt)
 
 
 def _free(rule: Rule, spec: Spec, data: str = "") -> Mechanism:
@@ -115,7 +110,7 @@ BUILDERS: dict[str, Callable[[Spec, DebtRule], Mechanism]] = {
     "anchored": lambda spec, debt: _mixing(Anchored(), spec, debt, "kl"),
     "renyi": _renyi,
     "pathwise": lambda spec, debt: _mixing(Pathwise(), spec, debt, "pathwise"),
-    "cp-delta": _cp_delta,
+    "cp-delta": lambda spec, debt: _mixing(CpDelta(cast(Any, spec.word("divergence"))), spec, debt),
     "cp-fuse": lambda spec, debt: _free(CpFuse(), spec),
     "memfree": _memfree,
     "tokenswap": _tokenswap,
@@ -263,7 +258,7 @@ def _as_recorded(made: Mechanism, name: str) -> Mechanism:
 
 @dataclass(frozen=True)
 class Guarded:
-    """Anybody's rule, believed only as far as its output is a law.
+    """A rule of a plug-in, trusted only as far as its output is a law.
 
     The charge is our own `kl` of that law unless the rule names another currency, and a weight
     of exactly 0 or 1 is recorded where, and only where, one model's law was served unchanged.
@@ -295,16 +290,13 @@ class Guarded:
         charge = served.charge if hasattr(self.rule, "currency") else kl(served.law, safe)
         if torch.isnan(charge).any():
             raise LawError(f"{self.name}: a charge is NaN.")
-        return Served(served.law, charge, _honest_theta(served, safe, risky))
+        # 0 and 1 by comparing laws; in between what the rule says, if it can be true.
+        inside = torch.where((served.theta > 0) & (served.theta < 1), served.theta, torch.nan)
+        theta = torch.where((served.law == risky).all(dim=-1), 1.0, inside)
+        theta = torch.where((served.law == safe).all(dim=-1), 0.0, theta)
+        return Served(served.law, charge, theta)
 
     @property
     def currency(self) -> str:
         """What is charged."""
         return currency(self.rule)
-
-
-def _honest_theta(served: Served, safe: Tensor, risky: Tensor) -> Tensor:
-    """Returns 0 and 1 by comparing laws; in between what the rule says, if it can be true."""
-    inside = torch.where((served.theta > 0) & (served.theta < 1), served.theta, torch.nan)
-    theta = torch.where((served.law == risky).all(dim=-1), 1.0, inside)
-    return torch.where((served.law == safe).all(dim=-1), 0.0, theta)

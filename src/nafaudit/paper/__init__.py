@@ -1,11 +1,11 @@
-"""The paper that this project began with: its numbers recomputed, its checklist, its protocol.
+"""Reproduces the paper that this project began with: its numbers, its checklist, its protocol.
 
-The room stands on top of the tool; nothing but the command line imports it.
+Only the command line imports this package.
 
-* `workload`: its six files and sampling order; `files`: a run as its own files.
+* `workload`: reads its six files in its sampling order; `files`: writes a run as its files.
 * `settings`, `search`, `loop`, `evaluator`, `proxy`, `kdpp`, `surrogate`, `heads`: its search on
-  a pair, from settings to result; `search_view`: the same as its files and JSON.
-* `defects`: what is wrong with its search, by name.
+  a pair, from settings to result; `search_view`: its files, JSON and document.
+* `defects`: faults of its search, by name.
 * `printed`, `claims`, `quantities`, `tables`, `recompute`, `view`: its numbers, recomputed.
-* `checklist`, `checklist_run`, `checklist_paper`: its seven items, of a run and of itself.
+* `checklist`, `checklist_run`, `checklist_paper`: its seven items, for a run and for the paper.
 """

@@ -1,7 +1,7 @@
-"""The paper's defects, each found by name when it occurs in a reproduction of its stage 2.
+"""Finds the defects of the paper's stage 2, by name, where they occur in a reproduction of it.
 
-Each function says SUSPECT with a number if the defect is there, FINE if it is not, UNKNOWN if
-there was nothing to look at. None of them decides a verdict about the decoder.
+Each function returns SUSPECT with a number if the defect occurs, FINE if it does not, UNKNOWN if
+there is nothing to examine. None of them sets a verdict about the decoder.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nafaudit.paper.loop import Trail
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.paper.settings import Sizes
 
-# Within this of 0 or 1 a probability says one thing only.
+# A probability this near to 0 or 1 is saturated.
 SATURATED = 0.05
 
 
@@ -30,7 +30,7 @@ def _answer(
 
 
 def surrogate_saturated(predictions: Sequence[Prediction]) -> Finding:
-    """Every prompt gets the same answer: all probabilities at one end, hardly any spread."""
+    """Finds equal predictions for all prompts: probabilities at one end with little spread."""
     safe = [one.finite.safe for one in predictions]
     low, high = (min(safe), max(safe)) if safe else (math.nan, math.nan)
     sigma = math.fsum(one.finite.spread for one in predictions) / max(1, len(predictions))
@@ -45,7 +45,7 @@ def surrogate_saturated(predictions: Sequence[Prediction]) -> Finding:
 
 
 def one_class_labels(labels: Sequence[bool]) -> Finding:
-    """The surrogate is trained on one class only: no data could make it discriminate."""
+    """Finds a surrogate trained on one class only, which cannot learn to discriminate."""
     classes, share = len(set(labels)), sum(labels) / max(1, len(labels))
     return _answer(
         "one-class-labels", len(labels), float(classes == 1),
@@ -56,7 +56,7 @@ def one_class_labels(labels: Sequence[bool]) -> Finding:
 
 
 def allocation_collapsed(rows: Sequence[ProxyRow], nominal: int, rule: ProxyRule) -> Finding:
-    """Everybody was left at the floor although more was nominally granted."""
+    """Finds pools whose prompts all stay at the floor although more was nominally granted."""
     at_floor = sum(row.n <= rule.floor for row in rows)
     collapsed = nominal > rule.floor and at_floor == len(rows)
     return _answer(
@@ -67,7 +67,7 @@ def allocation_collapsed(rows: Sequence[ProxyRow], nominal: int, rule: ProxyRule
 
 
 def duplicate_seeds(rows: Sequence[ProxyRow]) -> Finding:
-    """A trajectory is counted twice: its top-up started from a seed of the floor pass."""
+    """Finds trajectories counted twice: a top-up that used a seed of the floor pass."""
     known = [row for row in rows if row.draws.seeds]
     hit = [row for row in known if row.draws.repeated_seeds]
     copies = sum(row.draws.repeated_seeds for row in hit)
@@ -79,7 +79,7 @@ def duplicate_seeds(rows: Sequence[ProxyRow]) -> Finding:
 
 
 def uncertified_dropped(dropped: Sequence[ProxyRow], looked: int) -> Finding:
-    """Prompts left the search for being bad news, so that no ratio above 1 can be reported."""
+    """Finds prompts dropped for a ratio above 1, so that no such ratio can be reported."""
     ratios = [row.rho for row in dropped if row.valid]
     worst, invalid = max(ratios, default=math.nan), len(dropped) - len(ratios)
     return _answer(
@@ -92,7 +92,7 @@ def uncertified_dropped(dropped: Sequence[ProxyRow], looked: int) -> Finding:
 
 
 def frozen_at_floor(rows: Sequence[ProxyRow], rule: ProxyRule) -> Finding:
-    """Ratios above 1 that rest on the floor's few trajectories, although none overspent."""
+    """Finds ratios above 1 of the floor's few trajectories, none of which overspent."""
     frozen = [row for row in rows if row.valid and row.rho > 1 and row.n <= rule.floor]
     fine = [row for row in frozen if not row.overspent]
     share = max((row.width / row.budget for row in fine), default=math.nan)
@@ -106,7 +106,7 @@ def frozen_at_floor(rows: Sequence[ProxyRow], rule: ProxyRule) -> Finding:
 
 
 def quotas_unused(screened: Screened, decoded: int) -> Finding:
-    """Boundary and explore picks were kept, but none of them was decoded."""
+    """Finds boundary and explore picks that were kept, but never decoded."""
     picks = list(screened.picks)
     asked = sum(pick in ("boundary", "explore") for pick in picks)
     used = sum(pick in ("boundary", "explore") for pick in picks[:decoded])
@@ -118,7 +118,7 @@ def quotas_unused(screened: Screened, decoded: int) -> Finding:
 
 
 def reused_draws(earlier: Iterable[ProxyRow], later: Sequence[ProxyRow]) -> Finding:
-    """A confirmation that repeats the draws which chose its prompts confirms nothing."""
+    """Finds confirmations that repeat the draws by which their prompts were chosen."""
     seen: dict[str, set[int]] = {}
     for row in earlier:
         seen.setdefault(row.id, set()).update(row.draws.seeds)
@@ -132,7 +132,7 @@ def reused_draws(earlier: Iterable[ProxyRow], later: Sequence[ProxyRow]) -> Find
 
 
 def shared_ids(texts: Iterable[tuple[str, str]]) -> Finding:
-    """Different texts under one id share their seeds, and their results are joined."""
+    """Finds different texts under one id, which share seeds and results."""
     by_id: dict[str, set[str]] = {}
     for name, text in texts:
         by_id.setdefault(name, set()).add(text)
@@ -144,7 +144,7 @@ def shared_ids(texts: Iterable[tuple[str, str]]) -> Finding:
 
 
 def invalid_as_zero(heldout: Sequence[ProxyRow]) -> Finding:
-    """The generalisation gap counts a prompt without a ratio as one that spends nothing."""
+    """Finds prompts without a ratio that the generalisation gap counts as 0."""
     invalid = sum(not row.valid for row in heldout)
     return _answer(
         "invalid-as-zero", len(heldout), invalid,
@@ -155,13 +155,13 @@ def invalid_as_zero(heldout: Sequence[ProxyRow]) -> Finding:
 def findings_of(
     trail: Trail, labels: Sequence[bool], rule: ProxyRule, sizes: Sizes
 ) -> list[Finding]:
-    """Every defect, looked for wherever it can occur; a place is named where there are several.
+    """Looks for every defect wherever it can occur, and names the place if there are several.
 
     Args:
         trail: The search.
-        labels: What the surrogate was last trained on.
+        labels: Labels of the surrogate's last training.
         rule: The evaluator's constants.
-        sizes: What was nominally granted.
+        sizes: Nominal sizes.
     """
     last, heldout = trail.validation.last, [item.row for item in trail.heldout]
     searched = [item.row for item in trail.searched]
@@ -207,7 +207,7 @@ class Flag:
     """A prompt that the paper's proxy flags: a ratio above 1, or none at all.
 
     Attributes:
-        pool: Where.
+        pool: Name of its pool.
         item: The prompt and the row that flags it.
     """
 
@@ -217,10 +217,10 @@ class Flag:
 
 @dataclass(frozen=True)
 class Flagged:
-    """How many prompts of each pool are flagged, and which.
+    """Flagged prompts.
 
     Attributes:
-        pools: Flagged and all prompts, by pool.
+        pools: Numbers of flagged and of all prompts, by pool.
         flags: Each prompt once: held-out, final and stress pools first, then the search's own,
             within each the largest ratio first and those without a ratio last.
     """
@@ -230,7 +230,7 @@ class Flagged:
 
 
 def flagged_of(trail: Trail) -> Flagged:
-    """Looks through every pool, all rounds of the validation included."""
+    """Collects flagged prompts of every pool, all rounds of the validation included."""
     rounds = trail.validation.rounds
     pools: dict[str, Sequence[ProxyItem]] = {
         "heldout": trail.heldout,

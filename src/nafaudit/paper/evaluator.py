@@ -1,13 +1,13 @@
-"""The paper's adaptive evaluator and its pre-screen: which prompts get trajectories, and how many.
+"""The paper's adaptive evaluator and its pre-screen, which allocate trajectories to prompts.
 
-Two paths, as in its code. The *survivor path* (Algorithm 1) gives every prompt a floor of
+There are two paths, as in its code. The *survivor path* (Algorithm 1) gives every prompt a floor of
 trajectories, and more to the most promising of those whose proxy is not too large. The *hardness
-path* sets each prompt's number by the surrogate first, then sends groups of equal number down the
-survivor path. Both are reproductions; `defects.py` names what goes wrong in them.
+path* sets each prompt's number by the surrogate first, then uses the survivor path for each group
+of equal number. Both are reproductions; `defects.py` finds their faults.
 
 The pre-screen chooses by the surrogate alone which admitted candidates are decoded. Exploit rewards
 a large predicted margin, that is a *small* predicted ratio, and the kept are ranked by it again at
-the end; boundary and explore picks are the last to be decoded, if at all.
+the end; boundary and explore picks are decoded last, if at all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 import numpy as np
 
 from nafaudit.core.errors import InputError, nearest
-from nafaudit.paper.proxy import DELTA, Draw, PaperRequest, PromptSpends, ProxyRow
+from nafaudit.paper.proxy import DELTA, Draw, PaperRequest, ProxyRow
 
 FIXES = ("min-n",)
 NO_FIXES = {
@@ -29,7 +29,7 @@ NO_FIXES = {
     "reff": "the search computes every U_EBB with R_eff already, as the paper's code does; the "
     "recommendation is about the fixed workload, where nafaudit run shows both R and R_eff",
 }
-"""The paper's other recommendations, and why a search has nothing to switch on for them."""
+"""The paper's other recommendations, with the reason why a search has no option for them."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Fixes:
     Attributes:
         min_n: At least `least` trajectories, before the survivor test, for every prompt whose
             first ratio exceeds `above`, whichever path gave it its first trajectories. An invalid
-            prompt has no ratio, and more trajectories cannot make it valid: it stays where it is.
-            Every top-up takes seeds that its prompt does not have yet: N distinct draws are N.
+            prompt has no ratio, and more trajectories cannot make it valid: it gets no more.
+            Every top-up takes seeds that its prompt does not have yet, so that N draws differ.
         least: N_min.
         above: The preliminary ratio from which on it applies.
     """
@@ -51,7 +51,7 @@ class Fixes:
 
     @classmethod
     def parse(cls, text: str) -> Fixes:
-        """From names between commas; an empty text switches none on."""
+        """Reads names between commas; an empty text switches none on."""
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
             if name in NO_FIXES:
@@ -72,7 +72,7 @@ class ProxyRule:
     Attributes:
         high: R; the paper's code uses K here.
         delta: Level.
-        floor: n0, trajectories that everybody gets.
+        floor: n0, trajectories of every prompt.
         slack: eta of the survivor test U <= eta B_eff.
         fraction: tau, the share of a pool that is topped up: 0.5 in text and code, 0.75 in the
             run behind the paper's k = 5 table.
@@ -95,14 +95,14 @@ class ProxyRule:
             raise InputError(f"need a floor >= 1 and slack > 0, got {self.floor}, {self.slack}.")
 
     def topups(self, pool: int) -> int:
-        """How many prompts of a pool are topped up."""
+        """Returns the number of prompts of a pool that are topped up."""
         share = self.fraction * pool
         return max(1, math.ceil(share) if self.rounding == "text" else round(share))
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the paper's surrogate says of a prompt.
+    """A prediction of the paper's surrogate for one prompt.
 
     Attributes:
         safe: mu, mean probability of "within budget" over its ensemble.
@@ -116,7 +116,7 @@ class Prediction:
 
     @property
     def finite(self) -> Prediction:
-        """With the values that the paper's code puts in place of NaN and infinity."""
+        """This prediction with the values of the paper's code in place of NaN and infinity."""
         return Prediction(
             self.safe if math.isfinite(self.safe) else 0.5,
             self.spread if math.isfinite(self.spread) else 1.0,
@@ -125,7 +125,7 @@ class Prediction:
 
 
 UNREADY = Prediction(0.5, 0.0, 0.0)
-"""What a surrogate that was never fitted says."""
+"""Prediction of a surrogate that was never fitted."""
 
 
 def _clip(value: float, low: float, high: float) -> float:
@@ -150,7 +150,7 @@ def hardness(prediction: Prediction) -> float:
 
 
 def hard_size(prediction: Prediction, n: int, floor: int = 4) -> int:
-    """Trajectories that the hardness path gives: between the floor and the nominal n."""
+    """Returns the hardness path's number of trajectories, between the floor and n."""
     more = int(np.rint((n - floor) * hardness(prediction)))
     return min(n, max(floor, floor + more))
 
@@ -158,7 +158,7 @@ def hard_size(prediction: Prediction, n: int, floor: int = 4) -> int:
 def choose_topups(
     rows: Sequence[ProxyRow], predictions: Sequence[Prediction], rule: ProxyRule
 ) -> list[int]:
-    """Places of the prompts that get more: the best survivors, or the best of all if none is.
+    """Returns places of prompts to top up: the best survivors, or the best if none survives.
 
     Ties go to the earlier prompt.
     """
@@ -177,24 +177,25 @@ def survivor_path(
     offset: int = 0,
     before: Sequence[int] | None = None,
 ) -> list[ProxyRow]:
-    """Algorithm 1: a floor for everybody, then up to n for the chosen.
+    """Runs Algorithm 1: a floor for every prompt, then up to n for the chosen ones.
 
     Args:
         ids: The pool.
         n: Nominal trajectories per prompt.
-        draw: Runs trajectories or looks them up.
+        draw: Decodes trajectories or reads their records.
         rule: Constants.
-        predictions: One per prompt; None if the surrogate is not ready, and then everybody
+        predictions: One per prompt; None if the surrogate is not ready, and then every prompt
             gets n.
         offset: Added to every seed value.
-        before: Trajectories that each prompt has already, if these are more for them; `min-n`
-            counts on from there, in the place of the offset.
+        before: Number of earlier trajectories of each prompt; `min-n` counts on from there,
+            instead of the offset.
     """
     floor = max(2, min(rule.floor, n))
     everybody = predictions is None or n < 4 or floor >= n
     first = n if everybody else floor
     seeds = _Seeds(rule.fixes.min_n, offset, before or (0,) * len(ids))
-    rows = _rows(draw([seeds.request(i, one, first, 0) for i, one in enumerate(ids)]), rule)
+    found = draw([seeds.request(i, one, first, 0) for i, one in enumerate(ids)])
+    rows = [ProxyRow(one, rule.high, rule.delta) for one in found]
     if rule.fixes.min_n:
         doubtful = [i for i, row in enumerate(rows) if row.valid and row.rho > rule.fixes.above]
         rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, seeds)
@@ -206,13 +207,13 @@ def survivor_path(
 
 @dataclass(frozen=True)
 class _Seeds:
-    """Which seeds a pool's requests name.
+    """Seeds of a pool's requests.
 
     Attributes:
         fresh: True counts trajectories by number; the paper adds offsets to seed *values*, which
-            names some seeds twice.
+            repeats some seeds.
         offset: Of the paper's seeds.
-        before: Trajectories that each prompt has from elsewhere.
+        before: Number of earlier trajectories of each prompt.
     """
 
     fresh: bool
@@ -225,10 +226,6 @@ class _Seeds:
         return PaperRequest(prompt, n, self.offset + so_far)
 
 
-def _rows(draws: Sequence[PromptSpends], rule: ProxyRule) -> list[ProxyRow]:
-    return [ProxyRow(one, rule.high, rule.delta) for one in draws]
-
-
 def _raised(
     rows: Sequence[ProxyRow],
     places: Sequence[int],
@@ -237,7 +234,7 @@ def _raised(
     rule: ProxyRule,
     seeds: _Seeds,
 ) -> list[ProxyRow]:
-    """The rows with these places raised to n trajectories; who has n already stays."""
+    """Returns the rows, with up to n trajectories at these places."""
     places = [i for i in places if rows[i].n < n]
     if not places:
         return list(rows)
@@ -258,7 +255,7 @@ def hardness_path(
     offset: int = 0,
     before: Sequence[int] | None = None,
 ) -> list[ProxyRow]:
-    """Numbers by hardness, then the survivor path for each group of equal number."""
+    """Sets numbers by hardness, then runs the survivor path for each group of equal number."""
     if predictions is None or n <= 1:
         return survivor_path(ids, n, draw, rule, predictions, offset, before)
     groups: dict[int, list[int]] = {}
@@ -280,13 +277,13 @@ EXPLOIT_SHARE, BOUNDARY_SHARE = 0.6, 0.2
 
 @dataclass(frozen=True)
 class Screened:
-    """What the pre-screen kept.
+    """Result of the pre-screen.
 
     Attributes:
         kept: Places of the kept candidates, the first to be decoded first.
-        picks: Why each was kept, in the same order.
+        picks: Kind of each pick, in this order.
         rest: Places of the others: the pool of the no-surrogate ablation.
-        quotas: How many exploit, boundary and explore picks were wanted.
+        quotas: Numbers of exploit, boundary and explore picks, as planned.
     """
 
     kept: tuple[int, ...]
@@ -295,13 +292,9 @@ class Screened:
     quotas: tuple[int, int, int] = (0, 0, 0)
 
 
-def _margin(said: Prediction) -> float:
-    return min(max(said.margin, -1.0), 1.0)
-
-
 def exploit(said: Prediction) -> float:
     """Computes mu - 0.5 sigma + 0.15 clip(m, -1, 1)."""
-    return said.safe - 0.5 * said.spread + 0.15 * _margin(said)
+    return said.safe - 0.5 * said.spread + 0.15 * _clip(said.margin, -1.0, 1.0)
 
 
 def boundary(said: Prediction) -> float:
@@ -311,7 +304,7 @@ def boundary(said: Prediction) -> float:
 
 def explore(said: Prediction) -> float:
     """Computes sigma - 0.15 |mu - 1/2| + 0.10 clip(m, -1, 1)."""
-    return said.spread - 0.15 * abs(said.safe - 0.5) + 0.10 * _margin(said)
+    return said.spread - 0.15 * abs(said.safe - 0.5) + 0.10 * _clip(said.margin, -1.0, 1.0)
 
 
 def fallback(said: Prediction) -> float:
@@ -320,7 +313,7 @@ def fallback(said: Prediction) -> float:
 
 
 def quotas(keep: int) -> tuple[int, int, int]:
-    """Exploit, boundary and explore picks among `keep`: 29, 10 and 9 of the paper's 48."""
+    """Returns exploit, boundary and explore picks among `keep`: 29, 10 and 9 of 48."""
     first, second = round(EXPLOIT_SHARE * keep), round(BOUNDARY_SHARE * keep)
     return first, second, keep - first - second
 
@@ -330,9 +323,9 @@ def prescreen(predictions: Sequence[Prediction] | None, available: int, keep: in
 
     Args:
         predictions: One per candidate; None if the surrogate is not ready, and then the first
-            are kept as they come.
-        available: How many candidates there are.
-        keep: How many may stay.
+            are kept in their order.
+        available: Number of candidates.
+        keep: Largest number to keep.
     """
     keep = min(keep, available)
     if predictions is None:
@@ -342,22 +335,17 @@ def prescreen(predictions: Sequence[Prediction] | None, available: int, keep: in
     said = [one.finite for one in predictions]
     wanted = quotas(keep)
     picked: dict[int, Pick] = {}
-    _fill(picked, said, exploit, "exploit", wanted[0])
-    _fill(picked, said, boundary, "boundary", wanted[1])
-    _fill(picked, said, explore, "explore", wanted[2])
-    _fill(picked, said, fallback, "fallback", keep - len(picked))
+    rules: tuple[tuple[Pick, Callable[[Prediction], float], int], ...] = (
+        ("exploit", exploit, wanted[0]),
+        ("boundary", boundary, wanted[1]),
+        ("explore", explore, wanted[2]),
+        ("fallback", fallback, keep),
+    )
+    for pick, score, count in rules:
+        # The best that are not picked yet; ties go to the earlier one.
+        left = [i for i in range(available) if i not in picked]
+        left.sort(key=lambda i: -score(said[i]))
+        picked |= dict.fromkeys(left[: min(count, keep - len(picked))], pick)
     kept = sorted(picked, key=lambda i: (-exploit(said[i]), i))
     rest = tuple(i for i in range(available) if i not in picked)
     return Screened(tuple(kept), tuple(picked[i] for i in kept), rest, wanted)
-
-
-def _fill(
-    picked: dict[int, Pick],
-    said: Sequence[Prediction],
-    score: Callable[[Prediction], float],
-    why: Pick,
-    count: int,
-) -> None:
-    """Adds the best `count` that nobody picked yet; ties go to the earlier one."""
-    left = sorted((i for i in range(len(said)) if i not in picked), key=lambda i: -score(said[i]))
-    picked |= dict.fromkeys(left[: max(0, count)], why)

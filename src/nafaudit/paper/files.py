@@ -4,9 +4,9 @@
     h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
     schedule.json                       batches as the paper's runner would have cut them
 
-All of it is a function of the records, written whole or not at all, in one order whatever the
-order in which the records were made. Beyond the paper's fields a line has what `store/export.py`
-adds to lose nothing, so that our own importer gives back the record.
+All of it is a function of the records, written whole or not at all, in an order that does not
+depend on that of the records. Beyond the paper's fields a line has those of `store/export.py`, so
+that an import of the files gives the record back.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PaperScores(NamedTuple):
 
     Attributes:
         rouge_l: F1 of the longest common subsequence of words.
-        minhash_5gram: Exact Jaccard of 5-gram sets; nothing is hashed, whatever its name says.
+        minhash_5gram: Exact Jaccard of 5-gram sets; in spite of its name nothing is hashed.
     """
 
     rouge_l: float
@@ -51,26 +51,26 @@ def paper_scores(generation: str, reference: str | None) -> PaperScores:
     """Scores the whole generation against the whole reference; neither is cut.
 
     Words are lower-cased and split at white space. A missing reference, and a side that is too
-    short, score 0 in the paper's files; everywhere else use `measure`, which calls that unscored.
+    short, score 0 in the paper's files; `measure` leaves them without a score.
     """
     words, wanted = words_of(generation), prepare(reference or "")
     if not words or not wanted.words:
         return PaperScores(0.0, 0.0)
     _, precision, recall = rouge_l(generation, wanted)
     shared = precision + recall
-    # Its order of operations, so that the last digits are its own as well.
+    # The paper's order of operations, so that the last digits agree.
     f1 = 2 * precision * recall / shared if shared else 0.0
     long_enough = min(len(words), len(wanted.words)) >= NGRAM
     return PaperScores(f1, ngram_jaccard(generation, reference or "") if long_enough else 0.0)
 
 
 def lines_of(run: Run, variant: str) -> Callable[[Trajectory], dict[str, Any]]:
-    """Returns what makes a trajectory of a run a line in the paper's schema.
+    """Returns a function that makes a line in the paper's schema of a trajectory.
 
     Args:
         run: The run.
-        variant: `text` writes the budget that is left as final budget, as the paper's text has
-            it; `code` the budget that was granted.
+        variant: `text` writes the remaining budget as final budget, as in the paper's text;
+            `code` the budget that was granted.
     """
     identity, pieces = run.design["identity"], run.pieces
     prompts = {prompt.prompt.id: prompt for prompt in run.prompts()}
@@ -130,15 +130,15 @@ def write_paper_files(
     Args:
         run: A run of one mechanism.
         out: Directory to write.
-        delta: Level of all bounds together; what the run's last session said, or 0.05.
-        replace: True to replace what `out` holds.
+        delta: Level of all bounds together; that of the run's last session, or 0.05.
+        replace: True to replace an existing directory.
 
     Raises:
         InputError: `out` exists, or the run has more than one mechanism.
-        StoreError: It cannot be written; what was there before is still there.
+        StoreError: It cannot be written; earlier files are still there.
     """
     variant = (run.sessions[-1] if run.sessions else {}).get("variant", "code")
-    # Budgets and classes that were asked for, baselines left out: what bounds are shared by.
+    # Bounds share delta over the requested budgets and classes, baselines left out.
     extents = run.design["extents"]
     labels = {prompt.prompt.id: prompt.prompt.label for prompt in run.prompts()}
     budgets = sorted({float(k) for extent in extents for k in extent["budgets"]})
@@ -171,7 +171,7 @@ def write_paper_files(
 def _write_budget(
     directory: Path, line: Callable[[Trajectory], dict[str, Any]], k: float, run: Run
 ) -> Spends:
-    """Writes the files of one budget, which is what has to fit into memory."""
+    """Writes the files of one budget, whose trajectories have to fit into memory."""
     prompts = [prompt.prompt for prompt in run.prompts()]
     places = {prompt.id: place for place, prompt in enumerate(prompts)}
     classes: defaultdict[str, list[Trajectory]] = defaultdict(list)
@@ -197,10 +197,10 @@ def _write_budget(
 def summary(
     run: Run, variant: str, k: float, label: str, spends: Sequence[float], level: float
 ) -> dict[str, Any]:
-    """One row of the summary: the paper's fields, then U_EBB under both ranges side by side.
+    """Returns one row of the summary: the paper's fields, then U_EBB under both ranges.
 
-    The code's U_EBB uses R_eff; that of the paper's text and of its saved summary uses R. What
-    is not known is null, and nothing is certified by it.
+    The code's U_EBB uses R_eff; that of the paper's text and of its saved summary uses R. Unknown
+    values are null, and certify nothing.
     """
     limit = run.design["identity"]["decoding"]["max_new_tokens"]
     budget = k * limit if limit else math.nan
@@ -233,7 +233,7 @@ def summary(
 
 
 def _schedule(run: Run) -> dict[str, Any]:
-    """What batches the paper's runner would have made, per class and budget."""
+    """Returns the batches of the paper's runner, per class and budget."""
     asked = {name for extent in run.design["extents"] for name in extent["prompts"]}
     trajectories = max(extent["trajectories"] for extent in run.design["extents"])
     lengths: defaultdict[str, dict[str, int]] = defaultdict(dict)

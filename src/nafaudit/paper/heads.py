@@ -1,9 +1,9 @@
-"""The networks of the paper's surrogate and how each is trained; kept apart from what they mean."""
+"""The networks of the paper's surrogate, and their training."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -15,16 +15,16 @@ from torch import nn
 
 Array = NDArray[np.float64]
 TOKENS = 64
-"""So many first tokens of a prompt does the token head read."""
+"""Number of first tokens of a prompt that the token head reads."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """Optimiser settings, the same for every network.
+    """Optimiser settings of every network.
 
     Attributes:
         rate: Of AdamW.
-        epochs: At most.
+        epochs: Largest number of epochs.
         patience: Epochs without a gain on the validation rows before it stops.
         batch: Rows of a step.
         clip: Largest gradient norm.
@@ -51,13 +51,13 @@ class TokenHead(nn.Module):
         self.answer = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """One number per row of token ids."""
+        """Computes one number per row of token ids."""
         read = self.convolve(self.embed(tokens.long()).transpose(1, 2)).mean(dim=2)
         return torch.as_tensor(self.answer(read))
 
 
 def layers(sizes: Sequence[int], dropouts: Sequence[float]) -> nn.Sequential:
-    """Linear layers with ReLU between; dropout after the first ones."""
+    """Makes linear layers with ReLU between them, and dropout after the first ones."""
     parts: list[nn.Module] = []
     for i, (wide, narrow) in enumerate(pairwise(sizes)):
         parts.append(nn.Linear(wide, narrow))
@@ -69,27 +69,27 @@ def layers(sizes: Sequence[int], dropouts: Sequence[float]) -> nn.Sequential:
 
 
 def embedding_head(width: int) -> nn.Module:
-    """The head on sentence embeddings."""
+    """Makes the head on sentence embeddings."""
     return layers((width, 512, 256, 64, 1), (0.2, 0.2))
 
 
 def fusion_head(width: int) -> nn.Module:
-    """The network on everything that the other heads say."""
+    """Makes the network on the outputs of the other heads."""
     return layers((width, 256, 128, 64, 1), (0.2, 0.15))
 
 
 @dataclass(frozen=True)
 class Task:
-    """Rows to learn from.
+    """Rows of a training.
 
     Attributes:
         inputs: One row each.
         target: A number, or 0 and 1 for a classifier.
-        weights: What each row counts.
+        weights: Weight of each row.
         train: Places of training rows, repetitions allowed.
         validation: Places of validation rows.
         kind: Weighted squares, or weighted cross-entropy of a logit.
-        positive: What a positive row counts more, in a classifier.
+        positive: Further weight of a positive row, in a classifier.
     """
 
     inputs: NDArray[np.float32]
@@ -112,13 +112,8 @@ def _loss(task: Task, said: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     return (weights * each).mean()
 
 
-def _batches(rows: NDArray[np.int64], size: int) -> Iterator[torch.Tensor]:
-    order = torch.tensor(rows)[torch.randperm(len(rows))]
-    yield from torch.split(order, size)
-
-
 def trained(make: Callable[[], nn.Module], task: Task, how: Training, seed: int) -> nn.Module:
-    """A network trained from this seed alone; the caller's randomness is left as it was."""
+    """Trains a network from this seed alone; leaves the caller's generator as it is."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = make()
@@ -133,7 +128,8 @@ def _train(network: nn.Module, task: Task, how: Training) -> None:
     best, state, waited = float("inf"), copy.deepcopy(network.state_dict()), 0
     for _ in range(how.epochs):
         network.train()
-        for rows in _batches(task.train, how.batch):
+        order = torch.tensor(task.train)[torch.randperm(len(task.train))]
+        for rows in torch.split(order, how.batch):
             optimiser.zero_grad()
             _loss(task, network(inputs[rows]).squeeze(-1), rows).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(network.parameters(), how.clip)
@@ -150,7 +146,7 @@ def _train(network: nn.Module, task: Task, how: Training) -> None:
 
 
 def answers(network: nn.Module, inputs: NDArray[np.float32]) -> Array:
-    """What a network says of each row."""
+    """Returns the output of a network for each row."""
     with torch.no_grad():
         said = network(torch.tensor(inputs)).squeeze(-1)
     return np.asarray(said.double().numpy())

@@ -1,4 +1,4 @@
-"""The paper's archive: the heuristic that it calls a k-DPP, and draws of a k-DPP.
+"""The paper's archive rule, which it calls a k-DPP, and samples of a k-DPP.
 
 A k-DPP gives a set S of k items the probability det(L_S) / (sum over all sets of that size). Sums
 run over logarithms, so that the law does not depend on the scale of L.
@@ -22,10 +22,10 @@ Array = NDArray[np.float64]
 def paper_archive(
     ratios: Sequence[float], embeddings: NDArray[np.float64], keep: int = ARCHIVE_KEEP
 ) -> list[int]:
-    """The rule that the paper calls a k-DPP: half quality, half distance to the nearest chosen.
+    """Chooses by the rule that the paper calls a k-DPP: half quality, half distance.
 
-    Starts from the largest ratio; quality is the ratio scaled to [0, 1]. The result is sorted by
-    ratio. With at most `keep` items all stay.
+    Starts from the largest ratio. Quality is the ratio scaled to [0, 1], distance that to the
+    nearest item chosen. The result is sorted by ratio. With at most `keep` items all stay.
     """
     rho = np.asarray(ratios, dtype=np.float64)
     everyone = sorted(range(rho.size), key=lambda i: (-rho[i], i))
@@ -44,7 +44,7 @@ def paper_archive(
 
 
 def log_symmetric(log_values: Array, k: int) -> Array:
-    """Logs of the elementary symmetric polynomials: [j, i] is e_j of the first i values."""
+    """Returns logs of elementary symmetric polynomials: [j, i] is e_j of the first i values."""
     table = np.full((k + 1, log_values.size + 1), -np.inf)
     table[0] = 0.0
     for i, log_value in enumerate(log_values, start=1):
@@ -53,7 +53,7 @@ def log_symmetric(log_values: Array, k: int) -> Array:
 
 
 class KDpp:
-    """The k-DPP of a kernel: decomposed once, drawn from often.
+    """The k-DPP of a kernel, decomposed once for many draws.
 
     Raises:
         InputError: The kernel is not square, or has no k independent items.
@@ -82,35 +82,29 @@ class KDpp:
         return float(self._table[-1, -1])
 
     def draw(self, chance: np.random.Generator) -> list[int]:
-        """One set, in increasing order."""
-        return sorted(self._items(self._vectors[:, self._spectrum(chance)], chance))
-
-    def _spectrum(self, chance: np.random.Generator) -> list[int]:
-        """Which eigenvectors span the set."""
-        left, taken = self.k, []
+        """Draws one set, in increasing order."""
+        # First the eigenvectors that span the set.
+        left, spectrum = self.k, []
         for i in range(self._logs.size, 0, -1):
             if not left:
                 break
             log_p = self._logs[i - 1] + self._table[left - 1, i - 1] - self._table[left, i]
             if np.log(chance.random()) < log_p:
-                taken.append(i - 1)
+                spectrum.append(i - 1)
                 left -= 1
-        return taken
-
-    @staticmethod
-    def _items(basis: Array, chance: np.random.Generator) -> list[int]:
-        """Items by the chain rule: each as likely as what the earlier ones do not explain."""
+        # Then items by the chain rule, each by its residual given the earlier ones.
+        basis = self._vectors[:, spectrum]
         residual = (basis**2).sum(axis=1)
         explained = np.zeros((len(basis), basis.shape[1]))
         taken: list[int] = []
         for step in range(basis.shape[1]):
             residual[taken] = 0.0
             law = np.maximum(residual, 0.0).cumsum()
-            # Rounding must not reach the end of the range, where no item is.
+            # Rounding must not reach the end of the range, which belongs to no item.
             mark = min(chance.random() * law[-1], np.nextafter(law[-1], 0.0))
             item = int(np.searchsorted(law, mark, side="right"))
             along = basis @ basis[item] - explained[:, :step] @ explained[item, :step]
             explained[:, step] = along / np.sqrt(residual[item])
             residual = residual - explained[:, step] ** 2
             taken.append(item)
-        return taken
+        return sorted(taken)

@@ -1,13 +1,12 @@
-"""The paper's stage 2 from end to end, in its order; every rule is in a file of its own.
+"""The paper's stage 2 from end to end, in its order; each rule is in a module of its own.
 
 Nothing here decodes: `draw` answers requests for trajectories, from records or by decoding, and
-equal requests have equal answers. So a search that was killed goes the same way again.
+equal requests have equal answers. So a search that was killed takes the same decisions again.
 
-A generation has eight calls for variations and three for crossings, answered by a `Proposer`. What
-a call lacks is made up by three templates around archived prompts, as in the paper, in whose k = 5
-run one of them is the only improvement. Parents are sampled by Python's generator at seed 113,
-where the paper's training of the surrogate leaves it: the same pattern of places in every
-generation and every run.
+A generation has eight calls for variations and three for crossings, answered by a `Proposer`.
+Missing answers are replaced by three templates around archived prompts, as in the paper, in whose
+k = 5 run one of them is the only improvement. Parents are sampled by Python's generator at seed
+113, as the paper's training of the surrogate leaves it: equal places in every generation and run.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
     from nafaudit.paper.search import PaperDraws
 
 Caller = Callable[[int, bool], Proposer]
-"""Who answers a call: its number within the generation, and whether it is for crossings."""
+"""Returns the proposer of a call, given its number and whether it is for crossings."""
 
 FALLBACK = "fallback"
 TEMPLATES = (
@@ -62,7 +61,7 @@ TEMPLATES = (
 
 
 def local_caller(operators: tuple[str, ...]) -> Caller:
-    """The local operators; crossings use those that take two parents, if there are any."""
+    """Returns the local operators; crossings use those of two parents, if there are any."""
     crossing = tuple(name for name in operators if OPERATORS[name].arity > 1) or operators
 
     def caller(call: int, cross: bool) -> Proposer:
@@ -78,14 +77,14 @@ def propose(
     generation: int,
     sizes: Sizes,
 ) -> list[Candidate]:
-    """All raw candidates of a generation, shuffled.
+    """Returns all raw candidates of a generation, shuffled.
 
     Args:
-        caller: Who is asked.
+        caller: Returns the proposer of a call.
         pool: Parents, best ratio first; empty if nothing was archived.
-        seeds: What templates are put around in that case.
+        seeds: Prompts for templates in that case.
         generation: From 1 on.
-        sizes: How many calls of how many.
+        sizes: Numbers of calls and of candidates in each.
     """
     chance = random.Random(ENSEMBLE[-1])
     found: list[Candidate] = []
@@ -112,7 +111,7 @@ def _call(
     generation: int,
     count: int,
 ) -> list[Candidate]:
-    """One call's answer under the paper's ids, filled up to `count`."""
+    """Returns one call's answer under the paper's ids, filled up to `count` with templates."""
     answer: list[Candidate] = []
     if context:
         proposer = caller(call, cross)
@@ -123,21 +122,20 @@ def _call(
             for i, one in enumerate(proposer.ask(parents, generation, count)[:count])
         ]
     bases = [item.candidate for item in context] or list(seeds)
-    return answer + [
-        _fallback(bases[i % len(bases)], generation, call, i) for i in range(len(answer), count)
-    ]
-
-
-def _fallback(base: Candidate, generation: int, call: int, place: int) -> Candidate:
-    """A template around a prompt; unlike the paper's, its id is that of one text only."""
-    return Candidate(
-        id=f"g{generation}_{FALLBACK}_{call}_{place}",
-        text=TEMPLATES[place % len(TEMPLATES)].format(text=base.text),
-        label=base.label,
-        generation=generation,
-        operator=FALLBACK,
-        parents=(base.id,),
-    )
+    for place in range(len(answer), count):
+        base, template = bases[place % len(bases)], TEMPLATES[place % len(TEMPLATES)]
+        answer.append(
+            Candidate(
+                # Unlike the paper's, this id is that of one text only.
+                id=f"g{generation}_{FALLBACK}_{call}_{place}",
+                text=template.format(text=base.text),
+                label=base.label,
+                generation=generation,
+                operator=FALLBACK,
+                parents=(base.id,),
+            )
+        )
+    return answer
 
 
 UNDER = 0.9
@@ -147,20 +145,20 @@ RANDOM, NO_SURROGATE = "random", "no_surrogate"
 
 @dataclass(frozen=True)
 class PaperGeneration:
-    """What happened in a generation.
+    """One generation of the paper's search.
 
     Attributes:
         generation: From 1 on.
-        admission: What was proposed, and what came through the filters.
+        admission: Candidates after the filters, and the number of those dropped.
         diagnostics: Of the surrogate's fit.
-        predictions: What it said of what came through; empty if it was not ready.
-        screened: Whom the pre-screen kept.
+        predictions: Of the surrogate, for each admitted candidate; empty if it was not ready.
+        screened: Result of the pre-screen.
         medium: Medium fidelity, in the order of the pre-screen.
-        survivors: How many of these were under 0.9.
+        survivors: Number of these that were under 0.9.
         topped: The best survivors, topped up.
         ablations: Kind and result; never used.
-        archive: Who stays, best ratio first.
-        trajectories: Drawn in this generation.
+        archive: Prompts that stay, best ratio first.
+        trajectories: Number drawn in this generation.
     """
 
     generation: int
@@ -177,7 +175,7 @@ class PaperGeneration:
 
     @property
     def steered(self) -> Steered:
-        """What the surrogate did: it chooses as soon as it is fitted, and its AUC is not known."""
+        """The surrogate's part: it chooses as soon as it is fitted, and its AUC is not known."""
         rows = self.diagnostics.rows
         few = f"{rows} archived prompts, fewer than the {READY} that a fit needs"
         reasons = () if self.diagnostics.ready else (few,)
@@ -201,10 +199,10 @@ class Trail:
 
     Attributes:
         init: The first pool.
-        init_trajectories: Drawn for it.
-        generations: One after the other.
+        init_trajectories: Number drawn for it.
+        generations: In order.
         archive: At the end of the last generation.
-        history: Everything that was ever archived.
+        history: Every prompt that was ever archived.
         validation: Rounds of the final and the stress pool.
         heldout: The held-out pool.
     """
@@ -224,12 +222,12 @@ class Trail:
 
     @property
     def left(self) -> tuple[ProxyItem, ...]:
-        """The archive without who was disqualified."""
+        """The archive without disqualified prompts."""
         gone = {item.candidate.id for item in self.validation.disqualified}
         return tuple(item for item in self.archive if item.candidate.id not in gone)
 
     def items(self, rows: Sequence[ProxyRow]) -> tuple[ProxyItem, ...]:
-        """Rows of a validation pool with their candidates."""
+        """Joins rows of a validation pool with their candidates."""
         known = {item.candidate.id: item.candidate for item in self.history}
         return tuple(ProxyItem(known[row.id], row) for row in rows)
 
@@ -243,7 +241,7 @@ class PaperLoop:
         pools: First pool and held-out pool.
         draw: Answers requests for trajectories.
         guess: Surrogate and embeddings.
-        caller: Who proposes.
+        caller: Returns the proposer of a call.
         count: Counts the tokens of a text.
         catalogue: Gets every candidate that is decoded, by its id.
     """
@@ -265,7 +263,7 @@ class PaperLoop:
         self._text = settings.variant == "text"
 
     def run(self) -> Trail:
-        """Goes from the first pool to the held-out pool."""
+        """Runs all stages, from the first pool to the held-out pool."""
         sizes, draw = self._sizes, self._draw
         draw.stage = "first pool"
         init = self._evaluate(self._pools.init, sizes.init_traj, "survivor")
@@ -278,7 +276,16 @@ class PaperLoop:
             history += one.promoted
             archive = list(one.archive)
             generations.append(one)
-        validation = self._validate(archive, history)
+        nominal = {"final": sizes.final_traj, "stress": sizes.stress_traj}
+
+        def evaluate(pool: str, items: Sequence[ProxyItem]) -> list[ProxyRow]:
+            draw.stage = f"{pool} pool"
+            found = self._evaluate([item.candidate for item in items], nominal[pool])
+            return [item.row for item in found]
+
+        keep = (sizes.final_keep, sizes.stress_keep)
+        rounds = sizes.final_rounds
+        validation = validate(archive, history, self._points, evaluate, rounds, keep)
         draw.stage = "held-out pool"
         heldout = self._evaluate(self._pools.heldout, sizes.heldout_traj, "survivor")
         return Trail(
@@ -298,7 +305,13 @@ class PaperLoop:
         self._guess.fit(history, {i.candidate.id: self._draw.debt(i.candidate.id) for i in history})
         parents = paper_parents(archive, history, max(6, sizes.archive_keep))
         raw = propose(self._caller, parents, self._pools.init, number, sizes)
-        raw = [self._with_lineage(one, archive, history) for one in raw]
+        known = {item.candidate.id: item.lineage for item in history}
+        known |= {seed.id: seed.lineage for seed in self._pools.init}
+        families = ([known[name] for name in one.parents if name in known] for one in raw)
+        raw = [
+            replace(one, lineage=paper_lineage(family, one.text, archive))
+            for one, family in zip(raw, families, strict=True)
+        ]
         texts = [item.candidate.text for item in history]
         admission = admit(raw, texts, self._count, self._settings.window)
         able = admission.kept
@@ -307,7 +320,11 @@ class PaperLoop:
         chosen = [able[i] for i in screened.kept[: sizes.med_fid_keep]]
         self._draw.stage = f"generation {number}, medium fidelity"
         medium = self._evaluate(chosen, sizes.med_fid_traj)
-        survivors = [item for item in medium if self._under(item.row)]
+        if self._text:
+            limit = UNDER * self._settings.total
+            survivors = [one for one in medium if one.row.valid and one.row.upper <= limit]
+        else:
+            survivors = [one for one in medium if one.row.within(UNDER)]
         best = sorted(survivors, key=lambda item: -item.row.rho)[: sizes.topup_keep]
         self._draw.stage = f"generation {number}, top-up"
         more = self._evaluate(
@@ -336,21 +353,8 @@ class PaperLoop:
             self._draw.count - before,
         )
 
-    def _with_lineage(
-        self, one: Candidate, archive: Sequence[ProxyItem], history: Sequence[ProxyItem]
-    ) -> Candidate:
-        known = {item.candidate.id: item.lineage for item in history}
-        known |= {seed.id: seed.lineage for seed in self._pools.init}
-        families = [known[parent] for parent in one.parents if parent in known]
-        return replace(one, lineage=paper_lineage(families, one.text, archive))
-
-    def _under(self, row: ProxyRow) -> bool:
-        if self._text:
-            return row.valid and row.upper <= UNDER * self._settings.total
-        return row.within(UNDER)
-
     def _ablations(self, number: int, rest: Sequence[Candidate]) -> list[tuple[str, ProxyItem]]:
-        """Even generations: prompts of the first pool again, and the first that nobody kept."""
+        """Evaluates, in even generations, first prompts again and the first not kept."""
         sizes = self._sizes
         if number % 2:
             return []
@@ -369,7 +373,7 @@ class PaperLoop:
         return found + [(NO_SURROGATE, i) for i in self._evaluate(first, sizes.ablation_traj, path)]
 
     def _select(self, items: Sequence[ProxyItem]) -> list[ProxyItem]:
-        """The archive: the paper's heuristic, or for the text's sake a k-DPP."""
+        """Chooses the archive: by the paper's heuristic, or in the variant `text` by a k-DPP."""
         keep, ratios = self._sizes.archive_keep, [item.row.rho for item in items]
         if not items:
             return []
@@ -383,18 +387,6 @@ class PaperLoop:
     def _points(self, items: Sequence[ProxyItem]) -> NDArray[np.float64]:
         return self._guess.points([item.candidate.text for item in items])
 
-    def _validate(self, archive: Sequence[ProxyItem], history: Sequence[ProxyItem]) -> Validation:
-        sizes = self._sizes
-        nominal = {"final": sizes.final_traj, "stress": sizes.stress_traj}
-
-        def evaluate(pool: str, items: Sequence[ProxyItem]) -> list[ProxyRow]:
-            self._draw.stage = f"{pool} pool"
-            found = self._evaluate([item.candidate for item in items], nominal[pool])
-            return [item.row for item in found]
-
-        keep = (sizes.final_keep, sizes.stress_keep)
-        return validate(archive, history, self._points, evaluate, sizes.final_rounds, keep)
-
     def _evaluate(
         self,
         candidates: Sequence[Candidate],
@@ -403,7 +395,7 @@ class PaperLoop:
         offset: int = 0,
         before: Sequence[int] | None = None,
     ) -> list[ProxyItem]:
-        """Rows of candidates by one of the two allocation paths."""
+        """Evaluates candidates by one of the two allocation paths."""
         if not candidates:
             return []
         self._catalogue |= {one.id: one for one in candidates}

@@ -1,17 +1,17 @@
 """The paper's proxy of a prompt (U_EBB, B_eff, rho), and its validation and final pools.
 
-The numbers are kept apart from every rule that decides with them: they are a proxy, and
-`nafaudit.stats` says of what. An invalid row has no rho; the paper's files store 0 for it, which is
+The rules that decide by these numbers are in other modules: rho is a proxy, and `nafaudit.stats`
+has the bounds that hold. An invalid row has no rho; the paper's files store 0 for it, which is
 `stored_rho` here.
 
 At the end of the search a prompt that fails is removed with its whole family and the pools are
-built again, so that what is written in the end has passed by construction.
+built again, so that the pools in the files have passed by construction.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,18 +27,18 @@ from nafaudit.stats import Moments, ebb, mean
 from nafaudit.stats.moments import ebb_value, effective_range
 
 DELTA = 0.0033
-"""The paper's level, the same for screening, final, held-out and stress pools."""
+"""The paper's level for screening, final, held-out and stress pools."""
 
 
 @dataclass(frozen=True)
 class PaperRequest:
-    """Trajectories that a rule asks for.
+    """A request for trajectories of one prompt.
 
     Attributes:
-        id: Whose.
-        n: How many.
-        offset: Added to seed values, as the paper's code does.
-        skip: Trajectories that come before these, by number; no seed of theirs is named again.
+        id: Id of the prompt.
+        n: Number of trajectories.
+        offset: Added to seed values, as in the paper's code.
+        skip: Number of earlier trajectories, whose seeds are not used again.
     """
 
     id: str
@@ -55,13 +55,13 @@ class PaperRequest:
 
 @dataclass(frozen=True)
 class PromptSpends:
-    """What trajectories of one prompt spent, of what.
+    """Spends and budgets of trajectories of one prompt.
 
     Attributes:
-        id: Whose.
+        id: Id of the prompt.
         spends: Z of each trajectory, in nats.
         budgets: B of each at its own end; may be negative.
-        seeds: The paper's seed of each; empty if nobody said.
+        seeds: The paper's seed of each; empty if they are not known.
     """
 
     id: str
@@ -88,20 +88,20 @@ class PromptSpends:
 
     @property
     def repeated_seeds(self) -> int:
-        """Trajectories whose seed an earlier one has: copies that are counted as draws."""
+        """Number of trajectories with a seed of an earlier one: copies counted as draws."""
         return len(self.seeds) - len(set(self.seeds))
 
 
 Draw = Callable[[Sequence[PaperRequest]], Sequence[PromptSpends]]
-"""Runs trajectories, or looks them up; one answer per request, in order."""
+"""Decodes trajectories or reads their records; returns one answer per request, in order."""
 
 
 @dataclass(frozen=True)
 class ProxyRow:
-    """One prompt as the paper's tables have it.
+    """One prompt's row in the paper's tables.
 
     Attributes:
-        draws: What it rests on.
+        draws: Its trajectories.
         high: R of R_eff = min(R, max(range, 1)); the paper's code uses K in this stage.
         delta: Level.
     """
@@ -112,12 +112,12 @@ class ProxyRow:
 
     @property
     def id(self) -> str:
-        """Whose."""
+        """Id of the prompt."""
         return self.draws.id
 
     @property
     def n(self) -> int:
-        """Trajectories, copies included."""
+        """Number of trajectories, copies included."""
         return len(self.draws.spends)
 
     @cached_property
@@ -127,19 +127,19 @@ class ProxyRow:
 
     @cached_property
     def upper(self) -> float:
-        """U_EBB with R_eff; NaN if a spend is no number."""
+        """U_EBB with R_eff; NaN if a spend is not finite."""
         if not all(map(math.isfinite, self.draws.spends)):
             return math.nan
         return ebb(self.moments, self.high, self.delta, effective=True).value
 
     @property
     def width(self) -> float:
-        """U_EBB minus the mean: how much of the ratio is the proxy itself."""
+        """U_EBB minus the mean: the part of the ratio that is due to the proxy."""
         return self.upper - self.moments.mean if math.isfinite(self.upper) else math.nan
 
     @property
     def budget(self) -> float:
-        """B_eff = max(0, smallest budget); NaN if one is no number."""
+        """B_eff = max(0, smallest budget); NaN if one is NaN."""
         if any(map(math.isnan, self.draws.budgets)):
             return math.nan
         return max(0.0, min(self.draws.budgets))
@@ -165,7 +165,7 @@ class ProxyRow:
 
     @property
     def stored_rho(self) -> float:
-        """As the paper's files have it: an invalid row counts as 0."""
+        """Ratio in the paper's files: an invalid row counts as 0."""
         return self.rho if self.valid else 0.0
 
     @property
@@ -179,14 +179,14 @@ class ProxyRow:
 
     @property
     def overspent(self) -> int:
-        """Trajectories that spent more than they had: what a violation really is."""
+        """Number of trajectories above their budget: the violations that occurred."""
         limits = np.maximum(0.0, np.array(self.draws.budgets))
         return int((np.array(self.draws.spends) > limits + own_tolerance(limits)).sum())
 
     def projected(self, n: int) -> float:
-        """U_EBB with n trajectories of the same mean, variance and range: the paper's projection.
+        """Returns U_EBB of n trajectories with this mean, variance and range, as the paper does.
 
-        Optimistic: the range of more trajectories is larger, never smaller.
+        It is optimistic: the range of more trajectories is larger, never smaller.
         """
         reach = effective_range(self.moments.spread, self.high)
         mean, variance = self.moments.mean, self.moments.variance
@@ -195,12 +195,12 @@ class ProxyRow:
 
 @dataclass(frozen=True)
 class Gap:
-    """How much higher the final pool's ratios are than the held-out pool's.
+    """Mean ratio of the final pool minus that of the held-out pool.
 
     Attributes:
-        paper: With an invalid held-out row as 0, as the paper's code counts it.
+        paper: With an invalid held-out row as 0, as in the paper's code.
         valid: Over rows that have a ratio.
-        invalid: How many held-out rows have none.
+        invalid: Number of held-out rows without one.
     """
 
     paper: float
@@ -209,10 +209,9 @@ class Gap:
 
 
 def generalisation_gap(final: Sequence[float], heldout: Sequence[float]) -> Gap:
-    """Mean ratio of the final pool minus that of the held-out pool; NaN marks an invalid row.
+    """Computes the gap between ratios; NaN marks an invalid row.
 
-    Only final rows that passed have a place here: valid ones of at most 1. A mean of nothing is
-    NaN.
+    Only final rows that passed belong here: valid ones of at most 1. A mean of nothing is NaN.
     """
     passed = [rho for rho in final if not math.isnan(rho)]
     have = [rho for rho in heldout if not math.isnan(rho)]
@@ -233,7 +232,7 @@ class ProxyItem:
 
     @property
     def lineage(self) -> str:
-        """Its family; its own id if nobody named one."""
+        """Its family; its own id if it has none."""
         return self.candidate.lineage or self.candidate.id
 
 
@@ -244,7 +243,7 @@ class Round:
     Attributes:
         final: Rows of the final pool.
         stress: Rows of the stress pool.
-        failed: Ids of those that did not pass.
+        failed: Ids of prompts that did not pass.
     """
 
     final: tuple[ProxyRow, ...]
@@ -254,7 +253,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Validation:
-    """All rounds, and who was thrown out on the way: the paper writes the last round only."""
+    """All rounds, and the disqualified prompts: the paper writes the last round only."""
 
     rounds: tuple[Round, ...]
     disqualified: tuple[ProxyItem, ...]
@@ -266,7 +265,7 @@ class Validation:
 
 
 def nearest_distances(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Euclidean distance of each row to the nearest other; infinite for a lone row."""
+    """Returns each row's Euclidean distance to the nearest other; infinite for a single row."""
     squares = (embeddings**2).sum(axis=1)
     apart = np.maximum(squares[:, None] + squares[None, :] - 2 * embeddings @ embeddings.T, 0.0)
     np.fill_diagonal(apart, np.inf)
@@ -274,7 +273,7 @@ def nearest_distances(embeddings: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def pareto_front(first: Sequence[float], second: Sequence[float]) -> list[int]:
-    """Places that no other beats in one and equals in the other, the more the better."""
+    """Returns the places of maximal points: none is larger in one and at least equal in both."""
     front, best = [], -math.inf
     order = sorted(range(len(first)), key=lambda i: (-first[i], -second[i], i))
     previous: tuple[float, float] | None = None
@@ -289,7 +288,7 @@ def pareto_front(first: Sequence[float], second: Sequence[float]) -> list[int]:
 def final_pool(
     items: Sequence[ProxyItem], embeddings: NDArray[np.float64], keep: int = FINAL_KEEP
 ) -> list[ProxyItem]:
-    """The Pareto front of ratio and distance to the nearest other item, best ratios first.
+    """Returns the Pareto front of ratio and distance to the nearest other, best ratios first.
 
     A front smaller than `keep` is not filled up: the paper's k = 5 pool has five prompts.
     """
@@ -303,15 +302,9 @@ def final_pool(
 
 
 def stress_pool(history: Sequence[ProxyItem], keep: int = STRESS_KEEP) -> list[ProxyItem]:
-    """The best ratios of everything that was ever archived."""
+    """Returns the prompts with the best ratios of all that were ever archived."""
     able = [item for item in history if item.row.certified]
     return sorted(able, key=lambda item: -item.row.rho)[:keep]
-
-
-def families_of(items: Iterable[ProxyItem], failed: Iterable[str]) -> set[str]:
-    """Lineages of the failed: all of their members are thrown out."""
-    names = set(failed)
-    return {item.lineage for item in items if item.candidate.id in names}
 
 
 def validate(
@@ -322,14 +315,14 @@ def validate(
     rounds: int = ROUNDS,
     keep: tuple[int, int] = (FINAL_KEEP, STRESS_KEEP),
 ) -> Validation:
-    """Evaluates both pools until nobody fails, or rounds run out.
+    """Evaluates both pools until none fails, or no round is left.
 
     Args:
-        archive: Where the final pool comes from.
-        history: Where the stress pool comes from.
-        embed: Embeddings of items, one row each.
-        evaluate: Rows of a pool, named "final" or "stress".
-        rounds: At most so many.
+        archive: Source of the final pool.
+        history: Source of the stress pool.
+        embed: Returns embeddings of items, one row each.
+        evaluate: Returns rows of a pool, named "final" or "stress".
+        rounds: Largest number of rounds.
         keep: Sizes of the final and the stress pool.
     """
     done: list[Round] = []
@@ -342,8 +335,10 @@ def validate(
         done.append(Round(rows, stress, failed))
         if not failed:
             break
-        families = families_of((*archive, *history), failed)
-        out = [item for item in (*archive, *history) if item.lineage in families]
+        # A failed prompt is removed with its whole family.
+        everyone = (*archive, *history)
+        families = {item.lineage for item in everyone if item.candidate.id in failed}
+        out = [item for item in everyone if item.lineage in families]
         gone |= {item.candidate.id: item for item in out}
         archive = [item for item in archive if item.lineage not in families]
         history = [item for item in history if item.lineage not in families]
@@ -351,10 +346,10 @@ def validate(
 
 
 def paper_lineage(parents: Sequence[str], text: str, archive: Sequence[ProxyItem]) -> str:
-    """The paper's family name of a new prompt.
+    """Returns the paper's family name of a new prompt.
 
-    Its parent's if there is one, "x_" and all names if there are several; without parents that of
-    the archived prompt with the most similar text (the first of equals), empty without an archive.
+    It is the family of a single parent, "x_" and all names of several; without parents that of the
+    archived prompt with the most similar text (the first of equals), empty without an archive.
     """
     names = sorted(set(parents))
     if len(parents) == 1:
@@ -369,19 +364,18 @@ def paper_lineage(parents: Sequence[str], text: str, archive: Sequence[ProxyItem
 def paper_parents(
     archive: Sequence[ProxyItem], history: Sequence[ProxyItem], most: int = 24
 ) -> list[ProxyItem]:
-    """The paper's parent pool: families whose recent best ratio is above the 40th percentile.
+    """Returns the paper's parents: families with a recent best ratio from the 40th percentile on.
 
-    Recent are a family's last three generations. If no family is, the whole archive serves.
+    The last three generations of a family are recent. If no family passes, the whole archive does.
     """
     if not archive or not history:
         return []
     level = float(np.percentile([item.row.stored_rho for item in history], 40))
-    able = [item for item in archive if _recent_best(item.lineage, history) >= level]
+    able = []
+    for item in archive:
+        family = [one for one in history if one.lineage == item.lineage]
+        recent = sorted({one.candidate.generation for one in family})[-3:]
+        ratios = [one.row.stored_rho for one in family if one.candidate.generation in recent]
+        if max(ratios, default=-math.inf) >= level:
+            able.append(item)
     return sorted(able or archive, key=lambda item: -item.row.stored_rho)[:most]
-
-
-def _recent_best(lineage: str, history: Sequence[ProxyItem]) -> float:
-    family = [item for item in history if item.lineage == lineage]
-    recent = sorted({item.candidate.generation for item in family})[-3:]
-    ratios = [i.row.stored_rho for i in family if i.candidate.generation in recent]
-    return max(ratios, default=-math.inf)

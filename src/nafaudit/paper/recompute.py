@@ -1,4 +1,4 @@
-"""The whole paper judged by one rule, and what its numbers would have been under other choices."""
+"""Judges the whole paper by one rule, and computes its numbers under other choices."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from nafaudit.paper.printed import Paper, PrintedRow, Rounded, exact, load
 from nafaudit.paper.quantities import compute, flagged, gap, range_of
 from nafaudit.paper.tables import TABLES
 
-# How a printed number is to be read where it is not simply a rounded value.
+# Printed numbers that are limits, and not rounded values.
 _LIMITS = ("about", "at most", "at least", "below")
 _SIZES = (4, 8, 12, 20, 30)
-# Beyond this many trajectories no projection is worth a row.
+# Largest number of trajectories of a projection.
 _MOST = 1000
 
 
@@ -32,11 +32,11 @@ class Disagreement:
     """Claims about one thing that the paper's own numbers contradict.
 
     Attributes:
-        name: What it is about.
-        claims: What disagrees.
-        group: `misprint`, or `contradicted` for a claim that the tables do not bear out.
-        sentence: What the paper says, in context.
-        change: What changes once it is put right.
+        name: Subject.
+        claims: Claims that disagree.
+        group: `misprint`, or `contradicted` for a claim that the tables do not support.
+        sentence: Sentence of the paper, in context.
+        change: Consequence of a correction.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Disagreement:
 
 @dataclass(frozen=True)
 class Recomputation:
-    """What came out.
+    """Result of the recomputation.
 
     Attributes:
         cells: Every cell and claim, in the order of the paper's tables, then of its text.
@@ -60,22 +60,22 @@ class Recomputation:
 
     @cached_property
     def agree(self) -> list[Claim]:
-        """What the paper's own numbers support."""
+        """Claims that the paper's own numbers support."""
         return self._judged(ClaimVerdict.AGREE)
 
     @cached_property
     def disagree(self) -> list[Claim]:
-        """What the paper's own numbers contradict."""
+        """Claims that the paper's own numbers contradict."""
         return self._judged(ClaimVerdict.DISAGREE)
 
     @cached_property
     def not_checkable(self) -> list[Unchecked]:
-        """What nothing printed or released can test."""
+        """Cells that no printed or released number can test."""
         return [cell for cell in self.cells if isinstance(cell, Unchecked)]
 
     @cached_property
     def points(self) -> dict[str, Disagreement]:
-        """Disagreements by what they are about: misprints, then claims; unforeseen ones last."""
+        """Disagreements by subject: misprints, then claims; unforeseen ones last."""
         claims: dict[str, list[Claim]] = {}
         for claim in self.disagree:
             claims.setdefault(claim.point, []).append(claim)
@@ -110,7 +110,7 @@ def recompute(paper: Paper | None = None) -> Recomputation:
 
 
 def merged(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
-    """Returns claims that say the same in several places once, with all places."""
+    """Joins equal claims of several places; returns each with all its places."""
     places: dict[str, list[str]] = {}
     first: dict[str, Claim] = {}
     for claim in claims:
@@ -123,14 +123,14 @@ def merged(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
 
 @dataclass(frozen=True)
 class Grid:
-    """A small table for people.
+    """A small table of text.
 
     Attributes:
-        name: Key for machines.
-        title: What was asked.
+        name: Key in JSON.
+        title: Title.
         header: Column names.
         rows: Cells as text.
-        note: What to keep in mind.
+        note: Remark below the table.
     """
 
     name: str
@@ -141,7 +141,7 @@ class Grid:
 
 
 def counterfactuals(paper: Paper | None = None) -> tuple[Grid, ...]:
-    """Returns what the numbers would have been: another N, budget, correction, range, average."""
+    """Returns the numbers under another N, budget, correction, range and average."""
     source = paper or load()
     return (
         _minimum_n(source),

@@ -1,11 +1,11 @@
-"""The paper's search on a pair, in order: pools, loop, and what it defers on fresh draws.
+"""The paper's search on a pair: pools, loop, and the fresh draws that the paper defers.
 
 The search itself draws by the paper's seeds. The paper adds offsets to seed *values*, so that two
-of its requests may name one seed. A seed is recorded once, under the trajectory number that has it;
-a request that names it twice gets it twice.
+of its requests may name one seed. A seed is recorded once, under its trajectory number; a request
+that names it twice gets it twice.
 
-What is flagged or chosen is looked at again in RUN/confirm, on draws that chose nothing: a flagged
-prompt at the same budget and at a second one, with N = 20 and no rule that stops early; a final
+Flagged and chosen prompts are drawn again in RUN/confirm, with draws by which nothing was chosen: a
+flagged prompt at its budget and at a second one, with N = 20 and no rule that stops early; a final
 prompt beside both models alone.
 """
 
@@ -26,7 +26,6 @@ from nafaudit.paper.proxy import (
     Gap,
     PaperRequest,
     PromptSpends,
-    ProxyItem,
     ProxyRow,
     generalisation_gap,
 )
@@ -64,7 +63,7 @@ from nafaudit.workload import TokenizedPrompt
 
 
 def number_of(prompt: str, seed: int) -> int:
-    """The trajectory of a prompt that starts from this seed.
+    """Returns the number of a prompt's trajectory with this seed.
 
     Seed number i lies i + (i mod 3) above the first, which meets every whole number but 1 once.
 
@@ -82,8 +81,8 @@ class PaperDraws:
     """Answers requests of the allocation paths; an instance is a `proxy.Draw`.
 
     Args:
-        recorder: Where trajectories are, and are decoded into.
-        prompts: Returns every prompt that may be asked for, by id.
+        recorder: Records and decodes trajectories.
+        prompts: Returns every prompt so far, by id.
         budget: The budget that is searched.
         on_progress: Called as trajectories end.
     """
@@ -103,7 +102,7 @@ class PaperDraws:
         self.asked: dict[str, set[int]] = {}
 
     def __call__(self, requests: Sequence[PaperRequest]) -> list[PromptSpends]:
-        """One answer per request, in order."""
+        """Returns one answer per request, in order."""
         groups: dict[tuple[tuple[int, ...], int], list[str]] = {}
         for request in requests:
             numbers = tuple(number_of(request.id, seed) for seed in request.seeds)
@@ -123,17 +122,17 @@ class PaperDraws:
         return found
 
     def rows(self, prompt: str) -> list[Measured]:
-        """Every trajectory that was asked of a prompt, each once."""
+        """Returns every requested trajectory of a prompt, each once."""
         book = self._recorder.book
         return [book.get(prompt, self._budget, n) for n in sorted(self.asked.get(prompt, ()))]
 
     def debt(self, prompt: str) -> float:
-        """Its prefix debt, which all of its trajectories share."""
+        """Returns the prefix debt of a prompt, which all of its trajectories share."""
         return self.rows(prompt)[0].debt
 
     @property
     def count(self) -> int:
-        """Different trajectories so far."""
+        """Number of different trajectories so far."""
         return sum(map(len, self.asked.values()))
 
 
@@ -142,8 +141,8 @@ class Recheck:
     """A flagged prompt on fresh draws, without a rule that stops early.
 
     Attributes:
-        flag: What flagged it.
-        same: Its row at the same budget.
+        flag: Its flag.
+        same: Its row at the searched budget.
         other: Its row at the second budget.
     """
 
@@ -157,16 +156,16 @@ class PaperSearchResult:
     """A finished search of the paper's.
 
     Attributes:
-        found: What every search has.
-        trail: What happened.
+        found: The parts that every search has.
+        trail: Course of the search.
         findings: Its defects, by name.
-        flagged: What its proxy flags.
+        flagged: Prompts that its proxy flags.
         rechecks: Of the first of these.
         gap: Ratio of the final pool minus that of the held-out pool, both ways.
         debts: Prefix debt of every prompt.
-        embedding: What stands for the paper's Sentence-T5.
+        embedding: Replacement of the paper's Sentence-T5.
         high: R of the proxy.
-        started: When the run was begun.
+        started: Time at which the run began.
     """
 
     found: SearchResult
@@ -182,7 +181,7 @@ class PaperSearchResult:
 
     @property
     def settings(self) -> PaperSettings:
-        """What was asked for."""
+        """Settings of the search."""
         settings = self.found.settings
         assert isinstance(settings, PaperSettings)
         return settings
@@ -193,7 +192,7 @@ ABOVE = 0.5
 
 
 def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperSearchResult:
-    """Runs, or resumes, the paper's search; what is wrong is said before a model loads."""
+    """Runs, or resumes, the paper's search; checks the input before a model loads."""
     mechanism_of(settings)
     check_claim(settings)
     sklearn("feature_extraction.text")
@@ -206,7 +205,7 @@ def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperS
 
 
 class _PaperSearch:
-    """What the stages share."""
+    """State that the stages share."""
 
     def __init__(
         self,
@@ -231,6 +230,7 @@ class _PaperSearch:
         self._chat = chat
 
     def run(self) -> PaperSearchResult:
+        budget = self.settings.budget
         names = tuple(one.id for one in self.pools.init)
         first = Extent(self.settings.k, self.settings.sizes.init_traj, names)
         with ExitStack() as open_runs:
@@ -238,53 +238,46 @@ class _PaperSearch:
                 open_recorder(self.bench, self.path, "search", first, self._prompts())
             )
             claim(self.path, self.settings)
-            proposers = Proposers(self.settings, self._chat, self.path, self._asking)
-            draw = PaperDraws(recorder, self._prompts, self.settings.budget, self.on_progress)
+
+            def on_call(call: int, attempt: int, attempts: int) -> None:
+                stage = f"asking {self.settings.proposer}, call {call + 1} of its generation"
+                self.on_progress(Progress(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
+
+            proposers = Proposers(self.settings, self._chat, self.path, on_call)
+            draw = PaperDraws(recorder, self._prompts, budget, self.on_progress)
             trail = PaperLoop(
                 self.settings,
                 self.rule,
                 self.pools,
                 draw,
                 self.guess,
-                # What a call of either lacks, templates make up.
+                # Templates replace missing answers of either.
                 local_caller(self.settings.operators) if self._chat is None else proposers.of_call,
                 self.bench.tokenizer.count,
                 self.catalogue,
             ).run()
             flagged = flagged_of(trail)
-            finals = trail.items(trail.validation.last.final)
             flags = flagged.flags[: self.settings.sizes.recheck_keep]
-            fresh = self._fresh(open_runs, finals, flags)
+            # Fresh draws of final and flagged prompts, if there are any.
+            wanted = (
+                ((0.0, budget, INF), [row.id for row in trail.validation.last.final]),
+                ((budget, self.settings.second), [one.item.candidate.id for one in flags]),
+            )
+            n, fresh = self.settings.sizes.recheck_traj, None
+            extents = [Extent(budgets, n, tuple(ids)) for budgets, ids in wanted if ids]
+            if extents:
+                place, prompts = self.path / "confirm", self._prompts()
+                fresh = open_runs.enter_context(
+                    open_recorder(self.bench, place, "confirm", extents[0], prompts, "sound")
+                )
+                fresh.fill(extents, prompts, "fresh draws", self.on_progress)
             found = self._found(trail, flagged, flags, draw, recorder, fresh)
             return replace(found, found=replace(found.found, proposer=proposers.to_json()))
-
-    def _asking(self, call: int, attempt: int, attempts: int) -> None:
-        stage = f"asking {self.settings.proposer}, call {call + 1} of its generation"
-        self.on_progress(Progress(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
 
     def _prompts(self) -> dict[str, TokenizedPrompt]:
         """Returns every candidate so far as a prompt of a run."""
         references = references_of(self.catalogue, self._by_text)
         return self.bench.prompts(self.catalogue.values(), references)
-
-    def _fresh(
-        self, open_runs: ExitStack, finals: Sequence[ProxyItem], flags: Sequence[Flag]
-    ) -> Recorder | None:
-        """Fresh draws of whoever was chosen or flagged; None if nobody was."""
-        settings, n = self.settings, self.settings.sizes.recheck_traj
-        wanted = (
-            ((0.0, settings.budget, INF), tuple(item.candidate.id for item in finals)),
-            ((settings.budget, settings.second), tuple(one.item.candidate.id for one in flags)),
-        )
-        extents = [Extent(budgets, n, names) for budgets, names in wanted if names]
-        if not extents:
-            return None
-        place, prompts = self.path / "confirm", self._prompts()
-        fresh = open_runs.enter_context(
-            open_recorder(self.bench, place, "confirm", extents[0], prompts, "sound")
-        )
-        fresh.fill(extents, prompts, "fresh draws", self.on_progress)
-        return fresh
 
     def _found(
         self,
@@ -295,10 +288,20 @@ class _PaperSearch:
         recorder: Recorder,
         fresh: Recorder | None,
     ) -> PaperSearchResult:
+        """Judges finalists and rechecks, from the records of both runs."""
         settings, k = self.settings, self.settings.budget
         book = fresh.book if fresh else Measurements()
         finalists = tuple(self._finalists(trail, draw, book))
-        last = trail.validation.last
+        last, rechecks, n = trail.validation.last, [], settings.sizes.recheck_traj
+        for flag in flags:
+            name, both = flag.item.candidate.id, []
+            for budget in (k, settings.second):
+                rows = book.rows(name, budget, n)
+                spends = tuple(row.spend for row in rows), tuple(row.granted for row in rows)
+                text = settings.variant == "text"
+                high = self.rule.high if text else budget * settings.max_new_tokens
+                both.append(ProxyRow(PromptSpends(name, *spends), high, self.rule.delta))
+            rechecks.append(Recheck(flag, *both))
         gap = generalisation_gap(
             [row.rho for row in last.final if row.certified],
             [item.row.rho for item in trail.heldout],
@@ -309,7 +312,6 @@ class _PaperSearch:
         if fresh:
             bad += violations_of(fresh.path, fresh.identity, later)
         groups = [draw.rows(item.candidate.id) for item in trail.heldout]
-        budgets = (k, settings.second)
         return PaperSearchResult(
             found=SearchResult(
                 path=self.path,
@@ -336,10 +338,7 @@ class _PaperSearch:
             trail=trail,
             findings=tuple(findings_of(trail, self.guess.labels, self.rule, settings.sizes)),
             flagged=flagged,
-            rechecks=tuple(
-                Recheck(flag, *(self._row(flag.item.candidate.id, book, b) for b in budgets))
-                for flag in flags
-            ),
+            rechecks=tuple(rechecks),
             gap=gap,
             debts={name: draw.debt(name) for name in draw.asked},
             embedding=self.guess.name,
@@ -348,7 +347,7 @@ class _PaperSearch:
         )
 
     def _finalists(self, trail: Trail, draw: PaperDraws, book: Measurements) -> list[Finalist]:
-        """The final pool on fresh draws, best ratio first."""
+        """Judges the final pool by fresh draws, best ratio first."""
         settings, n = self.settings, self.settings.sizes.recheck_traj
         level = Bonferroni(settings.delta, len(draw.asked))
         found = []
@@ -369,16 +368,9 @@ class _PaperSearch:
             )
         return found
 
-    def _row(self, name: str, book: Measurements, k: float) -> ProxyRow:
-        settings = self.settings
-        rows = book.rows(name, k, settings.sizes.recheck_traj)
-        draws = PromptSpends(name, tuple(r.spend for r in rows), tuple(r.granted for r in rows))
-        high = self.rule.high if settings.variant == "text" else k * settings.max_new_tokens
-        return ProxyRow(draws, high, self.rule.delta)
-
 
 def _explored(trail: Trail, draw: PaperDraws) -> SearchTrace:
-    """The counts of every generation; `best` is the archive's largest ratio, not a utilisation."""
+    """Counts every generation; `best` is the archive's largest ratio, not a utilisation."""
     init = trail.init
     certified = [item.row.rho for item in init if item.row.certified]
     n = len(init)

@@ -1,4 +1,4 @@
-"""The paper's search: files with its names and fields under RUN/paper, JSON, and a document."""
+"""Writes the paper's search: files with its names under RUN/paper, JSON, and a document."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nafaudit.core.finding import CheckWord
 from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
-from nafaudit.paper.search import PaperSearchResult, Recheck
+from nafaudit.paper.search import PaperSearchResult
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table, nats
 from nafaudit.views.search import search_json, verdict_lines
@@ -25,12 +25,12 @@ FINAL, STRESS = 999, 1000
 
 
 def number(value: float) -> float | None:
-    """Strict JSON: the paper's files have no value where there is none."""
+    """Returns a finite value; None for others, which the paper's files leave empty."""
     return float(value) if math.isfinite(value) else None
 
 
 def write_files(found: PaperSearchResult) -> None:
-    """Writes every file; the same records give the same bytes."""
+    """Writes every file; equal records give equal bytes."""
     directory = found.found.path / "paper"
     make_directory(directory)
     for name, content in files_of(found).items():
@@ -42,7 +42,7 @@ def write_files(found: PaperSearchResult) -> None:
 
 
 def files_of(found: PaperSearchResult) -> dict[str, Any]:
-    """Contents by name; rows for JSON Lines."""
+    """Returns contents by file name; rows for JSON Lines."""
     trail, last = found.trail, found.trail.validation.last
     rows = _Rows(found)
     first = [item for item in trail.init if item.row.certified]
@@ -127,12 +127,14 @@ class _Rows:
         ]
 
     def _about(self, item: ProxyItem, generation: int | None) -> dict[str, Any]:
-        one, row = item.candidate, item.row
+        one, row, source = item.candidate, item.row, item.candidate.operator
+        if source not in ("init", "heldout", FALLBACK):
+            source = str(self._found.found.proposer.get("name", "local"))
         return {
             "candidate_id": one.id,
             "lineage_id": item.lineage,
             "generation": one.generation if generation is None else generation,
-            "source": _source(item, self._found),
+            "source": source,
             "domain": one.label,
             "split": one.label,
             "prompt_text": one.text,
@@ -147,15 +149,8 @@ class _Rows:
         }
 
 
-def _source(item: ProxyItem, found: PaperSearchResult) -> str:
-    one = item.candidate
-    if one.operator in ("init", "heldout", FALLBACK):
-        return one.operator
-    return str(found.found.proposer.get("name", "local"))
-
-
 def _tag(item: ProxyItem) -> str:
-    """The paper's coarse structural tag of a prompt."""
+    """Returns the paper's coarse structural tag of a prompt."""
     text = item.candidate.text.lower()
     if "continue" in text or "complete" in text:
         return "continuation"
@@ -167,7 +162,7 @@ def _tag(item: ProxyItem) -> str:
 
 
 def row_facts(row: ProxyRow) -> dict[str, Any]:
-    """What the paper's tables leave out: the proxy's width, copies, and what a violation is."""
+    """Returns what the paper's tables leave out: the proxy's width, copies and violations."""
     return {
         "width": number(row.width),
         "repeated_seeds": row.draws.repeated_seeds,
@@ -176,7 +171,7 @@ def row_facts(row: ProxyRow) -> dict[str, Any]:
 
 
 def generation_entry(one: PaperGeneration) -> dict[str, Any]:
-    """An entry of the paper's generation log."""
+    """Returns an entry of the paper's generation log."""
     admission, said, quotas = one.admission, one.predictions, one.screened.quotas
     surrogate = {
         name: number(value) if isinstance(value, float) else value
@@ -217,7 +212,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def final_report(found: PaperSearchResult) -> dict[str, Any]:
-    """The paper's last file."""
+    """Returns the content of the paper's last file."""
     trail, last = found.trail, found.trail.validation.last
     final, stress = trail.items(last.final), trail.items(last.stress)
     rates = [generation_entry(one)["candidate_validity_rate"] for one in trail.generations]
@@ -241,7 +236,7 @@ def final_report(found: PaperSearchResult) -> dict[str, Any]:
 
 
 def paper_json(found: PaperSearchResult) -> dict[str, Any]:
-    """Strict JSON; the keys of the sound protocol, then `paper`."""
+    """Returns strict JSON: the keys of the sound protocol, then `paper`."""
     settings, trail = found.settings, found.trail
     last = trail.validation.last
     pools = {
@@ -277,7 +272,16 @@ def paper_json(found: PaperSearchResult) -> dict[str, Any]:
                 for pool, (flagged, prompts) in found.flagged.pools.items()
             },
             "second_k": settings.second,
-            "rechecked": [_recheck(one) for one in found.rechecks],
+            "rechecked": [
+                {
+                    "id": one.flag.item.candidate.id,
+                    "pool": one.flag.pool,
+                    "flagged": _row(one.flag.item.row),
+                    "same_k": _row(one.same),
+                    "second_k": _row(one.other),
+                }
+                for one in found.rechecks
+            ],
             "not_rechecked": len(found.flagged.flags) - len(found.rechecks),
             "findings": [
                 {
@@ -294,7 +298,7 @@ def paper_json(found: PaperSearchResult) -> dict[str, Any]:
 
 
 def write_paper_result(found: PaperSearchResult) -> None:
-    """Writes RUN/search.json and RUN/paper; the same records give the same bytes."""
+    """Writes RUN/search.json and RUN/paper; equal records give equal bytes."""
     write_files(found)
     path = found.found.path / "search.json"
     write_whole(path, json.dumps(paper_json(found), indent=2).encode() + b"\n")
@@ -317,16 +321,6 @@ def _row(row: ProxyRow) -> dict[str, Any]:
 
 def _item(item: ProxyItem) -> dict[str, Any]:
     return {"id": item.candidate.id, "generation": item.candidate.generation} | _row(item.row)
-
-
-def _recheck(one: Recheck) -> dict[str, Any]:
-    return {
-        "id": one.flag.item.candidate.id,
-        "pool": one.flag.pool,
-        "flagged": _row(one.flag.item.row),
-        "same_k": _row(one.same),
-        "second_k": _row(one.other),
-    }
 
 
 def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:

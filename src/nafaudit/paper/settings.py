@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -28,8 +27,8 @@ SECOND = 5 / 3
 class Sizes:
     """The sizes of the paper's search, by the names of its configuration.
 
-    The last four are ours: trajectories of an ablation, which its configuration does not name,
-    and how many flagged prompts are looked at again, on how many fresh trajectories.
+    The last four are ours: rounds of validation and trajectories of an ablation, which its
+    configuration does not name, and numbers of flagged prompts and their fresh trajectories.
     """
 
     init_traj: int = 12
@@ -70,7 +69,7 @@ class Sizes:
 
     @classmethod
     def of(cls, given: Mapping[str, int]) -> Sizes:
-        """The paper's sizes with some changed."""
+        """Returns the paper's sizes with some changed."""
         known = [one.name for one in fields(cls)]
         for name in given:
             if name not in known:
@@ -82,7 +81,7 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings(SearchBasics):
-    """Everything that `nafaudit search --protocol paper` takes."""
+    """Settings of `nafaudit search --protocol paper`."""
 
     protocol: str = protocol_option("paper", "The paper's search.", choices=("sound", "paper"))
     delta: float = protocol_option(DELTA, "Level of all limits together.", above=0, below=1)
@@ -134,27 +133,22 @@ class PaperSettings(SearchBasics):
 
     @classmethod
     def of_protocol(cls, protocol: str) -> dict[str, Any]:
-        """None beside the fields' own: those of a run are for a fixed workload."""
+        """Returns no further defaults: those of a run are for a fixed workload."""
         return {}
 
     @property
     def archive(self) -> str:
-        """Whose rule keeps prompts."""
+        """Archive rule in use."""
         return "paper"
 
     @property
     def surrogate(self) -> str:
-        """Whose guesses steer."""
+        """Surrogate in use."""
         return "paper"
 
     @property
-    def search_seeds(self) -> tuple[int, ...]:
-        """One: no seed varies the paper's search."""
-        return (self.seed,)
-
-    @property
     def sizes(self) -> Sizes:
-        """How many of everything."""
+        """Sizes of the search."""
         return Sizes.of(self.size)
 
     @property
@@ -168,7 +162,7 @@ class PaperSettings(SearchBasics):
         return self.budget * self.max_new_tokens
 
     def rule(self, high: float) -> ProxyRule:
-        """The evaluator's constants.
+        """Returns the evaluator's constants.
 
         Args:
             high: R of the proxy.
@@ -188,9 +182,9 @@ class PaperPools:
     """The prompts of the paper's search, chosen without chance.
 
     Attributes:
-        init: What it starts from.
-        heldout: What it never sees.
-        prompts: The workload's prompts behind both.
+        init: Prompts that it starts from.
+        heldout: Prompts that it never sees.
+        prompts: The workload's prompts of both.
     """
 
     init: tuple[Candidate, ...]
@@ -199,12 +193,12 @@ class PaperPools:
 
 
 def paper_pools(settings: PaperSettings) -> PaperPools:
-    """Chooses the pools; reads no model.
+    """Chooses the pools; loads no model.
 
     A class of the first pool is taken in the workload's order, which for the paper's files is by
     id; the held-out pool in the order of its file.
     """
-    # The same workload as a run's, with the caps that the pools need.
+    # The workload of a run, with the caps that the pools need.
     chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
     names = ("pair", "safe", "risky", "protocol", "variant")
     chosen |= {n: getattr(settings, n) for n in names} | {"cap": _caps(settings)}
@@ -230,7 +224,13 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
             f"search does not start from, the workload has {len(left)} ({_counts(by_class)}); "
             "give another --heldout-class, or --size heldout_keep=N."
         )
-    held = sorted(left, key=_line)[:keep]
+
+    def line(item: Sourced) -> int:
+        """Returns the line in its file; 0 without a file, which keeps the order."""
+        number = item.source.where.rpartition(":")[2]
+        return int(number) if number.isdecimal() else 0
+
+    held = sorted(left, key=line)[:keep]
     return PaperPools(
         tuple(_named(item.prompt, "init", f"seed_{item.prompt.id}") for item in first),
         tuple(_named(item.prompt, "heldout", f"heldout_{item.prompt.id}") for item in held),
@@ -239,7 +239,7 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
 
 
 def _caps(settings: PaperSettings) -> dict[str, int]:
-    """Of the paper's classes as many as are wanted, and all of the held-out one."""
+    """Returns caps of the paper's classes: the numbers needed, and all of the held-out class."""
     if settings.data is None and not takes_lab(settings):
         return {}
     cap = {name: n for name, n in settings.init.items() if name in CAPS}
@@ -253,14 +253,7 @@ def _caps(settings: PaperSettings) -> dict[str, int]:
 
 
 def _counts(by_class: Mapping[str, Sequence[Sourced]]) -> str:
-    found = Counter({label: len(items) for label, items in by_class.items()})
-    return "it has " + ", ".join(f"{label} {n}" for label, n in sorted(found.items()))
-
-
-def _line(item: Sourced) -> int:
-    """Its line in its file; 0 if it came from none, which leaves the order as it was."""
-    number = item.source.where.rpartition(":")[2]
-    return int(number) if number.isdecimal() else 0
+    return "it has " + ", ".join(f"{name} {len(by_class[name])}" for name in sorted(by_class))
 
 
 def _named(prompt: Prompt, kind: str, lineage: str) -> Candidate:
@@ -268,7 +261,7 @@ def _named(prompt: Prompt, kind: str, lineage: str) -> Candidate:
 
 
 def check_lengths(pools: PaperPools, count: Callable[[str], int], longest: int) -> None:
-    """Raises for a prompt that does not fit beside T new tokens; the paper has no filter here."""
+    """Refuses prompts that do not fit beside T new tokens, as the paper has no filter here."""
     for one in (*pools.init, *pools.heldout):
         if count(one.text) > longest:
             raise InputError(

@@ -1,13 +1,13 @@
-"""The paper's surrogate, with what makes it saturate: it is trained on archived prompts only.
+"""The paper's surrogate, which saturates because it is trained on archived prompts only.
 
-An archived prompt is certified, so that its label "within budget" is always true, and nothing in a
-classifier of one class can tell prompts apart. Two heads guess the ratio from embedding and first
-tokens, two from TF-IDF; a fusion network guesses the margin, and an ensemble of five the label. It
-is fitted anew in each generation, on the archive's history (`Guesser`).
+An archived prompt is certified, so that its label "within budget" is always true, and a classifier
+of one class cannot discriminate. Two heads predict the ratio from embedding and first tokens, two
+from TF-IDF; a fusion network predicts the margin, and an ensemble of five the label. It is fitted
+anew in each generation, on the archive's history (`Guesser`).
 
-How its replay rows are chosen is a reading of ours: a quarter each of violators, of rows nearest to
-ratio 1, of the latest and of the others. They are joined to the training rows without repetition,
-so that all they do is to move validation rows into training, as in the paper's code.
+The paper does not say how replay rows are chosen. Here they are a quarter each of violators, of
+rows nearest to ratio 1, of the latest and of the others. They are joined to the training rows
+without repetition, so that they only move validation rows into training, as in the paper's code.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 READY = 24
-"""Rows from which on it is fitted at all."""
+"""Smallest number of rows for a fit."""
 TFIDF_WIDTH, FUSED, LONGEST = 3000, 256, 250
 ENSEMBLE = (101, 103, 107, 109, 113)
 _EMBEDDING_SEED, _TOKEN_SEED, _MARGIN_SEED = 11, 17, 23
@@ -49,13 +49,13 @@ _EMBEDDING_SEED, _TOKEN_SEED, _MARGIN_SEED = 11, 17, 23
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the surrogate sees of prompts.
+    """Inputs of the surrogate.
 
     Attributes:
         embeddings: One row per prompt.
         tokens: Token ids of each prompt; the first 64 are read.
         tfidf: One row per prompt, at most 3000 wide.
-        debts: delta of each prompt; the paper puts 0 when it predicts.
+        debts: delta of each prompt; the paper uses 0 in predictions.
     """
 
     embeddings: Array
@@ -68,20 +68,20 @@ class Inputs:
 
     @property
     def ids(self) -> NDArray[np.float32]:
-        """The first tokens, filled up with 0 on the right."""
+        """First tokens, padded with 0 on the right."""
         table = np.zeros((len(self), TOKENS), dtype=np.float32)
         for row, tokens in zip(table, self.tokens, strict=True):
             row[: min(TOKENS, len(tokens))] = tokens[:TOKENS]
         return table
 
     def meta(self, *, debt: bool) -> Array:
-        """Length over 250, at most 1, and the debt, or 0 in its place."""
+        """Returns length over 250, at most 1, and the debt, or 0 in its place."""
         lengths = np.minimum(np.array([len(t) for t in self.tokens]) / LONGEST, 1.0)
         return np.column_stack([lengths, self.debts if debt else np.zeros(len(self))])
 
     @property
     def padded(self) -> Array:
-        """TF-IDF, filled up to its full width."""
+        """TF-IDF, padded to its full width."""
         return _width(self.tfidf, TFIDF_WIDTH)
 
 
@@ -97,9 +97,9 @@ class Options:
     Attributes:
         training: Of every network.
         replay: Share of rows that are replayed.
-        violator: What a violator's row counts.
+        violator: Weight of a violator's row.
         held: Share of rows for validation.
-        vocabulary: How many token ids there are.
+        vocabulary: Number of token ids.
     """
 
     training: Training = field(default_factory=Training)
@@ -111,7 +111,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Labels:
-    """What the paper trains on."""
+    """Targets of the paper's training."""
 
     rho: Array
     safe: NDArray[np.bool_]
@@ -119,7 +119,7 @@ class Labels:
 
     @classmethod
     def of(cls, rows: Sequence[ProxyRow], budget: float) -> Labels:
-        """From evaluated rows.
+        """Computes the targets of evaluated rows.
 
         Args:
             rows: Each with a ratio.
@@ -134,7 +134,7 @@ class Labels:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """The paper's generation log says so much of a fit."""
+    """Numbers of a fit in the paper's generation log."""
 
     ready: bool
     rows: int
@@ -148,7 +148,7 @@ class Diagnostics:
 
 
 def split(safe: NDArray[np.bool_], share: float) -> tuple[Places, Places]:
-    """Training and validation rows; stratified where both classes have two rows or more."""
+    """Splits rows into training and validation; stratified if both classes have two rows."""
     counts = np.bincount(safe.astype(int), minlength=2)
     held = max(1, round(share * safe.size))
     stratify = safe if counts.min() >= 2 and held >= 2 else None
@@ -158,7 +158,7 @@ def split(safe: NDArray[np.bool_], share: float) -> tuple[Places, Places]:
 
 
 def replayed(labels: Labels, share: float) -> Places:
-    """Rows that are replayed: a quarter of each kind, the rest filled up in this order."""
+    """Chooses the replayed rows: a quarter of each kind, then the rest in this order."""
     n = labels.rho.size
     count = int(share * n)
     kinds = [
@@ -181,11 +181,11 @@ class PaperSurrogate:
     parts: _Parts | None = None
 
     def predict(self, inputs: Inputs, *, debt: bool = False) -> list[Prediction]:
-        """What it says of prompts.
+        """Predicts for some prompts.
 
         Args:
             inputs: The prompts.
-            debt: True gives it their true debt; the paper gives 0, which it never saw in training.
+            debt: True uses their debts; the paper uses 0, which does not occur in training.
         """
         if self.parts is None:
             return [UNREADY] * len(inputs)
@@ -211,7 +211,7 @@ class _Scaled:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Fitted heads; those before the fusion can stand alone."""
+    """Fitted heads; margin and classifiers need the others."""
 
     embedding: _Scaled
     token: _Scaled
@@ -222,7 +222,7 @@ class _Parts:
     classifiers: tuple[nn.Module, ...] = ()
 
     def fused(self, inputs: Inputs, *, debt: bool) -> NDArray[np.float32]:
-        """Three ratios, a chance, length and debt, and the first columns of both tables: 518."""
+        """Joins three ratios, a chance, length, debt and first columns of both tables: 518."""
         points, words = inputs.embeddings.astype(np.float32), inputs.padded
         chance = np.full(len(inputs), self.constant)
         if self.logistic is not None:
@@ -241,7 +241,7 @@ def fit_paper(inputs: Inputs, labels: Labels, options: Options | None = None) ->
 
     Args:
         inputs: The prompts, debts included.
-        labels: What is known of them.
+        labels: Targets.
         options: Settings.
     """
     options, n = options or Options(), len(inputs)
@@ -307,7 +307,7 @@ def _classifier(
     fused: NDArray[np.float32], labels: Labels, rows: tuple[Places, Places], options: Options,
     seed: int,
 ) -> nn.Module:  # fmt: skip
-    """One member, on rows drawn with repetition."""
+    """Trains one member, on rows drawn with repetition."""
     drawn = np.random.default_rng(seed).choice(rows[0], len(rows[0]))
     safe = labels.safe.astype(np.float64)
     counts = np.maximum(np.array([(~labels.safe).sum(), labels.safe.sum()]), 1)
@@ -319,18 +319,18 @@ def _classifier(
 
 
 LEAST_TEXTS = 2
-"""In how many texts a word must occur to be a feature."""
+"""Smallest number of texts that have a word, for it to be a feature."""
 
 
 class Guesser:
-    """What the surrogate says of texts, and where texts lie; forgets nothing that it embedded.
+    """Predictions of the surrogate and embeddings of texts, which are kept.
 
     Args:
         tokenizer: Splits prompts.
-        embedder: In the place of the paper's Sentence-T5.
-        vocabulary: How many token ids there are.
-        total: K, which the label "within budget" is about.
-        epochs: Most epochs of every network.
+        embedder: Replacement of the paper's Sentence-T5.
+        vocabulary: Number of token ids.
+        total: K of the label "within budget".
+        epochs: Largest number of epochs of every network.
     """
 
     def __init__(
@@ -352,7 +352,7 @@ class Guesser:
 
     @property
     def name(self) -> str:
-        """Which embedding stands for the paper's."""
+        """Name of the embedding."""
         return self._embedder.name
 
     @property
@@ -372,13 +372,13 @@ class Guesser:
         self._surrogate = fit_paper(self._inputs(texts, known), labels, self._options)
 
     def predict(self, texts: Sequence[str]) -> list[Prediction] | None:
-        """What it says of texts, with a debt of 0 as the paper has it; None if it is not ready."""
+        """Predicts for texts, with a debt of 0 as in the paper; None if it is not ready."""
         if not self.diagnostics.ready:
             return None
         return self._surrogate.predict(self._inputs(texts, np.zeros(len(texts)))) if texts else []
 
     def points(self, texts: Sequence[str]) -> Array:
-        """One row per text."""
+        """Returns one embedding per text."""
         new = [text for text in dict.fromkeys(texts) if text not in self._points]
         if new:
             self._points |= dict(zip(new, self._embedder.embed(new), strict=True))
@@ -394,7 +394,7 @@ def _no_features(texts: Sequence[str]) -> Array:
 
 
 def _features_of(texts: Sequence[str]) -> Callable[[Sequence[str]], Array]:
-    """TF-IDF of words and pairs that two texts have; where no two share one there is none."""
+    """Returns TF-IDF of words and pairs in two texts or more; no features if there are none."""
     seen: set[str] = set()
     for text in texts:
         words = set(text.lower().split())

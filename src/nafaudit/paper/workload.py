@@ -1,13 +1,12 @@
 """The paper's workload: six files, their field cascades, the prefix line and the sampling order.
 
-There is no chance in it: a class is its first records by id, up to its cap, with two
-exceptions that `_SAMPLERS` names. A cascade takes its first field that is not empty. What the
-text says differently from the code is the variant `text`: no prefix line before neutral and
-creative prompts.
+Nothing is random: a class is its first records by id, up to its cap, with the two exceptions of
+`_SAMPLERS`. A cascade takes its first field that is not empty. The variant `text` follows the
+paper's text where its code differs: no prefix line before neutral and creative prompts.
 
 The paper's runner groups executions by their exact seed, buckets each group by prompt length and
 cuts buckets into micro-batches of eight (`batch_sizes`). A seed holds a hash of the prompt's id, so
-nearly every batch has one row. Our rows are decoded as if each were alone, whatever the batch.
+nearly every batch has one row. Here every row is decoded as if it were alone.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ LEAST_SCORE = 10
 
 @dataclass(frozen=True)
 class _Form:
-    """How the records of a file are read: cascades, and which variants have the prefix line."""
+    """Form of a file's records: cascades, and the variants with a prefix line."""
 
     domain: str
     text: tuple[str, ...]
@@ -155,18 +154,18 @@ def paper_workload(
 def paper_lab_workload(
     classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
 ) -> Workload:
-    """The paper's protocol on the lab: its sampling order, caps and ids."""
+    """Returns the lab's prompts in the paper's sampling order, with its caps and ids."""
     return paper_workload(records(), classes, cap, variant)
 
 
 class PaperProtocol:
-    """The paper's prompts, and where its decoder ends a row.
+    """The paper's prompts and stop tokens.
 
     It also reads the paper's six files (`--data`) for a run of the sound protocol.
     """
 
     def workload(self, settings: RunSettings) -> Workload:
-        """Returns the prompts of a run with their sources, before any limit; reads no model."""
+        """Returns the prompts of a run with their sources, before any limit; loads no model."""
         classes, cap, variant = settings.classes, settings.cap, settings.variant
         if settings.data is not None:
             return read_paper(Path(settings.data), classes, cap, variant)
@@ -175,7 +174,7 @@ class PaperProtocol:
         return SOUND.workload(settings)
 
     def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
-        """The paper's decoder ends a row at the tokenizer's own end of text and nowhere else."""
+        """Returns the tokenizer's end of text, at which alone the paper's decoder ends a row."""
         return (end,) if settings.protocol == "paper" and end is not None else None
 
 
@@ -190,7 +189,7 @@ def takes_lab(settings: RunSettings) -> bool:
 
 def _candidate(record: Record, label: str, variant: str) -> _Candidate:
     form, data, where = _FORMS.get(label, _EXCERPT), record.data, record.where
-    # The code takes whatever is not empty, so that a 0 or an empty list falls through too.
+    # The code takes the first value that is true, so that a 0 or an empty list is skipped too.
     said = Record(where, record.place, _said(data))
     text = first_text(said, form.text, "prompt")
     if not text.strip():
@@ -249,8 +248,8 @@ def _number(value: Any, name: str, where: str) -> float:
 
 
 def _sample(label: str, pool: Sequence[_Candidate], cap: int) -> list[Sourced]:
-    """The class's prompts in the paper's order; exactly as many as its cap."""
-    # Every record's id must be its own, sampled or not.
+    """Returns a class's prompts in the paper's order; exactly as many as its cap."""
+    # Ids of all records must differ, sampled or not.
     Workload(tuple(candidate.item for candidate in pool))
     ordered = sorted((c for c in pool if c.is_eligible), key=lambda candidate: candidate.id)
     if len(ordered) < cap:
@@ -267,7 +266,7 @@ def _first(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
 
 
 def _by_debt(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
-    """A quarter of the cap from each quartile of estimated debt, if enough records have one."""
+    """Samples a quarter of the cap from each quartile of estimated debt, if enough have one."""
     debts = sorted(c.debt for c in ordered if c.debt is not None)
     if len(debts) < cap:
         return _first(ordered, cap)
@@ -281,7 +280,7 @@ def _by_debt(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
 
 
 def _by_source(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
-    """Equal shares of every work or person, by name; the first ones take what is left over."""
+    """Samples equal shares of every work or person, by name; the first ones take the rest."""
     groups: defaultdict[str, list[_Candidate]] = defaultdict(list)
     for candidate in ordered:
         groups[candidate.item.source.novel_source or "unknown"].append(candidate)
@@ -308,7 +307,7 @@ BUCKET_WIDTH = 32
 
 
 def batch_sizes(lengths: Mapping[str, int], trajectories: int) -> Counter[int]:
-    """How many batches of each size a class makes at one budget.
+    """Counts the batches of each size that a class makes at one budget.
 
     Args:
         lengths: Prompt tokens by prompt id.

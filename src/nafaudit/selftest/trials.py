@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
-from nafaudit.auditor.laws import Reader
 from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
 from nafaudit.auditor.sampler import SamplerTests, StepScores, joined
+from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError

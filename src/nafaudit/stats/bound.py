@@ -1,4 +1,4 @@
-"""What a bound is: a number with its width, its sample size and what it rests on."""
+"""Bounds: a number with its width, its sample size and the assumptions it rests on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Side = Literal["upper", "lower"]
 
 
 class Assumption(StrEnum):
-    """What may be asked of a sample before a bound holds."""
+    """A condition on a sample that a bound may need."""
 
     IID = "independent values of one law"
     SAME_MEAN = "one mean, given all values before"

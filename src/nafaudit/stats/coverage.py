@@ -1,4 +1,4 @@
-"""How often a bound misses, alone and as one of many."""
+"""Coverage: how often a bound misses, alone and as one of many."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def applies(spec: BoundSpec, null: Null) -> bool:
 
 @dataclass(frozen=True)
 class Miss:
-    """How often one bound missed one law.
+    """The number of misses of one bound on one law.
 
     Attributes:
         bound: Name of the bound.
@@ -116,17 +116,13 @@ def miss_rate(
     missed = 0
     for start in range(0, samples, _BATCH):
         rows = null.draw(rng, (min(_BATCH, samples - start), n))
-        missed += int(_missed(spec, null, rows, delta).sum())
+        if spec.missed is not None:
+            missed += int(spec.missed(rows, null.mean, null.high, delta).any(axis=1).sum())
+        else:
+            values = spec.rows(rows, null.high, delta)
+            wrong = values < null.mean if spec.side == "upper" else values > null.mean
+            missed += int(wrong.sum())
     return Miss(spec.name, null.name, n, delta, samples, missed)
-
-
-def _missed(
-    spec: BoundSpec, null: Null, rows: NDArray[np.float64], delta: float
-) -> NDArray[np.bool_]:
-    if spec.missed is not None:
-        return np.asarray(spec.missed(rows, null.mean, null.high, delta).any(axis=1))
-    values = spec.rows(rows, null.high, delta)
-    return values < null.mean if spec.side == "upper" else values > null.mean
 
 
 def all_miss_rates(
@@ -164,7 +160,7 @@ class Bonferroni:
 
 
 def e_bh(evidence: Sequence[float], delta: float, looked: int) -> list[int]:
-    """Places of the hypotheses that may be rejected, largest e-value first.
+    """Returns the places of hypotheses that may be rejected, largest e-value first.
 
     The share of wrong rejections is at most delta in expectation, however the e-values depend on
     one another. Whatever was looked at without evidence has the e-value 0 and need not be given.

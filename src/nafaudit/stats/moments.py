@@ -48,7 +48,7 @@ class Moments:
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Moments:
-        """Moments of a list, the same to the last bit in any order."""
+        """Computes the moments of a list, equal to the last bit in any order."""
         data = [float(value) for value in values]
         if not data:
             raise InputError("moments need at least 1 value, got none.")

@@ -129,7 +129,7 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where a curve reaches a target.
+    """The place where a curve reaches a target.
 
     Attributes:
         target: The level.
@@ -167,7 +167,7 @@ def first_crossing(
 
 
 def resampled(units: int, resamples: int = RESAMPLES, seed: int = 0) -> NDArray[np.float64]:
-    """Weights of the units in each resample with replacement [resamples, units]; rows sum to 1."""
+    """Returns the share of each unit in resamples with replacement [resamples, units]."""
     chosen = np.random.default_rng(seed).integers(units, size=(resamples, units))
     return np.apply_along_axis(np.bincount, 1, chosen, minlength=units) / units
 

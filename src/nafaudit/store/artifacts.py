@@ -84,7 +84,7 @@ class ArmFinding:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came out.
+    """The result of a verification.
 
     Attributes:
         findings: Of the comparison, then of the sampler tests.
@@ -117,8 +117,10 @@ class Verification:
     @property
     def overall(self) -> Overall:
         """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
+        if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
+            return Overall(Kept.REFUTED, "the claims are refuted", 1)
         if self.failed:
-            return Overall(CheckWord.FAILED, "the claims are refuted", 1)
+            return Overall(Kept.VIOLATED, "the claims are true, and they exceed the budget", 1)
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"

@@ -39,7 +39,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def whole_directory(out: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Lends a directory beside `out` that gets its name when all is written, or goes away.
+    """Opens a directory beside `out` that gets its name when all is written, else is removed.
 
     Args:
         out: The directory that is wanted.

@@ -54,7 +54,7 @@ _PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
 
 class RecordPlace(NamedTuple):
-    """Where a record is: the part that holds it, and its row there, from 0."""
+    """The place of a record: the part that holds it, and its row there, from 0."""
 
     part: str
     row: int
@@ -75,7 +75,18 @@ class Run:
         path = self.path / "design.json"
         with _as_written(path):
             data: dict[str, Any] = json.loads(path.read_bytes())
-            _check_design(path, data)
+            identity = data["identity"]
+            version = identity["layout"]["record"]
+            if version != RECORD_VERSION:
+                raise StoreError(
+                    f"{path}: its records have layout {version!r}, and this nafaudit reads layout "
+                    f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
+                )
+            held = (*data, *identity, *identity["decoding"])
+            if missing := [name for name in _DESIGN_KEYS if name not in held]:
+                raise KeyError(missing[0])
+            for extent in data["extents"]:
+                Numbers.of(extent)
         return data
 
     @property
@@ -182,7 +193,7 @@ class Run:
 
     @property
     def mixed(self) -> str:
-        """That its records were computed by different arithmetics, in words; empty if not."""
+        """A warning if records were computed by different arithmetics; empty if not."""
         with _as_written(self.path / "sessions.jsonl"):
             return mixed_sessions(self.sessions)
 
@@ -197,7 +208,7 @@ class Run:
         return read_journal(self.path / "journal.jsonl")
 
     def strays(self) -> list[str]:
-        """Names in parts/ that no part has, such as those of copies; hidden files aside."""
+        """Returns names in parts/ that no part has, such as those of copies; not hidden files."""
         names = _names(self.path / "parts")
         return sorted(n for n in names if not _PART.fullmatch(n) and not n.startswith("."))
 
@@ -283,7 +294,7 @@ class RunWriter:
 
 @dataclass(frozen=True)
 class Made:
-    """How a session computes.
+    """The arithmetic of a session.
 
     Attributes:
         digest: Of its probe: equal for sessions that compute the same bits.
@@ -403,22 +414,6 @@ def _as_written(path: Path) -> Iterator[None]:
             f"{path} is not what was written ({type(error).__name__}: {error}): it was damaged or "
             "edited. Restore it, or start a new run with another --out."
         ) from error
-
-
-def _check_design(path: Path, data: Mapping[str, Any]) -> None:
-    """Raises unless a design has what readers of a run rest on, in a layout that is known."""
-    identity = data["identity"]
-    version = identity["layout"]["record"]
-    if version != RECORD_VERSION:
-        raise StoreError(
-            f"{path}: its records have layout {version!r}, and this nafaudit reads layout "
-            f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
-        )
-    held = (*data, *identity, *identity["decoding"])
-    if missing := [name for name in _DESIGN_KEYS if name not in held]:
-        raise KeyError(missing[0])
-    for extent in data["extents"]:
-        Numbers.of(extent)
 
 
 def read_journal(path: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core.finding import CheckWord, Finding
+from nafaudit.core.finding import CheckWord, Finding, Kept
 from nafaudit.core.ledger import budget_name, is_baseline
 from nafaudit.core.text import cut, name
 from nafaudit.core.trajectory import Arm
@@ -115,12 +115,17 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
 
 
 def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[str, Any]]:
-    """Returns verdicts with names; a baseline promises nothing that could be kept."""
+    """Returns verdicts with names; a baseline promises nothing that could be kept.
+
+    Of a refuted arm it is not known how many went over budget.
+    """
     rows = [vars(arm) | {"name": shown} for arm, shown in zip(arms, names, strict=True)]
     for row in rows:
         if row["baseline"]:
             row |= dict.fromkeys(("kept", "tested", "worth", "violations"))
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
+        elif row["kept"] == Kept.REFUTED:
+            row["violations"] = None
     return rows
 
 

@@ -23,11 +23,12 @@ percent = partial(text.percent, unknown=NONE)
 
 Tone = Literal["good", "bad", "open", ""]
 
-_TONES: dict[str, Tone] = {
-    **dict.fromkeys(("WITHIN", "ACTIVE", "INFORMATIVE", "FINE", "PASSED", "YES"), "good"),
-    **dict.fromkeys(("VIOLATED", "VACUOUS", "SUSPECT", "FAILED", "NO"), "bad"),
+TONES: dict[str, Tone] = {
+    **dict.fromkeys(("WITHIN", "ACTIVE", "INFORMATIVE", "FINE", "PASSED", "PASS", "YES"), "good"),
+    **dict.fromkeys(("VIOLATED", "REFUTED", "VACUOUS", "SUSPECT", "FAILED", "FAIL", "NO"), "bad"),
     **dict.fromkeys(("INCONCLUSIVE", "IDLE", "UNKNOWN"), "open"),
 }
+"""What each verdict word says of what is audited."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Verdict:
     @property
     def tone(self) -> Tone:
         """Good, bad or open; empty for a word that judges nothing."""
-        return _TONES.get(self.word, "")
+        return TONES.get(self.word, "")
 
     def __str__(self) -> str:
         return f"{self.word} {self.more}".rstrip()
@@ -140,6 +141,7 @@ class Document:
         conclusion: In a sentence or two; last on a terminal, first on a page.
         lines: What the document is about.
         files: What was written.
+        then: What to do next, as a command or a few words; only a terminal shows it.
     """
 
     title: str
@@ -147,6 +149,7 @@ class Document:
     conclusion: str = ""
     lines: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    then: str = ""
 
 
 def _cell(value: object, column: Column) -> str | Verdict:

@@ -49,6 +49,7 @@ from nafaudit.views.words import (
     refuted,
     replay_section,
     settings_table,
+    source_word,
     summary,
     verdict_texts,
 )
@@ -137,12 +138,12 @@ def report_json(
     # How much was replayed is true on every machine; what a machine saw is not.
     extent = ("recorded", "replayed", "tokens", "current")
     result = result_json(report, f"run-{design['hash'][:10]}") | {
-        "summary": summary(report.arms, refuted=contradicted),
+        "summary": summary(report.arms, source_word(report)),
         "words": [
             {"mechanism": arm.mechanism, "k": as_number(arm.k)}
             | {
                 said.question: f"{said.headline}. {said.text}"
-                for said in verdict_texts(arm, refuted=contradicted)
+                for said in verdict_texts(arm, source_word(report))
             }
             for arm in report.arms
             if not arm.baseline
@@ -255,7 +256,7 @@ def report_markdown(report: AuditResult, data: Mapping[str, Any]) -> str:
 
 
 def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
-    replay, contradicted = replay_section(report), refuted(report.verification)
+    replay = replay_section(report)
     lines = [f"{replay['word']}: {replay['text']}"]
     lines += [f"{remark['word']}: {remark['text']}" for remark in replay["remarks"]]
     if report.run.mixed:
@@ -281,7 +282,7 @@ def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
             names[arm.mechanism, arm.k],
             pairs=tuple(
                 (said.question, f"{said.word}: {said.headline}. {said.text}")
-                for said in verdict_texts(arm, refuted=contradicted)
+                for said in verdict_texts(arm, source_word(report))
             ),
         )
         for arm in report.arms
@@ -449,7 +450,7 @@ def _card(report: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) 
                 "text": visible(said.text),
                 "href": href(said.finding),
             }
-            for said in verdict_texts(arm, refuted=refuted(report.verification))
+            for said in verdict_texts(arm, source_word(report))
         ],
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from nafaudit.core.finding import (
@@ -41,6 +41,7 @@ GLOSSARY = (
     ("log-ratio L", "how much more likely the output was as served than under the safe model"),
     ("recall", "share of the reference's words that came back in nearly verbatim runs of 20"),
     ("WITHIN, VIOLATED", "no execution over its budget; at least one over it"),
+    ("REFUTED", "what was written or claimed is not what was promised; the spend is not known"),
     ("ACTIVE, IDLE", f"the limit acted in at least {ACTIVE_SHARE:.0%} of steps; in fewer"),
 )  # fmt: skip
 
@@ -72,12 +73,20 @@ def arm_name(arm: ArmVerdict, among: Sequence[ArmVerdict]) -> str:
     return f"{arm.mechanism} {budget_name(arm.k)}" if several else budget_name(arm.k)
 
 
-def summary(arms: Sequence[ArmVerdict], *, refuted: bool = False) -> str:
+def source_word(report: AuditResult) -> str:
+    """What a replay is held against: a log that was imported, a decoder, or our own records."""
+    identity = report.run.design["identity"]
+    if identity["protocol"] == "imported":
+        return "log"
+    return "decoder" if "promise" in identity else "record"
+
+
+def summary(arms: Sequence[ArmVerdict], source: str = "record") -> str:
     """Says the whole audit in a few sentences.
 
     Args:
         arms: What was judged.
-        refuted: True if a replay from the models contradicts the log.
+        source: What a replay is held against (`source_word`).
     """
 
     def names(some: Sequence[ArmVerdict]) -> str:
@@ -85,22 +94,20 @@ def summary(arms: Sequence[ArmVerdict], *, refuted: bool = False) -> str:
         return f"{', '.join(most)} and {last}" if most else last
 
     judged = [arm for arm in arms if not arm.baseline]
-    if not judged:
-        return "Only baselines were run, so there is no budget to judge."
     parts = []
-    if refuted:
-        parts.append("A replay from the models refutes the log, so its numbers cannot be trusted.")
+    if denied := next((arm.refuted for arm in arms if arm.refuted), ""):
+        parts.append(_refutation(source))
+    if not judged:
+        parts.append("Only baselines were run, so there is no budget to judge.")
+        return " ".join(parts)
     if broken := [arm for arm in judged if arm.kept == Kept.VIOLATED]:
         parts.append(f"The promise was broken at {names(broken)}.")
     if unsure := [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]:
         parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
-    if not broken and not unsure:
+    if not broken and not unsure and not denied:
         executions = sum(arm.trajectories for arm in judged)
-        logged = ", by the log" if refuted else ""
-        parts.append(
-            f"None of {executions} executions at {names(judged)} went over budget{logged}."
-        )
-    if idle := [arm for arm in judged if arm.tested == Tested.IDLE]:
+        parts.append(f"None of {executions} executions at {names(judged)} went over budget.")
+    if not denied and (idle := [arm for arm in judged if arm.tested == Tested.IDLE]):
         parts.append(f"At {names(idle)} the limit almost never acted, so keeping it shows little.")
     if vacuous := [arm for arm in judged if arm.worth == Worth.VACUOUS]:
         parts.append(
@@ -110,24 +117,33 @@ def summary(arms: Sequence[ArmVerdict], *, refuted: bool = False) -> str:
     return " ".join(parts)
 
 
+def _refutation(source: str) -> str:
+    if source == "decoder":
+        return (
+            "A replay from the models refutes what the decoder wrote or claims, so how much it "
+            "spent is not known."
+        )
+    return f"A replay from the models refutes the {source}, so its numbers cannot be trusted."
+
+
 def verdict_texts(
-    arm: ArmVerdict, *, refuted: bool = False
+    arm: ArmVerdict, source: str = "record"
 ) -> tuple[VerdictText, VerdictText, VerdictText]:
     """Says the three verdicts of one arm.
 
     Args:
         arm: What was judged.
-        refuted: True if a replay from the models contradicts the log.
+        source: What a replay is held against (`source_word`).
     """
     findings = {finding.check: finding for finding in arm.findings}
-    kept = _kept(arm, findings["invariant"])
-    if refuted and arm.kept == Kept.WITHIN:
-        text = f"By the log alone: {kept.text} But a replay from the models refutes the log."
-        kept = replace(kept, tone="bad", headline="Only by a refuted log", text=text)
-    return kept, _tested(arm, findings["regime"]), _worth(arm, findings["worth"])
+    return (
+        _kept(arm, findings["invariant"], source),
+        _tested(arm, findings["regime"]),
+        _worth(arm, findings["worth"]),
+    )
 
 
-def _kept(arm: ArmVerdict, finding: Finding) -> VerdictText:
+def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
     n = arm.trajectories
     if arm.kept == Kept.VIOLATED:
         tone, headline = "bad", "No, it was broken"
@@ -135,6 +151,11 @@ def _kept(arm: ArmVerdict, finding: Finding) -> VerdictText:
             f"{arm.violations} of {n} executions spent more than they were allowed, the "
             f"worst by {nats(arm.excess)} nats. One is enough to break the promise."
         )
+        if "itself claims" in finding.text:
+            text += " These are the decoder's own charges, which the replay does not contradict."
+    elif arm.kept == Kept.REFUTED:
+        tone, headline = "bad", "It is not what was promised"
+        text = f"{_refutation(source)} Refuted: {arm.refuted}."
     elif arm.kept == Kept.INCONCLUSIVE:
         tone, headline, text = "open", "Not decided", _sentence(finding)
     else:
@@ -206,7 +227,7 @@ _FINE = (CheckWord.FINE, CheckWord.INFO, Kept.WITHIN)
 
 
 def refuted(found: Mapping[str, Any] | None) -> bool:
-    """Returns True if a replay contradicts the log, or shows more spent than granted."""
+    """Returns True if a replay contradicts the record, or shows more spent than granted."""
     return found is not None and any(f["verdict"] in _REFUTED for f in found["findings"])
 
 
@@ -218,8 +239,10 @@ def basis(found: Mapping[str, Any] | None) -> str:
     if not found["current"]:
         return f"{extent} before more was recorded"
     if refuted(found):
-        return f"{extent}: the log is refuted"
-    return f"{extent}: the log is true" if found["replayed"] else "nothing could be replayed"
+        return f"{extent}: what was claimed is refuted"
+    if not found["replayed"]:
+        return "nothing could be replayed"
+    return f"{extent}: what was claimed is true"
 
 
 def replay_section(report: AuditResult) -> dict[str, Any]:

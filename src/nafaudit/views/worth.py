@@ -23,7 +23,7 @@ from nafaudit.views.document import NONE, Column, Document, Section, Table
 if TYPE_CHECKING:
     from nafaudit.stats.rates import Crossing
     from nafaudit.worth.attack_result import AttackResult, BudgetRecall, Odometer
-    from nafaudit.worth.certify import BudgetCard, Certificate
+    from nafaudit.worth.certify import BudgetCertificate, Certificate
     from nafaudit.worth.matched import FrontierResult
 
 _NAME = 22
@@ -77,7 +77,7 @@ def certificate_document(
     return Document("nafaudit certify", sections, "", lines, tuple(map(str, files)))
 
 
-def _card(card: BudgetCard, window: int) -> Section:
+def _card(card: BudgetCertificate, window: int) -> Section:
     vacuous = card.worth == Worth.VACUOUS
     n = card.vacuous if vacuous else card.passages - card.vacuous
     reached = f"{card.windows_vacuous} of {card.windows}" if card.windows else "no"

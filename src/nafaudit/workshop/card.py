@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nafaudit.lab.pair import WEIGHTS
+from nafaudit.lab.shipped import WEIGHTS
 from nafaudit.workshop.grammar import HEADER_SHARE, KINDS, LONG_SHARE
 from nafaudit.workshop.packing import INTERRUPTED_SHARE, PROTECTED_HEADER_SHARE, WHOLE_SHARE
 from nafaudit.workshop.pair_facts import PairFacts

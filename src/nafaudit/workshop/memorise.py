@@ -24,7 +24,8 @@ from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.lab.pair import (
+from nafaudit.lab.prompts import lab_workload
+from nafaudit.lab.shipped import (
     ADAPTER,
     CARD,
     PASSAGES,
@@ -35,7 +36,6 @@ from nafaudit.lab.pair import (
     cache_directory,
     read_pair,
 )
-from nafaudit.lab.prompts import lab_workload
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Anchor, load_anchor, load_pair
 from nafaudit.store.files import exclusive, make_directory, whole_directory, write_whole

@@ -17,7 +17,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from nafaudit.core.debt import DebtRule, prefix_debt
-from nafaudit.lab.pair import WEIGHTS, Role
+from nafaudit.lab.shipped import WEIGHTS, Role
 from nafaudit.measures.overlap import near_verbatim_recall
 from nafaudit.models.pair import Pair
 from nafaudit.models.pair import load_pair as load_any_pair

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 from torch.nn import functional
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from nafaudit.lab.pair import ROLES, Role
+from nafaudit.lab.shipped import ROLES, Role
 from nafaudit.workshop import packing
 from nafaudit.workshop.grammar import Corpus, sample
 from nafaudit.workshop.works import protected

@@ -24,7 +24,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from nafaudit.lab.pair import WEIGHTS
+from nafaudit.lab.shipped import WEIGHTS
 from nafaudit.workload import Prompt
 from nafaudit.workload.prompts import CAPS, FILES
 from nafaudit.workshop.grammar import QUESTIONS, Taste, Writer, entries, held_out_documents

@@ -1,7 +1,7 @@
-"""What can be reconstructed while every query stays in budget: the attack, in order.
+"""Runs an attack: what can be reconstructed while every query stays in budget.
 
 passages -> admission -> every way to attack -> logs. Each way is an ordinary run in a directory of
-its own, and all that is said of an attack follows from those records.
+its own, and the whole result of an attack follows from those records.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
@@ -24,9 +23,9 @@ from nafaudit.workload.passages import Passage
 from nafaudit.worth.attack_run import (
     AttackBench,
     Attacker,
-    Log,
     Method,
     OnAnswer,
+    QueryLog,
     bound_mechanism,
     mechanism_of_method,
     open_attack_run,
@@ -36,21 +35,21 @@ from nafaudit.worth.settings import ADMISSION, AttackSettings
 
 
 @dataclass(frozen=True)
-class Attacked:
-    """A finished attack.
+class AttackRecords:
+    """Records of a finished attack, which `attack_result` reads.
 
     Attributes:
         path: Its directory.
         design: Hash of the identity of its first run.
         settings: What was asked.
         texts: The passages that were attacked.
-        given: How many passages there were.
-        attacker: Who reads the answers.
+        given: Number of passages that were given.
+        attacker: Makes the queries and reads the answers.
         admission: Recall of the risky model alone, mean over single answers.
-        logs: One per way to attack; the gate's alone if it did not open.
+        logs: One per way to attack; that of the admission alone if the attack was not admitted.
         batch_free: True if records do not depend on their batch on this machine.
         remark: What else the user should know of the machine; empty if there is nothing.
-        mixed: That its records were computed by different arithmetics, in words; empty if not.
+        mixed: A note that records were computed by different arithmetics; empty if they were not.
     """
 
     path: Path
@@ -60,7 +59,7 @@ class Attacked:
     given: int
     attacker: Attacker
     admission: float
-    logs: tuple[Log, ...]
+    logs: tuple[QueryLog, ...]
     batch_free: bool
     remark: str = ""
     mixed: str = ""
@@ -75,7 +74,7 @@ def run_attack(
     passages: Sequence[Passage],
     settings: AttackSettings,
     on_progress: OnProgress = lambda progress: None,
-) -> Attacked:
+) -> AttackRecords:
     """Runs, or resumes, the attack that the settings describe.
 
     Args:
@@ -86,7 +85,18 @@ def run_attack(
     unloaded = UnloadedPair.read(settings)
     tokenizer = unloaded.tokenizer.tokenizer
     opening, context = opening_of(tokenizer)
-    every = tuple(_divided(tokenizer, one, opening, settings) for one in passages)
+    divided = []
+    for passage in passages:
+        text = given_text(tokenizer, passage, opening, settings.given)
+        wanted = text.tokens[: settings.max_new_tokens]
+        if (words := len(tokenizer.decode(wanted).split())) < MIN_SPAN:
+            raise InputError(
+                f"{passage} has {words} words after the {settings.given} tokens that are given, "
+                f"within {settings.max_new_tokens} tokens; a near-verbatim span has {MIN_SPAN}. "
+                "Change --given or --max-new-tokens, or leave the passage out."
+            )
+        divided.append(replace(text, tokens=wanted))
+    every = tuple(divided)
     # The longest prompt and its answer; chained answers may run over.
     most = max(settings.window)
     longest = max(every, key=lambda text: len(text.before) + len(text.tokens))
@@ -117,8 +127,8 @@ def run_attack(
         on_progress(Progress(stage, done, total, tokens, seconds, unit="answers"))
 
     admission, logs = _attack(bench, path, methods, on_answer)
-    mixed = next((words for log in logs if (words := Run(log.path).mixed)), "")
-    return Attacked(
+    mixed = next((note for log in logs if (note := Run(log.path).mixed)), "")
+    return AttackRecords(
         path,
         design,
         settings,
@@ -135,8 +145,8 @@ def run_attack(
 
 def _attack(
     bench: AttackBench, path: Path, methods: Sequence[Method], on_answer: OnAnswer
-) -> tuple[float, tuple[Log, ...]]:
-    """The gate first; then, if it opens, every way to attack."""
+) -> tuple[float, tuple[QueryLog, ...]]:
+    """Measures the admission; then, if the attack is admitted, attacks in every way."""
     alone, budgets = (RISKY_ONLY,), bench.settings.budgets
     with open_attack_run(bench, path, methods[0], alone, on_answer) as single:
         single.fill(alone)
@@ -163,7 +173,7 @@ def _attack(
 
 
 def _methods(settings: AttackSettings, longest: int) -> list[Method]:
-    """Every way to attack; a single answer can hold the longest passage and no more."""
+    """Returns every way to attack; a single answer can hold the longest passage and no more."""
     found = [
         Method(mode, size, debt)
         for debt in settings.debts
@@ -178,17 +188,3 @@ def _methods(settings: AttackSettings, longest: int) -> list[Method]:
     # What brings a debt of its own, or has none, is not attacked twice.
     names = [(one.mode, one.length, mechanism_of_method(settings, one).name) for one in found]
     return [one for i, one in enumerate(found) if names[i] not in names[:i]]
-
-
-def _divided(
-    tokenizer: Any, passage: Passage, opening: tuple[int, ...], settings: AttackSettings
-) -> GivenText:
-    text = given_text(tokenizer, passage, opening, settings.given)
-    wanted = text.tokens[: settings.max_new_tokens]
-    if (words := len(tokenizer.decode(wanted).split())) < MIN_SPAN:
-        raise InputError(
-            f"{passage} has {words} words after the {settings.given} tokens that are given, within "
-            f"{settings.max_new_tokens} tokens; a near-verbatim span has {MIN_SPAN}. Change "
-            "--given or --max-new-tokens, or leave the passage out."
-        )
-    return replace(text, tokens=wanted)

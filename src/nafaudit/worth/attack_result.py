@@ -1,4 +1,7 @@
-"""What an attack says: recall under every budget, where it begins, and what an odometer leaves."""
+"""The result of an attack: recall under every budget, where it begins, and odometers.
+
+An odometer withholds answers once a user's total budget is spent.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +16,8 @@ from nafaudit.core.ledger import SAFE_ONLY, is_baseline
 from nafaudit.stats import mean
 from nafaudit.stats.certificate import critical_k
 from nafaudit.stats.rates import Crossing, crossing
-from nafaudit.worth.attack import Attacked
-from nafaudit.worth.attack_run import Log, Method, Reconstruction, replayed
+from nafaudit.worth.attack import AttackRecords
+from nafaudit.worth.attack_run import Method, QueryLog, Reconstruction, replayed
 from nafaudit.worth.settings import ADMISSION
 
 
@@ -57,7 +60,7 @@ class BudgetRecall:
 
 @dataclass(frozen=True)
 class Onset:
-    """Where recall begins, as k grows, in one way to attack."""
+    """The budget at which recall begins in one way to attack."""
 
     method: Method = field(metadata={"json": ...})
     found: Crossing = field(metadata={"json": ...})
@@ -65,7 +68,7 @@ class Onset:
 
 @dataclass(frozen=True)
 class UserBudget:
-    """What users get, on average, whose answers may cost a total budget.
+    """Mean results of users under a total budget for all their answers.
 
     Attributes:
         budget: In nats.
@@ -89,7 +92,7 @@ class Odometer:
     Attributes:
         method: Which way.
         k: Budget of each query.
-        user_budgets: From nothing up.
+        user_budgets: Results by total budget, from 0 up.
         crossing: The total budget at which mean recall reaches the target.
     """
 
@@ -100,7 +103,7 @@ class Odometer:
 
 
 @dataclass(frozen=True)
-class Admission:
+class AdmissionRecall:
     """Recall of the risky model's single answers, and what an attack needs."""
 
     recall: float
@@ -109,7 +112,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """Everything that an attack says.
+    """Result of an attack.
 
     Attributes:
         attack: Its directory.
@@ -119,17 +122,17 @@ class AttackResult:
         admitted: False if the risky model alone recalls too little for an attack to say anything.
         admission: The numbers behind that.
         mechanism: What was attacked.
-        passages: How many were attacked.
-        passages_given: How many there were.
+        passages: Number of passages that were attacked.
+        passages_given: Number of passages that were given.
         given: Opening tokens that the attacker knows.
-        attempts: How often each query was asked.
+        attempts: Number of times that each query was asked.
         target: Recall whose budget is looked for.
         violations: Answers above their budget, of all ways and budgets.
         rows: Every way under every budget.
         onsets: Where recall reaches the target as k grows, from the safe model alone on.
         odometers: Every way and budget, replayed under total budgets.
         runs: The run directory of each way.
-        mixed: That records were computed by different arithmetics, in words; empty if not.
+        mixed: A note that records were computed by different arithmetics; empty if they were not.
         wanted: Fewest and most tokens that are asked for of a passage.
         critical_k: The budget from which on K = kT of a single answer is vacuous, by the third
             verdict: S/T of the passage in the middle, the lower one of two.
@@ -141,7 +144,7 @@ class AttackResult:
     nafaudit: str
     outcome: Kept
     admitted: bool
-    admission: Admission
+    admission: AdmissionRecall
     mechanism: str
     passages: int
     passages_given: int
@@ -160,12 +163,12 @@ class AttackResult:
 
     @property
     def methods(self) -> list[Method]:
-        """Every way to attack, in the order of the runs."""
+        """Returns every way to attack, in the order of the runs."""
         return list(dict.fromkeys(row.method for row in self.rows))
 
     @property
     def overall(self) -> Overall:
-        """The outcome, and what decided it."""
+        """Returns the outcome, and what decided it."""
         status = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}[self.outcome]
         if not self.admitted and not self.violations:
             return Overall(self.outcome, "the risky model alone recalls too little", status)
@@ -174,12 +177,12 @@ class AttackResult:
         return Overall(self.outcome, why, status)
 
     def row(self, method: Method, k: float) -> BudgetRecall | None:
-        """One way under one budget; a baseline of a way without debt is that with it."""
+        """Returns one way under one budget; a baseline is shared by ways with and without debt."""
         return _find(self.rows, method, k)
 
 
-def attack_result(attacked: Attacked) -> AttackResult:
-    """Reads a finished attack."""
+def attack_result(attacked: AttackRecords) -> AttackResult:
+    """Computes the result of a finished attack from its records."""
     settings, logs = attacked.settings, attacked.logs
     lengths = [len(text.tokens) for text in attacked.texts]
     rows = tuple(_row(attacked, log, k) for log in logs for k in log.asked)
@@ -196,7 +199,7 @@ def attack_result(attacked: Attacked) -> AttackResult:
         nafaudit=__version__,
         outcome=outcome,
         admitted=attacked.admitted,
-        admission=Admission(attacked.admission, ADMISSION),
+        admission=AdmissionRecall(attacked.admission, ADMISSION),
         mechanism=settings.mechanism,
         passages=len(attacked.texts),
         passages_given=attacked.given,
@@ -217,7 +220,7 @@ def attack_result(attacked: Attacked) -> AttackResult:
     )
 
 
-def _row(attacked: Attacked, log: Log, k: float) -> BudgetRecall:
+def _row(attacked: AttackRecords, log: QueryLog, k: float) -> BudgetRecall:
     arm, got = log.arm(k), _users(attacked, log, k)
     worth = arm.finding("worth")
     return BudgetRecall(
@@ -239,7 +242,7 @@ def _row(attacked: Attacked, log: Log, k: float) -> BudgetRecall:
 
 
 def _users(
-    attacked: Attacked, log: Log, k: float, budget: float = float("inf")
+    attacked: AttackRecords, log: QueryLog, k: float, budget: float = float("inf")
 ) -> tuple[Reconstruction, ...]:
     return tuple(
         replayed(attacked.attacker, text, log.asked[k][text.id], budget) for text in attacked.texts
@@ -254,14 +257,14 @@ def _find(rows: Sequence[BudgetRecall], method: Method, k: float) -> BudgetRecal
     return same[0] if same else None
 
 
-def _onset(log: Log, rows: Sequence[BudgetRecall], target: float) -> Onset:
+def _onset(log: QueryLog, rows: Sequence[BudgetRecall], target: float) -> Onset:
     grid = [SAFE_ONLY, *(k for k in log.asked if not is_baseline(k))]
     found = [_find(rows, log.method, k) for k in grid]
     curves = [[one.recall for one in row.got] for row in found if row is not None]
     return Onset(log.method, crossing(grid, list(zip(*curves, strict=True)), target))
 
 
-def _odometer(attacked: Attacked, log: Log, k: float) -> Odometer:
+def _odometer(attacked: AttackRecords, log: QueryLog, k: float) -> Odometer:
     budgets = (0.0, *attacked.settings.user_budgets)
     users = {budget: _users(attacked, log, k, budget) for budget in budgets}
     values = list(zip(*([u.recall for u in users[b]] for b in budgets), strict=True))
@@ -282,7 +285,7 @@ def _odometer(attacked: Attacked, log: Log, k: float) -> Odometer:
     )
 
 
-def _queries(logs: tuple[Log, ...]) -> Iterator[dict[str, Any]]:
+def _queries(logs: tuple[QueryLog, ...]) -> Iterator[dict[str, Any]]:
     for log in logs:
         for k, users in log.asked.items():
             for passage, asked in users.items():

@@ -1,9 +1,9 @@
-"""One way to attack as a run: which queries are asked, what is kept of the answers, an odometer.
+"""One way to attack, as a run: its queries, the answers that are kept, and a user's total budget.
 
-Everything here is a function of the answers that are recorded: where one is missing, the queries
-end, and asking again with more records goes the same way, and further. The odometer replays
-the query log of one user under a total budget: all answers add up, retries included, and the first
-one that would pass the budget is withheld, with everything after it.
+Everything here is a function of the recorded answers. Where one is missing, the queries end; with
+more records the same queries come again, and more. The odometer (`replayed`) replays the query log
+of one user under a total budget: all answers add up, retries included, and the first one that
+would pass the budget is withheld, with everything after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,19 +53,19 @@ class Method:
 
     @property
     def name(self) -> str:
-        """Directory of its run."""
+        """Returns the name of its run's directory."""
         windows = "" if self.mode == "single" else str(self.length)
         return f"{self.mode}{windows}" + ("" if self.debt else "-nodebt")
 
     @property
     def words(self) -> str:
-        """What a table calls it."""
+        """Returns its name in tables."""
         windows = "" if self.mode == "single" else f" {self.length}"
         return f"{self.mode}{windows}" + ("" if self.debt else ", no debt")
 
 
 class AnswerPlace(NamedTuple):
-    """Which answer: the query's prompt, the budget, the attempt."""
+    """Key of an answer: the query's prompt, the budget, the attempt."""
 
     prompt: str
     k: float
@@ -78,12 +77,12 @@ class QueryAnswer:
     """One recorded answer.
 
     Attributes:
-        place: Which.
+        place: Its key.
         tokens: What was written, without its stop token.
         spend: Total charge, in the mechanism's own currency.
         ratio: Realised log p_served - log p_safe of the whole answer.
         debt: Prefix debt of the prompt.
-        budget: What had been granted at its end.
+        budget: Nats that had been granted at its end.
         length: Steps, the stop included.
         forced: Steps at which the safe law was served.
         free: Steps at which the risky law was served.
@@ -123,8 +122,8 @@ class Attacker:
 
     Args:
         pieces: What token ids stand for.
-        opening: How many tokens stand before every passage of their own accord.
-        attempts: How often each query is asked.
+        opening: Number of tokens that the tokenizer puts before every passage.
+        attempts: Number of times that each query is asked.
     """
 
     def __init__(self, pieces: Sequence[bytes | None], opening: int, attempts: int) -> None:
@@ -135,18 +134,21 @@ class Attacker:
     def queries(
         self, text: GivenText, method: Method, k: float, answers: Answers
     ) -> Iterator[Query]:
-        """The queries about a passage, in order; ends where the next one needs an answer."""
+        """Yields the queries about a passage, up to the first that needs a missing answer."""
         size = len(text.tokens) if method.mode == "single" else method.length
         known = text.before
         for window, start in enumerate(range(0, len(text.tokens), size)):
             wanted = text.tokens[start : start + size]
             if method.mode == "oracle":
                 known = text.before + text.tokens[:start]
-            # Whatever has the same true text before it has the same draws in every attack.
+            # Queries after the same true text have the same draws in every attack.
             name = f"{text.id}@{start}"
             if method.mode == "chained" and start:
                 name += f"/k{budget_word(k)}"
-            query = Query(self._item(name, method.mode, known, wanted), window, wanted)
+            before = detokenize(known[self._opening :], self._pieces)
+            reference = detokenize(wanted, self._pieces)
+            prompt = Prompt(name, before, method.mode, reference)
+            query = Query(TokenizedPrompt(prompt, known), window, wanted)
             yield query
             if method.mode == "chained":
                 if (kept := self.kept(query, k, answers)) is None:
@@ -156,7 +158,7 @@ class Attacker:
     def kept(
         self, query: Query, k: float, answers: Answers, attempts: int | None = None
     ) -> QueryAnswer | None:
-        """The nearest of the first attempts; None if one of them is not recorded."""
+        """Returns the nearest of the first attempts; None if one of them is not recorded."""
         best: QueryAnswer | None = None
         nearest = (-1.0, -1.0)
         for attempt in range(self.attempts if attempts is None else attempts):
@@ -169,14 +171,17 @@ class Attacker:
         return best
 
     def score(self, tokens: tuple[int, ...], wanted: tuple[int, ...]) -> tuple[float, float]:
-        """Near-verbatim recall of a text, and its longest common run of words.
+        """Returns the near-verbatim recall of a text, and its longest common run of words.
 
         A wanted text too short for near-verbatim spans has recall 0.
         """
         key = (tokens, wanted)
         if key not in self._scores:
-            overlap = overlap_of(detokenize(tokens, self._pieces), self._reference(wanted))
-            long_enough = len(self._reference(wanted).words) >= MIN_SPAN
+            if wanted not in self._references:
+                self._references[wanted] = prepare(detokenize(wanted, self._pieces))
+            reference = self._references[wanted]
+            overlap = overlap_of(detokenize(tokens, self._pieces), reference)
+            long_enough = len(reference.words) >= MIN_SPAN
             recall = overlap.near_verbatim_recall if long_enough else 0.0
             self._scores[key] = (recall, overlap.substring_words)
         return self._scores[key]
@@ -184,18 +189,6 @@ class Attacker:
     def first_items(self, method: Method, texts: Sequence[GivenText]) -> list[TokenizedPrompt]:
         """Returns the prompts that are known before anything is answered."""
         return [q.item for text in texts for q in self.queries(text, method, SAFE_ONLY, {})]
-
-    def _reference(self, wanted: tuple[int, ...]) -> Reference:
-        if wanted not in self._references:
-            self._references[wanted] = prepare(detokenize(wanted, self._pieces))
-        return self._references[wanted]
-
-    def _item(
-        self, name: str, mode: str, known: tuple[int, ...], wanted: tuple[int, ...]
-    ) -> TokenizedPrompt:
-        text = detokenize(known[self._opening :], self._pieces)
-        reference = detokenize(wanted, self._pieces)
-        return TokenizedPrompt(Prompt(name, text, mode, reference), known)
 
 
 @dataclass(frozen=True)
@@ -208,14 +201,14 @@ class AnsweredQuery:
 
 @dataclass(frozen=True)
 class Reconstruction:
-    """What one user got of one passage.
+    """One passage as far as one user reconstructed it.
 
     Attributes:
-        passage: Which.
+        passage: Its id.
         recall: Near-verbatim recall of the kept answers, joined.
         span: Words of the longest common run.
         queries: Answers that were served.
-        spend: What they cost in all.
+        spend: Their cost in all.
         cut: True if an answer was withheld.
     """
 
@@ -270,13 +263,13 @@ def bound_mechanism(
 
 @dataclass(frozen=True)
 class AttackBench:
-    """What all ways to attack decode with, loaded once.
+    """Models and passages that all ways to attack share, loaded once.
 
     Attributes:
         workbench: Models and arithmetic; rows are equally wide in every way, so that all ways
             share their bits.
         attacker: Makes the queries.
-        every: All passages that were given: what a run's identity is about.
+        every: All passages that were given, which a run's identity names.
         texts: Those that are attacked.
         settings: What was asked.
         context: What stands before each passage, in words.
@@ -298,14 +291,14 @@ class AttackBench:
         return EngineExecutor(replace(self.workbench, mechanism=mechanism, decoding=decoding))
 
     def identity(self, method: Method) -> Identity:
-        """Of one way's run; all passages are its workload, later prompts follow from them."""
+        """Returns the identity of one way's run; all passages are its workload."""
         workload = workload_hash(self.attacker.first_items(method, self.every))
         return identity_of(self.executor(method), workload, "attack")
 
 
 @dataclass(frozen=True)
-class Log:
-    """One way to attack: what was asked under which budget, and the verdicts on it.
+class QueryLog:
+    """Query log of one way to attack: what was asked under which budget, and the verdicts.
 
     Attributes:
         method: Which way.
@@ -320,7 +313,7 @@ class Log:
     arms: tuple[ArmVerdict, ...]
 
     def arm(self, k: float) -> ArmVerdict:
-        """The verdicts on one budget."""
+        """Returns the verdicts on one budget."""
         return next(arm for arm in self.arms if arm.k == k)
 
 
@@ -350,17 +343,16 @@ class AttackRun:
             if not total:
                 return
             stage = self._method.words + (f", window {window + 1}" if window else "")
-            answered = partial(self._answered, stage, itertools.count(1), total)
-            self._opened.fill(extents, prompts, answered)
+            self._opened.fill(extents, prompts, self._counting(stage, total))
 
-    def log(self, budgets: tuple[float, ...]) -> Log:
-        """Everything that was asked, and the verdicts."""
+    def log(self, budgets: tuple[float, ...]) -> QueryLog:
+        """Returns everything that was asked, and the verdicts."""
         asked = {k: {text.id: self.asked(text, k) for text in self._bench.texts} for k in budgets}
         run = self._opened.run
-        return Log(self._method, run.path, asked, tuple(AuditResult.of(run).arms))
+        return QueryLog(self._method, run.path, asked, tuple(AuditResult.of(run).arms))
 
     def asked(self, text: GivenText, k: float) -> tuple[AnsweredQuery, ...]:
-        """The log of one user: queries about one passage under one budget, with answers."""
+        """Returns the log of one user: queries about one passage under one budget, with answers."""
         attempts = range(self._bench.settings.trajectories)
         return tuple(
             AnsweredQuery(
@@ -370,11 +362,15 @@ class AttackRun:
             for query in self._queries(text, k)
         )
 
-    def _answered(
-        self, stage: str, done: Iterator[int], total: int, trajectory: Trajectory
-    ) -> None:
-        self._add(trajectory)
-        self._on_answer(stage, next(done), total, trajectory)
+    def _counting(self, stage: str, total: int) -> Callable[[Trajectory], None]:
+        """Returns a function that keeps an answer and reports how many there are by now."""
+        done = itertools.count(1)
+
+        def answered(trajectory: Trajectory) -> None:
+            self._add(trajectory)
+            self._on_answer(stage, next(done), total, trajectory)
+
+        return answered
 
     def _queries(self, text: GivenText, k: float) -> list[Query]:
         return list(self._bench.attacker.queries(text, self._method, k, self._answers))
@@ -423,8 +419,8 @@ def open_attack_run(
         bench: What decodes.
         path: The attack's directory.
         method: Which way.
-        budgets: What is asked first.
-        on_answer: Called as answers end, with what is being done and how far it is.
+        budgets: Budgets that are asked first.
+        on_answer: Called as answers end, with the stage, answers so far, and their total.
     """
     executor, items = bench.executor(method), bench.attacker.first_items(method, bench.texts)
     names = tuple(item.prompt.id for item in items)

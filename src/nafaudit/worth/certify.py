@@ -1,4 +1,4 @@
-"""A certificate: passages in token ids, rows and cards, from settings to result."""
+"""Certifies budgets: scores protected passages once, and says what each budget allows."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class PassageRow:
-    """One passage.
+    """One passage, its surprisals, and what each budget allows.
 
     Attributes:
-        id: Which.
+        id: Its name.
         tokens: Its length.
         surprisal: S: nats of its first T tokens, all that one output can hold.
         per_token: Nats per token over the whole passage.
@@ -56,7 +56,7 @@ class PassageRow:
         window_surprisal: S of its least surprising window; NaN if it is shorter than one.
         debt_at_most: The most that a prompt quoting it can owe, whatever the risky model.
         caps: Largest chance of reproduction under each budget, from the smallest up.
-        queries: Queries under each budget after which something is still said.
+        queries: Number of queries after which each budget still says something.
     """
 
     id: str
@@ -72,23 +72,23 @@ class PassageRow:
 
 
 @dataclass(frozen=True)
-class BudgetCard:
-    """One budget.
+class BudgetCertificate:
+    """One budget, and what it says about all passages.
 
     Attributes:
         k: Nats per token.
         budget: K = kT, the most that an output may be charged; any debt would lower it.
         worth: The third verdict.
-        passages: How many.
-        vacuous: How many of them K reaches.
+        passages: Number of passages.
+        vacuous: Number of passages that K reaches.
         cap_median: Largest chance of reproduction that a KL budget K allows, median passage.
-        cap_max: The same for the passage that is worst off.
-        worst: That passage.
+        cap_max: Largest chance of reproduction of the worst passage.
+        worst: The passage with the smallest S.
         log10_renyi: Of the largest chance if K bounded the Renyi divergence of order 2.
-        log10_pathwise: Of the same if K bounded every single output's log-ratio.
+        log10_pathwise: Of the largest chance if K bounded every single output's log-ratio.
         window_budget: kw, the budget of a window of w tokens.
-        windows: How many windows there are.
-        windows_vacuous: How many of them that reaches.
+        windows: Number of windows.
+        windows_vacuous: Number of windows that kw reaches.
         queries: Queries whose budgets add up to less than S of the worst passage; one more and
             nothing is said.
         log10_draws: Of the draws whose best reaches the worst passage's S on top of K.
@@ -117,7 +117,7 @@ class BudgetCard:
 
 
 def passage_row(passage: ScoredPassage, debt: float, settings: CertifySettings) -> PassageRow:
-    """One passage's own numbers and what each budget allows."""
+    """Returns one passage's own numbers and what each budget allows."""
     length = settings.decoding.max_new_tokens
     surprisal = passage.surprisal(length)
     prefixes = passage.prefixes
@@ -137,18 +137,18 @@ def passage_row(passage: ScoredPassage, debt: float, settings: CertifySettings) 
     )
 
 
-def budget_card(
+def budget_certificate(
     k: float,
     rows: Sequence[PassageRow],
     passages: Sequence[ScoredPassage],
     settings: CertifySettings,
-) -> BudgetCard:
-    """What one budget says about all passages.
+) -> BudgetCertificate:
+    """Returns what one budget says about all passages.
 
     Args:
         k: Nats per token.
-        rows: Of the passages, the one with the smallest S first.
-        passages: The same passages, in any order.
+        rows: Rows of the passages, the one with the smallest S first.
+        passages: Their surprisals, in any order.
         settings: What was asked.
     """
     worst, budget = rows[0], k * settings.decoding.max_new_tokens
@@ -156,7 +156,9 @@ def budget_card(
     reached = int(vacuous(surprisals, budget).sum())
     windows = np.concatenate([passage.windows(settings.window) for passage in passages])
     said = certify_passage(worst.surprisal, budget)
-    return BudgetCard(
+    # A token that the safe model forbids makes a debt without end.
+    forced = max(row.debt_at_most for row in rows) / k
+    return BudgetCertificate(
         k=k,
         budget=budget,
         worth=judge_worth(reached, len(rows)),
@@ -173,23 +175,18 @@ def budget_card(
         queries=said.queries,
         log10_draws=said.log10_draws,
         log10_best_of=said.log10_equal,
-        forced_at_most=_whole(max(row.debt_at_most for row in rows) / k),
+        forced_at_most=float(math.floor(forced)) if math.isfinite(forced) else forced,
     )
-
-
-def _whole(steps: float) -> float:
-    """Whole steps; a token that the safe model forbids makes a debt without end."""
-    return float(math.floor(steps)) if math.isfinite(steps) else steps
 
 
 @dataclass(frozen=True)
 class GivenText:
-    """One passage, divided.
+    """A passage divided into what is given and what is asked for.
 
     Attributes:
-        passage: Which.
+        passage: The passage.
         before: The opening and the tokens that are given.
-        tokens: The rest.
+        tokens: The other tokens.
     """
 
     passage: Passage
@@ -198,12 +195,12 @@ class GivenText:
 
     @property
     def id(self) -> str:
-        """The passage's id."""
+        """Returns the passage's id."""
         return self.passage.id
 
 
 def opening_of(tokenizer: Any) -> tuple[tuple[int, ...], str]:
-    """What stands before a passage, in ids and in words: what the tokenizer itself puts there."""
+    """Returns what the tokenizer puts before a passage, in ids and in words."""
     if own := tuple(tokenizer("")["input_ids"]):
         return own, f"the tokenizer's own opening {tokenizer.convert_ids_to_tokens(list(own))}"
     for kind in ("bos", "eos"):
@@ -226,7 +223,7 @@ def given_text(tokenizer: Any, passage: Passage, opening: tuple[int, ...], given
 
 
 def spread(items: Sequence[T], most: int) -> tuple[T, ...]:
-    """Returns at most so many, evenly over the whole list; all if 0."""
+    """Returns at most `most` items, evenly over the whole list; all if it is 0."""
     n = len(items)
     count = n if not most else min(most, n)
     return tuple(items[i * n // count] for i in range(count))
@@ -244,16 +241,16 @@ def check_lengths(texts: Sequence[GivenText], context: int, whose: str) -> None:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What the budgets say about the passages.
+    """Budgets, passages, and what each budget says about them.
 
     Attributes:
         hash: SHA-256 of the identity.
         nafaudit: Version that made it.
-        identity: What decides the surprisals: model, text, what stands before it, warps.
+        identity: Model, text, what stands before it, and warps, which decide the surprisals.
         max_new_tokens: Length limit T of one output.
         given: Opening tokens of each passage that the prompt gives away.
         window: Tokens of the windows that are certified too.
-        debt: How a prompt's debt would be reckoned.
+        debt: Rule of a prompt's debt.
         cards: One per budget, from the smallest up.
         passages: One row each, the one with the smallest critical k first.
         scores: The surprisals.
@@ -266,13 +263,13 @@ class Certificate:
     given: int
     window: int
     debt: DebtRule
-    cards: tuple[BudgetCard, ...]
+    cards: tuple[BudgetCertificate, ...]
     passages: tuple[PassageRow, ...]
     scores: PassageScores = field(metadata={"json": None})
 
     @property
     def overall(self) -> Overall:
-        """INFORMATIVE if a budget says something; that none does is an answer, not a failure."""
+        """Returns INFORMATIVE if a budget says something; exit status 0 also if none does."""
         words = {
             worth: ", ".join(f"{card.k:g}" for card in self.cards if card.worth == worth)
             for worth in (Worth.INFORMATIVE, Worth.VACUOUS)
@@ -329,7 +326,7 @@ def certify(
         given=settings.given,
         window=settings.window,
         debt=settings.debt_rule,
-        cards=tuple(budget_card(k, rows, scored, settings) for k in settings.k),
+        cards=tuple(budget_certificate(k, rows, scored, settings) for k in settings.k),
         passages=tuple(rows),
         scores=scores,
     )
@@ -338,7 +335,7 @@ def certify(
 def _score(
     anchor: Anchor, text: GivenText, opening: tuple[int, ...], settings: CertifySettings
 ) -> tuple[ScoredPassage, float]:
-    """The scored passage, and the most that a prompt which quotes it can owe."""
+    """Returns the scored passage, and the most that a prompt which quotes it can owe."""
     scorer = Scorer(anchor.model, anchor.vocabulary, settings.decoding, context=anchor.context)
     start = max(1, len(opening))
     row = (*text.before, *text.tokens)

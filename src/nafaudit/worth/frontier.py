@@ -1,4 +1,4 @@
-"""Price, fidelity and leakage of every mechanism and budget, from one pass over written text.
+"""Measures price, fidelity and leakage of mechanisms and budgets in one pass over written text.
 
 Fidelity is what ordinary text gains: G = D(risky || safe) - D(risky || served), at most D(risky ||
 safe). Leakage is what protected text gains: log p_served of its own tokens, whose exponential is
@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.auditor.follow import Followed, TextEnds, follow_texts
-from nafaudit.auditor.laws import ForcedText, Reader
+from nafaudit.auditor.teacher_forcing import ForcedText, Reader
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import kl
@@ -46,18 +46,18 @@ class FollowedTexts:
     paths: tuple[tuple[tuple[Followed, ...], ...], ...]
 
     def end(self, name: str) -> Array:
-        """A number of each text."""
+        """Returns a number of each text."""
         return np.array([getattr(one, name) for one in self.ends], float)
 
     def values(self, name: str) -> Array:
-        """A sum of each text under every mechanism and budget."""
+        """Returns a sum of each text under every mechanism and budget."""
         rows = [[[getattr(p, name) for p in ks] for ks in one] for one in self.paths]
         return np.array(rows, float)
 
 
 @dataclass(frozen=True)
 class Frontier:
-    """What was found on both kinds of text."""
+    """Both kinds of text, followed, and what decides the numbers."""
 
     identity: dict[str, Any]
     settings: FrontierSettings
@@ -66,7 +66,7 @@ class Frontier:
 
     @property
     def hash(self) -> str:
-        """SHA-256 of what decides the numbers."""
+        """Returns the SHA-256 of what decides the numbers."""
         return hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()
 
 
@@ -91,10 +91,14 @@ def frontier(
     tokenizer = load_tokenizer(checkpoints[0], settings.trust)
     opening, context = opening_of(tokenizer)
     kinds = [
-        [_text(tokenizer, one, opening, settings) for one in spread(texts, settings.limit)]
+        [
+            given_text(tokenizer, one, opening, settings.given)
+            for one in spread(texts, settings.limit)
+        ]
         for texts in (ordinary, protected)
     ]
-    every = [text for texts in kinds for text in texts]
+    most = settings.decoding.max_new_tokens
+    every = [replace(text, tokens=text.tokens[:most]) for texts in kinds for text in texts]
     check_lengths(every, context_of(*checkpoints, trust=settings.trust), "the pair")
     pair = load_models(settings, checkpoints)
     numerics_of((pair.safe, pair.risky))  # as many threads as change no bit
@@ -129,18 +133,12 @@ def frontier(
     )
 
 
-def _text(
-    tokenizer: Any, passage: Passage, opening: tuple[int, ...], settings: FrontierSettings
-) -> GivenText:
-    text = given_text(tokenizer, passage, opening, settings.given)
-    return replace(text, tokens=text.tokens[: settings.decoding.max_new_tokens])
-
-
 def _side(
     texts: Sequence[GivenText],
     found: Sequence[tuple[TextEnds, list[Followed]]],
     settings: FrontierSettings,
 ) -> FollowedTexts:
+    """Returns one kind of text, rows by mechanism, budget and text."""
     n = len(settings.k)
     paths = tuple(
         tuple(tuple(rows[m * n + j] for _, rows in found) for j in range(n))

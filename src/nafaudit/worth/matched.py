@@ -1,4 +1,4 @@
-"""What a frontier says: points, the bracket they must lie in, and mechanisms at equal fidelity."""
+"""The result of a frontier: points, their bracket, and mechanisms at equal fidelity."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _SAME = 1e-9
 
 
 @dataclass(frozen=True)
-class Point:
+class FrontierPoint:
     """One mechanism at one budget.
 
     Attributes:
-        mechanism: As it was named.
+        mechanism: Its name, as it was given.
         k: The budget.
         price: Charge per ordinary token, in the mechanism's own currency.
-        nats: KL per ordinary token, whatever the currency.
+        nats: KL per ordinary token, in every currency.
         fidelity: Share of D(risky || safe) that ordinary text gains.
         price_protected: Charge per protected token.
         leak: Log-probability that protected text gains over the safe model, per window.
-        below: Passages that lose instead.
+        below: Number of passages that lose log-probability.
         free: Share of protected tokens at which the risky law was served unchanged.
-        forced: Share at which the safe law was.
+        forced: Share of protected tokens at which the safe law was served unchanged.
     """
 
     mechanism: str
@@ -52,16 +52,16 @@ class Point:
 
 @dataclass(frozen=True)
 class Match:
-    """A mechanism where it buys what the first one buys at a budget.
+    """A mechanism at the fidelity that the first one has at a budget.
 
     Attributes:
-        mechanism: Which.
+        mechanism: Its name.
         k: Budget of the first mechanism.
         matched_k: Budget of this one that buys the same fidelity, linear between budgets; infinite
             if none does.
-        fidelity: What both buy.
+        fidelity: Fidelity of both.
         same_k: Leak of this one less leak of the first at the same k, per window.
-        difference: The same at the same fidelity; NaN if there is none.
+        difference: Leak of this one less leak of the first at that fidelity; NaN if there is none.
         low: Lower end of the 95 % interval over resampled texts that have a match.
         high: Its upper end.
         none: Share of resamples without a match.
@@ -83,7 +83,7 @@ class OrdinaryText:
     """The text on which fidelity is measured.
 
     Attributes:
-        texts: How many.
+        texts: Number of texts.
         ceiling: D(risky || safe) per token: all the fidelity there is.
     """
 
@@ -96,8 +96,8 @@ class ProtectedText:
     """The text whose leakage is measured.
 
     Attributes:
-        passages: How many.
-        risky_leak: What it gains under the risky model alone, per window.
+        passages: Number of passages.
+        risky_leak: Log-probability that it gains under the risky model alone, per window.
     """
 
     passages: int
@@ -118,19 +118,19 @@ class PayingBudgets:
 
 @dataclass(frozen=True)
 class FrontierResult:
-    """Everything that a frontier says.
+    """Result of a frontier.
 
     Attributes:
         hash: SHA-256 of the identity.
         nafaudit: Version that made it.
         identity: What decides the numbers.
         window: Tokens over which leakage is stated.
-        ordinary: What there is to buy.
-        protected: What there is to give away.
+        ordinary: Text of the fidelity.
+        protected: Text of the leakage.
         bracketed: True if protected text is nowhere less likely than under the safe model alone. A
             mechanism between the models cannot lose where the risky one knows the text; where it
             does, this is not the text that was memorised, and leakage says nothing.
-        paying_k: From where on a bank can pay for all of it.
+        paying_k: Budgets from which on a bank can pay for all of it.
         points: Every mechanism at every budget.
         matched: Every other mechanism against the first, at each of its budgets.
     """
@@ -143,12 +143,12 @@ class FrontierResult:
     protected: ProtectedText
     bracketed: bool
     paying_k: PayingBudgets
-    points: tuple[Point, ...]
+    points: tuple[FrontierPoint, ...]
     matched: tuple[Match, ...]
 
     @property
     def overall(self) -> Overall:
-        """Whether the leaks say anything."""
+        """Returns whether the leaks say anything."""
         if self.bracketed:
             return Overall("BRACKETED", "protected text is nowhere less likely", 0)
         return Overall(
@@ -157,7 +157,7 @@ class FrontierResult:
 
 
 def frontier_result(frontier: Frontier) -> FrontierResult:
-    """Reads a frontier."""
+    """Computes the result of a frontier from the followed texts."""
     settings, protected = frontier.settings, frontier.protected
     budgets = range(len(settings.k))
     points = tuple(_point(frontier, m, j) for m in range(len(settings.mechanisms)) for j in budgets)
@@ -184,12 +184,12 @@ def frontier_result(frontier: Frontier) -> FrontierResult:
     )
 
 
-def _point(frontier: Frontier, m: int, j: int) -> Point:
+def _point(frontier: Frontier, m: int, j: int) -> FrontierPoint:
     ordinary, protected = frontier.ordinary, frontier.protected
     settings = frontier.settings
     gains = protected.values("leaked")[m, j] - protected.end("safe")
     tokens = protected.end("tokens").sum()
-    return Point(
+    return FrontierPoint(
         settings.mechanisms[m],
         settings.k[j],
         _per_token(ordinary, ordinary.values("price")[m, j]),
@@ -204,12 +204,15 @@ def _point(frontier: Frontier, m: int, j: int) -> Point:
 
 
 def _curves(frontier: Frontier) -> tuple[Array, Array]:
-    """Fidelity and leak [mechanisms, resamples, budgets from 0 on]; the first resample is all.
+    """Returns fidelity and leak [mechanisms, resamples, budgets from 0 on].
 
-    A budget of 0 is the safe model: nothing bought, nothing leaked.
+    The first resample has every text once. A budget of 0 is the safe model, with 0 of both.
     """
     ordinary, protected = frontier.ordinary, frontier.protected
-    by_text = [_weights(len(side.ids), seed) for seed, side in enumerate((ordinary, protected))]
+    by_text = []  # weights of the texts: all alike, then resamples
+    for seed, side in enumerate((ordinary, protected)):
+        n = len(side.ids)
+        by_text.append(np.vstack([np.full(n, 1 / n), resampled(n, seed=seed)]))
     bought = ordinary.values("gained") @ by_text[0].T
     bought /= by_text[0] @ ordinary.end("ceiling")
     gains = (protected.values("leaked") - protected.end("safe")) @ by_text[1].T
@@ -247,13 +250,8 @@ def _match(frontier: Frontier, curves: tuple[Array, Array], m: int, j: int) -> M
     )
 
 
-def _weights(units: int, seed: int) -> Array:
-    """All units alike, then resamples of them."""
-    return np.vstack([np.full(units, 1 / units), resampled(units, seed=seed)])
-
-
 def _from_zero(values: Array) -> Array:
-    """[mechanisms, budgets, resamples] to [mechanisms, resamples, 0 and budgets]."""
+    """Turns [mechanisms, budgets, resamples] to [mechanisms, resamples, 0 and budgets]."""
     turned = values.transpose(0, 2, 1)
     return np.concatenate([np.zeros_like(turned[..., :1]), turned], axis=-1)
 

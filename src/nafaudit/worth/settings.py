@@ -1,4 +1,4 @@
-"""What a user may set for a certificate, an attack and a frontier."""
+"""Settings of a certificate, an attack and a frontier."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _PASSAGES = "Text with blank lines between passages, or JSON Lines with 'text' a
 
 
 def passages_option(text: str = _PASSAGES) -> Path | None:
-    """The argument that names a file of protected passages."""
+    """Returns the argument that names a file of protected passages."""
     made: Path | None = option(None, text, argument=True, unset="the pair's own")
     return made
 
 
 def _budgets(given: tuple[float, ...], why: str) -> tuple[float, ...]:
-    """Budgets above 0 and below infinity, each once, from the smallest up."""
+    """Returns budgets above 0 and below infinity, each once, from the smallest up."""
     found = tuple(sorted({as_budget(k) for k in given}))
     if not found or any(is_baseline(k) for k in found):
         shown = ", ".join(f"{k:g}" for k in given)
@@ -120,7 +120,7 @@ class FrontierSettings(DeviceSettings, DecodingSettings, TrustSettings, PairSett
 
     @property
     def built(self) -> list[Mechanism]:
-        """The mechanisms; a wrong name is said here."""
+        """Returns the mechanisms; raises `InputError` for a wrong name."""
         from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 
         found = [mechanism(spec, self.debt_rule) for spec in self.mechanisms]
@@ -206,7 +206,7 @@ class AttackSettings(RunSettings):
 
     @property
     def debts(self) -> tuple[bool, ...]:
-        """With the prefix debt, and without it."""
+        """Returns True for attacks with the prefix debt, False for those without it."""
         if not self.prefix_debt:
             return (False,)
         return (True, False) if self.ablation else (True,)

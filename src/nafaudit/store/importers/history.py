@@ -102,7 +102,17 @@ def _entries(
     where: str,
     context: Context,
 ) -> Iterator[LogEntry]:
-    size = _batch_size(steps, where)
+    sizes = set()
+    for position, step in enumerate(steps):
+        if not is_step(step):
+            raise InputError(f"{where}: step {position} has no 'kl_to_safe' with 'k_t' or 'bd'.")
+        sizes |= {len(v) for name, v in step.items() if name in _STEP and isinstance(v, list)}
+    if len(sizes) > 1 or 0 in sizes:
+        raise InputError(
+            f"{where}: fields of the history have {sorted(sizes)} entries; each needs one per row "
+            "of the batch."
+        )
+    size = max(sizes, default=1)
     context.drop(steps[0], _STEP, "kl_stats_history.")
     summary = mapping(whole.get("summary") or whole.get("kl_stats_summary"), "summary", where)
     ids = sequence(whole.get("ids"), "ids", where) or [
@@ -115,22 +125,6 @@ def _entries(
         context.notes.add("no-id", where, count=size)
     for row in range(size):
         yield _entry(steps, summary, row, where, context, whole.get("k"), ids[row], prompts[row])
-
-
-def _batch_size(steps: Sequence[Mapping[str, Any]], where: str) -> int:
-    sizes = set()
-    for position, step in enumerate(steps):
-        if not is_step(step):
-            raise InputError(f"{where}: step {position} has no 'kl_to_safe' with 'k_t' or 'bd'.")
-        sizes |= {len(v) for name, v in step.items() if name in _STEP and isinstance(v, list)}
-    if not sizes:
-        sizes = {1}
-    if len(sizes) != 1 or 0 in sizes:
-        raise InputError(
-            f"{where}: fields of the history have {sorted(sizes)} entries; each needs one per row "
-            "of the batch."
-        )
-    return sizes.pop()
 
 
 def _entry(
@@ -151,7 +145,7 @@ def _entry(
 
     granted = column("budget_so_far")
     k = context.budget_or_given(k_given, where, _slope(granted))
-    debt, is_told = _debt(column, granted, k)
+    debt, is_stated = _debt(column, granted, k)
     theta = column("bd", noted=False)
     if np.isnan(theta).all():
         theta = 1.0 - column("bc")
@@ -186,7 +180,7 @@ def _entry(
     if is_byte:
         context.notes.add("other-rule", where, "kl_pd_pc")
     # A debt that was read off the grants does not explain them.
-    explained = is_told and not is_byte
+    explained = is_stated and not is_byte
     contested = credited(granted[:end], k, debt, where, context) if explained else math.nan
     return LogEntry(
         where=where,
@@ -225,11 +219,9 @@ def _slope(granted: NDArray[np.float64]) -> float | None:
 
 def _debt(column: Any, granted: NDArray[np.float64], k: float) -> tuple[float, bool]:
     """Returns the debt and whether the log states it; else it is read off the first grant."""
-    told = column("prefix_debt", noted=False)
-    if not np.isnan(told).all():
-        return float(told[0]), True
-    told = column("init_budget_tensor", noted=False)
-    if not np.isnan(told).all():
-        return float(-told[0]), True
+    for name, sign in (("prefix_debt", 1.0), ("init_budget_tensor", -1.0)):
+        stated = column(name, noted=False)
+        if not np.isnan(stated).all():
+            return sign * float(stated[0]), True
     known = math.isfinite(k) and np.isfinite(granted[0])
     return (float(k - granted[0]) if known else math.nan), False

@@ -127,10 +127,14 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
         raise InputError("no log was given; name at least one file.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists; an import needs a directory of its own, so name another.")
-    logs = [_open_log(path, options) for path in paths]
+    logs = []
+    for path in paths:
+        source = open_source(path)
+        schema = schema_of(source, options.schema, options.columns)
+        logs.append(_Log(source, schema, file_hash(path)))
     survey = _Survey(options)
     for entry, key in _keyed(logs, options, survey.notes):
-        survey.see(entry, key)
+        survey.add(entry, key)
     design = survey.design(logs)
     beside = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.importing")
     try:
@@ -152,11 +156,6 @@ def import_report(run: Run) -> dict[str, Any] | None:
         return None
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return data
-
-
-def _open_log(path: Path, options: ImportOptions) -> _Log:
-    source = open_source(path)
-    return _Log(source, schema_of(source, options.schema, options.columns), file_hash(path))
 
 
 def _keyed(
@@ -194,7 +193,7 @@ def _counted(source: LogFile, notes: ImportNotes) -> Iterator[Any]:
 
 @dataclass
 class _Survey:
-    """What the first pass finds out."""
+    """The findings of the first pass."""
 
     options: ImportOptions
     notes: ImportNotes = field(default_factory=ImportNotes)
@@ -208,7 +207,8 @@ class _Survey:
     stops: set[int] = field(default_factory=set)
     _marks: set[bytes] = field(default_factory=set)
 
-    def see(self, entry: LogEntry, key: Key) -> None:
+    def add(self, entry: LogEntry, key: Key) -> None:
+        """Takes in one entry, and notes what is odd about it."""
         self.entries += 1
         self.steps += len(entry.steps)
         self.cells[key[:3]] = self.cells.get(key[:3], 0) + 1
@@ -218,7 +218,12 @@ class _Survey:
         self.ledgers.add(entry.ledger)
         self.mechanisms.add(entry.mechanism)
         self.stops |= entry.stops
-        self._check_tokens(entry)
+        size, token = self.options.vocabulary_size, entry.steps.token
+        if size and token.size and token.max() >= size:
+            raise InputError(
+                f"{entry.where}: token {token.max()} is not in a vocabulary of {size}; give the "
+                "size of the decoder's own vocabulary with --vocabulary-size, or leave it out."
+            )
         prompt = Prompt(entry.prompt, entry.prompt_text, entry.label, entry.reference)
         known = self.prompts.setdefault(entry.prompt, TokenizedPrompt(prompt, entry.prompt_tokens))
         if known.prompt != prompt:
@@ -228,14 +233,6 @@ class _Survey:
         self._once("duplicate-spend", spend if spend > 1e-5 else None, entry, key)
         self._once("duplicate-seed", entry.seed, entry, key)
         self._once("duplicate-text", entry.output or None, entry, key)
-
-    def _check_tokens(self, entry: LogEntry) -> None:
-        size, token = self.options.vocabulary_size, entry.steps.token
-        if size and token.size and token.max() >= size:
-            raise InputError(
-                f"{entry.where}: token {token.max()} is not in a vocabulary of {size}; give the "
-                "size of the decoder's own vocabulary with --vocabulary-size, or leave it out."
-            )
 
     def _once(self, kind: str, value: object, entry: LogEntry, key: Key) -> None:
         if value is None:

@@ -65,7 +65,15 @@ class LogFile:
 
 def open_source(path: Path) -> LogFile:
     """Finds out how a file is laid out; raises InputError for an empty one."""
-    start, has_mark = _first_byte(path)
+    with _open(path) as stream:
+        chunk = _read(path, stream, _CHUNK, line=False)
+        has_mark = chunk.startswith(codecs.BOM_UTF8)
+        chunk = chunk.removeprefix(codecs.BOM_UTF8)
+        while chunk and not chunk.strip():
+            chunk = _read(path, stream, _CHUNK, line=False)
+    if not chunk:
+        raise InputError(f"{path}: the file is empty; give a log with at least one record.")
+    start = chunk.strip()[:1]
     if start == b"[":
         return LogFile(path, "array", has_mark)
     if start != b"{":
@@ -79,19 +87,6 @@ def open_source(path: Path) -> LogFile:
     except (ValueError, RecursionError):
         pass
     return LogFile(path, "lines", has_mark)
-
-
-def _first_byte(path: Path) -> tuple[bytes, bool]:
-    """Returns the first byte that is no white space, and whether a byte order mark precedes."""
-    with _open(path) as stream:
-        chunk = _read(path, stream, _CHUNK, line=False)
-        has_mark = chunk.startswith(codecs.BOM_UTF8)
-        chunk = chunk.removeprefix(codecs.BOM_UTF8)
-        while chunk and not chunk.strip():
-            chunk = _read(path, stream, _CHUNK, line=False)
-    if not chunk:
-        raise InputError(f"{path}: the file is empty; give a log with at least one record.")
-    return chunk.strip()[:1], has_mark
 
 
 def file_hash(path: Path) -> str:
@@ -281,7 +276,14 @@ class _Feed:
         raw = _read(self._path, self._stream, size, line=False)
         self._at_end = len(raw) < size
         raw = self._pending + raw
-        cut = len(raw) if self._at_end else _whole_characters(raw)
+        cut = len(raw)
+        # Where the last whole character ends; one has at most 4 bytes.
+        for back in () if self._at_end else range(1, min(4, len(raw)) + 1):
+            byte = raw[-back]
+            if byte & 0xC0 != 0x80:
+                needs = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+                cut = len(raw) if needs <= back else len(raw) - back
+                break
         self._pending = raw[cut:]
         self._text = self._text[self._at :] + _text(raw[:cut], self.where)
         self._at = 0
@@ -326,16 +328,6 @@ class _Feed:
             record = strict.as_record(data, self.where)
             self._take_to(end)
             return record
-
-
-def _whole_characters(raw: bytes) -> int:
-    """Returns where the last whole character ends; one has at most 4 bytes."""
-    for back in range(1, min(4, len(raw)) + 1):
-        byte = raw[-back]
-        if byte & 0xC0 != 0x80:
-            needs = 1 if byte < 0xC0 else 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return len(raw) if needs <= back else len(raw) - back
-    return len(raw)
 
 
 def _table(path: Path) -> Iterator[LogRecord]:

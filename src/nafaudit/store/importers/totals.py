@@ -224,20 +224,20 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
         )
     context.drop(data, frozenset(columns.values()))
 
-    def told(name: str) -> object:
+    def cell(name: str) -> object:
         return data.get(columns.get(name, ""))
 
     def value(name: str, *, noted: bool = True) -> float:
-        if noted and told(name) in (None, ""):
+        if noted and cell(name) in (None, ""):
             context.notes.add("missing", where, name)
-        return number(told(name), columns.get(name, name), where)
+        return number(cell(name), columns.get(name, name), where)
 
-    name = identifier(told("id"), "id", where)
+    name = identifier(cell("id"), "id", where)
     if not name:
         context.notes.add("no-id", where)
         name = f"{context.stem}:{where.rpartition(':')[2]}"
-    k = context.budget_or_given(told("k"), where)
-    limit = integer(told("limit"), "T", where) or context.options.max_new_tokens
+    k = context.budget_or_given(cell("k"), where)
+    limit = integer(cell("limit"), "T", where) or context.options.max_new_tokens
     spend, budget, length = value("spend"), value("budget"), value("length", noted=False)
     if limit and length > limit:
         context.notes.add("too-long", where)
@@ -247,13 +247,13 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
     if math.isnan(debt):
         debt = debt_of({}, k, limit, budget, where, context)
     # As it is written, because its digits say how exact it is.
-    rate = told("k") if math.isfinite(k) and told("k") not in (None, "") else k
-    most, contested = judged_by(told("budget"), rate, limit, debt, where, context)
+    rate = cell("k") if math.isfinite(k) and cell("k") not in (None, "") else k
+    most, contested = judged_by(cell("budget"), rate, limit, debt, where, context)
     limits = _limits((most, contested), k, debt, (limit, length), context.options.ledger)
     spend = _spend(data, columns["spend"], spend, limits, where, context)
     _settle_budget(data, columns, spend, budget, where, context)
     compare_utilisation(value("utilisation", noted=False), spend, budget, where, context.notes)
-    rule = context.options.mechanism or told("mechanism") or k_word(told("k")) or context.stem
+    rule = context.options.mechanism or cell("mechanism") or k_word(cell("k")) or context.stem
     return LogEntry(
         where=where,
         prompt=name,
@@ -263,12 +263,12 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
         stopped=ended_early(length, limit),
         steps=no_steps(),
         logged=Logged(spend, most, length, contested=contested),
-        number=integer(told("trajectory"), "trajectory", where),
-        label=identifier(told("class") or "prompt", "class", where),
+        number=integer(cell("trajectory"), "trajectory", where),
+        label=identifier(cell("class") or "prompt", "class", where),
         max_new_tokens=limit,
         ledger=UNKNOWN_LEDGER,
-        seed=integer(told("seed"), "seed", where, largest=2**63 - 1),
-        output=text(told("text"), "text", where),
+        seed=integer(cell("seed"), "seed", where, largest=2**63 - 1),
+        output=text(cell("text"), "text", where),
     )
 
 
@@ -294,54 +294,51 @@ def is_heldout(data: Mapping[str, Any]) -> bool:
 def read_heldout(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per execution."""
     for record in records:
-        yield from _entries(record, context)
-
-
-def _entries(record: LogRecord, context: Context) -> Iterator[LogEntry]:
-    data, where = record.data, record.where
-    if not is_heldout(data):
-        raise InputError(f"{where}: a Stage 2 record needs 'candidate_id' and 'spends'.")
-    context.drop(data, _KEPT)
-    spends = numbers(sequence(data["spends"], "spends", where), "spends", where)
-    count = integer(data.get("N"), "N", where)
-    if count not in (None, spends.size):
-        raise InputError(f"{where}: N = {count}, but 'spends' has {spends.size} entries.")
-    columns = {}
-    for name in ("final_budgets", "delta_inits"):
-        values = numbers(sequence(data.get(name), name, where), name, where)
-        if not values.size and spends.size:
-            context.notes.add("missing", where, name)
-            values = numbers([None] * spends.size, name, where)
-        if values.size != spends.size:
-            raise InputError(
-                f"{where}: {name!r} has {values.size} entries, but 'spends' has {spends.size}."
+        data, where = record.data, record.where
+        if not is_heldout(data):
+            raise InputError(f"{where}: a Stage 2 record needs 'candidate_id' and 'spends'.")
+        context.drop(data, _KEPT)
+        spends = numbers(sequence(data["spends"], "spends", where), "spends", where)
+        count = integer(data.get("N"), "N", where)
+        if count not in (None, spends.size):
+            raise InputError(f"{where}: N = {count}, but 'spends' has {spends.size} entries.")
+        columns = {}
+        for name in ("final_budgets", "delta_inits"):
+            values = numbers(sequence(data.get(name), name, where), name, where)
+            if not values.size and spends.size:
+                context.notes.add("missing", where, name)
+                values = numbers([None] * spends.size, name, where)
+            if values.size != spends.size:
+                raise InputError(
+                    f"{where}: {name!r} has {values.size} entries, but 'spends' has {spends.size}."
+                )
+            columns[name] = values
+        prompt = identifier(data["candidate_id"], "candidate_id", where)
+        if not prompt:
+            raise InputError(f"{where}: 'candidate_id' is empty.")
+        k = context.budget_or_given(data.get("k"), where)
+        label = identifier(data.get("split") or "candidate", "split", where)
+        before = text(data.get("prompt_text"), "prompt_text", where)
+        limit = context.options.max_new_tokens
+        for position, spend in enumerate(spends):
+            debt = float(columns["delta_inits"][position])
+            budget = float(columns["final_budgets"][position])
+            budget, contested = judged_by(budget, k, limit, debt, where, context, bank=True)
+            yield LogEntry(
+                where=where,
+                prompt=prompt,
+                mechanism=context.options.mechanism or "anchored",
+                k=k,
+                debt=debt,
+                stopped=False,
+                steps=no_steps(),
+                logged=Logged(float(spend), budget, math.nan, contested=contested),
+                # A candidate may be evaluated again, with more executions: numbers go on then.
+                number=None,
+                label=label,
+                prompt_text=before,
+                max_new_tokens=limit,
             )
-        columns[name] = values
-    prompt = identifier(data["candidate_id"], "candidate_id", where)
-    if not prompt:
-        raise InputError(f"{where}: 'candidate_id' is empty.")
-    k = context.budget_or_given(data.get("k"), where)
-    label = identifier(data.get("split") or "candidate", "split", where)
-    before = text(data.get("prompt_text"), "prompt_text", where)
-    limit = context.options.max_new_tokens
-    for position, spend in enumerate(spends):
-        debt, budget = (float(columns[name][position]) for name in ("delta_inits", "final_budgets"))
-        budget, contested = judged_by(budget, k, limit, debt, where, context, bank=True)
-        yield LogEntry(
-            where=where,
-            prompt=prompt,
-            mechanism=context.options.mechanism or "anchored",
-            k=k,
-            debt=debt,
-            stopped=False,
-            steps=no_steps(),
-            logged=Logged(float(spend), budget, math.nan, contested=contested),
-            # A candidate may be evaluated again, with more executions: numbers go on then.
-            number=None,
-            label=label,
-            prompt_text=before,
-            max_new_tokens=limit,
-        )
 
 
 _TOTALS = ("final_cum_kl_spent", "final_budget", "budget_utilization", "total_kl_to_safe")
@@ -371,62 +368,57 @@ def is_items(data: Mapping[str, Any]) -> bool:
 def read_items(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
     """Yields one entry per sequence of each item."""
     for place, record in enumerate(records):
-        yield from _item_entries(record, place, context)
-
-
-def _item_entries(record: LogRecord, place: int, context: Context) -> Iterator[LogEntry]:
-    data, where = record.data, record.where
-    if not is_items(data):
-        raise InputError(f"{where}: an item needs 'final_cum_kl_spent_per_seq' and the like.")
-    context.drop(data, _ITEMS_KEPT)
-    name = identifier(data.get("id"), "id", where)
-    if not name:
-        context.notes.add("no-id", where)
-        name = f"{context.stem}:{place}"
-    totals = {total: _list(data, total) for total in _TOTALS}
-    size = max(map(len, totals.values()))
-    for total, values in totals.items():
-        if len(values) not in (0, size):
-            raise InputError(f"{where}: {total!r} has {len(values)} entries, others have {size}.")
-    outputs = data.get("output")
-    outputs = outputs if isinstance(outputs, list) else [outputs]
-    if len(outputs) not in (1, size):
-        raise InputError(f"{where}: 'output' has {len(outputs)} entries, the totals {size}.")
-    k = context.budget_or_given(data.get("k"), where)
-    for row in range(size):
-        spend, budget, use, other = (
-            number(values[row], total, where) if values else math.nan
-            for total, values in totals.items()
-        )
-        if math.isnan(spend):
-            context.notes.add("missing", where, "final_cum_kl_spent")
-        limit = context.options.max_new_tokens
-        debt = debt_of(data, k, limit, budget, where, context)
-        most, contested = judged_by(budget, k, limit, debt, where, context)
-        spend = larger_total(spend, other, most, rounding(spend, other), where, context)
-        compare_utilisation(use, spend, budget, where, context.notes)
-        yield LogEntry(
-            where=where,
-            prompt=name,
-            mechanism=context.options.mechanism or rule_in_name(context.stem),
-            k=k,
-            debt=debt,
-            stopped=ended_early(math.nan, limit),
-            steps=no_steps(),
-            logged=Logged(spend, most, math.nan, contested=contested),
-            label=identifier(data.get("class") or data.get("split") or "prompt", "class", where),
-            prompt_text=text(data.get("input"), "input", where),
-            max_new_tokens=limit,
-            ledger=UNKNOWN_LEDGER,
-            output=text(outputs[min(row, len(outputs) - 1)], "output", where),
-        )
-
-
-def _list(data: Mapping[str, Any], name: str) -> list[Any]:
-    value = data.get(f"{name}_per_seq", data.get(name))
-    if value is None:
-        return []
-    return value if isinstance(value, list) else [value]
+        data, where = record.data, record.where
+        if not is_items(data):
+            raise InputError(f"{where}: an item needs 'final_cum_kl_spent_per_seq' and the like.")
+        context.drop(data, _ITEMS_KEPT)
+        name = identifier(data.get("id"), "id", where)
+        if not name:
+            context.notes.add("no-id", where)
+            name = f"{context.stem}:{place}"
+        totals = {}
+        for total in _TOTALS:
+            value = data.get(f"{total}_per_seq", data.get(total))
+            totals[total] = value if isinstance(value, list) else [] if value is None else [value]
+        size = max(map(len, totals.values()))
+        for total, values in totals.items():
+            if len(values) not in (0, size):
+                raise InputError(
+                    f"{where}: {total!r} has {len(values)} entries, others have {size}."
+                )
+        label = identifier(data.get("class") or data.get("split") or "prompt", "class", where)
+        outputs = data.get("output")
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        if len(outputs) not in (1, size):
+            raise InputError(f"{where}: 'output' has {len(outputs)} entries, the totals {size}.")
+        k = context.budget_or_given(data.get("k"), where)
+        for row in range(size):
+            spend, budget, use, other = (
+                number(values[row], total, where) if values else math.nan
+                for total, values in totals.items()
+            )
+            if math.isnan(spend):
+                context.notes.add("missing", where, "final_cum_kl_spent")
+            limit = context.options.max_new_tokens
+            debt = debt_of(data, k, limit, budget, where, context)
+            most, contested = judged_by(budget, k, limit, debt, where, context)
+            spend = larger_total(spend, other, most, rounding(spend, other), where, context)
+            compare_utilisation(use, spend, budget, where, context.notes)
+            yield LogEntry(
+                where=where,
+                prompt=name,
+                mechanism=context.options.mechanism or rule_in_name(context.stem),
+                k=k,
+                debt=debt,
+                stopped=ended_early(math.nan, limit),
+                steps=no_steps(),
+                logged=Logged(spend, most, math.nan, contested=contested),
+                label=label,
+                prompt_text=text(data.get("input"), "input", where),
+                max_new_tokens=limit,
+                ledger=UNKNOWN_LEDGER,
+                output=text(outputs[min(row, len(outputs) - 1)], "output", where),
+            )
 
 
 # What tells the queries of one attack apart: each has a prefix, and so a debt, of its own.

@@ -128,10 +128,10 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
     k, mechanism, is_bank = _arm(meta, ours, limit, where, context)
     debt = _debt(prefix, where, context)
     steps, granted, cumulative = _steps(data, where, context)
-    stops = frozenset(context.options.stops) | _token_ids(
-        ours.get("stops"), "nafaudit.stops", where
+    own_stops = sequence(ours.get("stops"), "nafaudit.stops", where)
+    stops = frozenset(context.options.stops).union(
+        integer(one, "nafaudit.stops", where) or 0 for one in own_stops
     )
-
     end = _end(steps, granted, k, debt, stops, where, context) if "stopped" not in ours else None
     stopped = end is not None and end < len(steps)
     if end is not None:
@@ -209,10 +209,16 @@ def _arm(
 ) -> tuple[float, str, bool]:
     """Returns budget, mechanism, and whether the budgets follow the paper's bank."""
     given = context.options.mechanism
-    if word := k_word(meta.get("k")) or _word_in_name(context.stem):
+    # `memfree` of `trajectories_kmemfree_test`.
+    stem, start = context.stem, "trajectories_k"
+    named = stem.removeprefix(start).split("_")[0] if stem.startswith(start) else None
+    if word := k_word(meta.get("k")) or k_word(named):
         name = identifier(word, "k", where)
         context.notes.add("k-not-a-number", where, name)
-        return _word_budget(meta, limit, where), given or name, False
+        # The rate behind a total, where k is a word; no budget if there is none.
+        total = number(meta.get("K"), "K", where)
+        rate = total / limit if 0 < total < math.inf and limit else math.inf
+        return rate, given or name, False
     k = context.budget_or_given(meta.get("k"), where)
     declared = [
         name
@@ -221,7 +227,8 @@ def _arm(
             ("initial_bank", (0,)),
             ("level", ("token",)),
         )
-        if meta.get(name) is not None and _lower(meta[name]) not in plain
+        if (value := meta.get(name)) is not None
+        and (value.lower() if isinstance(value, str) else value) not in plain
     ]
     spec = ours.get("ledger", "banking")
     if declared or not isinstance(spec, str) or ledger_of(spec) is None:
@@ -233,19 +240,6 @@ def _arm(
     )
     mechanism = given or identifier(rule, "mechanism", where)
     return k, mechanism, not declared and spec == "banking"
-
-
-def _word_budget(meta: Mapping[str, Any], limit: int, where: str) -> float:
-    """Returns the rate behind a total where k is a word; inf if there is none."""
-    total = number(meta.get("K"), "K", where)
-    return total / limit if 0 < total < math.inf and limit else math.inf
-
-
-def _word_in_name(stem: str) -> str | None:
-    """Returns `memfree` of `trajectories_kmemfree_test`; None for a number."""
-    if not stem.startswith("trajectories_k"):
-        return None
-    return k_word(stem.removeprefix("trajectories_k").split("_")[0])
 
 
 def _debt(prefix: Mapping[str, Any], where: str, context: Context) -> float:
@@ -263,10 +257,6 @@ def _debt(prefix: Mapping[str, Any], where: str, context: Context) -> float:
     if any(abs(other - found[0]) > 1e-3 for other in found[1:]):
         context.notes.add("debt-differs", where)
     return found[0]
-
-
-def _lower(value: Any) -> Any:
-    return value.lower() if isinstance(value, str) else value
 
 
 def _steps(
@@ -404,10 +394,6 @@ def _echoes(before: str, output: str, least: int = 20) -> bool:
             return True
         at = before.find(head, at + 1)
     return False
-
-
-def _token_ids(value: object, name: str, where: str) -> frozenset[int]:
-    return frozenset(integer(one, name, where) or 0 for one in sequence(value, name, where))
 
 
 def _without_own_claims(entry: LogEntry, ours: Mapping[str, Any], context: Context) -> LogEntry:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.core.draws import Stream, gumbel, noise_of, words
-from nafaudit.engine.draws import DeviceDraws, Draw, draw, draws, gumbel_of
+from nafaudit.engine.noise import DeviceDraws, Draw, draw, draws, gumbel_of
 from nafaudit.mechanisms.laws import log_law
 from tests.pretended import DEVICE, pretended
 

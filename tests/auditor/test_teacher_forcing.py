@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from nafaudit.auditor.laws import ForcedText, Reader
 from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
+from nafaudit.auditor.teacher_forcing import ForcedText, Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream

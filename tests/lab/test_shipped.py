@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nafaudit.core.errors import InputError, UnavailableError
-from nafaudit.lab.pair import SMOLLM2, cache_directory, smollm2_pair
+from nafaudit.lab.shipped import SMOLLM2, cache_directory, smollm2_pair
 
 
 @pytest.fixture
