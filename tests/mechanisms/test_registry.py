@@ -169,8 +169,10 @@ def test_a_rule_cannot_talk_its_charge_down() -> None:
 
 @pytest.mark.parametrize(
     ("named", "order"),
-    [("kl", 1.0), ("none", 1.0), ("renyi:1", 1.0), ("renyi:2", 2.0), ("renyi:0.5", 0.5)]
-    + [("renyi:inf", math.inf), ("realised", math.inf), ("whole", math.inf)],
+    [
+        *(("kl", 1.0), ("none", 1.0), ("renyi:1", 1.0), ("renyi:2", 2.0), ("renyi:0.5", 0.5)),
+        *(("renyi:inf", math.inf), ("realised", math.inf), ("whole", math.inf)),
+    ],
 )
 def test_naming_a_known_currency_does_not_talk_a_charge_down(named: str, order: float) -> None:
     liar = Liar()
