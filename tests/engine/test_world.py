@@ -15,7 +15,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.world import PairWorld
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import Law, Request, debt_of
@@ -74,7 +74,7 @@ def test_prefix_laws_are_the_laws_of_every_prefix(pair: Pair) -> None:
 class WithOurNoise(AnchoredDecoder):
     """The reference, drawing with the engine's noise."""
 
-    def draw(self, row: Row, law: Law) -> int:
+    def draw(self, row: ReferenceRow, law: Law) -> int:
         return int(np.argmax(law + gumbel(Stream(row.request.seed), row.step, len(law))))
 
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Output, Request
 
 
 class Cold(AnchoredDecoder):
     """Sharpens the law after the solve."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         scaled = law / 0.7
         return np.asarray(scaled - np.logaddexp.reduce(scaled))
 
@@ -30,27 +30,27 @@ class Unwilling(AnchoredDecoder):
 class Generous(AnchoredDecoder):
     """Grants itself half as much again as was asked for, and claims nothing."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         k = row.request.k
         if k in (0.0, np.inf):
             return k
         return max(0.0, 1.5 * (row.step + 1) * k - row.spent - row.debt)
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
 
 
 class GenerousAndFrank(Generous):
     """Does the same, and claims its charges as they are."""
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens, charge=row.claims["charge"])
 
 
 class GenerousSometimes(Generous):
     """Is sound below k = 2."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         if row.request.k < 2:
             return AnchoredDecoder.allowance(self, row)
         return super().allowance(row)
@@ -59,18 +59,18 @@ class GenerousSometimes(Generous):
 class Overclaims(AnchoredDecoder):
     """Is sound, and claims half as much again as it spent."""
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens, charge=[1.5 * charge for charge in row.claims["charge"]])
 
 
 class NotTheRiskyModel(AnchoredDecoder):
     """Is sound under every budget; without one it flattens the risky law."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         if row.request.k != np.inf:
             return law
         scaled = law * 0.3
         return np.asarray(scaled - np.logaddexp.reduce(scaled))
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)

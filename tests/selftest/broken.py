@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from nafaudit.core.debt import prefix_debt
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Output, Request, World
 
 
@@ -32,14 +32,14 @@ class ShowsLaws(AnchoredDecoder):
         super().__init__(world)
         self.shown: dict[int, list[Law]] = {}
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         self.shown.setdefault(id(row), []).append(self.shows(law))
         return law
 
     def shows(self, law: Law) -> Law:
         return law
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return replace(super().output(row), laws=np.array(self.shown.pop(id(row))))
 
 
@@ -49,13 +49,13 @@ class ShowsLogits(ShowsLaws):
 
 
 class RunsOn(AnchoredDecoder):
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         tokens = row.tokens + [row.tokens[-1]] * (row.tokens[-1] in self.world.stops)
         return Output(tokens, theta=None)
 
 
 class DropsItsStop(AnchoredDecoder):
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         cut = len(row.tokens) - (row.step > 1 and row.tokens[-1] in self.world.stops)
         claims = {name: values[:cut] for name, values in row.claims.items()}
         return Output(row.tokens[:cut], charge=claims["charge"], theta=claims["theta"])
@@ -66,7 +66,7 @@ class Unseeded(AnchoredDecoder):
         super().__init__(world)
         self.generator = np.random.default_rng(5)
 
-    def draw(self, row: Row, law: Law) -> int:
+    def draw(self, row: ReferenceRow, law: Law) -> int:
         return int(np.argmax(law + self.generator.gumbel(size=len(law))))
 
 
@@ -94,7 +94,7 @@ class Padded(AnchoredDecoder):
 
 
 class HalfPrice(AnchoredDecoder):
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         said = super().output(row)
         return replace(said, charge=[c / 2 for c in said.charge or ()])
 
@@ -102,7 +102,7 @@ class HalfPrice(AnchoredDecoder):
 class Cold(AnchoredDecoder):
     """Cools the law after it was charged."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         hot = row.request.k in (0.0, math.inf)
         return law if hot else np.asarray(log_softmax(law / 0.5))
 
@@ -110,18 +110,18 @@ class Cold(AnchoredDecoder):
 class Ahead(AnchoredDecoder):
     """Grants itself the next three steps' budget."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         k = row.request.k
         return k if k in (0.0, math.inf) else super().allowance(row) + 3 * k
 
 
 class ZeroIsNoLimit(AnchoredDecoder):
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return super().allowance(row) if row.request.k else math.inf
 
 
 class InfinityIsLittle(AnchoredDecoder):
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return 0.1 if row.request.k == math.inf else super().allowance(row)
 
 
@@ -139,7 +139,7 @@ class OwnLawsDebt(AnchoredDecoder):
 class OwnLawsDebtAhead(OwnLawsDebt):
     """The same, and grants itself three steps' budget."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         k = row.request.k
         return k if k in (0.0, math.inf) else super().allowance(row) + 3 * k
 
@@ -150,7 +150,7 @@ class HalfOwnLawsDebt(OwnLawsDebt):
     def debt(self, request: Request) -> float:
         return super().debt(request) / 2
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return replace(super().output(row), debt=2 * row.debt)
 
 
@@ -164,12 +164,12 @@ class NoDebt(AnchoredDecoder):
 class SilentNoDebt(NoDebt):
     """The same, and claims nothing."""
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
 
 
 class Silent(AnchoredDecoder):
     """Sound, and claims nothing."""
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)

@@ -11,7 +11,7 @@ import pytest
 
 from nafaudit.auditor.claims import FOREIGN_STEP
 from nafaudit.core.trajectory import Key
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Output
 from nafaudit.selftest import faults
 from nafaudit.selftest.battery import alarms, examine, findings, warnings
@@ -48,7 +48,7 @@ class _Shifted(AnchoredDecoder):
 
     shift = 0.0
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         out = super().output(row)
         charge = [value + self.shift * (1 + value) for value in row.claims["charge"]]
         return replace(out, charge=charge, allowance=None, spend=None)

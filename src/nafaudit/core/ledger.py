@@ -92,7 +92,7 @@ def rate_behind(k: float, budget: float, debt: float, lengths: Sequence[float]) 
 
 @dataclass(frozen=True)
 class Payment:
-    """What one step cost.
+    """The cost of one step.
 
     Attributes:
         charge: The mechanism's own charge for the law it served.
@@ -388,7 +388,7 @@ UNSAID = (KL, WHOLE)
 
 @dataclass(frozen=True)
 class Currency:
-    """What the charges of a mechanism are, and what keeping them in budget says.
+    """The unit of a mechanism's charges, and what a kept budget of them says.
 
     Attributes:
         spec: As a design records it.

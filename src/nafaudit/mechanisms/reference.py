@@ -36,7 +36,7 @@ from nafaudit.protocols import (
 
 
 @dataclass
-class Row:
+class ReferenceRow:
     """An output in the making: what was written, and what was said of each step."""
 
     request: Request
@@ -74,7 +74,7 @@ class AnchoredDecoder:
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
         """Writes all requests, one step of every open row at a time."""
-        rows = [Row(request, self.debt(request)) for request in requests]
+        rows = [ReferenceRow(request, self.debt(request)) for request in requests]
         while active := [row for row in rows if not self.ended(row)]:
             safe, risky = self.laws(active)
             allowance = np.array([self.allowance(row) for row in active])
@@ -89,7 +89,7 @@ class AnchoredDecoder:
                 row.tokens.append(token)
         return [self.output(row) for row in rows]
 
-    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+    def laws(self, rows: Sequence[ReferenceRow]) -> tuple[Law, Law]:
         """Returns both models' next-token laws of every row."""
         return self.world.laws([row.prefix for row in rows])
 
@@ -97,7 +97,7 @@ class AnchoredDecoder:
         """Returns what the prompt owes before the first token."""
         return debt_of(self.world, request.prompt)
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         """Returns k_t = max(0, (t+1) k - spent - debt)."""
         k = row.request.k
         if k == RISKY_ONLY:
@@ -110,25 +110,25 @@ class AnchoredDecoder:
         served = Anchored().serve([()] * len(safe), *tensors)
         return served.law.numpy(), served.charge.numpy(), served.theta.numpy()
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         """Returns the log-law that the token is really drawn from: the served one."""
         return law
 
-    def draw(self, row: Row, law: Law) -> int:
+    def draw(self, row: ReferenceRow, law: Law) -> int:
         """Draws the token: argmax of log p and Gumbel noise, whatever the batch."""
         return int(np.argmax(law + row.draws.gumbel(size=len(law))))
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         """Books a step; `ratio` is log p_served - log p_safe of its token."""
         row.spent += charge
 
-    def ended(self, row: Row) -> bool:
+    def ended(self, row: ReferenceRow) -> bool:
         """Returns True after a stop token, or at the length limit."""
         return row.step == row.request.max_new_tokens or bool(
             row.tokens and row.tokens[-1] in self.world.stops
         )
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         """Returns the finished output."""
         said = [row.claims[name] for name in STEP_CLAIMS]
         allowance, charge, theta, served, safe, risky = said
@@ -174,10 +174,10 @@ class RuleDecoder(AnchoredDecoder):
         super().__init__(world)
         self._kept = _Kept(rule)
         self._guarded = Guarded(self._kept, name)
-        self._open: list[Row] = []
+        self._open: list[ReferenceRow] = []
         self._claimed: dict[int, list[float]] = {}
 
-    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+    def laws(self, rows: Sequence[ReferenceRow]) -> tuple[Law, Law]:
         """Returns the laws, and remembers whose they are."""
         self._open = list(rows)
         return super().laws(rows)
@@ -197,7 +197,7 @@ class RuleDecoder(AnchoredDecoder):
         self._claimed = {}
         return super().decode(requests)
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         """Returns the finished output, with the charge that the rule stated."""
         said = super().output(row)
         claims = {name: getattr(said, name) for name in ("allowance", "served", "safe", "risky")}
@@ -222,7 +222,7 @@ class MechanismDecoder(RuleDecoder):
         """Returns what the prompt owes; 0 where nothing is promised."""
         return super().debt(request) if self._mechanism.debt.n else 0.0
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         """Returns what the mechanism's own ledger grants."""
         return self._account(row).allowance()
 
@@ -237,12 +237,12 @@ class MechanismDecoder(RuleDecoder):
                 self._claimed[id(row)][-1] = float(alone[1][at])
         return served[0], served[1], served[2]
 
-    def draw(self, row: Row, law: Law) -> int:
+    def draw(self, row: ReferenceRow, law: Law) -> int:
         """Draws the token and keeps it for ledgers that ask for it."""
         self._drawn[id(row)] = super().draw(row, law)
         return self._drawn[id(row)]
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         """Books the step as the engine does."""
         if not is_baseline(row.request.k):
             charge = booked(self._mechanism.rule, charge, ratio)
@@ -256,7 +256,7 @@ class MechanismDecoder(RuleDecoder):
         self._accounts, self._drawn = {}, {}
         return super().decode(requests)
 
-    def _account(self, row: Row) -> Account:
+    def _account(self, row: ReferenceRow) -> Account:
         if id(row) not in self._accounts:
             k = row.request.k
             ledger = Banking() if is_baseline(k) else self._mechanism.ledger

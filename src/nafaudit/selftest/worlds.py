@@ -22,7 +22,7 @@ from scipy.special import log_softmax
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.ledger import Account, Payment, recorded_gap
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Mechanism, Output, Request, World, booked, debt_of
 from nafaudit.selftest.faults.tools import divergence
 
@@ -193,7 +193,7 @@ class Truth:
 class _DecoderNode:
     """An output that a decoder has begun."""
 
-    row: Row
+    row: ReferenceRow
     served: float = 0.0
     safe: float = 0.0
     true_spend: float = 0.0
@@ -208,7 +208,7 @@ def truth(decoder: AnchoredDecoder, request: Request) -> Truth:
     """
     debt = AnchoredDecoder.debt(decoder, request)  # what is owed, whatever the decoder counts
     leaves = []
-    open_ = [_DecoderNode(Row(request, decoder.debt(request)))]
+    open_ = [_DecoderNode(ReferenceRow(request, decoder.debt(request)))]
     while open_:
         grown = []
         for node in open_:
@@ -218,7 +218,7 @@ def truth(decoder: AnchoredDecoder, request: Request) -> Truth:
             sampled = decoder.sampled(node.row, law[0], safe[0], risky[0])
             cost = divergence(sampled, safe[0])
             for token in np.flatnonzero(sampled > -np.inf):
-                row = Row(request, node.row.debt, [*node.row.tokens], node.row.spent)
+                row = ReferenceRow(request, node.row.debt, [*node.row.tokens], node.row.spent)
                 decoder.pay(row, float(charge[0]), float(law[0, token] - safe[0, token]))
                 row.tokens.append(int(token))
                 served = float(node.served + sampled[token])
@@ -321,14 +321,14 @@ def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspen
     open_: dict[int, float] = {}
     spent: list[float] = []  # of finished outputs, in order
 
-    def meter(row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def meter(row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         drawn_from = sampled(row, law, safe, risky)
         # The decoder may have asked for another prefix than its own.
         anchor = decoder.world.laws([row.prefix])[0][0]
         open_[id(row)] = open_.get(id(row), 0.0) + divergence(drawn_from, anchor)
         return drawn_from
 
-    def close(row: Row) -> Output:
+    def close(row: ReferenceRow) -> Output:
         spent.append(open_.pop(id(row)))
         return output(row)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Output, Request, World
 from nafaudit.selftest.faults.tools import allowance_of, divergence, mixture
 
@@ -16,7 +16,7 @@ from nafaudit.selftest.faults.tools import allowance_of, divergence, mixture
 class NoDebt(AnchoredDecoder):
     """States the debt and does not subtract it."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, debt=0.0)
 
 
@@ -30,7 +30,7 @@ class NoDebtStated(AnchoredDecoder):
 class DebtAdded(AnchoredDecoder):
     """Adds the debt to the budget instead of subtracting it."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, debt=-row.debt)
 
 
@@ -58,7 +58,7 @@ class DebtSummed(AnchoredDecoder):
 class DebtForgiven(AnchoredDecoder):
     """Forgets the debt after ten tokens."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt if row.step < 10 else 0.0)
 
 
@@ -77,14 +77,14 @@ class DebtOfTheBatch(AnchoredDecoder):
 class OneStepAhead(AnchoredDecoder):
     """Grants a step's budget one step early."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt, steps=row.step + 2)
 
 
 class OneStepBehind(AnchoredDecoder):
     """Grants a step's budget one step late: too careful."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt, steps=row.step)
 
 
@@ -104,28 +104,28 @@ class KeepsItsSpend(AnchoredDecoder):
                 self.bank = max(0.0, self.bank + written * request.k / 2)
         return outputs
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt - self.bank)
 
 
 class ForgetsItsSpend(AnchoredDecoder):
     """Forgets every tenth step what was spent."""
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         row.spent = 0.0 if (row.step + 1) % 10 == 0 else row.spent + charge
 
 
 class LargerBudget(AnchoredDecoder):
     """Grants five per cent more than was asked for."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt, times=1.05)
 
 
 class FirstStepFree(AnchoredDecoder):
     """Serves the risky model at the first step, whatever it costs."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return math.inf if row.step == 0 else super().allowance(row)
 
 
@@ -139,7 +139,7 @@ class Overshoots(AnchoredDecoder):
 class NoBank(AnchoredDecoder):
     """Lets unspent budget lapse: every step has its own k."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return min(row.request.k, super().allowance(row))
 
 
@@ -150,10 +150,10 @@ class PooledBudget(AnchoredDecoder):
         self.spent, self.rows = 0.0, max(1, len(requests))
         return super().decode(requests)
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(replace(row, spent=self.spent / self.rows), row.debt)
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         super().pay(row, charge, ratio)
         self.spent += charge
 
@@ -171,7 +171,7 @@ class ReverseDivergence(AnchoredDecoder):
 class ChargesTheDraw(AnchoredDecoder):
     """Charges the realised log-ratio of the token instead of the divergence."""
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         row.claims["charge"][-1:] = [ratio]
         row.spent += ratio
 
@@ -195,14 +195,14 @@ class UnitMixedUp(AnchoredDecoder):
 class ChargesTwice(AnchoredDecoder):
     """Books every charge twice and claims it once."""
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         row.spent += 2 * charge
 
 
 class ClaimsTwice(AnchoredDecoder):
     """Books every charge twice and claims it so."""
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         row.claims["charge"][-1:] = [2 * charge]
         row.spent += 2 * charge
 
@@ -210,10 +210,10 @@ class ClaimsTwice(AnchoredDecoder):
 class ClaimsHalf(AnchoredDecoder):
     """Ignores its budget by half and claims half of every charge."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt, times=2)
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         out = super().output(row)
         halves = [value / 2 for value in row.claims["charge"]]
         return replace(out, charge=halves, allowance=None, spend=row.spent / 2)
@@ -222,27 +222,27 @@ class ClaimsHalf(AnchoredDecoder):
 class ClaimsNothing(AnchoredDecoder):
     """Spends twice its budget and says nothing of any step."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt, times=2)
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
 
 
 class TotalHalved(AnchoredDecoder):
     """Claims half of its total, and says nothing of any step."""
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens, debt=row.debt, spend=row.spent / 2)
 
 
 class ClaimsTheBudget(AnchoredDecoder):
     """Ignores its budget by half, and claims that every step cost its k."""
 
-    def allowance(self, row: Row) -> float:
+    def allowance(self, row: ReferenceRow) -> float:
         return allowance_of(row, row.debt, times=2)
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         k = min(row.request.k, 1e9)
         return Output(row.tokens, charge=[k] * row.step, spend=k * row.step)
 
@@ -250,7 +250,7 @@ class ClaimsTheBudget(AnchoredDecoder):
 class ClaimsAnotherToken(AnchoredDecoder):
     """Claims the probabilities of the likeliest token instead of its own."""
 
-    def pay(self, row: Row, charge: float, ratio: float) -> None:
+    def pay(self, row: ReferenceRow, charge: float, ratio: float) -> None:
         super().pay(row, charge, ratio)
         row.claims["served"][-1] *= 0.5
 

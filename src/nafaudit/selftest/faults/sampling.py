@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from nafaudit.core.draws import Stream, gumbel
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Output, Request
 from nafaudit.selftest.faults.tools import blend, mixture, only, weight_of
 
@@ -18,14 +18,14 @@ from nafaudit.selftest.faults.tools import blend, mixture, only, weight_of
 class SampleRisky(AnchoredDecoder):
     """Charges for the mixture, draws from the risky model."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return risky
 
 
 class SampleSafe(AnchoredDecoder):
     """Charges for the mixture, draws from the safe model."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return safe
 
 
@@ -34,7 +34,7 @@ class Tempered(AnchoredDecoder):
 
     temperature = 0.8
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return np.asarray(log_softmax(law / self.temperature))
 
 
@@ -53,14 +53,14 @@ class Heated(Tempered):
 class Greedy(AnchoredDecoder):
     """Writes the likeliest token of the served law."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return only(law, np.array([np.argmax(law)]))
 
 
 class ArithmeticMixture(AnchoredDecoder):
     """Solves for the geometric mixture, draws from the arithmetic one of the same weight."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return blend(safe, risky, weight_of(law, safe, risky))
 
 
@@ -69,7 +69,7 @@ class ThetaPlus(AnchoredDecoder):
 
     shift = 0.1
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         weight = weight_of(law, safe, risky)
         return mixture(safe, risky, min(1.0, max(0.0, weight + self.shift)))
 
@@ -89,7 +89,7 @@ class ThetaMinus(ThetaPlus):
 class CoarseWeights(AnchoredDecoder):
     """Rounds the weight up to a grid of twentieths, and charges for the exact one."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         weight = weight_of(law, safe, risky)
         return mixture(safe, risky, min(1.0, math.ceil(weight * 20) / 20))
 
@@ -97,7 +97,7 @@ class CoarseWeights(AnchoredDecoder):
 class BadSpeculation(AnchoredDecoder):
     """Drafts with the risky model, and replaces a refused draft by a draw from the served law."""
 
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         accepted = np.minimum(law, risky)
         refused = max(1e-300, 1 - float(np.exp(accepted).sum()))
         return np.asarray(np.logaddexp(accepted, law + math.log(refused)))
@@ -146,14 +146,14 @@ class SwappedModels(AnchoredDecoder):
 class StaleLaws(AnchoredDecoder):
     """Serves the laws of the step before."""
 
-    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+    def laws(self, rows: Sequence[ReferenceRow]) -> tuple[Law, Law]:
         return self.world.laws([row.prefix[:-1] if row.step else row.prefix for row in rows])
 
 
 class StaleAnchor(AnchoredDecoder):
     """Keeps the safe model's law of the step before."""
 
-    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+    def laws(self, rows: Sequence[ReferenceRow]) -> tuple[Law, Law]:
         late = [row.prefix[:-1] if row.step else row.prefix for row in rows]
         return self.world.laws(late)[0], self.world.laws([row.prefix for row in rows])[1]
 
@@ -161,18 +161,18 @@ class StaleAnchor(AnchoredDecoder):
 class SometimesStale(AnchoredDecoder):
     """Serves the laws of the step before at every tenth step, and claims nothing."""
 
-    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+    def laws(self, rows: Sequence[ReferenceRow]) -> tuple[Law, Law]:
         late = [row.prefix[:-1] if row.step % 10 == 9 else row.prefix for row in rows]
         return self.world.laws(late)
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
 
 
 class ForgetsThePrompt(AnchoredDecoder):
     """Loses all but the last token of the prompt."""
 
-    def laws(self, rows: Sequence[Row]) -> tuple[Law, Law]:
+    def laws(self, rows: Sequence[ReferenceRow]) -> tuple[Law, Law]:
         return self.world.laws([(row.request.prompt[-1], *row.tokens) for row in rows])
 
 
@@ -186,7 +186,7 @@ class ColdRisky(AnchoredDecoder):
 class SilentColdRisky(ColdRisky):
     """Cools the risky law before the solve and claims nothing; the budget is kept."""
 
-    def output(self, row: Row) -> Output:
+    def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
 
 
@@ -199,14 +199,14 @@ def _rounded(law: Law) -> Law:
 class NoiseReused(AnchoredDecoder):
     """Uses one seed for every execution of a prompt."""
 
-    def draw(self, row: Row, law: Law) -> int:
+    def draw(self, row: ReferenceRow, law: Law) -> int:
         return int(np.argmax(law + gumbel(Stream(7), row.step, len(law))))
 
 
 class NoiseRepeatsEachStep(AnchoredDecoder):
     """Draws the same noise at every step."""
 
-    def draw(self, row: Row, law: Law) -> int:
+    def draw(self, row: ReferenceRow, law: Law) -> int:
         return int(np.argmax(law + gumbel(Stream(row.request.seed), 0, len(law))))
 
 

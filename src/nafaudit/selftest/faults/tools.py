@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from nafaudit.mechanisms.reference import Row
+from nafaudit.mechanisms.reference import ReferenceRow
 from nafaudit.protocols import Law
 
 
@@ -40,7 +40,9 @@ def weight_of(law: Law, safe: Law, risky: Law) -> float:
     return float(np.clip(((law - safe)[high] - (law - safe)[low]) / span, 0.0, 1.0))
 
 
-def allowance_of(row: Row, debt: float, steps: int | None = None, times: float = 1.0) -> float:
+def allowance_of(
+    row: ReferenceRow, debt: float, steps: int | None = None, times: float = 1.0
+) -> float:
     """Returns what a running budget allows.
 
     Args:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.special import log_softmax
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.mechanisms.reference import AnchoredDecoder, Row
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Request, debt_of
 from nafaudit.selftest.faults.tools import divergence
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world, truth
@@ -96,7 +96,7 @@ class _Debtless(AnchoredDecoder):
 
 
 class _RiskySampler(AnchoredDecoder):
-    def sampled(self, row: Row, law: Law, safe: Law, risky: Law) -> Law:
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return risky
 
 
