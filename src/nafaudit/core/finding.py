@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,12 +100,12 @@ class Finding:
     text: str
     witness: Witness | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
+    json_order: ClassVar = ("check", "verdict", "value", "numbers", "witness", "text")
 
     def to_json(self, arm: Arm | None) -> dict[str, Any]:
         """Returns plain data; `arm` is None for a finding about a whole run."""
-        about = ("check", "verdict", "value", "numbers", "witness", "text")
-        found: dict[str, Any] = {"mechanism": None, "k": None} | (plain(arm) if arm else {})
-        return found | {name: plain(getattr(self, name)) for name in about}
+        found: dict[str, Any] = plain(self)
+        return {"mechanism": None, "k": None} | (plain(arm) if arm else {}) | found
 
 
 @dataclass(frozen=True)

@@ -417,7 +417,11 @@ def recorded_currency(identity: Mapping[str, Any]) -> Currency:
 
 
 def currency_of(spec: str) -> Currency:
-    """Reads a specification; an unknown word is a mechanism's own."""
+    """Reads a specification; an unknown word is a mechanism's own.
+
+    Raises:
+        InputError: A Rényi divergence of no order above 0.
+    """
     if spec == KL:
         return Currency(KL, "KL of the step's law from the safe law", order=1.0)
     if spec == REALISED:
@@ -429,6 +433,17 @@ def currency_of(spec: str) -> Currency:
         return Currency(spec, "KL, to inform: no budget is promised", promised=False)
     name, _, order = spec.partition(":")
     if name == "renyi":
+        if not _is_order(order):
+            raise InputError(
+                f"currency {spec!r}: the order of a Rényi divergence is a number above 0, or inf."
+            )
         words = f"Rényi divergence of order {order} of the step's law from the safe law"
         return Currency(spec, words, order=float(order))
     return Currency(spec, f"{spec}, a currency of the mechanism's own")
+
+
+def _is_order(word: str) -> bool:
+    try:
+        return float(word) > 0
+    except ValueError:
+        return False

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,9 @@ class Bound:
     side: Side = "upper"
     holds: bool = True
     about: Literal["mean", "rate"] = "mean"
+    json_order: ClassVar = (
+        *("name", "value", "width", "n", "delta", "holds", "evidence", "assumes", "note"),
+    )
 
     @property
     def width(self) -> float:
