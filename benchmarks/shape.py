@@ -35,6 +35,7 @@ AIMS = {
     "largest group of options, in fields": "<= 15",
     "file names used twice": "<= 20",
     "class names used twice": "<= 5",
+    "words of README and docs": "<= 30,000",
 }
 COMMANDS = {
     "run": ("run", "--limit", "2", "--trajectories", "1", "--max-new-tokens", "4", "--out", "new"),
@@ -98,6 +99,12 @@ def shape(tree: Path, commands: Iterable[str] = COMMANDS) -> dict[str, int | flo
         "file names used twice": sum(count > 1 for count in names.values()),
         "class names used twice": sum(
             count > 1 for count in Counter(node.name for node in classes).values()
+        ),
+        # Rules and numbers of tables are not counted.
+        "words of README and docs": sum(
+            any(letter.isalpha() for letter in word)
+            for path in (*tree.glob("README.md"), *tree.glob("docs/**/*.md"))
+            for word in path.read_text().split()
         ),
     }
 

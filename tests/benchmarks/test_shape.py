@@ -19,6 +19,7 @@ def test_a_small_tree_is_counted(tmp_path: Path) -> None:
         "class RunSettings:\n    a: int\n    b: int\n"
         "def short(x: str) -> str:\n    return f'{x:>9}'\n"
     )
+    (tmp_path / "README.md").write_text("| two words | 3 |\n")
     assert shape(tmp_path, commands=()) == {
         "lines of source": 23,
         "of which without paper/ and workshop/": 14,
@@ -28,6 +29,7 @@ def test_a_small_tree_is_counted(tmp_path: Path) -> None:
         "largest group of options, in fields": 2,
         "file names used twice": 1,
         "class names used twice": 1,
+        "words of README and docs": 2,
     }
 
 

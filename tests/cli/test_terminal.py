@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.commands import call
 from tests.runs import make
 
 MARK = "#####"
@@ -138,6 +139,17 @@ def test_no_line_is_wider_than_the_terminal(width: int, place: Path) -> None:
     for text in (found[one] for one in COMMANDS if one.startswith(("run --limit", TINY))):
         assert len(re.findall(r"\d+/\d+ trajectories", text.split("\r")[-1])) == 1
         assert all("\n" not in one for one in text.split("\r")[1:-1])
+
+
+def test_a_run_says_before_it_decodes_that_a_verdict_needs_more(tmp_path: Path) -> None:
+    small = f"run {SMALL} --k 1 --out small"
+    few = call(*small.split(), "--trajectories", 9, cwd=tmp_path)
+    remark = "needs 20 trajectories of a budget; 2 prompts with 9 each are 18"
+    assert remark in few.stderr and few.returncode == 3
+    assert few.stderr.index(remark) < few.stderr.index("/54 trajectories")
+    (option,) = re.findall(r"add (--trajectories \d+)", few.stderr)
+    enough = call(*small.split(), *option.split(), cwd=tmp_path)
+    assert "a verdict needs" not in enough.stderr and enough.returncode == 0
 
 
 def test_verdicts_have_a_colour_on_a_terminal(place: Path) -> None:

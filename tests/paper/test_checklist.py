@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -36,9 +38,10 @@ from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt
-from tests.commands import WITHOUT_TORCH, call
+from tests.commands import WITHOUT_TORCH, call, typed
 from tests.handmade import MECHANISM, make_run, plain_run
 from tests.records import trajectory
+from tests.runs import make
 
 LENGTH = 5
 
@@ -271,3 +274,30 @@ def test_paper_and_checklist_run_without_torch(tmp_path: Path) -> None:
     for arguments in (["paper", "--json"], ["checklist", str(run.path)]):
         done = call(*arguments, cwd=tmp_path, code=code)
         assert done.returncode == 0, done.stderr
+
+
+# Remedies
+
+RUNS = ("own", "violated", "paper", "box", "imported", "sequence", "search", "paper-search")
+
+
+@pytest.mark.parametrize("name", (*RUNS, "attack"))
+def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
+    run = Run(make.HERE / "c049abe" / make.RUN_OF.get(name, name))
+    items = of_run(AuditResult.for_report(run))
+    assert any(item.todo for item in items)
+    commands = []
+    for item in items:
+        if name == "imported":
+            assert "the same run" not in item.todo
+        for option in re.findall(r"the same (?:run|search) with ([^,;:]+)", item.todo):
+            commands.append(f"nafaudit {make.COMMANDS[name]} {option}")
+        commands += re.findall(r"nafaudit [a-z][^,;:()]*", item.todo)
+        # No option stands outside of a command.
+        rest = re.sub(r"(the same (run|search) with|nafaudit [a-z])[^,;:()]*", "", item.todo)
+        assert "--" not in rest, item.todo
+    assert commands
+    shutil.copytree(make.HERE / "workload", tmp_path / "workload")
+    with contextlib.chdir(tmp_path):
+        for command in commands:
+            assert typed(command) is not None, command

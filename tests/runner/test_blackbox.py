@@ -303,6 +303,6 @@ def test_the_world_behind_a_decoder_has_the_rows_of_the_design(
         BlackBoxExecutor(Workbench.load(spec, mock.Mock(), pair=pair), session)
         hello = json.loads(json.dumps(session.launch.hello))
     assert hello["depends"] == "a crowd was seen to matter"
-    world = worker._load(hello)
+    world = worker.DescribedWorld(hello)._loaded
     assert isinstance(world, PairWorld)
     assert all(reader._how.constant == how.constant for reader in world._readers)

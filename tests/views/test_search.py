@@ -194,7 +194,7 @@ def test_item_6_knows_that_the_papers_search_has_no_gate(
 ) -> None:
     item = surrogate(found(surrogate={"mode": "paper", "gates": gates}, paper={"fix": ""}))
     assert item.answer == answer and says in item.text and " gate" not in item.text
-    assert ("without --protocol paper" in item.todo) == (answer == "fail")
+    assert ("--protocol sound" in item.todo) == (answer == "fail")
 
 
 def test_item_7_counts_search_seeds_and_gives_their_spread() -> None:

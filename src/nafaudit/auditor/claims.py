@@ -1,4 +1,4 @@
-"""Are the logged numbers true? Claimed against replayed, quantity by quantity.
+"""Compares claimed with replayed numbers, quantity by quantity.
 
 A replay runs another kernel than the decoder did, so equal numbers differ in their last digits. By
 how much is measured on the pair itself (`Levels`), not assumed: below `warn` is noise, above
@@ -196,7 +196,7 @@ class _Largest:
 
 @dataclass
 class DebtCounts:
-    """Who is over budget by the promised count of the debt, and who by the other one.
+    """Counts of executions over budget by the promised count of the debt and by the other.
 
     A temperature or a penalty makes two counts of one debt: in the laws that are served, and in
     the models' own. A decoder that keeps the one may exceed the other without overspending.

@@ -29,7 +29,12 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 
     progress = ProgressLine(quiet)
     with resumable(progress):
-        outcome = execute.run(settings, progress.update, protocol_of(settings))
+        outcome = execute.run(
+            settings,
+            progress.update,
+            protocol_of(settings),
+            lambda text: note(f"nafaudit: {text}"),
+        )
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = refresh_report(outcome.run)

@@ -44,7 +44,10 @@ _RUN_TWO = (
     "budgets (lab: nafaudit run --pair lab-safe2), then nafaudit checklist RUN --anchor RUN2"
 )
 _RAISE = "more prompts with more trajectories each for the surrogate to learn from, or none of it"
-_WITHOUT = "nafaudit search without --protocol paper: it relies on no surrogate"
+_WITHOUT = "nafaudit search --protocol sound: it relies on no surrogate"
+_SEVERAL = f"nafaudit search --searches {MIN_SEEDS}"
+# A command in a remedy ends with its clause: a test reads each as the command line does.
+_SAME = "the same run with --trajectories {}"
 
 
 def of_run(report: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
@@ -54,14 +57,19 @@ def of_run(report: AuditResult, second: AuditResult | None = None) -> list[Check
         report: A run, judged.
         second: A run with another anchor, for the first item.
     """
+    again = _again(report)
+    floor = again.format(MIN_TRAJECTORIES)
+    paper = search_file(report.search).paper if report.search is not None else None
+    if paper and not paper.get("fix"):
+        floor = "the same search with --fix min-n, which is what the paper itself recommends"
     prompts = ratios(report)
     classes = [row for row in report.classes.rows if not is_baseline(row.k)]
     items = [
         anchors(report, second),
-        executions(classes),
+        executions(classes, again),
         _agreement(classes),
-        _floor(prompts),
-        _widths(prompts),
+        _floor(prompts, floor),
+        _widths(prompts, again),
         surrogate(report.search),
         seeds(report.search),
     ]
@@ -79,6 +87,19 @@ def of_run(report: AuditResult, second: AuditResult | None = None) -> list[Check
         )
         for item in items
     ]
+
+
+def _again(report: AuditResult) -> str:
+    """Returns what gives each prompt of a run more trajectories, {} for their number."""
+    identity = report.run.design["identity"]
+    if identity["protocol"] == "imported":
+        return "a log with {} trajectories of each prompt is needed"
+    if identity.get("purpose", "audit") == "audit":
+        return _SAME
+    return (
+        f"a {identity['purpose']} draws where it needs to; audit its prompts, in a file: "
+        "nafaudit run --prompts FILE --trajectories {}"
+    )
 
 
 def anchors(report: AuditResult, second: AuditResult | None) -> ChecklistItem:
@@ -166,13 +187,18 @@ def fingerprint(hashes: Mapping[str, str], role: str) -> str:
     return digest.hexdigest()
 
 
-def executions(classes: list[ClassRow]) -> ChecklistItem:
-    """Answers item 2: has each class enough executions, and is U_EBB (R_eff) within K?"""
+def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
+    """Answers item 2: has each class enough executions, and is U_EBB (R_eff) within K?
+
+    Args:
+        classes: Of the audited budgets.
+        again: What gives each prompt more trajectories, {} for their number.
+    """
     if not classes:
         return not_applicable(2, "no budget was audited", "nafaudit run --k 1,3,5")
     fewest = min(classes, key=lambda row: row.trajectories)
-    over = [row for row in classes if row.passes_seen is False]
-    unknown = [row for row in classes if row.passes_seen is None]
+    over = [row for row in classes if row.passes_eff is False]
+    unknown = [row for row in classes if row.passes_eff is None]
 
     def excess(row: ClassRow) -> float:
         return row.paper_seen.value / row.budget if row.paper_seen and row.budget > 0 else math.inf
@@ -189,11 +215,12 @@ def executions(classes: list[ClassRow]) -> ChecklistItem:
         text += "; U_EBB (R_eff) <= K in every cell"
     if fewest.trajectories >= MIN_EXECUTIONS:
         if unknown and not over:
-            return not_applicable(2, text, "give the log's length limit: --max-new-tokens")
+            todo = "give the log's own T: nafaudit import LOG --out NEW --max-new-tokens 200"
+            return not_applicable(2, text, todo)
         todo = "read the classes above K: nafaudit check"
         return judged(2, not over, text, todo, fewest.trajectories)
     needed = math.ceil(MIN_EXECUTIONS / max(1, fewest.prompts))
-    todo = f"the same run with --trajectories {needed}, or with more prompts in the class"
+    todo = f"{again.format(needed)}, or more prompts in the class"
     return judged(2, False, text, todo, fewest.trajectories)
 
 
@@ -220,14 +247,15 @@ def _agreement(classes: list[ClassRow]) -> ChecklistItem:
         return not_applicable(
             3,
             "fewer than two classes have references that outputs were compared with",
-            "give prompts of several classes a reference (docs: --data, --prompts)",
+            "give prompts of several classes a reference: nafaudit run --prompts FILE, or "
+            "nafaudit run --data DIRECTORY",
         )
     text = f"{len(odd)} classes out of step over {compared} budgets, by {used} in thirds"
     text += f": {'; '.join(odd[:3])}{' ...' if len(odd) > 3 else ''}" if odd else ""
     return judged(3, not odd, text, "read these classes' outputs: nafaudit report", len(odd))
 
 
-def _floor(prompts: list[PromptRatio]) -> ChecklistItem:
+def _floor(prompts: list[PromptRatio], todo: str) -> ChecklistItem:
     """Answers item 4: has each prompt with a high ratio enough trajectories?"""
     known = [row for row in prompts if not math.isnan(row.rho)]
     if not known:
@@ -240,11 +268,10 @@ def _floor(prompts: list[PromptRatio]) -> ChecklistItem:
         worst = max(few, key=lambda row: row.rho)
         text += f"; highest: {name(worst.prompt)} at k = {worst.k:g}, rho {worst.rho:.2f}, "
         text += f"N = {worst.n}"
-    todo = f"the same run with --trajectories {MIN_TRAJECTORIES}"
     return judged(4, not few, text, todo, len(few))
 
 
-def _widths(prompts: list[PromptRatio]) -> ChecklistItem:
+def _widths(prompts: list[PromptRatio], again: str) -> ChecklistItem:
     """Answers item 5: has each estimate a width?"""
     if not prompts:
         return not_applicable(5, "no prompt has an estimate", "a log with spends is needed")
@@ -254,7 +281,7 @@ def _widths(prompts: list[PromptRatio]) -> ChecklistItem:
     if widest is not None:
         text += f", the widest {widest.width:.1f} nats on a mean of {widest.mean:.1f} "
         text += f"(N = {widest.n}); --json prints all of them"
-    todo = "one trajectory has no variance: the same run with --trajectories 2 or more"
+    todo = f"one trajectory has no variance: {again.format(2)}"
     return judged(5, not single, text, todo, widest.width if widest else math.nan)
 
 
@@ -307,16 +334,14 @@ def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
         return not_applicable(
             7,
             "no prompt search was run, so no archive maximum can vary",
-            f"nafaudit search with at least {MIN_SEEDS} different --seed",
+            _SEVERAL,
         )
     file = search_file(found)
     mine = {
         row.seed for row in file.generations if row.strategy == "search" and row.seed is not None
     }
     if not mine:
-        return not_applicable(
-            7, "the search does not say its seeds", f"nafaudit search --searches {MIN_SEEDS}"
-        )
+        return not_applicable(7, "the search does not say its seeds", _SEVERAL)
     values = file.spread["search"].maxima if "search" in file.spread else ()
     text = f"{len(mine)} search seed{'s' if len(mine) > 1 else ''}"
     if values:
@@ -324,7 +349,9 @@ def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
     known = [value for value in values if math.isfinite(value)]
     if len(known) > 1:
         text += f" (a range of {100 * (max(known) - min(known)):.1f} points)"
-    todo = f"nafaudit search with --searches {MIN_SEEDS} or more"
+    todo = _SEVERAL
+    if file.paper:
+        todo += " --protocol sound: the paper's search has one seed"
     return judged(7, len(mine) >= MIN_SEEDS, text, todo, len(mine))
 
 

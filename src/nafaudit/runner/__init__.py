@@ -1,1 +1,1 @@
-"""Stage 1: design in, findings out."""
+"""From settings to records: loads models, decodes what is missing, records it."""

@@ -1,9 +1,9 @@
-"""Black boxes: a decoder of the user's at the end of a pipe, and the published one.
+"""Black boxes: a user's decoder in a process of its own, and the published one.
 
-A decoder is asked with a time limit and believed in nothing: what it does instead of answering is
-a `DecoderError` with a name from `core.finding`. The published decoder of the mechanism's authors
-(`--decoder anchoreddecode`) needs a Transformers of its own, so it runs in its own environment,
-through a program that imports nothing of ours (`official_worker.py`).
+A decoder is asked with a time limit, and none of its answers is trusted. What it does instead of
+answering is a `DecoderError` with a name from `core.finding`. The published decoder of the
+mechanism's authors (`--decoder anchoreddecode`) needs a Transformers of its own, so it runs in its
+own environment, through a program that imports nothing of ours (`official_worker.py`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from nafaudit.models.pair import Pair
 from nafaudit.protocols import Request
 from nafaudit.runner.outputs import read_output
 
-# Loading checkpoints may take minutes; a decoder that never gets ready is not worth more.
+# Loading checkpoints may take minutes; a decoder that is not ready by then is given up.
 START_SECONDS = 600.0
 _EXIT_SECONDS = 10.0
 _TAIL = 400
-# What the usual libraries read their number of threads from.
+# Variables from which the usual libraries read their number of threads.
 _THREADS = (
     "OMP_NUM_THREADS",
     "MKL_NUM_THREADS",
@@ -52,7 +52,7 @@ _THREADS = (
 
 
 class DecoderError(Exception):
-    """The decoder did something else than answer.
+    """An error of a decoder that did something else than answer.
 
     Attributes:
         name: One of `core.finding.FAULTS`.
@@ -65,11 +65,11 @@ class DecoderError(Exception):
 
 @dataclass(frozen=True)
 class Launch:
-    """How to start a worker.
+    """The start of a worker: its program, its first line, its time limit.
 
     Attributes:
         command: The program, which speaks the lines of `nafaudit.runner.worker`.
-        hello: The first line that it gets: what to build.
+        hello: The first line that it gets, which says what to build.
         timeout: Seconds that an answer may take.
     """
 
@@ -127,9 +127,17 @@ class Session:
                 "Python interpreter as --decoder-python."
             ) from error
         self._lines = queue.Queue()
-        threading.Thread(
-            target=_pump, args=(self._process.stdout, self._lines), daemon=True
-        ).start()
+        source, lines = self._process.stdout, self._lines
+        assert source is not None
+
+        def pump() -> None:
+            """Reads lines until there are none, so that waiting for one can have a limit."""
+            with contextlib.suppress(ValueError, OSError):
+                for line in source:
+                    lines.put(line)
+            lines.put(None)
+
+        threading.Thread(target=pump, daemon=True).start()
         try:
             answer = self._ask(self.launch.hello, START_SECONDS)
         except DecoderError as fault:
@@ -162,7 +170,7 @@ class Session:
         """Asks the process to end.
 
         Raises:
-            DecoderError: It does not, or not cleanly.
+            DecoderError: It does not end, or not cleanly.
         """
         process = self._process
         if process is None or process.stdin is None:
@@ -231,7 +239,7 @@ class Session:
         return None
 
     def _kill(self) -> None:
-        """Ends the process and whatever it started; it has a process group of its own."""
+        """Ends the process and all that it started; it has a process group of its own."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -242,14 +250,6 @@ class Session:
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
-
-
-def _pump(source: Any, lines: queue.Queue[bytes | None]) -> None:
-    """Reads lines until there are none, so that waiting for one can have a limit."""
-    with contextlib.suppress(ValueError, OSError):
-        for line in source:
-            lines.put(line)
-    lines.put(None)
 
 
 def _status(status: int) -> str:
@@ -338,7 +338,7 @@ def launch_of(
     return Launch(command_of(settings, rules=rules), hello, settings.decoder_timeout)
 
 
-# After so many deaths and hangs a decoder is not asked again.
+# A decoder that hung or died this many times is not asked again.
 PATIENCE = 3
 # A decoder takes its seed as a number that every language can hold.
 _SEED_BITS = (1 << 63) - 1
@@ -356,7 +356,7 @@ class BlackBoxDecoder:
     """A black box, asked in batches.
 
     Args:
-        session: Where it runs.
+        session: Its process.
         name: Name under which its records are kept.
         max_new_tokens: Length limit.
         batch: Outputs that are asked for together.

@@ -1,13 +1,11 @@
-"""The Ray cluster of a run, and its workers.
+"""The Ray cluster of a run, and the worker that it runs on each node.
 
 A cluster of our own listens on the loopback interface only, asks for a secret, has no dashboard,
 reports nothing, keeps its files in one temporary directory, and ends with this process even if
 that is killed.
 
-A Ray worker: one process that holds a pair on its own devices and answers with plain data.
-
-What goes wrong in it is an answer too, so that the driver can say it as a local run would.
-`nafaudit.runner.fleet` is the other end.
+A worker is one process that holds a pair on its own devices. It answers with plain data, errors
+included, so that the driver (`nafaudit.runner.fleet`) can report them as a local run would.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _ANSWER_SECONDS = 10.0
 
 
 def gpus_of(device: str) -> int:
-    """How many GPUs a worker needs; it sees only those, counted from 0.
+    """Returns how many GPUs a worker needs; it sees only those, counted from 0.
 
     Raises:
         InputError: The device names a GPU that a worker will not see.
@@ -114,11 +112,14 @@ def connected(settings: RunSettings, rows: int) -> Iterator[tuple[Any, int]]:
 
 @contextmanager
 def _local(ray: Any, settings: RunSettings, gpus: int) -> Iterator[None]:
-    """A cluster of this machine's own."""
+    """Starts a cluster on this machine, and ends it."""
     here = tempfile.gettempdir()
     if len(here) > _LONGEST_DIRECTORY:
         here = "/tmp"
-    workers = settings.workers or max(1, _cores() // settings.threads)
+    # Cores that this process may use, where the system says so.
+    allowed = getattr(os, "sched_getaffinity", None)
+    cores = len(allowed(0)) if allowed else os.cpu_count() or 1
+    workers = settings.workers or max(1, cores // settings.threads)
     directory = tempfile.mkdtemp(prefix="nafaudit-", dir=here)
     try:
         start: dict[str, Any] = {
@@ -155,7 +156,7 @@ def _local(ray: Any, settings: RunSettings, gpus: int) -> Iterator[None]:
 
 @contextmanager
 def _remote(ray: Any, address: str) -> Iterator[None]:
-    """A cluster that is there, and stays."""
+    """Connects to a cluster that exists already, and leaves it running."""
     try:
         if address != "auto":  # Ray itself would try for minutes
             host, _, port = address.rpartition(":")
@@ -174,12 +175,6 @@ def _remote(ray: Any, address: str) -> Iterator[None]:
         ray.shutdown()
 
 
-def _cores() -> int:
-    """Cores that this process may use, where the system says so."""
-    allowed = getattr(os, "sched_getaffinity", None)
-    return len(allowed(0)) if allowed else os.cpu_count() or 1
-
-
 def _first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return text[0] if text else type(error).__name__
@@ -187,7 +182,7 @@ def _first_line(error: BaseException) -> str:
 
 @dataclass(frozen=True)
 class RemoteError:
-    """An exception as data: the name of one of our errors, or none and a traceback."""
+    """An exception as data: the name of one of our errors, or no name and a traceback."""
 
     kind: str
     text: str
@@ -202,7 +197,7 @@ class RemoteError:
 
 @dataclass(frozen=True)
 class WorkerAnswer:
-    """Results of a worker, and what ended them early if something did."""
+    """Results of a worker, and the error that ended them early, if any."""
 
     content: list[Any]
     error: RemoteError | None = None
@@ -210,17 +205,17 @@ class WorkerAnswer:
 
 @dataclass(frozen=True)
 class WorkerInfo:
-    """What a worker is.
+    """Facts about a worker.
 
     Attributes:
-        node: Address of its node, and what Ray calls it.
-        facts: For the session's line: node, process, processor, versions and probe.
-        mechanism: What it audits, with the hash of a plug-in's source.
+        node: Address of its node, and Ray's name of the node.
+        facts: Node, process, processor, versions and probe, for the session's line.
+        mechanism: The mechanism that it decodes with, and the hash of a plug-in's source.
         fingerprint: Of its pair.
         batch_free: True if its records do not depend on their batch.
         digest: Equal for workers that compute the same bits.
         constant: Rows of its products, where their number matters.
-        why: Why that is so.
+        why: Why rows are constant.
     """
 
     node: str
@@ -234,7 +229,7 @@ class WorkerInfo:
 
 
 class Worker:
-    """Built by Ray; `start` loads the models.
+    """A process of the cluster, built by Ray; `start` loads the models.
 
     Args:
         spec: What to load.
@@ -253,23 +248,23 @@ class Worker:
         self._executor: EngineExecutor | None = None
 
     def start(self, depends: str = "") -> WorkerAnswer:
-        """Loads the pair and probes the machine; says what it is.
+        """Loads the pair and probes the machine; answers with its `WorkerInfo`.
 
         Args:
             depends: Why rows must be constant, if another worker found that they must.
         """
-        answer, here = _answer(lambda: [self._info(depends)]), socket.gethostname()
+        answer, here = _answer(lambda: [self._load(depends)]), socket.gethostname()
         if answer.error is None or here == self._host:
             return answer
-        said = RemoteError(answer.error.kind, f"the worker on {here}: {answer.error.text}")
-        return WorkerAnswer([], said)
+        error = RemoteError(answer.error.kind, f"the worker on {here}: {answer.error.text}")
+        return WorkerAnswer([], error)
 
     def vocabulary(self, _: object) -> WorkerAnswer:
-        """What token ids stand for."""
+        """Answers with what token ids stand for."""
         return _answer(lambda: [self._loaded.vocabulary])
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> WorkerAnswer:
-        """Surprisals of the prompts' references."""
+        """Answers with surprisals of the prompts' references."""
         return _answer(lambda: self._loaded.score(prompts))
 
     def decode(self, requests: Sequence[PromptRequest]) -> WorkerAnswer:
@@ -281,7 +276,7 @@ class Worker:
         assert self._executor is not None, "start comes first"
         return self._executor
 
-    def _info(self, depends: str) -> WorkerInfo:
+    def _load(self, depends: str) -> WorkerInfo:
         for path in self._spec.checkpoints:
             if Path(path).is_absolute() and not Path(path).is_dir():
                 raise errors.InputError(

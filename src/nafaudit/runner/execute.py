@@ -8,6 +8,7 @@ kinds decode what is asked for and not yet recorded, so the same command resumes
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from nafaudit.auditor.verify import check_integrity, verify
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
+from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.progress import OnProgress
 from nafaudit.core.settings import RunSettings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
@@ -77,7 +79,7 @@ class OpenRun:
 
     @property
     def run(self) -> Run:
-        """The same run, for reading."""
+        """Returns the run for reading."""
         return self._writer.run
 
     def missing(self, extents: Sequence[Extent], prompts: Prompts) -> list[PromptRequest]:
@@ -160,7 +162,7 @@ class RunResult:
     Attributes:
         run: Its directory.
         batch_free: True if records do not depend on their batch.
-        remarks: What else was noticed of the machines; empty words are none.
+        remarks: What else was noticed of the machines; empty texts count for nothing.
     """
 
     run: Run
@@ -169,7 +171,7 @@ class RunResult:
 
     @cached_property
     def result(self) -> AuditResult:
-        """Every verdict and finding, from the records."""
+        """Returns every verdict and finding, from the records."""
         return AuditResult.of(self.run)
 
 
@@ -177,6 +179,7 @@ def run(
     settings: RunSettings,
     on_progress: OnProgress = lambda progress: None,
     protocol: AuditProtocol = SOUND,
+    on_remark: Callable[[str], None] = lambda text: None,
 ) -> RunResult:
     """Runs, or resumes, the audit that the settings describe.
 
@@ -184,10 +187,19 @@ def run(
         settings: What to run; checked before any model loads.
         on_progress: Called as trajectories are recorded.
         protocol: What the settings' protocol has of its own.
+        on_remark: Called before anything is decoded with what a user may want to change first.
     """
     if settings.decoder is not None:
-        command_of(settings)  # a wrong name is said before a model loads
+        command_of(settings)  # a wrong name is refused before a model loads
     inputs = read_inputs(settings, protocol)
+    count = len(inputs.chosen)
+    if count * settings.trajectories < MIN_TRAJECTORIES:
+        needed = math.ceil(MIN_TRAJECTORIES / count)
+        on_remark(
+            f"a verdict needs {MIN_TRAJECTORIES} trajectories of a budget; {count} prompts with "
+            f"{settings.trajectories} each are {count * settings.trajectories}, so that WITHIN "
+            f"cannot come of it. Stop, and add --trajectories {needed}, or give more prompts."
+        )
     with ExitStack() as stack:
         executor = _executor(inputs, stack)
         batch_free = executor.probe.batch_free

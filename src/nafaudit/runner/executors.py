@@ -1,7 +1,7 @@
-"""Who decodes what a run asks for: our engine in this process, a black box, or workers elsewhere.
+"""Executors decode what a run asks for: our engine, a black box, or workers of a cluster.
 
-`Executor` is all that a run knows of them. `nafaudit.runner.fleet` has the one that spreads
-requests over a Ray cluster.
+A run knows them as `Executor`. `nafaudit.runner.fleet` has the one that spreads requests over a
+Ray cluster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nafaudit.workload import TokenizedPrompt
 
 
 class Executor(Protocol):
-    """Decodes requests, in whichever process the models are."""
+    """Something that decodes requests, in this process or in others."""
 
     @property
     def spec(self) -> WorkbenchSpec:
@@ -51,7 +51,7 @@ class Executor(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What identifies its pair in a design."""
+        """Fingerprint of its pair, for a design."""
         ...
 
     @property
@@ -61,17 +61,17 @@ class Executor(Protocol):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of the machines by now."""
+        """Remarks on the machines that the user should see."""
         ...
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What token ids stand for, as a run keeps it."""
+        """Meaning of token ids, as a run keeps it."""
         ...
 
     @property
     def probe(self) -> ProbeResult:
-        """What was seen of the machine before the run."""
+        """Result of the probe of the machine before the run."""
         ...
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
@@ -123,7 +123,7 @@ def identity_of(executor: Executor, workload: str, purpose: str = "audit") -> Id
 
 
 class LocalExecutor:
-    """What every executor with its models in this process has.
+    """The common part of executors whose models are in this process.
 
     Args:
         workbench: Models and mechanism.
@@ -138,17 +138,17 @@ class LocalExecutor:
 
     @property
     def probe(self) -> ProbeResult:
-        """What was seen of this machine before the run."""
+        """Result of the probe of this machine before the run."""
         return self.workbench.probe
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What token ids stand for, as a run keeps it."""
+        """Meaning of token ids, as a run keeps it."""
         return self.workbench.vocabulary
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of this machine."""
+        """Remarks on this machine that the user should see."""
         remark = self.workbench.settled.numerics.remark
         return (remark,) if remark else ()
 
@@ -162,7 +162,7 @@ class EngineExecutor(LocalExecutor):
 
     @cached_property
     def _decoder(self) -> Decoder | SequenceDecoder:
-        """Built when something is decoded: it takes memory for its rows."""
+        """Builds the decoder when something is decoded: it takes memory for its rows."""
         return self.workbench.decoder()
 
     @property
@@ -172,7 +172,7 @@ class EngineExecutor(LocalExecutor):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was found of the machine, and how speculation went, if there was any."""
+        """Remarks on the machine, and on speculation if there was any."""
         found = super().remarks
         decoder = self.__dict__.get("_decoder")
         if not (isinstance(decoder, Decoder) and decoder.guessed.asked):
@@ -194,18 +194,18 @@ class EngineExecutor(LocalExecutor):
 
 
 class BlackBoxExecutor(LocalExecutor):
-    """A decoder of the user's in a process of its own; the pair here is for checking it.
+    """A user's decoder in a process of its own; the pair here is for checking it.
 
     Args:
         workbench: Models, and the mechanism that the decoder promises.
-        session: Where the decoder runs.
+        session: The decoder's process.
     """
 
     def __init__(self, workbench: Workbench, session: Session) -> None:
         super().__init__(workbench)
         settings, numerics = workbench.spec.settings, workbench.settled.numerics
         if numerics.constant:
-            # The world behind the decoder computes as the design says, whatever it sees by itself.
+            # The decoder's world computes as the design says, not as its own probe would.
             hello = {**session.launch.hello, "depends": numerics.why}
             session.launch = replace(session.launch, hello=hello)
         name = f"{settings.decoder}@{session.start()['source']}"
@@ -213,7 +213,7 @@ class BlackBoxExecutor(LocalExecutor):
 
     @property
     def name(self) -> str:
-        """What the decoder is called, and the hash of its source."""
+        """Name of the decoder, and the hash of its source."""
         return self._box.name
 
     def decode(
@@ -222,5 +222,5 @@ class BlackBoxExecutor(LocalExecutor):
         on_fault: Callable[[Fault], None],
         on_step: Callable[[int], None],
     ) -> Iterator[Trajectory]:
-        """Yields what is left of its outputs once they are read as records."""
+        """Yields those of its outputs that could be read as records."""
         return self._box.decode(requests, on_fault)

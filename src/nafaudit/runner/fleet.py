@@ -28,7 +28,7 @@ from nafaudit.runner.cluster import Worker, WorkerAnswer, WorkerInfo, gpus_of
 from nafaudit.runner.workbench import ProbeResult, WorkbenchSpec
 from nafaudit.workload import TokenizedPrompt
 
-# A unit refills its batch so often: its last rows leave slots empty, and that is once a unit.
+# Batches in a unit: its last rows leave slots empty, so that a unit should have several.
 _BATCHES = 4
 # Units a worker has at least, if there are rows enough: the last ones end at about one time.
 _SHARES = 4
@@ -65,18 +65,18 @@ def cut(requests: Sequence[PromptRequest], workers: int, batch: int) -> list[Uni
     return units
 
 
-# So often a unit may end its worker, and a worker end before it is ready.
+# Times that a unit may end its worker, and that workers may end before they are ready.
 TRIES = 3
 # Seconds to wait for a first worker at most; for the others, once more what it took.
 _PATIENCE = 600.0
 _WAIT = 1.0
-# What changes how checkpoints are found or read, and how products are made.
+# Variables that change how checkpoints are found or read, and how products are made.
 _VARIABLES = ("HF_HUB_OFFLINE", "HF_HOME", "HF_HUB_CACHE", "TOKENIZERS_PARALLELISM", VARIABLE)
 
 
 @dataclass(eq=False)
 class _Job:
-    """A piece of work for any worker: a method, its argument, what it is about."""
+    """A piece of work for any worker: a method, its argument, and the prompts in words."""
 
     method: str
     argument: Any
@@ -101,7 +101,7 @@ class RayExecutor:
         ray: Ray, connected.
         spec: What each worker loads.
         mechanism: What is audited.
-        workers: How many processes to start.
+        workers: Number of processes to start.
     """
 
     def __init__(self, ray: Any, spec: WorkbenchSpec, mechanism: Mechanism, workers: int) -> None:
@@ -134,17 +134,17 @@ class RayExecutor:
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """Of the pair, which is the same for all workers."""
+        """Returns the fingerprint of the pair, which is the same for all workers."""
         return self._reference.fingerprint
 
     @property
     def constant(self) -> ConstantRows | None:
-        """Rows of every product, the same for all workers."""
+        """Returns the rows of every product, which are the same for all workers."""
         return self._reference.constant
 
     @property
     def probe(self) -> ProbeResult:
-        """What the workers' own probes saw, together."""
+        """Returns what the workers' own probes found, together."""
         infos = [worker.info for worker in self._workers if worker.info]
         batch_free = all(info.batch_free for info in infos)
         facts = self._reference.facts
@@ -158,7 +158,7 @@ class RayExecutor:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of the workers."""
+        """Returns what the user should know of the workers."""
         if not self._deaths:
             return tuple(self._remarks)
         died = f"{self._deaths} worker{'s' * (self._deaths > 1)} died on the way"
@@ -166,7 +166,7 @@ class RayExecutor:
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What token ids stand for."""
+        """Returns what token ids stand for."""
         return next(dict(table) for _, table in self._spread([_Job("vocabulary", None, "")]))
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
@@ -227,7 +227,7 @@ class RayExecutor:
         self._workers.append(_Held(actor, actor.start.remote(self._depends)))
 
     def _wait_ready(self) -> None:
-        """Waits for the workers: for the first as long as it takes, within reason."""
+        """Waits for the workers: up to `_PATIENCE` for the first, then a time in proportion."""
         start, limit = time.monotonic(), _PATIENCE
         while any(worker.due is not None for worker in self._workers):
             self._next()
@@ -241,7 +241,7 @@ class RayExecutor:
                 return
 
     def _spread(self, jobs: Iterable[_Job]) -> Iterator[tuple[_Job, Any]]:
-        """Does jobs on whichever workers are free; yields what they return, piece by piece."""
+        """Does jobs on free workers; yields what they return, piece by piece."""
         waiting = deque(jobs)
         holding = 0
         while waiting or holding:
@@ -286,7 +286,7 @@ class RayExecutor:
         try:
             answer: WorkerAnswer = self._ray.get(ready[0])
         except self._ray.exceptions.RayTaskError:
-            raise  # our own methods answer whatever happens: a fault
+            raise  # our own methods always answer, so this is a fault of ours
         except self._ray.exceptions.RayError as error:
             self._on_death(worker, job, error)
             return None if job is None else (job, None)
@@ -399,7 +399,7 @@ def _names(prompts: Iterable[str]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Ray's account of a death, in a few words."""
+    """Returns Ray's account of a death, in a few words."""
     text = str(error)
     if "failed to import" in text or "ModuleNotFoundError" in text:
         return "it could not import nafaudit"

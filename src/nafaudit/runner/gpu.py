@@ -1,10 +1,8 @@
-"""What a run takes on GPUs, from data sheets and model shapes.
-
-What a run takes on GPUs, by arithmetic from data sheets: nothing here is measured.
+"""Estimates memory and time of a run on GPUs from data sheets and model shapes, unmeasured.
 
 A step of a batch reads every weight and the whole cache once (limit of memory), or does two
 operations for every weight and row (limit of arithmetic); the larger counts, for each model. What
-Transformers and this engine add is an estimate, and kept apart.
+Transformers and this engine add is estimated apart.
 """
 
 from __future__ import annotations
@@ -13,7 +11,6 @@ import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from nafaudit.core.errors import InputError, UnavailableError, nearest
 
@@ -26,7 +23,7 @@ class ModelShape:
     """The sizes of a decoder with a gated feed-forward part, as Llama, Mistral and Qwen have.
 
     Attributes:
-        name: What it is called.
+        name: Its name.
         hidden: Width of the residual stream.
         layers: Number of layers.
         heads: Query heads.
@@ -51,19 +48,19 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """All weights but biases, which are few."""
+        """Returns the number of weights, without biases, which are few."""
         attention = self.hidden * self.head * (2 * self.heads + 2 * self.kv_heads)
         layer = attention + 3 * self.hidden * self.inner + 2 * self.hidden
         return self.layers * layer + self.hidden + self._embedding * (1 if self.tied else 2)
 
     @property
     def read_each_step(self) -> int:
-        """Weights that a step reads: of the input embedding only a row for each token."""
+        """Returns the weights that a step reads; of the input embedding it reads few rows."""
         return self.parameters - (0 if self.tied else self._embedding)
 
     @property
     def cached_each_position(self) -> int:
-        """Numbers that the cache keeps for one token."""
+        """Returns how many numbers the cache keeps for one token."""
         return 2 * self.layers * self.kv_heads * self.head
 
     @property
@@ -72,9 +69,18 @@ class ModelShape:
 
 
 def known_shapes() -> dict[str, ModelShape]:
-    """Shapes by name."""
+    """Returns shapes by name."""
+    counts = ("hidden", "layers", "heads", "kv_heads", "head", "inner", "vocabulary")
     with _SHAPES.open(newline="") as stream:
-        return {row["name"]: _shape(row) for row in csv.DictReader(stream)}
+        return {
+            row["name"]: ModelShape(
+                row["name"],
+                **{name: int(row[name]) for name in counts},
+                tied=row["tied"] == "yes",
+                source=row["source"],
+            )
+            for row in csv.DictReader(stream)
+        }
 
 
 def shape_of(name: str) -> ModelShape:
@@ -97,10 +103,6 @@ def shape_of(name: str) -> ModelShape:
         ) from None
     except ValueError as error:
         raise InputError(f"{path} is not JSON: {error}.") from error
-    return _of_config(path, config)
-
-
-def _of_config(path: Path, config: Any) -> ModelShape:
     if any(config.get(key) for key in _EXPERTS):
         raise InputError(f"{path}: a mixture of experts; its time cannot be counted this way.")
     try:
@@ -124,14 +126,8 @@ def _of_config(path: Path, config: Any) -> ModelShape:
         ) from error
 
 
-def _shape(row: dict[str, str]) -> ModelShape:
-    names = ("hidden", "layers", "heads", "kv_heads", "head", "inner", "vocabulary")
-    numbers = {name: int(row[name]) for name in names}
-    return ModelShape(row["name"], **numbers, tied=row["tied"] == "yes", source=row["source"])
-
-
 _GPUS = Path(__file__).with_name("gpus.csv")
-# Of a weight; what few-bit weights are multiplied with, and the cache, have two at least.
+# Bytes of a weight; the cache, and what few-bit weights are multiplied with, have two at least.
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "float64": 8, "8bit": 1, "4bit": 0.5}
 # Float64 arrays of rows x vocabulary that a step holds at once: laws, noise, scores, work space.
 _LAW_ARRAYS = 12
@@ -151,11 +147,11 @@ class Gpu:
     """A GPU as its data sheet has it.
 
     Attributes:
-        name: What it is called here.
+        name: Its name here.
         memory: Bytes.
         bandwidth: Bytes a second.
         half: Operations a second in bfloat16 and float16, dense.
-        single: The same in float32.
+        single: Operations a second in float32.
         source: Where the figures come from.
     """
 
@@ -168,7 +164,7 @@ class Gpu:
 
 
 def known_gpus() -> dict[str, Gpu]:
-    """GPUs by name."""
+    """Returns GPUs by name."""
     with _GPUS.open(newline="") as stream:
         return {
             row["name"]: Gpu(
@@ -196,10 +192,10 @@ def gpu_of(name: str) -> Gpu:
 
 @dataclass(frozen=True)
 class GpuWork:
-    """What is decoded.
+    """The size of a run.
 
     Attributes:
-        prompts: How many are read.
+        prompts: Number of prompts.
         prompt_tokens: Their mean length.
         rows: Trajectories.
         length: Tokens of each, at most.
@@ -225,9 +221,9 @@ class Arithmetic:
         safe: The safe model.
         risky: The risky model.
         dtype: Precision of the weights.
-        gpu: What each worker has.
-        gpus: How many workers.
-        work: What is decoded.
+        gpu: GPU of each worker.
+        gpus: Number of workers.
+        work: Size of the run.
     """
 
     safe: ModelShape
@@ -239,7 +235,7 @@ class Arithmetic:
 
     @property
     def weights(self) -> int:
-        """Bytes of both models."""
+        """Returns the bytes of both models."""
         return int((self.safe.parameters + self.risky.parameters) * BYTES[self.dtype])
 
     @property
@@ -250,12 +246,12 @@ class Arithmetic:
 
     @property
     def laws_per_row(self) -> int:
-        """Bytes of logits and laws."""
+        """Returns the bytes of a row's logits and laws."""
         return max(self.safe.vocabulary, self.risky.vocabulary) * (8 * _LAW_ARRAYS + 8)
 
     @property
     def memory(self) -> int:
-        """Bytes that a worker takes."""
+        """Returns the bytes that a worker takes."""
         return self.weights + self.work.batch * (self.cache_per_row + self.laws_per_row)
 
     @property
@@ -266,12 +262,12 @@ class Arithmetic:
 
     @property
     def step_at_limit(self) -> float:
-        """Seconds that a batch's step cannot be under, with this data sheet."""
+        """Returns the least seconds of a batch's step, by the data sheet."""
         return sum(self._forward(shape) for shape in (self.safe, self.risky))
 
     @property
     def step_likely(self) -> float:
-        """Seconds of a step with the layers of Transformers, the solver and the noise."""
+        """Returns the seconds of a step with Transformers' layers, the solver and the noise."""
         layers = (
             max(self._forward(shape), shape.layers * _LAYER_SECONDS)
             for shape in (self.safe, self.risky)
@@ -282,7 +278,7 @@ class Arithmetic:
 
     @property
     def reading(self) -> float:
-        """Seconds to read one prompt with both models, at the limit."""
+        """Returns the seconds to read one prompt with both models, at the limit."""
         return sum(
             max(
                 shape.read_each_step * BYTES[self.dtype] / self.gpu.bandwidth,
@@ -293,12 +289,12 @@ class Arithmetic:
 
     @property
     def seconds_at_limit(self) -> float:
-        """The whole run, every step at the limit."""
+        """Returns the seconds of the run with every step at the limit."""
         return self._whole(self.step_at_limit)
 
     @property
     def seconds_likely(self) -> float:
-        """The whole run, every step as is likely."""
+        """Returns the seconds of the run with every step as is likely."""
         return self._whole(self.step_likely)
 
     @property

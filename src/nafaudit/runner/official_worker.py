@@ -1,7 +1,7 @@
 """Answers for PyPI's `anchoreddecode`, in its own environment; speaks the lines of `worker.py`.
 
-Nothing of nafaudit can be imported there. One output is asked for at a time: its draws and its
-debt depend on the batch, and whose output that would be could not be said.
+Nothing of nafaudit can be imported there. One output is asked for at a time: in a batch, its draws
+and its debt would depend on the other rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 class Official:
-    """The published decoder, loaded as the hello says."""
+    """The published decoder, loaded as the first line says."""
 
     def __init__(self, hello: dict[str, Any]) -> None:
         import torch
@@ -48,7 +48,7 @@ class Official:
         )
 
     def decode(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One output, with what the decoder logs of it."""
+        """Returns one output, with what the decoder logs of it."""
         from transformers import GenerationConfig, LogitsProcessorList
         from transformers.generation import RepetitionPenaltyLogitsProcessor
 
@@ -68,7 +68,7 @@ class Official:
             logits_processor=LogitsProcessorList(
                 [RepetitionPenaltyLogitsProcessor(penalty)] if penalty != 1.0 else []
             ),
-            # Its word for the risky model alone; its seeds have 32 bits.
+            # -1 is its value for the risky model alone; its seeds have 32 bits.
             k_radius=-1.0 if request["k"] == float("inf") else float(request["k"]),
             seed=request["seed"] % 2**32,
         )
@@ -90,7 +90,7 @@ class Official:
 
 
 def _config(path: str) -> Any:
-    """A newer Transformers keeps the rotation of positions elsewhere; unread, it is a default."""
+    """Reads a configuration; a newer Transformers keeps the rotation of positions elsewhere."""
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(path, trust_remote_code=False)
@@ -115,7 +115,7 @@ def _tokenizer(path: str) -> Any:
 
 
 def source() -> str:
-    """Version and source hash of what is installed here."""
+    """Returns version and source hash of what is installed here."""
     from importlib.metadata import version
 
     import anchoreddecode
@@ -125,7 +125,7 @@ def source() -> str:
 
 
 def main() -> None:
-    """Reads the hello, loads, answers until there is nothing left to read."""
+    """Reads the first line, loads, answers until there is nothing left to read."""
     asked, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 

@@ -1,4 +1,4 @@
-"""Reads what a black box handed back: outputs become records, what is wrong becomes faults.
+"""Reads the outputs of a black box: outputs become records, what is wrong becomes faults.
 
 Its tokens are kept as they are, up to their own stop. Its numbers are kept as claims.
 """
@@ -40,8 +40,8 @@ def read_output(
     """Reads one raw output of a decoder.
 
     Args:
-        raw: What the worker sent: tokens and claims, each a number or a list of them.
-        key: Which output it is.
+        raw: Tokens and claims as the worker sent them, each a number or a list of numbers.
+        key: Key of the output.
         request: What was asked for.
         size: Number of token ids.
         stops: Ids that end an output.
@@ -89,7 +89,7 @@ def _tokens(raw: Any, key: Key, size: int, faults: list[Fault]) -> list[int] | N
 def _kept(
     tokens: list[int], key: Key, request: Request, stops: frozenset[int], faults: list[Fault]
 ) -> int:
-    """How many tokens exist: none after the first stop, none beyond the limit."""
+    """Returns how many tokens count: none after the first stop, none beyond the limit."""
     most = request.max_new_tokens
     end = next((i + 1 for i, token in enumerate(tokens) if token in stops), len(tokens))
     if end < len(tokens):
@@ -106,7 +106,7 @@ def _kept(
 def _claim(
     raw: Mapping[str, Any], name: str, key: Key, length: int, faults: list[Fault]
 ) -> list[float]:
-    """A claimed column; NaN throughout where nothing usable is claimed."""
+    """Returns a claimed column; all NaN if there is no usable claim."""
     silent = [math.nan] * length
     column = raw.get(name)
     if column is None:
@@ -144,7 +144,7 @@ def _check_law(
     shape: tuple[int, int],
     faults: list[Fault],
 ) -> None:
-    """A shown law must have the right shape, a mass of 1, and give the token what is claimed."""
+    """Tests a shown law: right shape, mass 1, and the claimed probability for the token."""
     if (shown := raw.get("law_shape")) is None:
         return
     if shown != list(shape):
@@ -162,7 +162,7 @@ def _check_law(
 
 
 def _is_number(value: Any) -> bool:
-    # An integer beyond every float is no number of nats.
+    # An integer too large for a float is not a number of nats.
     if isinstance(value, int):
         return not isinstance(value, bool) and value.bit_length() < 1024
     return isinstance(value, float)

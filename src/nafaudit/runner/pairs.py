@@ -1,4 +1,4 @@
-"""Names that `--pair` takes, and the workload that belongs to each."""
+"""The registered pairs of `--pair`, and the protocol that chooses a run's prompts."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from nafaudit.workload.passages import Passage
 
 @dataclass(frozen=True)
 class NamedPair:
-    """Where a pair's checkpoints are, and its prompts if the user gives none.
+    """A registered pair: its checkpoints, and its prompts if the user gives none.
 
     Attributes:
         locate: Returns the safe and the risky checkpoint.
         workload: Returns all its prompts.
-        limit: How many prompts a run takes by default; 0 for all.
+        limit: Number of prompts that a run takes by default; 0 for all.
         passages: Returns its protected text.
-        shapes: Names in shapes.csv, safe and risky: how large it is before it is here. If empty,
-            its configurations are read.
+        shapes: Names in shapes.csv, safe and risky, for sizes before a download; if None, its
+            configurations are read.
         ordinary: Returns text that neither model memorised, of the kind that both were made for.
         others: Returns prompts of other kinds than the workload's, for further held-out pools.
         start: Classes that a search starts from by default; all if empty. Openings of protected
@@ -75,7 +75,7 @@ def _shipped(anchor: str) -> Callable[[], tuple[str, str]]:
 
 
 def _on_hub(risky: str) -> Callable[[], tuple[str, str]]:
-    """A pair that Transformers fetches; its safe model is trained on licensed text only."""
+    """Returns where a pair on the hub is; its safe model is trained on licensed text only."""
     return lambda: ("jacquelinehe/tinycomma-1.8b-llama3-tokenizer", risky)
 
 
@@ -128,14 +128,14 @@ def named_pair(name: str) -> NamedPair:
 
 
 def known_checkpoints() -> Iterator[tuple[str, str]]:
-    """The checkpoints of every registered pair that is here."""
+    """Yields the checkpoints of every registered pair that is on this machine."""
     for pair in PAIRS.values():
         with contextlib.suppress(InputError):
             yield pair.locate()
 
 
 class AuditProtocol(Protocol):
-    """What a protocol has of its own; the command line hands in another one than `SOUND`."""
+    """A protocol's own part: its prompts, and where a row ends. `SOUND` is the default one."""
 
     def workload(self, settings: RunSettings) -> Workload:
         """Returns the prompts of a run with their sources, before any limit; reads no model."""
@@ -176,7 +176,7 @@ SOUND: AuditProtocol = SoundProtocol()
 
 
 def limit_of(settings: RunSettings) -> int:
-    """How many prompts to take; 0 for all."""
+    """Returns how many prompts to take; 0 for all."""
     if settings.limit is not None:
         return settings.limit
     given = (settings.prompts, settings.data, settings.safe)
@@ -186,7 +186,7 @@ def limit_of(settings: RunSettings) -> int:
 
 
 def checkpoints_of(settings: RunSettings) -> tuple[str, str]:
-    """Where the two checkpoints are."""
+    """Returns the places of the two checkpoints."""
     if settings.safe is not None and settings.risky is not None:
         return settings.safe, settings.risky
     return named_pair(settings.pair).locate()

@@ -1,4 +1,4 @@
-"""What a run would take and could show, said before anything is spent; torch only to time it."""
+"""Plans a run: what it would take and could show; torch is imported only to time it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nafaudit.workload import TokenizedPrompt, protected_prompts
 # Measured in docs/benchmarks.md; a real run takes less, because its budgets repeat each other.
 BYTES_PER_STEP = 16.3
 RATES = (0.01, 0.001)
-# Of a token, where no tokenizer is asked; English text has about so many.
+# Characters of a token of English text, where no tokenizer is asked.
 _CHARACTERS = 4
 # Prompts that are read to time it.
 _PROMPTS = 3
@@ -35,16 +35,15 @@ _MODEL_PACKAGES = ("torch", "transformers", "tokenizers", "safetensors")
 
 @dataclass(frozen=True)
 class Timing:
-    """How fast this machine decodes the pair, measured on the run's own first rows.
+    """Speed of this machine with the pair, measured on the run's own first rows.
 
     Attributes:
         loading: Seconds to read prompts and models.
-        seconds_per_prompt: To read a prompt with both models.
-        tokens_per_second: Written, over all rows of a batch.
-        tokens: How many that rests on.
-        seconds: How long they took.
-        price: How many times longer a full batch takes for its constant number of rows; 1 where
-            rows are free.
+        seconds_per_prompt: Seconds to read a prompt with both models.
+        tokens_per_second: Tokens written, over all rows of a batch.
+        tokens: Number of tokens that were timed.
+        seconds: Time that they took.
+        price: Factor by which a constant number of rows slows a full batch; 1 where rows are free.
         why: Why rows are constant; empty where they are free.
     """
 
@@ -69,7 +68,7 @@ class Plan:
         protected: Prompts with a protected reference; without any the third verdict is unknown.
         level: One minus the confidence of the limits below.
         timing: What was just measured; None if it could not be.
-        untimed: Why not; empty if it was.
+        untimed: Why nothing was measured; empty if it was.
         arithmetic: Memory and time on a GPU that was named, by data sheet.
     """
 
@@ -115,12 +114,12 @@ class Plan:
 
     @property
     def prompt_rate(self) -> float:
-        """The same with prompts as units."""
+        """Returns that limit with prompts as units."""
         return detectable_rate(self.prompts, self.level)
 
     @property
     def needed(self) -> dict[float, int]:
-        """Trajectories a budget that would show rates of interest."""
+        """Returns the trajectories a budget that would show rates of interest."""
         return {rate: trajectories_for_rate(rate, self.level) for rate in RATES}
 
     @property
@@ -161,7 +160,7 @@ class Hardware:
 
     Attributes:
         gpu: A name in gpus.csv.
-        gpus: How many, each with a pair of its own.
+        gpus: Number of GPUs, each with a pair of its own.
         shapes: The safe and the risky model: names in shapes.csv, checkpoints or config.json
             files; those of the settings if empty.
     """
@@ -243,7 +242,7 @@ def _arithmetic(settings: RunSettings, texts: Sequence[str], hardware: Hardware)
 def _time(
     settings: RunSettings, seconds: float, protocol: AuditProtocol
 ) -> tuple[Timing | None, str]:
-    """Times decoding if that is possible; says why where it is not."""
+    """Returns the timing, or None and the reason why decoding cannot be timed."""
     if seconds <= 0:
         return None, "not asked for"
     if settings.decoder is not None:

@@ -1,7 +1,8 @@
-"""What a run records beside its parts: progress, sessions, scored references."""
+"""Records of a run beside its trajectories: progress, sessions, scored references."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import platform
@@ -29,8 +30,8 @@ from nafaudit.store.files import interrupts_deferred
 from nafaudit.store.run import RunWriter
 from nafaudit.workload import TokenizedPrompt
 
-# A part is closed after so many trajectories, or when it is this old: what a kill can cost. Young
-# runs close parts often, long ones do not drown in files.
+# A part is closed after this many trajectories, or at this age in seconds: a kill costs no more.
+# Young runs close parts often; long ones make fewer, larger files.
 _PART_ROWS = 256
 _PART_SECONDS = (2.0, 30.0)
 _PART_SHARE = 0.05
@@ -92,7 +93,7 @@ def record_parts(
     writer: RunWriter,
     on_trajectory: Callable[[Trajectory], None],
 ) -> None:
-    """Writes parts as trajectories end; whatever goes wrong, what has ended is recorded."""
+    """Writes parts as trajectories end; after an error, what has ended is recorded too."""
     buffer: list[Trajectory] = []
     start = since = time.monotonic()
 
@@ -123,7 +124,7 @@ def record_parts(
 
 
 def session_facts(settings: RunSettings, checkpoints: tuple[str, str]) -> dict[str, Any]:
-    """What a session ran on."""
+    """Returns what a session ran on, and with which settings."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **machine_facts(),
@@ -147,25 +148,20 @@ def session_facts(settings: RunSettings, checkpoints: tuple[str, str]) -> dict[s
 
 
 def machine_facts() -> dict[str, Any]:
-    """What this process runs on."""
+    """Returns what this process runs on."""
+    # The CPU's own name: bit-identity is promised for one kind of CPU.
+    names: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return {
         "nafaudit": __version__,
         "torch": torch.__version__,
         "transformers": transformers.__version__,
         "machine": platform.machine(),
-        "processor": _processor(),
+        "processor": names[0] if names else platform.processor(),
         "cores": os.cpu_count(),
     }
-
-
-def _processor() -> str:
-    """The CPU's own name: bit-identity is promised for one kind of CPU."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
 
 
 CONTEXT = "the prompt as the run gives it; a space if neither it nor the reference has one there"
@@ -183,7 +179,7 @@ def record_passages(
 
     Args:
         path: Run directory.
-        score: Asks the safe model.
+        score: Returns surprisals under the safe model.
         decoding: Warps of the law that charges are against.
         prompts: Those with a protected reference.
     """
@@ -197,7 +193,7 @@ def record_passages(
 def score_passages(
     pair: Pair, decoding: Decoding, prompts: Sequence[TokenizedPrompt]
 ) -> list[ScoredPassage]:
-    """The surprisals themselves; a reference without tokens has none.
+    """Returns surprisals of references; a reference without tokens has none.
 
     Args:
         pair: Whose safe model is asked.
@@ -205,22 +201,18 @@ def score_passages(
         prompts: Those with a protected reference.
     """
     scorer = Scorer(pair.safe, pair.vocabulary, decoding, context=pair.context)
-    scored = (_score(scorer, pair, item, decoding.max_new_tokens) for item in prompts)
-    return [passage for passage in scored if passage is not None]
-
-
-def _score(scorer: Scorer, pair: Pair, item: TokenizedPrompt, longest: int) -> ScoredPassage | None:
-    tokens = reference_tokens(pair.tokenizer, item, pair.vocabulary.special)
-    if not tokens:
-        return None
-    surprisals = scorer.surprisals(item.tokens, tokens[:longest])
-    return ScoredPassage(item.prompt.id, len(tokens), tuple(surprisals.tolist()))
+    scored = []
+    for item in prompts:
+        if tokens := reference_tokens(pair.tokenizer, item, pair.vocabulary.special):
+            values = scorer.surprisals(item.tokens, tokens[: decoding.max_new_tokens])
+            scored.append(ScoredPassage(item.prompt.id, len(tokens), tuple(values.tolist())))
+    return scored
 
 
 def reference_tokens(
     tokenizer: Any, item: TokenizedPrompt, special: frozenset[int]
 ) -> tuple[int, ...]:
-    """The ids that follow the prompt's own if its reference is written after it."""
+    """Returns the ids that follow the prompt's own if its reference is written after it."""
     prompt, reference = item.prompt.text, item.prompt.reference
     gap = "" if prompt[-1:].isspace() or reference[:1].isspace() else " "
     joined = list(tokenizer(prompt + gap + reference)["input_ids"])

@@ -1,9 +1,9 @@
 """The process of a black box: builds the user's decoder and answers requests, a JSON line each.
 
-The decoder's code runs here and only here, so that what it does (exit, hang, print, eat memory) is
-seen from outside as what it is. `nafaudit.runner.blackbox` is the other end of the pipe.
+The decoder's code runs only here, so that nothing it does (exit, hang, print, take memory) can hide
+or reach the auditor. `nafaudit.runner.blackbox` is the other end of the pipe.
 
-The lines: a hello that says what to build, answered by {"ready": ...} or {"fault": ...}; then
+The lines: a first one that says what to build, answered by {"ready": ...} or {"fault": ...}; then
 {"requests": [...]}, answered by {"outputs": [...]} or {"fault": ...}, until the pipe closes.
 """
 
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,30 +40,46 @@ _OWN = str(Path(__file__).resolve().parents[1])
 
 
 def main() -> None:
-    """Reads the hello, builds the decoder, answers until there is nothing left to read."""
-    _end_with_parent()
-    asked, answers = _private_pipes()
+    """Reads the first line, builds the decoder, answers until there is nothing left to read."""
+    if sys.platform == "linux":
+        # A hanging decoder whose auditor was killed would hang for ever; Linux can end it.
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Standard input and output are taken away, so that their prints cannot pass for answers.
+    asked = os.fdopen(os.dup(0), "r", encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.dup2(2, 1)
+    sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
+
+    def say(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message) + "\n")
+        answers.flush()
+
     hello = json.loads(asked.readline())
     try:
         kind, plugin, decoder = _built(hello)
     except InputError as error:
-        _say(answers, {"fault": {"name": "build", "text": str(error)}})
+        say({"fault": {"name": "build", "text": str(error)}})
         return
-    _say(answers, {"ready": {"source": source_hash(plugin), "kind": kind}})
+    say({"ready": {"source": source_hash(plugin), "kind": kind}})
     born = os.getpid()
     for line in asked:
         said = answer(decoder, json.loads(line)["requests"])
         if os.getpid() != born:  # a child that their code forked must not answer too
             os._exit(0)
-        _say(answers, said)
+        say(said)
 
 
 def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
-    """Builds what the hello names: a decoder, or, where that will do, a rule as a decoder.
+    """Builds what the first line names: a decoder or, where allowed, a rule as a decoder.
 
     A rule that chooses among whole outputs is only recognised: nothing is asked of it here.
+
+    Returns:
+        Its kind, the object whose source is recorded, and what answers.
     """
-    spec, world = hello["decoder"], HelloWorld(hello)
+    spec, world = hello["decoder"], DescribedWorld(hello)
     if hello.get("rules") and (made := registered(spec, world.debt, world.checkpoints[0])):
         from nafaudit.mechanisms.reference import MechanismDecoder
 
@@ -87,7 +103,7 @@ def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
 
 
 def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
-    """A mechanism of ours, with the lab's passages where it needs any; None for other names."""
+    """Returns a mechanism of ours, bound to the lab's passages; None for other names."""
     from nafaudit.mechanisms.cards import parse
 
     if parse(spec) is None:
@@ -105,8 +121,8 @@ def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
     return made.bind(resources_of(load_tokenizer(checkpoint), protected_passages((), "lab")))
 
 
-class HelloWorld:
-    """The world that a hello describes; nothing is loaded before a law is asked for."""
+class DescribedWorld:
+    """The world that the first line describes; it loads models when a law is asked for."""
 
     def __init__(self, hello: dict[str, Any]) -> None:
         self.size: int = hello["size"]
@@ -116,60 +132,49 @@ class HelloWorld:
         self._hello = hello
 
     def laws(self, prefixes: Sequence[Sequence[int]]) -> tuple[Law, Law]:
-        """Next-token log-laws, safe and risky, after each prefix."""
+        """Returns next-token log-laws, safe and risky, after each prefix."""
         return self._loaded.laws(prefixes)
 
     def prefix_laws(self, tokens: Sequence[int], *, raw: bool = False) -> tuple[Law, Law]:
-        """The log-laws after tokens[:1], tokens[:2], ..."""
+        """Returns the log-laws after tokens[:1], tokens[:2], ..."""
         return self._loaded.prefix_laws(tokens, raw=raw)
 
     along = prefix_laws  # its old name, which recorded decoders call
 
     @cached_property
     def _loaded(self) -> World:
-        return _load(self._hello)
+        import torch
 
+        from nafaudit.engine.proof import numerics_of
+        from nafaudit.engine.world import PairWorld
+        from nafaudit.models.pair import load_pair
 
-def _load(hello: dict[str, Any]) -> World:
-    import torch
-
-    from nafaudit.engine.proof import numerics_of
-    from nafaudit.engine.world import PairWorld
-    from nafaudit.models.pair import load_pair
-
-    torch.set_num_threads(hello["threads"])
-    safe, risky = hello["checkpoints"]
-    pair = load_pair(
-        safe,
-        risky,
-        dtype=hello["dtype"],
-        device=hello["device"],
-        stop_ids=hello["stops"],
-        trust=Trust(tuple(hello["remote_code"]), hello["pickle"]),
-    )
-    shape: dict[str, Any] = {"width": hello["width"], "batch": hello["batch"]}
-    models, depends = (pair.safe, pair.risky), hello.get("depends", "")
-    return PairWorld(
-        pair,
-        Decoding(**hello["decoding"]),
-        DebtRule(**hello["debt"]),
-        **shape,
-        checkpoints=(safe, risky),
-        numerics=numerics_of(models, **shape, depends=depends),
-    )
+        hello = self._hello
+        torch.set_num_threads(hello["threads"])
+        pair = load_pair(
+            *self.checkpoints,
+            dtype=hello["dtype"],
+            device=hello["device"],
+            stop_ids=hello["stops"],
+            trust=Trust(tuple(hello["remote_code"]), hello["pickle"]),
+        )
+        shape: dict[str, Any] = {"width": hello["width"], "batch": hello["batch"]}
+        models, depends = (pair.safe, pair.risky), hello.get("depends", "")
+        numerics = numerics_of(models, **shape, depends=depends)
+        shape |= {"checkpoints": self.checkpoints, "numerics": numerics}
+        return PairWorld(pair, self.decoding, self.debt, **shape)
 
 
 def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What the decoder says to some requests, as plain data."""
+    """Returns what the decoder answers to some requests, as plain data."""
     asked = [Request(tuple(r["prompt"]), r["k"], r["seed"], r["max_new_tokens"]) for r in requests]
     try:
         # One too many is enough to know; a generator may never end.
         outputs = list(islice(decoder.decode(asked), len(asked) + 1))
     except LawError as error:  # a rule served what is not a law
         return {"fault": {"name": "law", "text": str(error)}}
-    except (Exception, SystemExit) as error:  # whatever their code raises is theirs
-        text = f"{type(error).__name__}: {_message(error)}{_their_line(error)}"
-        return {"fault": {"name": "raised", "text": text}}
+    except (Exception, SystemExit) as error:  # all that their code raises is its fault
+        return {"fault": {"name": "raised", "text": _described(error)}}
     try:
         said = {"outputs": [plain(output) for output in outputs]}
         json.dumps(said)
@@ -179,7 +184,7 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def plain(output: Output) -> dict[str, Any]:
-    """An output as JSON can carry it; laws are summed up by their mass."""
+    """Returns an output as JSON can carry it; laws are summed up by their mass."""
     said: dict[str, Any] = {"tokens": _listed(output.tokens)}
     for name in (*STEP_CLAIMS, "debt", "spend"):
         if (value := getattr(output, name, None)) is not None:
@@ -198,7 +203,7 @@ def plain(output: Output) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> Any:
-    """A number or a list of numbers, whatever array type it came as."""
+    """Returns a number or a list of numbers, from any type of array."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -210,41 +215,18 @@ def _listed(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is neither a number nor a list of them")
 
 
-def _message(error: BaseException) -> str:
-    """What an exception says, on one line; saying it is their code too."""
+def _described(error: BaseException) -> str:
+    """Returns type, message and place of an exception on one line."""
     try:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split())  # runs their code too
     except Exception:
-        return "its message cannot be read"
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
-
-
-def _their_line(error: BaseException) -> str:
+        text = "its message cannot be read"
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]} ..."
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_OWN)] or frames
-    return f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
-
-
-def _end_with_parent() -> None:
-    """A hanging decoder whose auditor was killed would hang for ever; Linux can end it."""
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _private_pipes() -> tuple[IO[str], IO[str]]:
-    """Takes standard input and output away, so that their prints cannot pass for answers."""
-    asked = os.fdopen(os.dup(0), "r", encoding="utf-8")
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(2, 1)
-    sys.stdin = os.fdopen(0, "r", encoding="utf-8", closefd=False)
-    return asked, answers
-
-
-def _say(answers: IO[str], message: dict[str, Any]) -> None:
-    answers.write(json.dumps(message) + "\n")
-    answers.flush()
+    where = f" ({Path(theirs[-1].filename).name}, line {theirs[-1].lineno})" if theirs else ""
+    return f"{type(error).__name__}: {text}{where}"
 
 
 if __name__ == "__main__":

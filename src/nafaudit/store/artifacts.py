@@ -87,7 +87,7 @@ class ArmFinding:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came out.
+    """The result of a verification.
 
     Attributes:
         findings: Of the comparison, then of the sampler tests.

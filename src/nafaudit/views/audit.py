@@ -193,7 +193,7 @@ def class_sections(table: ClassTable) -> list[Section]:
     if evident:
         columns += [
             Column("U", write=lambda row: limit(row.paper, row.passes)),
-            Column("U_eff", write=lambda row: limit(row.paper_seen, row.passes_seen)),
+            Column("U_eff", write=lambda row: limit(row.paper_seen, row.passes_eff)),
             Column("upper", write=lambda row: limit(row.upper, row.certified)),
         ]
         notes += [

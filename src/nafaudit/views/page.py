@@ -155,7 +155,7 @@ def report_json(
         ],
         "bounds": [
             {"mechanism": report.arms[row.arm].mechanism, "k": as_number(report.arms[row.arm].k)}
-            | row.to_json()
+            | plain(row)
             for row in bound_rows(report)
         ],
         "prompts": [

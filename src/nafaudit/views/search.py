@@ -19,7 +19,6 @@ from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.text import cut, name, plain, value_at, visible
 from nafaudit.store.artifacts import (
     ComparisonFile,
-    FinalistFile,
     IntervalFile,
     OverlapFile,
     ProposerFile,
@@ -62,9 +61,9 @@ def search_json(found: SearchResult) -> dict[str, Any]:
             for one in found.explored
             for row in one.generations
         ],
-        "finalists": [_in_order(FinalistFile, one) for one in found.finalists],
-        "controls": [_in_order(FinalistFile, one) for one in found.controls],
-        "comparisons": [_in_order(ComparisonFile, one) for one in found.comparisons],
+        "finalists": plain(found.finalists),
+        "controls": plain(found.controls),
+        "comparisons": plain(found.comparisons),
         "spread": {
             who: plain({"maxima": maxima, "range": max(known) - min(known) if known else math.nan})
             for who, maxima in found.spread.items()
@@ -102,12 +101,6 @@ def search_json(found: SearchResult) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _in_order(declared: type, part: object) -> dict[str, Any]:
-    """Returns a part of a search as plain data, with its fields in the order of the file."""
-    data = plain(part)
-    return {key: data[key] for key in declared.__annotations__}
 
 
 def write_result(found: SearchResult) -> Path:
