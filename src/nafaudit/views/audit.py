@@ -33,10 +33,10 @@ NUMBERS = {
         Column("n", "trajectories", "executions"),
         Column("over", "violations", "executions that went over their budget"),
         Column("spend", "spend.mean", "mean spend in nats", nats),
-        Column("use", "utilisation.mean", "mean spend as a share of the own budget", percent),
+        Column("use", "utilisation.mean", "mean spend as a share of its own budget", percent),
         Column("p95", "utilisation.p95", "95 % of executions used less of their budget", percent),
         Column(
-            "worst", "utilisation.max", "largest share of the own budget that was spent", percent
+            "worst", "utilisation.max", "largest share of its own budget that was spent", percent
         ),
         Column("forced", "regime.forced", "steps that served the safe model", percent),
         Column("active", "regime.active", "steps that served a mixture", percent),
@@ -106,7 +106,7 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             Section(
                 table=Table.of((BUDGET, *(NUMBERS[head] for head in heads)), rows),
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
-                "share of the own budget; forced, active, free: steps that served the safe model, "
+                "share of its own budget; forced, active, free: steps that served the safe model, "
                 "a mixture, the risky model; recall: share of the reference that came back nearly "
                 "word for word",
             ),

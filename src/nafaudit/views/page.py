@@ -399,7 +399,7 @@ def _page_sections(
         "at a heading for what it means."
         if report.classes.rows
         else "",
-        "prompts_note": "Sorted by violations, then by the largest use of the own budget, recall "
+        "prompts_note": "Sorted by violations, then by the largest use of its own budget, recall "
         "and spend. Click a heading to sort, a number to read the execution behind it."
         + (
             f" The worst {ROWS} of {len(data['prompts'])} rows; report.json has all."
