@@ -47,14 +47,14 @@ def _answers(run: str, place: Path) -> dict[str, tuple[str, str]]:
     title = re.search(r"<title>(\w+) ", page)
     lead = re.search(r'<p class="lead \w*"><span class="badge">(\w+)</span>(.*?)</p>', page, re.S)
     assert title is not None and lead is not None and title[1] == lead[1]
-    head = (directory / "report.md").read_text().split("\n")[2]
+    head = _flat((directory / "report.md").read_text().split("\n")[2]).partition(": ")
     first = _flat(shown.stdout.split("\n\n")[0])
     return {
         "check --json": (checked["verdict"], checked["why"]),
         "report --json": (told["verdict"], told["why"]),
         "report.json": (report["verdict"], report["why"]),
         "terminal": (first.split(": ", 1)[0], first.split(": ", 1)[1]),
-        "report.md": _head(*_flat(head).split(": ", 1), checked["why"]),
+        "report.md": _head(head[0], head[2], checked["why"]),
         "page": _head(lead[1], _flat(lead[2]), checked["why"]),
     }
 
