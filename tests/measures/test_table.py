@@ -11,7 +11,7 @@ from nafaudit.core.trajectory import Arm, Key, Logged
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure
 from nafaudit.measures.overlap import METRICS
-from nafaudit.measures.table import Measures, worst
+from nafaudit.measures.table import Measures, largest_with_witness
 from tests.records import judge, many, trajectory
 
 CONTEXT = RunContext(
@@ -76,9 +76,10 @@ def test_nothing_is_compared_without_references() -> None:
     assert measure(many(2)[1], CONTEXT).overlap.scored
 
 
-def test_the_worst_is_the_first_of_equals_and_never_unknown() -> None:
+def test_the_largest_is_the_first_of_equals_and_never_unknown() -> None:
     rows = Measures.of(many(3), CONTEXT)
-    assert worst(rows, "spend", "end")[1] is not None
-    value, where = worst(rows, "spend", "end")
+    assert largest_with_witness(rows, "spend", "end")[1] is not None
+    value, where = largest_with_witness(rows, "spend", "end")
     assert value == 2.5 and where is not None and where.key.prompt == "p0"
-    assert worst(rows, "recall", "end") == (-math.inf, None)
+    largest, where = largest_with_witness(rows, "recall", "end")
+    assert math.isnan(largest) and where is None

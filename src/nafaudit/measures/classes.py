@@ -40,7 +40,7 @@ UPPER = "betting-prompts"
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, median and largest of some numbers; NaN if there are none."""
+    """Mean, median and largest of the known ones of some numbers; NaN if there are none."""
 
     mean: float = math.nan
     median: float = math.nan
@@ -48,10 +48,9 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarises values; one that is not known makes all three unknown."""
-        if not values or any(map(math.isnan, values)):
-            return cls()
-        return cls(mean(values), quantile(values, 0.5), max(values))
+        """Summarises the values that are known."""
+        known = [value for value in values if not math.isnan(value)]
+        return cls(mean(known), quantile(known, 0.5), max(known)) if known else cls()
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class ClassRow:
         variance: Of the spends, divisor M - 1; NaN for a single one.
         range_paper: R = T ln|V|; NaN if T or |V| is not known.
         range_effective: R_eff, the range seen, at least 1 and at most R.
-        debt: Prefix debt of the trajectories.
-        utilisation: Spend over own budget, where that is above 0.
+        debt: Prefix debt of the trajectories, where it is known.
+        utilisation: Spend over own budget, where that is above 0 and the spend is known.
         copying: What the outputs share with references.
         paper: U_EBB under R, a proxy too; None if R is not known, and for baselines.
         paper_seen: U_EBB under R_eff, a proxy.
@@ -207,6 +206,10 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
     reach = paper_range(limit, run.vocabulary) if limit and run.vocabulary > 1 else math.nan
     # Without R the range seen has nothing to be cut to.
     highest = math.inf if math.isnan(reach) else reach
+    uses = Spread.of([row.utilisation for row in cell if row.has_budget and not baseline])
+    if any(row.admitted for row in cell):
+        # As in `Use`: those that are known are no sample.
+        uses = Spread(max=uses.max)
     row = ClassRow(
         mechanism=arm.mechanism,
         k=arm.k,
@@ -220,7 +223,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         range_paper=reach,
         range_effective=effective_range(moments.spread, highest) if moments else math.nan,
         debt=Spread.of(cell.column("debt")),
-        utilisation=Spread.of([r.utilisation for r in cell if r.has_budget and not baseline]),
+        utilisation=uses,
         copying=OverlapScores.of(cell),
     )
     if baseline:

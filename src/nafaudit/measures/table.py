@@ -171,11 +171,12 @@ class Measures(Sequence[Measure]):
 _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "overlap", "place")
 
 
-def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:
-    """Returns the largest value and where it is; ties go to the first key, NaN is never it."""
-    best: Measure | None = None
-    largest = -math.inf
-    for row in rows:
-        if (found := getattr(row, value)) > largest:
-            best, largest = row, found
-    return largest, None if best is None else Witness(best.key, getattr(best, step))
+def largest_with_witness(
+    rows: Iterable[Measure], value: str, step: str
+) -> tuple[float, Witness | None]:
+    """Returns the largest known value and where it is; NaN if none is. Ties go to the first key."""
+    known = (row for row in rows if not math.isnan(getattr(row, value)))
+    best = max(known, key=lambda row: float(getattr(row, value)), default=None)
+    if best is None:
+        return math.nan, None
+    return getattr(best, value), Witness(best.key, getattr(best, step))

@@ -25,6 +25,7 @@ from nafaudit.core.finding import (
 from nafaudit.core.ledger import budget_name, budget_word, is_baseline
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.checks import (
+    Use,
     burst,
     copying,
     duplicates,
@@ -37,21 +38,12 @@ from nafaudit.measures.checks import (
 from nafaudit.measures.classes import ClassTable, class_table, classes
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, replay_findings
-from nafaudit.measures.table import Measures, worst
+from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
 from nafaudit.store.gaps import Missing
 
 _HIDDEN = {"json": None}
-
-
-@dataclass(frozen=True)
-class Use:
-    """Spend over budget at each trajectory's own end; NaN without a budget."""
-
-    mean: float
-    p95: float
-    max: float
 
 
 @dataclass(frozen=True)
@@ -178,7 +170,7 @@ class ArmVerdict:
         regime: How often the constraint acted.
         trajectories_active: Share of trajectories with an active step; NaN if there are none.
         prompts: How many prompts they are of.
-        excess: By how many nats the worst of them overspent; -inf if none did.
+        excess: By how many nats the worst of them overspent; NaN if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
             Spend and use of an arm whose word is REFUTED are not known.
         worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
@@ -243,24 +235,16 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
         acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
         broken = [row for row in arm if row.violated]
-        uses = [row.utilisation for row in arm if row.has_budget]
         recalls = [row.recall for row in arm if not math.isnan(row.recall)]
-        spend, use = Spend(mean(arm.column("spend"))), utilisation(arm)
-        if kept.verdict == Kept.REFUTED:
-            # A replay stands for a decoder only as far as the decoder did what it promised.
-            text = f"not known, as a replay refutes {denied}"
-            use = Finding("utilisation", CheckWord.UNKNOWN, math.nan, text)
-        elif any(row.admitted for row in arm):
-            largest, at = worst(arm, "utilisation", "end")
-            text = f"worst {largest:.1%} by the decoder's own charges; the others are not known"
-            use = Finding("utilisation", CheckWord.INFO, largest, text, at)
-        if kept.verdict == Kept.REFUTED or any(row.admitted for row in arm):
-            spend, uses = Spend(math.nan), []
+        # A replay stands for a decoder only as far as the decoder did what it promised.
+        refuted = kept.verdict == Kept.REFUTED
+        use = Use.of(arm, denied if refuted else "")
+        spend = math.nan if refuted or use.admitted else mean(arm.column("spend"))
         findings = (
             kept,
             regime(acted),
             worth(reach, arm.run),
-            use,
+            utilisation(use),
             copying(arm),
             accounting(arm),
             opening(arm),
@@ -285,15 +269,13 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 passages=reach,
                 trajectories=len(arm),
                 violations=len(broken),
-                spend=spend,
-                utilisation=Use(mean(uses), quantile(uses, 0.95), use.value),
+                spend=Spend(spend),
+                utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
-                trajectories_active=acted.acted / acted.trajectories
-                if acted.trajectories
-                else math.nan,
+                trajectories_active=acted.share,
                 prompts=len({row.key.prompt for row in arm}),
-                excess=worst(broken, "excess", "excess_step")[0],
+                excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
                 worst_use=_worst_use(arm) if acted.verdict == Tested.IDLE else "",
                 findings=findings,
@@ -391,7 +373,7 @@ def invariant(
         "--ledger unknown to believe the log's own budgets, which they keep"
     )
     if violations:
-        excess, where = worst((row for row in arm if row.violated), "excess", "excess_step")
+        excess, where = largest_with_witness((row for row in arm if row.violated), "excess", "excess_step")
         text = (
             f"{violations} of {n} trajectories exceed their budget, the worst by {excess:.3g} nats"
         )
