@@ -152,7 +152,7 @@ def copying(arm: Measures) -> Finding:
     scores = OverlapScores.of(arm)
     if not scores.scored:
         lacking = "no prompt has a reference to recall"
-        if any(map(str.strip, arm.run.references.values())):
+        if any(map(str.strip, arm.context.references.values())):
             lacking = "the text of the outputs is not recorded"
         return Finding("copying", CheckWord.UNKNOWN, math.nan, lacking)
     recall = scores.mean("near_verbatim_recall")
@@ -234,7 +234,7 @@ def tails(arm: Measures) -> Finding:
     listed = ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
     text = f"log-likelihood ratio L of {len(rows)} outputs in nats: "
     text += listed.replace("step_max", "step")
-    limit = arm.run.max_new_tokens
+    limit = arm.context.max_new_tokens
     promised = rows[0].key.k * limit if limit else math.nan
     if math.isnan(promised):
         text += "; K is not known, as the log gives no length limit"
@@ -262,18 +262,18 @@ def martingale(arm: Measures) -> Finding:
     probabilities imply for tokens that were likely but not certain. The second matters for text
     known by heart: the rare tokens that balance the sum may never be seen.
     """
-    run = arm.run
-    if not run.currency.is_kl:
-        reason = f"charges are no KL but {run.currency.words}"
+    context = arm.context
+    if not context.currency.is_kl:
+        reason = f"charges are no KL but {context.currency.words}"
         return Finding("martingale", CheckWord.UNKNOWN, math.nan, reason)
     # Logs of others may merely have rounded a probability to 0.
-    for row in () if run.foreign else arm:
+    for row in () if context.foreign else arm:
         if row.impossible_step >= 0:
             text = "a token was drawn that its own law forbids, or that the safe law forbids "
             text += "at a finite charge"
             witness = Witness(row.key, row.impossible_step)
             return Finding("martingale", CheckWord.SUSPECT, math.inf, text, witness)
-    rows = Measures(tuple(row for row in arm if math.isfinite(row.gain)), run)
+    rows = Measures(tuple(row for row in arm if math.isfinite(row.gain)), context)
     groups = [[row.gain for row in part] for _, part in sorted(rows.by("prompt").items())]
     n, missing = len(rows), len(arm) - len(rows)
     left_out = f"; {missing} trajectories have no finite L and Z" if missing else ""
@@ -388,7 +388,7 @@ def identity(rows: Measures, arm: Arm) -> list[Finding]:
     if not arm.k < RISKY_ONLY:
         return []
     # A decoder may have answered nothing at some budget, which was run all the same.
-    failed = {fault.key.arm for fault in rows.run.faults if fault.key is not None}
+    failed = {fault.key.arm for fault in rows.context.faults if fault.key is not None}
     above = [
         other
         for other in failed | rows.arms.keys()
@@ -417,7 +417,7 @@ def identity(rows: Measures, arm: Arm) -> list[Finding]:
             what += f", k = {other.k:g}" if math.isfinite(other.k) else ", the risky model alone"
         share = equal / len(shared)
         text = f"{equal} of {len(shared)} outputs are those of {what} ({share:.1%})"
-        if rows.run.foreign:
+        if rows.context.foreign:
             text += ", which says something only if both were drawn with the same seeds"
         numbers = {"equal": equal, "compared": len(shared), "k": other.k}
         found.append(Finding(name, CheckWord.INFO, share, text, None, numbers))

@@ -161,7 +161,7 @@ def class_table(rows: Measures) -> ClassTable:
     }
     audited = [(arm, label) for arm, label in cells if not is_baseline(arm.k)]
     looks = len({arm for arm, _ in audited}) * len({label for _, label in audited})
-    delta = Bonferroni(rows.run.delta, max(1, looks)).each
+    delta = Bonferroni(rows.context.delta, max(1, looks)).each
     table = tuple(_row(arm, label, cell, delta) for (arm, label), cell in cells.items())
     return ClassTable(table, looks, delta)
 
@@ -194,7 +194,7 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
 
 
 def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
-    run, pairs = cell.run, sorted((row.key.prompt, row.spend) for row in cell)
+    context, pairs = cell.context, sorted((row.key.prompt, row.spend) for row in cell)
     spends = [spend for _, spend in pairs]
     try:
         moments = Moments.of(spends)
@@ -202,8 +202,8 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         moments = None
     if moments is not None and not math.isfinite(moments.spread):
         moments = None
-    limit, baseline = run.max_new_tokens, is_baseline(arm.k)
-    reach = paper_range(limit, run.vocabulary) if limit and run.vocabulary > 1 else math.nan
+    limit, baseline = context.max_new_tokens, is_baseline(arm.k)
+    reach = paper_range(limit, context.vocabulary) if limit and context.vocabulary > 1 else math.nan
     # Without R the range seen has nothing to be cut to.
     highest = math.inf if math.isnan(reach) else reach
     uses = Spread.of([row.utilisation for row in cell if row.has_budget and not baseline])
@@ -239,7 +239,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
             notes.append("trajectories of one prompt count as independent")
         paper = replace(paper, note="; ".join(filter(None, notes)), holds=False)
     seen = min(highest, max(row.range_effective, moments.top))
-    upper, lacks = _upper(run, pairs, row.budget, delta)
+    upper, lacks = _upper(context, pairs, row.budget, delta)
     return replace(
         row,
         paper=paper,
@@ -250,7 +250,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
 
 
 def _upper(
-    run: RunContext, pairs: Sequence[tuple[str, float]], budget: float, delta: float
+    context: RunContext, pairs: Sequence[tuple[str, float]], budget: float, delta: float
 ) -> tuple[Bound | None, str]:
     """Returns the bound on prompt means over [0, K], or why there is none."""
     if math.isnan(budget):
@@ -258,7 +258,7 @@ def _upper(
     if not 0 < budget < math.inf:
         return None, f"K = {budget:g} is no range"
     # Rounding may carry a spend past an end by a hair, which the verdict allows as well.
-    spends = [run.clamp_spend(spend, budget) for _, spend in pairs]
+    spends = [context.clamp_spend(spend, budget) for _, spend in pairs]
     sample = Sample.of(spends, budget, [prompt for prompt, _ in pairs], peeked=True)
     spec = BOUNDS[UPPER]
     try:

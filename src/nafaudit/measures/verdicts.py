@@ -134,9 +134,9 @@ class Reach:
     verdict: Worth = field(metadata=_HIDDEN)
 
     @classmethod
-    def of(cls, run: RunContext, k: float) -> Reach:
+    def of(cls, context: RunContext, k: float) -> Reach:
         """Returns the passages of a run that a budget reaches."""
-        surprisals, promised = run.surprisals, run.promised(k)
+        surprisals, promised = context.surprisals, context.promised(k)
         reached = int(vacuous(surprisals, promised).sum())
         verdict = judge_worth(reached, 0 if math.isnan(promised) else len(surprisals))
         return cls(len(surprisals), reached, promised, surprisals, verdict)
@@ -218,13 +218,13 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     found = []
     # What a decoder failed to deliver is missing from the record, but not from the verdict.
     keys = sorted(rows.arms.keys() | {key.arm for key in rows.lost})
-    replayed = {key: list(replay_findings(rows.run, key)) for key in keys}
+    replayed = {key: list(replay_findings(rows.context, key)) for key in keys}
     contradicted = {
         key: [one for one in found if one.verdict == CheckWord.FAILED]
         for key, found in replayed.items()
     }
     for key in keys:
-        arm, run, false = rows.of_arm(key), rows.run, contradicted[key]
+        arm, context, false = rows.of_arm(key), rows.context, contradicted[key]
         denied = _check_names(false)
         if not false and any(contradicted.values()):
             where = [other for other in keys if contradicted[other]]
@@ -232,8 +232,8 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
-        kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
-        acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
+        kept = invariant(arm, lost, denied, debt_counts(context, key), rows.missing)
+        acted, reach = Regime.of(arm), Reach.of(arm.context, key.k)
         broken = [row for row in arm if row.violated]
         recalls = [row.recall for row in arm if not math.isnan(row.recall)]
         # A replay stands for a decoder only as far as the decoder did what it promised.
@@ -243,7 +243,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         findings = (
             kept,
             regime(acted),
-            worth(reach, arm.run),
+            worth(reach, arm.context),
             utilisation(use),
             copying(arm),
             accounting(arm),
@@ -255,7 +255,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             hygiene(arm),
             *identity(rows, key),
             classes(table, key),
-            *faults(run, key),
+            *faults(context, key),
             *replayed[key],
         )
         found.append(
@@ -352,12 +352,12 @@ def invariant(
         counts: How two counts of the debt judge the executions of a black box, in words.
         gaps: What the run was asked for and does not have; None if it has all.
     """
-    run, n = arm.run, len(arm)
+    context, n = arm.context, len(arm)
     violations = sum(row.violated for row in arm)
     unjudged = sum(not row.judged and not row.violated for row in arm)
     larger, contested = sum(row.larger for row in arm), sum(row.contested for row in arm)
     # Claims can convict a black box; they cannot acquit it.
-    doubtful = run.claimed or not run.currency.promised
+    doubtful = context.claimed or not context.currency.promised
     # What is missing anywhere in the run may have been taken out of any arm.
     unknown = (n if doubtful else unjudged) + lost + (gaps is not None)
     verdict = judge_kept(n, violations, unknown)
@@ -373,7 +373,9 @@ def invariant(
         "--ledger unknown to believe the log's own budgets, which they keep"
     )
     if violations:
-        excess, where = largest_with_witness((row for row in arm if row.violated), "excess", "excess_step")
+        excess, where = largest_with_witness(
+            (row for row in arm if row.violated), "excess", "excess_step"
+        )
         text = (
             f"{violations} of {n} trajectories exceed their budget, the worst by {excess:.3g} nats"
         )
@@ -388,7 +390,7 @@ def invariant(
     if not n:
         text = "no trajectory recorded" + (f"; a replay refutes {refuted}" if refuted else "")
         return Finding("invariant", verdict, 0, text)
-    if not run.currency.promised and not refuted:
+    if not context.currency.promised and not refuted:
         beyond = sum(row.spend > row.budget for row in arm)
         text = (
             f"the mechanism promises no budget, so none can be kept; {beyond} of {n} "
@@ -414,7 +416,7 @@ def invariant(
         text += f"; {larger} state a budget above k T, and none of them spent more than k T"
     if refuted:
         text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
-    elif run.claimed:
+    elif context.claimed:
         text = (
             f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
             "claims; nafaudit verify recomputes them"
@@ -426,7 +428,7 @@ def invariant(
         text += f"; {lost} more outputs were asked for and never delivered"
     if gaps is not None:
         text += f"; the run is unfinished: {gaps.brief}"
-    if run.ledger is None and not contested:
+    if context.ledger is None and not contested:
         text += "; by its own steps and grants, as its ledger is not known here"
     return Finding("invariant", verdict, 0, text, None, numbers)
 
@@ -456,19 +458,19 @@ def regime(found: Regime) -> Finding:
     return Finding("regime", found.verdict, found.active, text, None, numbers)
 
 
-def worth(reach: Reach, run: RunContext) -> Finding:
+def worth(reach: Reach, context: RunContext) -> Finding:
     """Says for which share of the passages K reaches their surprisal under the safe model."""
     n, reached = reach.total, reach.vacuous
     lacking = ""
     if not n:
         lacking = "no protected passages were scored under the safe model"
-    elif not run.currency.promised:
+    elif not context.currency.promised:
         lacking = "the mechanism promises no budget"
     elif math.isnan(reach.promised):
         lacking = "K is not known, as the record has no length limit or another ledger"
     if lacking:
         return Finding("worth", Worth.UNKNOWN, math.nan, lacking)
-    length = run.max_new_tokens
+    length = context.max_new_tokens
     least, median, most = (quantile(reach.surprisals, q) for q in (0.0, 0.5, 1.0))
     caps = cap([least, median], reach.promised).tolist()
     text = (
