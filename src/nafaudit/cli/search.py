@@ -96,7 +96,8 @@ def _answer_search(
     if as_json:
         return json.dumps(search_json(found), indent=2), EXIT[found.outcome]
     plugin = verified_with(settings.mechanism)
-    return terminal(search_document(found, plugin)), EXIT[found.outcome]
+    then = f"nafaudit verify {found.path}{plugin}"
+    return terminal(search_document(found, plugin), then), EXIT[found.outcome]
 
 
 def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> tuple[str, int]:
@@ -108,8 +109,10 @@ def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> t
     progress.close()
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
-    text = json.dumps(sweep_json(sweep), indent=2) if as_json else terminal(sweep_document(sweep))
-    return text, EXIT[sweep.outcome]
+    if as_json:
+        return json.dumps(sweep_json(sweep), indent=2), EXIT[sweep.outcome]
+    then = f"nafaudit report {sweep.found[0].path}"
+    return terminal(sweep_document(sweep), then), EXIT[sweep.outcome]
 
 
 def _answer_paper(
@@ -129,4 +132,5 @@ def _answer_paper(
     if as_json:
         return json.dumps(paper_json(done), indent=2), EXIT[done.found.outcome]
     plugin = verified_with(settings.mechanism)
-    return terminal(paper_document(done, plugin)), EXIT[done.found.outcome]
+    then = f"nafaudit checklist {done.found.path}"
+    return terminal(paper_document(done, plugin), then), EXIT[done.found.outcome]
