@@ -439,7 +439,8 @@ def test_absurd_numbers_make_a_page_all_the_same(tmp_path: Path) -> None:
 
 
 def test_what_nothing_is_claimed_of_is_said_once(tmp_path: Path) -> None:
-    run, data = plain_run(tmp_path / "r"), replay("FINE")
+    run = plain_run(tmp_path / "r")
+    data: dict[str, Any] = dict(replay("FINE"))
     names = ("debt", "charge", "theta")
     data["findings"] = [
         data["findings"][0]
