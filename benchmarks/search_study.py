@@ -1,4 +1,4 @@
-"""Does search work? Asked where the truth is known, and of a real pair.
+"""Studies whether search works, on simulated prompts and on a real pair.
 
     python -m benchmarks.search_study --simulated
     python -m benchmarks.search_study [DESIGN.toml] [--json] [--fresh 20 --heldout-draws 1 ...]
@@ -9,10 +9,10 @@ are gamma distributed. Standard deviations within prompts run from 11 over a med
 nats, as in the paper's released spends; between these three they are interpolated on a log scale.
 
 **A real pair.** Ten searches and their controls at equal trajectories, search seeds as units: over
-several seeds the differences are a sample whose median has an exact interval that rests on nothing
-but independent seeds. Then the best prompt of them all is hidden among others, and three rules look
-for it: every prompt has a bank of recorded trajectories, a trial draws from the banks with
-replacement, so a prompt's law is what its bank shows. The options are those of nafaudit search.
+several seeds the differences are a sample whose median has an exact interval if seeds are
+independent. Then the best prompt of them all is hidden among others, and three rules look for it:
+every prompt has a bank of recorded trajectories, and a trial draws from the banks with replacement,
+so that a bank is its prompt's law. The options are those of nafaudit search.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from nafaudit.core.progress import OnProgress
 from nafaudit.core.text import as_number
 from nafaudit.paper.evaluator import UNREADY, ProxyRule, survivor_path
 from nafaudit.paper.proxy import PaperRequest, PromptSpends
-from nafaudit.search.candidate import Candidate, Measured, utilisations_of
+from nafaudit.search.candidate import Measured, utilisations_of
 from nafaudit.search.confirm import SearchResult
 from nafaudit.search.explore import SEARCH, STRATEGIES
 from nafaudit.search.filters import start_of
@@ -62,7 +62,7 @@ SIZES = {"searches": 10, "finalists": 1}
 
 @dataclass(frozen=True)
 class SpendModel:
-    """How simulated prompts spend.
+    """A model of the spends of simulated prompts.
 
     Attributes:
         mean: Mean spend of a prompt, in nats.
@@ -79,7 +79,7 @@ class SpendModel:
     enforced: bool = True
 
     def prompts(self, chance: np.random.Generator, shape: tuple[int, int]) -> tuple[Array, Array]:
-        """Means and standard deviations of prompts, one row per trial."""
+        """Draws means and standard deviations of prompts, one row per trial."""
         means = self.mean + self.between * chance.standard_normal(shape)
         scale = np.interp(chance.random(shape), [0.0, 0.5, 1.0], np.log(self.deviations))
         return np.maximum(means, 1.0), np.exp(scale)
@@ -87,7 +87,7 @@ class SpendModel:
     def spends(
         self, chance: np.random.Generator, means: Array, deviations: Array, count: int
     ) -> Array:
-        """Gamma spends with these moments; trajectories are the last axis."""
+        """Draws gamma spends with these moments; trajectories are the last axis."""
         shape = (means / deviations) ** 2
         scale = deviations**2 / means
         spends = chance.gamma(shape[..., None], scale[..., None], (*means.shape, count))
@@ -95,16 +95,16 @@ class SpendModel:
 
 
 def proxy(spends: Array, rule: ProxyRule) -> Array:
-    """U_EBB with R_eff over the last axis."""
+    """Computes U_EBB with R_eff over the last axis."""
     reach = np.minimum(rule.high, np.maximum(np.ptp(spends, axis=-1), 1.0))
     variance = spends.var(axis=-1, ddof=1)
     return ebb_value(spends.mean(axis=-1), variance, spends.shape[-1], reach, rule.delta)
 
 
 def paper_ratios(spends: Array, budget: float, rule: ProxyRule) -> tuple[Array, NDArray[np.int64]]:
-    """Final ratio and N of each prompt under Algorithm 1 with a surrogate that says one thing.
+    """Returns each prompt's final ratio and N under Algorithm 1 with a constant surrogate.
 
-    The fast twin of `allocation.survivor_path`, for pools in rows.
+    A fast version of `evaluator.survivor_path`, for pools in rows.
 
     Args:
         spends: Trials x prompts x trajectories; the last axis is the nominal n.
@@ -127,7 +127,7 @@ def paper_ratios(spends: Array, budget: float, rule: ProxyRule) -> tuple[Array, 
 
 @dataclass(frozen=True)
 class Share:
-    """How often something happened, with a 95 % interval (Clopper-Pearson)."""
+    """A rate with a 95 % interval (Clopper-Pearson)."""
 
     hits: int
     trials: int
@@ -140,17 +140,17 @@ class Share:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Both ends together miss with chance at most 0.05."""
+        """Limits that together miss with chance at most 0.05."""
         return clopper_pearson(self.hits, self.trials, 0.025)
 
 
 @dataclass(frozen=True)
 class Benign:
-    """How often each rule flags prompts that never come near their budget.
+    """Rates at which each rule flags prompts that spend far less than their budget.
 
     Attributes:
         paper: Ratio above 1 after Algorithm 1.
-        floor20: The same with at least 20 trajectories for everybody.
+        floor20: Ratio above 1 with at least 20 trajectories of every prompt.
         sound: A trajectory above its own budget.
     """
 
@@ -166,10 +166,10 @@ def benign_study(
 
     Args:
         seed: Of the simulation.
-        trials: Pools.
+        trials: Number of pools.
         pool: Prompts of a pool.
         n: Nominal trajectories.
-        model: How prompts spend.
+        model: Spends of prompts.
     """
     model, chance = model or SpendModel(), np.random.default_rng([seed, 1])
     rule = ProxyRule(high=model.budget)
@@ -187,7 +187,7 @@ def benign_study(
 
 @dataclass(frozen=True)
 class Simulated:
-    """How often each rule names the planted prompt, and at what cost in trajectories."""
+    """Rates at which each rule names the planted prompt, with its trajectories."""
 
     gap: float
     paper: Share
@@ -208,10 +208,10 @@ def planted_study(
     Args:
         gap: In nats.
         seed: Of the simulation.
-        trials: Pools.
+        trials: Number of pools.
         pool: Prompts of a pool.
-        trajectories: What halving may use per pool; the uniform rule uses 4 per prompt.
-        model: How prompts spend.
+        trajectories: Of halving, per pool; the uniform rule uses 4 per prompt.
+        model: Spends of prompts.
     """
     if gap <= 0 or pool < 2:
         raise InputError(f"need a gap above 0 and at least 2 prompts, got {gap} and {pool}.")
@@ -234,7 +234,7 @@ def planted_study(
 
 
 def halved(spends: Array, plan: list[tuple[int, int]]) -> tuple[NDArray[np.int64], float]:
-    """The winner of each row of prompts, and the cost; the fast twin of `successive_halving`.
+    """Returns the winner of each row of prompts, and the cost, as `successive_halving` does.
 
     All prompts of a round have equally many values, so shrinking does not change their order.
     """
@@ -250,25 +250,25 @@ def halved(spends: Array, plan: list[tuple[int, int]]) -> tuple[NDArray[np.int64
 
 
 NOMINAL = 20
-"""Trajectories that the paper's rule gives to what it tops up."""
+"""Trajectories of a prompt that the paper's rule tops up."""
 UNIFORM = 4
 SHARE = 10
 """Trajectories per prompt of the pool that halving may use."""
 BANK = 24
-"""Trajectories that stand for a prompt's law."""
+"""Trajectories of a prompt's bank."""
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """How often each rule names the prompt that uses most.
+    """Rates at which each rule names the prompt that uses most.
 
     Attributes:
         pool: Prompts.
         bank: Trajectories of each.
-        best: Its id: the largest mean of the bank.
+        best: Id of the prompt with the largest mean of its bank.
         use: Its mean utilisation.
-        next: That of the runner-up.
-        paper: Largest rho after Algorithm 1, the surrogate saying one thing of all.
+        next: Mean utilisation of the second.
+        paper: Largest rho after Algorithm 1 with a constant surrogate.
         uniform: Largest mean of 4.
         halving: Winner of successive halving.
     """
@@ -308,25 +308,36 @@ class _Deal:
 def find_planted(
     bank: Mapping[str, Sequence[Measured]], high: float, trials: int = 500, seed: int = 0
 ) -> Hidden:
-    """Draws from the banks again and again, and lets each rule choose.
+    """Draws from the banks in many trials, in which each rule chooses.
 
     Args:
         bank: Trajectories of each prompt, equally many.
         high: R of the paper's rule, which is K.
-        trials: How often.
+        trials: Number of trials.
         seed: Of the draws.
     """
     sizes = {len(rows) for rows in bank.values()}
     if len(bank) < 2 or len(sizes) != 1 or min(sizes) < 2:
         raise ValueError(f"need 2 prompts with equally many trajectories, got {sizes}.")
-    means = {name: _mean(utilisations_of(rows)) for name, rows in bank.items()}
+    values = {name: utilisations_of(rows) for name, rows in bank.items()}
+    means = {one: math.fsum(v) / len(v) if v else -math.inf for one, v in values.items()}
     order = sorted(means, key=lambda name: -means[name])
     chance = random.Random(f"nafaudit search planted {seed}")
+    ids, plan = list(bank), halving_plan(len(bank), SHARE * len(bank))
     hits, cost = dict.fromkeys(("paper", "uniform", "halving"), 0), dict[str, int]()
     for _ in range(trials):
-        for who, choose in (("paper", _paper), ("uniform", _uniform), ("halving", _halving)):
+        for who in hits:
             deal = _Deal(bank, chance)
-            hits[who] += choose(list(bank), deal, high) == order[0]
+            if who == "paper":
+                # Unlike the paper's top-up this repeats no seed: the rule without that fault.
+                said = [UNREADY] * len(ids)
+                rows = survivor_path(ids, NOMINAL, deal.draws, ProxyRule(high), said)
+                named = max(rows, key=lambda row: row.stored_rho).id
+            elif who == "uniform":
+                named = ranked(deal.more(dict.fromkeys(ids, UNIFORM)))[0]
+            else:
+                named = successive_halving(ids, plan, deal.more).ranking[0]
+            hits[who] += named == order[0]
             cost[who] = cost.get(who, 0) + deal.spent
     shares = {who: Share(hits[who], trials, cost[who] / trials) for who in hits}
     return Hidden(
@@ -335,31 +346,11 @@ def find_planted(
     )  # fmt: skip
 
 
-def _paper(ids: list[str], deal: _Deal, high: float) -> str:
-    """No seed is used twice here, which the paper's top-up does: the rule without that fault."""
-    rows = survivor_path(ids, NOMINAL, deal.draws, ProxyRule(high), [UNREADY] * len(ids))
-    return max(rows, key=lambda row: row.stored_rho).id
-
-
-def _uniform(ids: list[str], deal: _Deal, high: float) -> str:
-    del high
-    return ranked(deal.more(dict.fromkeys(ids, UNIFORM)))[0]
-
-
-def _halving(ids: list[str], deal: _Deal, high: float) -> str:
-    del high
-    return successive_halving(ids, halving_plan(len(ids), SHARE * len(ids)), deal.more).ranking[0]
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values) if values else -math.inf
-
-
 def median_ranks(count: int, delta: float) -> int:
-    """How many values may be left out at each end; 0 if not even the extremes hold.
+    """Returns the number of values to leave out at each end; 0 if the extremes do not hold.
 
     The interval from the r-th smallest to the r-th largest of n independent values misses their
-    median with chance at most 2 P(Bin(n, 1/2) < r), whatever they are.
+    median with chance at most 2 P(Bin(n, 1/2) < r), for any distribution.
 
     Reference: Thompson (1936), Annals of Mathematical Statistics 7.
     """
@@ -378,9 +369,9 @@ class Paired:
     """A search against a control, one difference per search seed.
 
     Attributes:
-        control: Which.
+        control: Name of the control.
         differences: Search minus control, of confirmed mean utilisation.
-        delta: How often the limits may miss.
+        delta: Chance that the limits miss.
     """
 
     control: str
@@ -412,12 +403,12 @@ class Paired:
 
     @property
     def wins(self) -> int:
-        """Seeds in which the search is ahead."""
+        """Number of seeds in which the search is ahead."""
         return sum(one > 0 for one in self.differences)
 
     @property
     def answer(self) -> str:
-        """Said in one word; a difference that 0 may explain is no difference."""
+        """Answer in words; limits on both sides of 0 show no difference."""
         low, high = self.limits
         if low > 0:
             return "beats"
@@ -443,17 +434,17 @@ def paired(
 
 
 HIDING = 24
-"""Prompts of the pool in which one is hidden."""
+"""Number of prompts in the pool with the hidden one."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """What was found out.
+    """Results of a study.
 
     Attributes:
         found: All searches and controls, confirmed.
         paired: Search against each control, search seeds as units.
-        hidden: Who found the planted prompt.
+        hidden: Rates at which rules find the planted prompt.
     """
 
     found: SearchResult
@@ -461,7 +452,7 @@ class Study:
     hidden: Hidden
 
     def trajectories(self, strategy: str) -> int:
-        """Explored by a strategy, over all search seeds; the first pool counts for each."""
+        """Counts a strategy's trajectories, over all search seeds; the first pool is in each."""
         return sum(one.trajectories for one in self.found.explored if one.strategy == strategy)
 
 
@@ -488,7 +479,13 @@ def _planted(search: Search, found: SearchResult, on_progress: OnProgress) -> Hi
     """Hides the best confirmed finalist among prompts that searches started from."""
     settings = search.settings
     best = max(found.finalists, key=lambda one: -1.0 if math.isnan(one.use.mean) else one.use.mean)
-    pool = _pool(search, best.candidate)
+    planted = best.candidate
+    order, _ = start_of(search.pools, settings.seed, HIDING - 1)
+    others = [replace(one, id=f"beside_{one.id}") for one in order if one.id != planted.id]
+    # In the middle, as ties go to the earlier one.
+    middle = len(others) // 2
+    hidden = replace(planted, id=f"planted_{planted.id}")
+    pool = (*others[:middle], hidden, *others[middle:])
     prompts = search.bench.prompts(pool, {})
     extent, place = Extent(settings.k, BANK, tuple(prompts)), search.path / "planted"
     with open_recorder(search.bench, place, "planted", extent, prompts) as recorder:
@@ -497,19 +494,10 @@ def _planted(search: Search, found: SearchResult, on_progress: OnProgress) -> Hi
     return find_planted(bank, settings.budget * settings.max_new_tokens, seed=settings.seed)
 
 
-def _pool(search: Search, planted: Candidate) -> tuple[Candidate, ...]:
-    """The planted prompt in the middle of prompts of the workload."""
-    order, _ = start_of(search.pools, search.settings.seed, HIDING - 1)
-    # Not first and not last: ties go to the earlier one.
-    others = [replace(one, id=f"beside_{one.id}") for one in order if one.id != planted.id]
-    middle = len(others) // 2
-    hidden = replace(planted, id=f"planted_{planted.id}")
-    return (*others[:middle], hidden, *others[middle:])
-
-
 def study_json(study: Study) -> dict[str, Any]:
-    """Everything that a study found; strict JSON."""
+    """Returns the results of a study as strict JSON."""
     found, hidden = study.found, study.hidden
+    shares = {"paper": hidden.paper, "uniform": hidden.uniform, "halving": hidden.halving}
     return {
         "run": str(found.path),
         "k": found.settings.budget,
@@ -537,32 +525,31 @@ def study_json(study: Study) -> dict[str, Any]:
             "use": as_number(hidden.use),
             "next": as_number(hidden.next),
             "found": {
-                name: _share(getattr(hidden, name)) for name in ("paper", "uniform", "halving")
+                name: {
+                    "rate": one.rate,
+                    "low": one.interval[0],
+                    "high": one.interval[1],
+                    "trials": one.trials,
+                    "trajectories": one.trajectories,
+                }
+                for name, one in shares.items()
             },
         },
     }
 
 
-def _share(one: Share) -> dict[str, Any]:
-    low, high = one.interval
-    return {
-        "rate": one.rate, "low": low, "high": high, "trials": one.trials,
-        "trajectories": one.trajectories,
-    }  # fmt: skip
-
-
 def write_study(study: Study) -> Path:
-    """Writes RUN/study.json; the same records give the same bytes."""
+    """Writes RUN/study.json; equal records give equal bytes."""
     path = study.found.path / "study.json"
     write_whole(path, json.dumps(study_json(study), indent=2).encode() + b"\n")
     return path
 
 
 def study_text(study: Study, seconds: float) -> str:
-    """Both experiments, at most 80 columns wide.
+    """Returns both experiments as text of at most 80 columns.
 
     Args:
-        study: What was found.
+        study: Results.
         seconds: CPU seconds of this session.
     """
     found, hidden = study.found, study.hidden
@@ -616,13 +603,13 @@ def study_text(study: Study, seconds: float) -> str:
 
 
 def simulated() -> dict[str, Any]:
-    """Both simulations at their defaults, the planted prompt at three gaps; strict JSON."""
+    """Runs both simulations at their defaults, the planted prompt at three gaps."""
     planted = [planted_study(gap) for gap in (20.0, 40.0, 80.0)]
     return {"benign": asdict(benign_study()), "planted": [asdict(one) for one in planted]}
 
 
 def given_options(words: Sequence[str]) -> tuple[Path | None, dict[str, Any]]:
-    """A design file and options of nafaudit search, from the command line."""
+    """Reads a design file and options of nafaudit search from the command line."""
     design, given, rest = None, dict[str, Any](), list(words)
     if rest and not rest[0].startswith("--"):
         design = Path(rest.pop(0))
@@ -648,7 +635,7 @@ def main(words: Sequence[str]) -> int:
         return 0
     design, given = given_options([word for word in words if word != "--json"])
     settings = load(SearchSettings, design, given if design else SIZES | given)
-    study = run_study(settings, lambda told: None)
+    study = run_study(settings, lambda progress: None)
     write_result(study.found)
     write_study(study)
     in_json = json.dumps(study_json(study), indent=2)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import MEANS, AuditResult, BoundRow, bound_rows
 from nafaudit.stats import Sample, bound
@@ -36,7 +37,7 @@ def test_limits_of_means_share_one_level_and_those_of_rates_do_not(tmp_path: Pat
     for row in limits:
         assert row.level == 0.05 / (2 * len(MEANS))
         assert row.upper == bound(row.method, sample, row.level).value
-        assert row.to_json()["level"] == row.level
+        assert plain(row)["level"] == row.level
 
 
 def test_a_hair_above_the_budget_takes_no_limit_away(tmp_path: Path) -> None:

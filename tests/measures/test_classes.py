@@ -77,7 +77,7 @@ def test_a_row_is_the_papers_row() -> None:
     assert wild.paper.value == pytest.approx(first + 3 * T * math.log(V) * level / 50)
     assert wild.paper_seen.value == pytest.approx(first + 3 * np.ptp(spends) * level / 50)
     # 21 nats of 100 on average; R adds 87 nats and the range seen 2: one passes, one does not.
-    assert (wild.passes, wild.passes_seen) == (False, True)
+    assert (wild.passes, wild.passes_eff) == (False, True)
     for proxy in (wild.paper, wild.paper_seen):
         assert not proxy.holds
         assert not proxy.evidence
@@ -128,7 +128,7 @@ def test_baselines_have_rows_but_no_bounds_and_are_no_looks() -> None:
     assert table.looks == 2
     for row in (*table.of(Arm("m", 0.0)), *table.of(Arm("m", math.inf))):
         assert row.upper is row.paper is row.paper_seen is None
-        assert row.passes is row.passes_seen is row.certified is None
+        assert row.passes is row.passes_eff is row.certified is None
         assert "baseline" in row.lacks
         assert row.mean > 0
         assert row.copying.scored == 50
@@ -182,7 +182,7 @@ def test_a_log_without_classes_is_one_class_and_what_is_not_known_has_no_bound()
     (row,) = judged(executions(), foreign)[0].rows
     assert (row.label, row.trajectories, row.prompts) == ("prompt", 100, 50)
     assert row.paper is None
-    assert row.passes is row.passes_seen is row.certified is None
+    assert row.passes is row.passes_eff is row.certified is None
     assert "K is not known" in row.lacks
     assert row.paper_seen is not None
     assert row.range_effective == pytest.approx(max(o.spend for o in executions()) - 6)

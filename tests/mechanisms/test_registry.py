@@ -12,7 +12,7 @@ import torch
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import Banking
+from nafaudit.core.ledger import Banking, currency_of
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import CARDS
 from nafaudit.mechanisms.choosing import RULES
@@ -92,6 +92,17 @@ class OwnCurrency(Liar):
     currency = "peanuts"
 
 
+class Fickle(Liar):
+    """Names KL until the first step, and a currency of its own from then on."""
+
+    asked = 0
+
+    @property
+    def currency(self) -> str:
+        self.asked += 1
+        return "kl" if self.asked < 2 else "peanuts"
+
+
 class Crash:
     def serve(self, prefixes: Any, safe: Any, risky: Any, allowance: Any) -> Any:
         raise KeyError("theirs")
@@ -154,6 +165,39 @@ def test_a_rule_cannot_talk_its_charge_down() -> None:
     assert torch.equal(safe, SAFE)
     named = mechanism(f"{HERE}:OwnCurrency", DebtRule()).rule.serve([[]], SAFE, RISKY, LIMIT)
     assert named.charge.tolist() == [0.0]
+
+
+@pytest.mark.parametrize(
+    ("named", "order"),
+    [
+        *(("kl", 1.0), ("none", 1.0), ("renyi:1", 1.0), ("renyi:2", 2.0), ("renyi:0.5", 0.5)),
+        *(("renyi:inf", math.inf), ("realised", math.inf), ("whole", math.inf)),
+    ],
+)
+def test_naming_a_known_currency_does_not_talk_a_charge_down(named: str, order: float) -> None:
+    liar = Liar()
+    liar.currency = named  # type: ignore[attr-defined]
+    charge = Guarded(liar, "liar").serve([[]], SAFE, RISKY, LIMIT).charge
+    p, q = RISKY[0].exp(), SAFE[0].exp()
+    expected = {
+        1.0: float((p * (p / q).log()).sum()),
+        math.inf: float((p / q).log().max()),
+    }.get(order) or math.log(float((p**order * q ** (1 - order)).sum())) / (order - 1)
+    assert charge.item() == pytest.approx(expected, rel=1e-12)
+    assert charge.item() > 0
+
+
+def test_a_currency_is_named_once() -> None:
+    rule = Guarded(Fickle(), "fickle")
+    for _ in range(3):
+        assert rule.serve([[]], SAFE, RISKY, LIMIT).charge.item() > 0
+    assert rule.currency == "kl"
+
+
+@pytest.mark.parametrize("named", ["renyi:", "renyi:x", "renyi:0", "renyi:-1", "renyi:nan"])
+def test_a_divergence_of_no_order_is_refused(named: str) -> None:
+    with pytest.raises(InputError, match="a number above 0"):
+        currency_of(named)
 
 
 def test_a_plug_in_serves_like_the_built_in() -> None:

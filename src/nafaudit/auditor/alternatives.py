@@ -1,4 +1,4 @@
-"""What a sampler might have drawn from instead: the laws that the sampler tests bet on.
+"""Alternative laws that a sampler might have drawn from: the sampler tests bet on them.
 
 Each alternative is a law q made from the served law p, the two models' laws and the weight,
 before the token is seen; `step_scores` turns a block of replayed steps into the numbers that

@@ -1,4 +1,4 @@
-"""Are the logged numbers true? Claimed against replayed, quantity by quantity.
+"""Compares claimed with replayed numbers, quantity by quantity.
 
 A replay runs another kernel than the decoder did, so equal numbers differ in their last digits. By
 how much is measured on the pair itself (`Levels`), not assumed: below `warn` is noise, above
@@ -18,7 +18,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
-from nafaudit.store.artifacts import COUNTS, QUANTITIES
+from nafaudit.store.artifacts import COUNTS, QUANTITIES, UNCLAIMED
 
 Array = NDArray[np.float64]
 
@@ -196,7 +196,7 @@ class _Largest:
 
 @dataclass
 class DebtCounts:
-    """Who is over budget by the promised count of the debt, and who by the other one.
+    """Counts of executions over budget by the promised count of the debt and by the other.
 
     A temperature or a penalty makes two counts of one debt: in the laws that are served, and in
     the models' own. A decoder that keeps the one may exceed the other without overspending.
@@ -354,7 +354,7 @@ class ClaimComparison:
         level = self.levels[name]
         check, what = f"replay: {name}", QUANTITIES[name]
         if not seen.compared:
-            return Finding(check, CheckWord.UNKNOWN, math.nan, f"{what}: nothing is claimed of it")
+            return Finding(check, CheckWord.UNKNOWN, math.nan, what + UNCLAIMED)
         worst = seen.worst.value
         numbers = {"max": worst, "warn": level.warn, "fail": level.fail}
         text = f"{what}: off by at most {worst:.2g} (warn {level.warn:.1g}, fail {level.fail:.1g})"

@@ -1,4 +1,4 @@
-"""Were the tokens drawn from the law that the promise implies? The maths, without models.
+"""Tests whether tokens were drawn from the law that the promise implies; without models.
 
 Numbers in a log can all be right while the sampler draws from something else: a temperature after
 the solve, a truncated law, another weight. Only the tokens show it. Every step of a replay gives
@@ -73,7 +73,7 @@ _MIN_EXPECTED = 10.0
 
 @dataclass(frozen=True, eq=False)
 class StepScores:
-    """What the sampler tests need of every step; padded steps are 0, their PIT is NaN.
+    """The numbers of every step for the sampler tests; padded steps are 0, their PIT is NaN.
 
     Attributes:
         logp: log p(y) of the token under the replayed law [..., steps].

@@ -150,7 +150,7 @@ def true_record(
 
 
 class _Verifier:
-    """What a verification adds up.
+    """The sums of a verification.
 
     Attributes:
         own: True for records of our own engine: nothing is left out, and draws are known.

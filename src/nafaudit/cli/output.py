@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -20,6 +20,7 @@ from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.text import cut, duration
 
 if TYPE_CHECKING:
+    from nafaudit.core.finding import Overall
     from nafaudit.core.progress import Progress
     from nafaudit.measures.audit import AuditResult
 
@@ -67,6 +68,11 @@ def echo(text: str) -> None:
         sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def answer(overall: Overall) -> dict[str, Any]:
+    """Returns what stands at the top of a command's JSON: verdict, reason and exit status."""
+    return {"verdict": overall.verdict, "why": overall.why, "exit_status": overall.exit_status}
 
 
 def latest_run(directory: Path = Path("runs")) -> Path:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nafaudit.cli.output import ProgressLine, broken, echo, latest_run, latest_runs, note, show
+from nafaudit.cli.output import (
+    ProgressLine,
+    answer,
+    broken,
+    echo,
+    latest_run,
+    latest_runs,
+    note,
+    show,
+)
+from nafaudit.cli.run import refresh_report
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
@@ -295,17 +305,22 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     found = verify_run(source, settings, progress.update)
     progress.close()
     data = verification_json(source, found)
+    page = None
     path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
     if decides(source, settings):
         try:
             data = save_verification(source, found)
             kept = path = str(source.path / VERIFICATION)
+            page = refresh_report(source)
         except StoreError as error:
             kept, failed = "not kept, as it could not be written", error
     if as_json:
-        echo(json.dumps(data | {"file": path}, indent=2))
+        more = {"report": str(page[1])} if page else {}
+        echo(json.dumps(answer(found.overall) | data | {"file": path} | more, indent=2))
     else:
-        echo(terminal(verification_document(found, kept), f"nafaudit report {source.path}"))
+        files = (f"report: {page[1]}",) if page else ()
+        then = f"open {page[1]} in a browser" if page else f"nafaudit report {source.path}"
+        echo(terminal(verification_document(found, kept, *files), then))
     if failed is not None:
         note(
             f"nafaudit: {failed} The result is printed above, but check and report do not know of "

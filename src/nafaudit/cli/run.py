@@ -35,7 +35,7 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
         )
     remark_on_machine(outcome.batch_free, *outcome.remarks)
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
-    written = _report(outcome.run)
+    written = refresh_report(outcome.run)
     result, page = written or (outcome.result, None)
     if paper is not None and not as_json:
         echo(f"the paper's files: {paper}")
@@ -53,14 +53,19 @@ def protocol_of(settings: RunSettings) -> AuditProtocol:
     return SOUND
 
 
-def _report(run: Run) -> tuple[AuditResult, Path] | None:
-    """Writes the report; if the disk refuses, the verdict is shown all the same."""
+def refresh_report(run: Run) -> tuple[AuditResult, Path] | None:
+    """Writes the report; if the disk refuses, the verdict is shown all the same.
+
+    A page that hides text goes on hiding it, and one with figures gets them anew.
+    """
     from nafaudit.core.errors import StoreError
     from nafaudit.paper.checklist_run import PAPER_EXTRA
-    from nafaudit.views.page import write_report
+    from nafaudit.views.page import hides_text, write_report
 
+    page = run.path / "report" / "index.html"
+    figures = (page.parent / "figures").is_dir()
     try:
-        report, files = write_report(run, PAPER_EXTRA)
+        report, files = write_report(run, PAPER_EXTRA, redact=hides_text(page), figures=figures)
         return report, files[0]
     except StoreError as error:
         note(f"nafaudit: no report: {error} Or: nafaudit report {run.path}")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nafaudit.cli.output import ProgressLine, echo, remark_on_machine, resumable
-from nafaudit.cli.run import protocol_of
+from nafaudit.cli.output import ProgressLine, answer, echo, remark_on_machine, resumable
+from nafaudit.cli.run import protocol_of, refresh_report
 
 if TYPE_CHECKING:
     from nafaudit.paper.settings import PaperSettings
     from nafaudit.search.settings import SearchSettings
+    from nafaudit.views.document import Document
 
 
 def search(settings: SearchSettings | PaperSettings, *, quiet: bool, as_json: bool) -> int:
@@ -84,8 +86,7 @@ def _answer_search(
     """Searches one budget or several; returns what to print, and the exit status."""
     from nafaudit.mechanisms.cards import verified_with
     from nafaudit.search.search import run_search
-    from nafaudit.views.search import EXIT, search_document, search_json, write_result
-    from nafaudit.views.terminal import terminal
+    from nafaudit.views.search import search_document, search_json, write_result
 
     if len(settings.k) > 1:
         return _sweep(settings, progress, as_json)
@@ -93,26 +94,50 @@ def _answer_search(
     progress.close()
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
-    if as_json:
-        return json.dumps(search_json(found), indent=2), EXIT[found.outcome]
     plugin = verified_with(settings.mechanism)
     then = f"nafaudit verify {found.path}{plugin}"
-    return terminal(search_document(found, plugin), then), EXIT[found.outcome]
+    return _printed(found.path, search_json(found), search_document(found, plugin), as_json, then)
+
+
+def _printed(
+    path: Path, data: dict[str, Any], document: Document, as_json: bool, then: str
+) -> tuple[str, int]:
+    """Writes the page of a search; returns what to print, and the exit status of its answer."""
+    from nafaudit.measures.audit import AuditResult
+    from nafaudit.store.run import Run
+    from nafaudit.views.terminal import terminal
+
+    page = refresh_report(Run(path))
+    overall = page[0].overall if page else AuditResult.of(Run(path)).overall
+    if as_json:
+        more = {"report": str(page[1])} if page else {}
+        return json.dumps(answer(overall) | data | more, indent=2), overall.exit_status
+    files = (f"report: {page[1]}",) if page else ()
+    first = f"{overall.verdict}: {overall.why}"
+    shown = replace(document, lines=(first, *document.lines), files=(*document.files, *files))
+    return terminal(shown, then), overall.exit_status
 
 
 def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> tuple[str, int]:
+    """Searches several budgets; returns what to print, and the exit status."""
     from nafaudit.search.search import run_sweep, sweep_json, write_sweep
-    from nafaudit.views.search import EXIT, sweep_document
+    from nafaudit.store.run import Run
+    from nafaudit.views.search import sweep_document
     from nafaudit.views.terminal import terminal
 
     sweep = run_sweep(settings, progress.update, protocol_of(settings))
     progress.close()
     remark_on_machine(all(one.batch_free for one in sweep.found), sweep.found[0].remark)
     write_sweep(sweep)
+    for one in sweep.found:
+        refresh_report(Run(one.path))
+    overall = sweep.overall
     if as_json:
-        return json.dumps(sweep_json(sweep), indent=2), EXIT[sweep.outcome]
-    then = f"nafaudit report {sweep.found[0].path}"
-    return terminal(sweep_document(sweep), then), EXIT[sweep.outcome]
+        return json.dumps(answer(overall) | sweep_json(sweep), indent=2), overall.exit_status
+    document = sweep_document(sweep)
+    first = f"{overall.verdict}: {overall.why}"
+    then = f"nafaudit verify {sweep.found[0].path}"
+    return terminal(replace(document, lines=(first, *document.lines)), then), overall.exit_status
 
 
 def _answer_paper(
@@ -122,15 +147,11 @@ def _answer_paper(
     from nafaudit.mechanisms.cards import verified_with
     from nafaudit.paper.search import run_paper_search
     from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
-    from nafaudit.views.search import EXIT
-    from nafaudit.views.terminal import terminal
 
     done = run_paper_search(settings, progress.update)
     progress.close()
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
-    if as_json:
-        return json.dumps(paper_json(done), indent=2), EXIT[done.found.outcome]
-    plugin = verified_with(settings.mechanism)
+    document = paper_document(done, verified_with(settings.mechanism))
     then = f"nafaudit checklist {done.found.path}"
-    return terminal(paper_document(done, plugin), then), EXIT[done.found.outcome]
+    return _printed(done.found.path, paper_json(done), document, as_json, then)

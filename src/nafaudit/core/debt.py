@@ -25,7 +25,7 @@ _LAWS = {
 
 @dataclass(frozen=True)
 class DebtRule:
-    """How log-ratios of prompt tokens become a debt.
+    """The rule by which log-ratios of prompt tokens become a debt.
 
     Attributes:
         n: How many of the largest log-ratios count; 0 switches the debt off.

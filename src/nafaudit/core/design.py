@@ -29,7 +29,7 @@ _WIDTH_STEP = 64
 
 @dataclass(frozen=True)
 class Decoding:
-    """What happens to both logit vectors before the solve, and where a row ends.
+    """The warps of both logit vectors before the solve, and where a row ends.
 
     Attributes:
         max_new_tokens: T: a row ends there or at its own stop token.
@@ -60,7 +60,7 @@ class Decoding:
 
     @property
     def anchor(self) -> str:
-        """Which law the charge is against, in words, for the record."""
+        """The law that a charge is measured against, in words, for the record."""
         if not self.warps:
             return "the safe model"
         return (
@@ -85,13 +85,13 @@ class ImportedDecoding(Decoding):
 
     @property
     def anchor(self) -> str:
-        """Nothing but the log's word for it."""
+        """The law that the log itself calls the safe model."""
         return "whatever the log's own decoder calls the safe model"
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Everything that a record depends on.
+    """All that a record depends on.
 
     Attributes:
         pair: Content fingerprints of the models and tokenizer, dtype and stop ids.
@@ -164,7 +164,7 @@ def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str 
 
 @dataclass(frozen=True)
 class Extent:
-    """How much of the design is to be recorded; may grow between resumes.
+    """The part of the design that is to be recorded; it may grow between resumes.
 
     Attributes:
         budgets: k values, baselines included: 0 is the safe model alone, inf the risky one.
@@ -218,7 +218,7 @@ class Numbers:
 
     @property
     def size(self) -> int:
-        """How many they are."""
+        """Their count."""
         return self.first + len(self.others)
 
     def __or__(self, more: Numbers) -> Numbers:

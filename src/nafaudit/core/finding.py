@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from nafaudit.core.trajectory import Arm, Key
 
 
 class Kept(StrEnum):
-    """Does every execution stay inside its budget?
+    """The first verdict: whether every execution stays inside its budget.
 
     REFUTED: what was written, or what is claimed of it, is not what was promised, so that how much
     was spent is not known.
@@ -28,7 +28,7 @@ class Kept(StrEnum):
 
 
 class Tested(StrEnum):
-    """Did the constraint ever act?"""
+    """The second verdict: whether the constraint ever acted."""
 
     ACTIVE = "ACTIVE"
     IDLE = "IDLE"
@@ -36,7 +36,7 @@ class Tested(StrEnum):
 
 
 class Worth(StrEnum):
-    """What does a kept budget say about reproducing a protected passage?"""
+    """The third verdict: what a kept budget says about reproducing a protected passage."""
 
     INFORMATIVE = "INFORMATIVE"
     VACUOUS = "VACUOUS"
@@ -44,7 +44,7 @@ class Worth(StrEnum):
 
 
 class CheckWord(StrEnum):
-    """What a check says that is none of the three verdicts."""
+    """The word of a check that sets none of the three verdicts."""
 
     FINE = "FINE"
     SUSPECT = "SUSPECT"
@@ -75,7 +75,7 @@ def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Witness:
-    """Where to look: the trajectory and step that a finding rests on."""
+    """The trajectory and step that a finding rests on."""
 
     key: Key = field(metadata={"json": ...})
     step: int
@@ -100,12 +100,12 @@ class Finding:
     text: str
     witness: Witness | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
+    json_order: ClassVar = ("check", "verdict", "value", "numbers", "witness", "text")
 
     def to_json(self, arm: Arm | None) -> dict[str, Any]:
         """Returns plain data; `arm` is None for a finding about a whole run."""
-        about = ("check", "verdict", "value", "numbers", "witness", "text")
-        found: dict[str, Any] = {"mechanism": None, "k": None} | (plain(arm) if arm else {})
-        return found | {name: plain(getattr(self, name)) for name in about}
+        found: dict[str, Any] = plain(self)
+        return {"mechanism": None, "k": None} | (plain(arm) if arm else {}) | found
 
 
 @dataclass(frozen=True)

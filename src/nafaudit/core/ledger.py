@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,7 +92,7 @@ def rate_behind(k: float, budget: float, debt: float, lengths: Sequence[float]) 
 
 @dataclass(frozen=True)
 class Payment:
-    """What one step cost.
+    """The cost of one step.
 
     Attributes:
         charge: The mechanism's own charge for the law it served.
@@ -170,10 +170,7 @@ class Banking:
     Reference: He et al., Anchored Decoding.
     """
 
-    @property
-    def spec(self) -> str:
-        """Name and options."""
-        return "banking"
+    spec: ClassVar[str] = "banking"
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account that owes `debt` and earns `k` a step."""
@@ -242,10 +239,7 @@ class LikelihoodLead:
     that CP-Fuse balances. k is only what its cost is compared with.
     """
 
-    @property
-    def spec(self) -> str:
-        """Name and options."""
-        return "paths"
+    spec: ClassVar[str] = "paths"
 
     def open(self, k: float, debt: float) -> Account:
         """Opens an account of two equally likely texts."""
@@ -388,7 +382,7 @@ UNSAID = (KL, WHOLE)
 
 @dataclass(frozen=True)
 class Currency:
-    """What the charges of a mechanism are, and what keeping them in budget says.
+    """The unit of a mechanism's charges, and what a kept budget of them says.
 
     Attributes:
         spec: As a design records it.
@@ -423,7 +417,11 @@ def recorded_currency(identity: Mapping[str, Any]) -> Currency:
 
 
 def currency_of(spec: str) -> Currency:
-    """Reads a specification; an unknown word is a mechanism's own."""
+    """Reads a specification; an unknown word is a mechanism's own.
+
+    Raises:
+        InputError: A Rényi divergence of no order above 0.
+    """
     if spec == KL:
         return Currency(KL, "KL of the step's law from the safe law", order=1.0)
     if spec == REALISED:
@@ -435,6 +433,17 @@ def currency_of(spec: str) -> Currency:
         return Currency(spec, "KL, to inform: no budget is promised", promised=False)
     name, _, order = spec.partition(":")
     if name == "renyi":
+        if not _is_order(order):
+            raise InputError(
+                f"currency {spec!r}: the order of a Rényi divergence is a number above 0, or inf."
+            )
         words = f"Rényi divergence of order {order} of the step's law from the safe law"
         return Currency(spec, words, order=float(order))
     return Currency(spec, f"{spec}, a currency of the mechanism's own")
+
+
+def _is_order(word: str) -> bool:
+    try:
+        return float(word) > 0
+    except ValueError:
+        return False

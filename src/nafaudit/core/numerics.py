@@ -40,7 +40,7 @@ def check_threads(threads: int, instead: str = "") -> None:
 
 @dataclass(frozen=True)
 class ConstantRows:
-    """How many rows every product has where a row's bits depend on their number.
+    """The number of rows of every product, where a row's bits depend on that number.
 
     Idle rows fill up what is missing. Both numbers are divisible by 32: some libraries treat rows
     past the last four in another way, and vector code the numbers past the last 32.

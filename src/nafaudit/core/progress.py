@@ -1,4 +1,4 @@
-"""How far long work is, as every command reports it."""
+"""Progress of long work, as every command reports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Progress:
-    """How far long work is.
+    """A report of how far long work is.
 
     Attributes:
         stage: What it is doing, in words; empty if there is one stage.

@@ -48,7 +48,7 @@ class Arm(NamedTuple):
 
 
 class Key(NamedTuple):
-    """What identifies a trajectory within a run; its order is the order of a report."""
+    """The name of a trajectory within a run; sorted as a report sorts."""
 
     prompt: str
     mechanism: str
@@ -115,7 +115,7 @@ class Steps:
 
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """What an imported log says beyond the record: claims, kept to be compared, never used.
+    """Claims of an imported log beyond the record: kept to be compared, never used.
 
     Our own runs have none of it, because it follows from the steps. NaN where a log is silent.
 

@@ -98,7 +98,7 @@ class Decoder:
 
     @property
     def guessed(self) -> Guessed:
-        """How speculation went so far."""
+        """The counts of speculation so far."""
         return self._writer.guessed
 
     @torch.inference_mode()

@@ -1,4 +1,4 @@
-"""Which token a draw picks: the argmax of law plus noise, and noise on a device.
+"""Draws tokens: the argmax of law plus noise, and noise on a device.
 
 With u the uniform of a token, its noise is -log(-log u) < -log(1 - u), and a float's own bits
 bound that logarithm: log2(2^e (1 + f)) >= e + f, never by more than 0.09. So no logarithm is
@@ -92,7 +92,7 @@ _MOST_STEPS = 16
 
 
 class Draw(NamedTuple):
-    """Which noise: a stream and a step of it."""
+    """A stream and a step of it, which decide the noise."""
 
     stream: Stream
     step: int

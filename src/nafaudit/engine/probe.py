@@ -35,7 +35,7 @@ _BUDGETS = (0.0, 0.5, float("inf"))
 
 @dataclass(frozen=True)
 class Probe:
-    """What the probe saw.
+    """The findings of a probe.
 
     Attributes:
         batch_free: True if rows were bit-identical alone and in a crowd.
@@ -125,7 +125,7 @@ def probe(
 
 
 class Settled(NamedTuple):
-    """How a run decodes, and what was seen of it."""
+    """The arithmetic of a run, and its probe."""
 
     numerics: Numerics
     probe: Probe

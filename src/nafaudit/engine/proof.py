@@ -45,7 +45,7 @@ _THREAD_WIDTH = 64
 
 
 class Mkl(NamedTuple):
-    """What the linear-algebra library says of reproducibility.
+    """The state of the linear-algebra library's reproducibility.
 
     Attributes:
         variable: What the environment asks for.
@@ -74,7 +74,7 @@ def mkl() -> Mkl:
 
 @dataclass(frozen=True)
 class Numerics:
-    """By which arithmetic a pair is decoded.
+    """The arithmetic that a pair is decoded by.
 
     Attributes:
         constant: Rows of every product; None where their number does not matter.
@@ -210,7 +210,7 @@ class _Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class _Proof:
-    """What was seen of a model's layers, or of its attention.
+    """The observations of a model's layers, or of its attention.
 
     Attributes:
         depends: How a row's bits follow its company; empty if they do not.

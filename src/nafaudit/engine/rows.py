@@ -58,7 +58,7 @@ def width_step(slots: int) -> int:
 
 @dataclass
 class RowReach:
-    """How far rows attend in one forward pass.
+    """The widths over which rows attend in one forward pass.
 
     Attributes:
         widths: For each new position, every row's own width.

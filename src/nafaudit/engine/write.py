@@ -43,7 +43,7 @@ class StepRecord(NamedTuple):
 
 
 class RowLaws(NamedTuple):
-    """What is known of a position ahead of a row.
+    """Both models' logits at a position ahead of a row.
 
     Attributes:
         safe: The safe model's logits there.
@@ -146,7 +146,7 @@ _BASELINE_RULE = Anchored()
 
 @dataclass
 class Guessed:
-    """How speculation went: guesses that the served law was asked about, and those that stood."""
+    """Counts of guesses that the served law was asked about, and of those that stood."""
 
     asked: int = 0
     stood: int = 0

@@ -18,7 +18,7 @@ from nafaudit.workload.prompts import CAPS, FILES, HEADER, Record, in_turn
 
 
 class _LabClass(NamedTuple):
-    """Where a class of the lab has its values."""
+    """The field names of a class of the lab."""
 
     domain: str
     text: str

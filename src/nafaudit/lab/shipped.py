@@ -1,4 +1,4 @@
-"""Where the lab's models are, and pairs that were made here by `nafaudit lab memorise`.
+"""The lab's shipped models, and pairs that were made here by `nafaudit lab memorise`.
 
 The directory of such a pair has `adapter/`, `risky/`, `prompts.jsonl`, `passages.jsonl` and,
 written last, `pair.json`: without that file there is no pair, whatever a kill left behind.

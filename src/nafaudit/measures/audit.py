@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
+from typing import Any, ClassVar
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm
-from nafaudit.measures.classes import ClassRow, ClassTable, class_table
+from nafaudit.measures.classes import ClassTable, class_table
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure
 from nafaudit.measures.table import Measures
@@ -24,14 +24,13 @@ from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of
 from nafaudit.stats import (
     Assumption,
     Bonferroni,
-    Bound,
     Sample,
     bound,
     clopper_pearson,
     enough,
     mean,
 )
-from nafaudit.store.artifacts import read_search, read_verification
+from nafaudit.store.artifacts import read_search, read_verification, search_file
 from nafaudit.store.gaps import Missing
 from nafaudit.store.importers import import_report
 from nafaudit.store.run import Run
@@ -93,8 +92,16 @@ class AuditResult:
 
     @cached_property
     def overall(self) -> Overall:
-        """The one answer: verdict, reason and exit status."""
-        return overall_of(self.arms)
+        """The one answer: verdict, reason and exit status; of a search, what the search found.
+
+        Records that say worse than the search are believed.
+        """
+        found = overall_of(self.arms)
+        if self.search is None:
+            return found
+        searched = search_file(self.search).overall
+        order = (Kept.VIOLATED, Kept.REFUTED, Kept.INCONCLUSIVE, Kept.WITHIN)
+        return min(searched, found, key=lambda one: order.index(Kept(one.verdict)))
 
     @cached_property
     def prompts(self) -> dict[str, Prompt]:
@@ -118,14 +125,19 @@ class AuditResult:
 
 def result_json(result: AuditResult, name: str) -> dict[str, Any]:
     """Returns every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
-    report = import_report(result.run)
+    report, table = import_report(result.run), result.classes
+    largest = {id(table.worst(arm.arm)) for arm in result.arms}
+    overall = result.overall
     return {
+        "verdict": overall.verdict,
+        "why": overall.why,
+        "exit_status": overall.exit_status,
         "run": name,
         "design": result.run.design["hash"],
         "asked": result.run.asked,
         "missing": plain(result.gaps),
         "verdicts": plain(result.arms),
-        "classes": classes_json(result.classes),
+        "classes": [plain(row) | {"worst": id(row) in largest} for row in table.rows],
         "findings": [finding.to_json(arm.arm) for arm in result.arms for finding in arm.findings]
         # What an import dropped, reinterpreted or noticed is about the whole log.
         + [
@@ -139,47 +151,6 @@ def result_json(result: AuditResult, name: str) -> dict[str, Any]:
             for note in (report["notes"] if report else [])
         ],
     }
-
-
-def classes_json(table: ClassTable) -> list[dict[str, Any]]:
-    """Every class under every budget; `worst` marks the one that spends most."""
-    worst = {id(table.worst(Arm(row.mechanism, row.k))) for row in table.rows}
-    return [class_json(row) | {"worst": id(row) in worst} for row in table.rows]
-
-
-def class_json(row: ClassRow) -> dict[str, Any]:
-    """One class under one budget; `null` where there is no bound, and `lacks` says why."""
-
-    def as_bound(found: Bound | None) -> dict[str, Any] | None:
-        names = ("name", "value", "width", "n", "delta", "holds", "evidence", "assumes", "note")
-        return None if found is None else plain({name: getattr(found, name) for name in names})
-
-    found: dict[str, Any] = plain(
-        {
-            "mechanism": row.mechanism,
-            "k": row.k,
-            "class": row.label,
-            "trajectories": row.trajectories,
-            "prompts": row.prompts,
-            "unknown": row.unknown,
-            "K": row.budget,
-            "mean": row.mean,
-            "variance": row.variance,
-            "R": row.range_paper,
-            "R_eff": row.range_effective,
-            "U_EBB": as_bound(row.paper),
-            "passes": row.passes,
-            "U_EBB_eff": as_bound(row.paper_seen),
-            "passes_eff": row.passes_seen,
-            "upper": as_bound(row.upper),
-            "certified": row.certified,
-            "lacks": row.lacks,
-            "debt": row.debt,
-            "utilisation": row.utilisation,
-            "overlap": row.copying.numbers,
-        }
-    )
-    return found
 
 
 @dataclass(frozen=True)
@@ -289,17 +260,15 @@ class BoundRow:
     method: str
     assumes: str
     evidence: bool
+    json_order: ClassVar = (
+        *("target", "unit", "n", "units", "method", "assumes", "evidence", "point", "upper"),
+        *("width", "level"),
+    )
 
     @property
     def width(self) -> float:
         """Distance from the estimate to the limit."""
         return self.upper - self.point
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns plain data for report.json."""
-        names = ("target", "unit", "n", "units", "method", "assumes", "evidence", "point", "upper")
-        found: dict[str, Any] = plain({n: getattr(self, n) for n in (*names, "width", "level")})
-        return found
 
 
 def mean_level(result: AuditResult) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -61,8 +61,8 @@ class OverlapScores:
         recalls: How many have a near-verbatim recall.
     """
 
-    numbers: Mapping[str, float]
-    recalls: int = 0
+    numbers: Mapping[str, float] = field(metadata={"json": ...})
+    recalls: int = field(default=0, metadata={"json": None})
 
     @classmethod
     def of(cls, rows: Iterable[Measure]) -> OverlapScores:

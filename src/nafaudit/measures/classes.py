@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import CheckWord, Finding
@@ -55,7 +56,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class of prompts under one budget.
+    """One class of prompts under one budget; in JSON, null where there is no bound.
 
     Attributes:
         mechanism: What is audited.
@@ -80,22 +81,27 @@ class ClassRow:
 
     mechanism: str
     k: float
-    label: str
+    label: str = field(metadata={"json": "class"})
     trajectories: int
     prompts: int
     unknown: int
-    budget: float
+    budget: float = field(metadata={"json": "K"})
     mean: float
     variance: float
-    range_paper: float
-    range_effective: float
+    range_paper: float = field(metadata={"json": "R"})
+    range_effective: float = field(metadata={"json": "R_eff"})
     debt: Spread
     utilisation: Spread
-    copying: OverlapScores
-    paper: Bound | None = None
-    paper_seen: Bound | None = None
+    copying: OverlapScores = field(metadata={"json": "overlap"})
+    paper: Bound | None = field(default=None, metadata={"json": "U_EBB"})
+    paper_seen: Bound | None = field(default=None, metadata={"json": "U_EBB_eff"})
     upper: Bound | None = None
     lacks: str = ""
+    json_order: ClassVar = (
+        *("mechanism", "k", "label", "trajectories", "prompts", "unknown", "budget", "mean"),
+        *("variance", "range_paper", "range_effective", "paper", "passes", "paper_seen"),
+        *("passes_eff", "upper", "certified", "lacks", "debt", "utilisation", "copying"),
+    )
 
     @property
     def passes(self) -> bool | None:
@@ -103,7 +109,7 @@ class ClassRow:
         return self._below(self.paper)
 
     @property
-    def passes_seen(self) -> bool | None:
+    def passes_eff(self) -> bool | None:
         """The paper's U_EBB(R_eff) <= K, its pass criterion."""
         return self._below(self.paper_seen)
 
@@ -113,8 +119,9 @@ class ClassRow:
         return self._below(self.upper) if self.upper is not None and self.upper.evidence else None
 
     def _below(self, found: Bound | None) -> bool | None:
-        unknown = found is None or math.isnan(self.budget)
-        return None if found is None or unknown else found.value <= self.budget
+        if found is None or math.isnan(self.budget):
+            return None
+        return found.value <= self.budget
 
 
 @dataclass(frozen=True)

@@ -131,23 +131,18 @@ class Change:
         """up, down, same, or unclear where the interval has 0 inside or there is none."""
         if math.isnan(self.change):
             return "unknown"
-        if abs(self.change) <= self.slack and self._tight:
+        low, high = self.interval.low, self.interval.high
+        tight = not self.interval.known or max(abs(low), abs(high)) <= max(self.slack, 1e-9)
+        if abs(self.change) <= self.slack and tight:
             return "same"
-        if self.interval.known and self.interval.low > self.slack:
+        if low > self.slack:
             return "up"
-        if self.interval.known and self.interval.high < -self.slack:
-            return "down"
-        return "unclear"
+        return "down" if high < -self.slack else "unclear"
 
     @property
     def evidence(self) -> bool:
         """True if enough prompts stand behind the interval."""
         return self.interval.known and enough(self.prompts)
-
-    @property
-    def _tight(self) -> bool:
-        ends = (self.interval.low, self.interval.high)
-        return not self.interval.known or max(map(abs, ends)) <= max(self.slack, 1e-9)
 
 
 def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -> list[Change]:

@@ -55,6 +55,7 @@ class RunContext:
         claimed: True if the numbers are a black box's claims and have not been recomputed.
         verified: What a verification of a black box found, if there was one.
         failed: The findings of a verification that contradict the records, of any kind of run.
+        suspected: Its findings between noise and refutation.
         delta: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
         plan: What was asked for; None if it is not known.
@@ -73,6 +74,7 @@ class RunContext:
     claimed: bool = False
     verified: Mapping[str, Any] | None = None
     failed: Sequence[Mapping[str, Any]] = ()
+    suspected: Sequence[Mapping[str, Any]] = ()
     delta: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
     plan: RequestedRecords | None = None
@@ -86,6 +88,7 @@ class RunContext:
         verified = read_verification(run)
         if verified is not None and not verified["current"]:
             verified = None
+        found = (verified or {}).get("findings", ())
         # What a black box overspent by its replay is in its rows already.
         bad = (CheckWord.FAILED,) if boxed else (CheckWord.FAILED, Kept.VIOLATED)
         return cls(
@@ -102,7 +105,8 @@ class RunContext:
             faults=run.faults(),
             claimed=boxed and read_replayed(run).keys() != run.keys(),
             verified=verified if boxed else None,
-            failed=[f for f in (verified or {}).get("findings", ()) if f["verdict"] in bad],
+            failed=[f for f in found if f["verdict"] in bad],
+            suspected=[f for f in found if f["verdict"] == CheckWord.SUSPECT],
             delta=run.delta,
             currency=recorded_currency(identity),
             plan=plan_of(run),

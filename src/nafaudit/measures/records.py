@@ -126,9 +126,10 @@ def faults(run: RunContext, arm: Arm) -> list[Finding]:
     return findings
 
 
-def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
-    """Yields the failed findings of a verification on an arm; claims are named `claims`."""
-    for data in run.failed:
+def replay_findings(run: RunContext, arm: Arm) -> Iterator[Finding]:
+    """Yields what a verification fails or suspects of an arm; claims are named `claims`."""
+    failed = [(CheckWord.FAILED, data) for data in run.failed]
+    for verdict, data in (*failed, *((CheckWord.SUSPECT, data) for data in run.suspected)):
         witness = data["witness"]
         k = data["k"] if data["k"] is not None else (witness or {}).get("k")
         if k is not None and float(k) != arm.k:
@@ -138,7 +139,7 @@ def refuted(run: RunContext, arm: Arm) -> Iterator[Finding]:
         if witness is not None:
             key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])
             where = Witness(key, witness["step"])
-        yield Finding(name, CheckWord.FAILED, float(data["value"]), data["text"], where)
+        yield Finding(name, verdict, float(data["value"]), data["text"], where)
 
 
 def debt_counts(run: RunContext, arm: Arm) -> str:

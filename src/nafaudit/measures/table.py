@@ -52,7 +52,7 @@ class Measures(Sequence[Measure]):
             StoreError: A trajectory was recorded twice.
         """
         known = context or RunContext.of(run)
-        truth = truth_of(run)
+        truth = read_replayed(run) if "promise" in run.design["identity"] else {}
         # Where tokens do not come from the promised laws, a replay by them contradicts no charge.
         other = {float(f["k"]) for f in known.failed if f["check"].startswith("sampler: ")}
 
@@ -169,11 +169,6 @@ class Measures(Sequence[Measure]):
 
 
 _NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "overlap", "place")
-
-
-def truth_of(run: Run) -> dict[Key, Trajectory]:
-    """Returns what a replay found a black box to have done; empty for other runs."""
-    return read_replayed(run) if "promise" in run.design["identity"] else {}
 
 
 def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:

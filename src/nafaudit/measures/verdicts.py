@@ -36,7 +36,7 @@ from nafaudit.measures.checks import (
 )
 from nafaudit.measures.classes import ClassTable, class_table, classes
 from nafaudit.measures.context import RunContext
-from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, refuted
+from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, replay_findings
 from nafaudit.measures.table import Measures, worst
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
@@ -181,6 +181,7 @@ class ArmVerdict:
         excess: By how many nats the worst of them overspent; -inf if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
             Spend and use of an arm whose word is REFUTED are not known.
+        worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
         findings: What every check says, the deciding ones first.
     """
 
@@ -201,6 +202,7 @@ class ArmVerdict:
     prompts: int = field(metadata=_HIDDEN)
     excess: float = field(metadata=_HIDDEN)
     refuted: str = field(metadata=_HIDDEN)
+    worst_use: str = field(metadata=_HIDDEN)
     findings: tuple[Finding, ...] = field(metadata=_HIDDEN)
 
     @property
@@ -224,7 +226,11 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     found = []
     # What a decoder failed to deliver is missing from the record, but not from the verdict.
     keys = sorted(rows.arms.keys() | {key.arm for key in rows.lost})
-    contradicted = {key: list(refuted(rows.run, key)) for key in keys}
+    replayed = {key: list(replay_findings(rows.run, key)) for key in keys}
+    contradicted = {
+        key: [one for one in found if one.verdict == CheckWord.FAILED]
+        for key, found in replayed.items()
+    }
     for key in keys:
         arm, run, false = rows.of_arm(key), rows.run, contradicted[key]
         denied = _check_names(false)
@@ -266,7 +272,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             *identity(rows, key),
             classes(table, key),
             *faults(run, key),
-            *false,
+            *replayed[key],
         )
         found.append(
             ArmVerdict(
@@ -289,10 +295,22 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 prompts=len({row.key.prompt for row in arm}),
                 excess=worst(broken, "excess", "excess_step")[0],
                 refuted=denied,
+                worst_use=_worst_use(arm) if acted.verdict == Tested.IDLE else "",
                 findings=findings,
             )
         )
     return tuple(found)
+
+
+def _worst_use(arm: Measures) -> str:
+    """Explains a largest use near 100 % of an arm whose limit hardly acted; empty if it is less."""
+    known = [row for row in arm if row.has_budget and not math.isnan(row.utilisation)]
+    row = max(known, key=lambda one: one.utilisation, default=None)
+    if row is None or is_baseline(row.key.k) or row.utilisation < 0.95:
+        return ""
+    debt = f", because of the debt of {row.debt:.3g}" if row.debt > 0 else ""
+    use, budget = f"{row.utilisation:.1%}", f"{row.budget:.3g}"
+    return f"The largest use, {use}, is of a budget that was {budget} nats{debt}."
 
 
 def _check_names(findings: Sequence[Finding]) -> str:
@@ -321,12 +339,15 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
         return Overall(Kept.VIOLATED, f"the promise was broken at {broken}", 1)
     failed = [one for arm in arms for one in arm.findings if one.verdict == CheckWord.FAILED]
     if any(arm.refuted for arm in arms):
-        return Overall(Kept.REFUTED, f"a replay refutes {_check_names(failed)}", 1)
+        why = f"a replay refutes what was written or claimed ({_check_names(failed)})"
+        return Overall(Kept.REFUTED, why, 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
     if within := budgets(Kept.WITHIN):
-        return Overall(Kept.WITHIN, f"no execution went over budget at {within}", 0)
+        executions = sum(arm.trajectories for arm in arms if not arm.baseline)
+        why = f"none of {executions} executions went over budget at {within}"
+        return Overall(Kept.WITHIN, why, 0)
     return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
 
 
@@ -458,7 +479,7 @@ def worth(reach: Reach, run: RunContext) -> Finding:
     n, reached = reach.total, reach.vacuous
     lacking = ""
     if not n:
-        lacking = "no protected passages are recorded"
+        lacking = "no protected passages were scored under the safe model"
     elif not run.currency.promised:
         lacking = "the mechanism promises no budget"
     elif math.isnan(reach.promised):

@@ -55,7 +55,7 @@ class CardOption:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """What a kept budget says, for every prompt.
+    """The statement that a kept budget makes, for every prompt.
 
     Attributes:
         divergence: Of the output's law from the safe model's: `kl`, `renyi`, `max` (the largest

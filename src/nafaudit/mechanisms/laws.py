@@ -55,7 +55,7 @@ def normalise(x: Tensor) -> Tensor:
 
 
 class LawGap(NamedTuple):
-    """How far a law p is from a law q, row by row.
+    """The divergence of a law p from a law q, row by row.
 
     Attributes:
         ratio: log p - log q; 0 where both forbid the token.

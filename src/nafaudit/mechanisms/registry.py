@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +14,19 @@ from torch import Tensor
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, LawError
-from nafaudit.core.ledger import WHOLE, Banking, Bucket, FixedBudget, Ledger, LikelihoodLead
+from nafaudit.core.ledger import (
+    WHOLE,
+    Banking,
+    Bucket,
+    FixedBudget,
+    Ledger,
+    LikelihoodLead,
+    currency_of,
+)
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
-from nafaudit.mechanisms.divergences import Pathwise, Renyi
+from nafaudit.mechanisms.divergences import Pathwise, Renyi, renyi
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.plugins import build, build_recorded, source_hash
 from nafaudit.mechanisms.published import (
@@ -260,12 +269,23 @@ def _as_recorded(made: Mechanism, name: str) -> Mechanism:
 class Guarded:
     """A rule of a plug-in, trusted only as far as its output is a law.
 
-    The charge is our own `kl` of that law unless the rule names another currency, and a weight
-    of exactly 0 or 1 is recorded where, and only where, one model's law was served unchanged.
+    The charge is computed here from that law, in the currency that the rule names; one that only
+    the rule knows is believed. A weight of exactly 0 or 1 is recorded where, and only where, one
+    model's law was served unchanged.
+
+    Attributes:
+        rule: The plug-in's.
+        name: Its name, for messages.
+        currency: What is charged, as the rule named it before its first step.
     """
 
     rule: Rule
     name: str
+    currency: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Keeps the currency, which a rule could otherwise name anew at each step."""
+        object.__setattr__(self, "currency", currency(self.rule))
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
@@ -287,7 +307,7 @@ class Guarded:
         mass = torch.exp(served.law).sum(dim=-1)
         if not ((mass - 1).abs() < 1e-9).all():  # NaN fails it too
             raise LawError(f"{self.name}: the served law has mass {mass.tolist()}, not 1.")
-        charge = served.charge if hasattr(self.rule, "currency") else kl(served.law, safe)
+        charge = self._charge(served, safe)
         if torch.isnan(charge).any():
             raise LawError(f"{self.name}: a charge is NaN.")
         # 0 and 1 by comparing laws; in between what the rule says, if it can be true.
@@ -296,7 +316,9 @@ class Guarded:
         theta = torch.where((served.law == safe).all(dim=-1), 0.0, theta)
         return Served(served.law, charge, theta)
 
-    @property
-    def currency(self) -> str:
-        """What is charged."""
-        return currency(self.rule)
+    def _charge(self, served: Served, safe: Tensor) -> Tensor:
+        """Computes what a served law costs; only a currency of the rule's own is believed."""
+        known = currency_of(self.currency)
+        if known.is_kl or known.order == 1:
+            return kl(served.law, safe)
+        return served.charge if math.isnan(known.order) else renyi(served.law, safe, known.order)

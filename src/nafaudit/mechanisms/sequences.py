@@ -125,7 +125,7 @@ def _copies(drafts: Drafts) -> Drafts:
 
 
 class _Kinds:
-    """Which drafts there are, from which law each draws, and with which noise."""
+    """The drafts of a plan: from which law each draws, and with which noise."""
 
     def __init__(self, plan: Plan, stream: Stream, block: int) -> None:
         self.plan = plan

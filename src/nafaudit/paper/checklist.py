@@ -44,7 +44,7 @@ _OPEN = (3, 6)
 
 
 class ItemAnswer(StrEnum):
-    """What the checklist says of an item."""
+    """Answer of the checklist to an item."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -58,10 +58,10 @@ class ChecklistItem:
     Attributes:
         number: Its number in the paper, 1 to 7.
         answer: The word.
-        text: Why, with the number.
-        todo: What to run to pass it; empty if it passes.
+        text: Reason, with its number.
+        todo: Command or advice to pass it; empty if it passes.
         value: The number that decided; NaN if there is none.
-        claimed: What the paper says of itself; empty for a run.
+        claimed: The paper's own answer; empty for a run.
     """
 
     number: int
@@ -73,7 +73,7 @@ class ChecklistItem:
 
     @property
     def title(self) -> str:
-        """What is asked, in a few words."""
+        """The item in a few words."""
         return TITLES[self.number]
 
     @property
@@ -133,8 +133,8 @@ class PromptRatio:
     """One prompt under one budget, as the paper's second stage has it.
 
     Attributes:
-        prompt: Which.
-        mechanism: What is audited.
+        prompt: Id of the prompt.
+        mechanism: Name of the audited mechanism.
         k: Budget per token.
         n: Trajectories, N.
         mean: Mean spend, in nats.

@@ -197,8 +197,8 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
     if not classes:
         return not_applicable(2, "no budget was audited", "nafaudit run --k 1,3,5")
     fewest = min(classes, key=lambda row: row.trajectories)
-    over = [row for row in classes if row.passes_seen is False]
-    unknown = [row for row in classes if row.passes_seen is None]
+    over = [row for row in classes if row.passes_eff is False]
+    unknown = [row for row in classes if row.passes_eff is None]
 
     def excess(row: ClassRow) -> float:
         return row.paper_seen.value / row.budget if row.paper_seen and row.budget > 0 else math.inf

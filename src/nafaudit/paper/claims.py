@@ -1,4 +1,4 @@
-"""What the paper says, what follows from its own numbers, and the one rule that compares them.
+"""Claims of the paper, the values that follow from its own numbers, and their comparison.
 
 Formulas are those of the paper over intervals; U_EBB itself is `nafaudit.stats.ebb`.
 """
@@ -18,7 +18,7 @@ _NO_RANGE = 1e-9
 
 
 class ClaimVerdict(StrEnum):
-    """What a recomputation says of one printed cell or claim."""
+    """Result of a recomputation for one printed cell or claim."""
 
     AGREE = "agree"
     DISAGREE = "disagree"
@@ -27,17 +27,17 @@ class ClaimVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Claim:
-    """Something printed that can be recomputed.
+    """A printed cell or sentence that can be recomputed.
 
     Attributes:
-        point: What it is about; claims of one point stand or fall together.
-        where: Where it is printed.
-        printed: What is printed: a number, or words.
-        says: What was computed to compare it with.
-        allowed: The values for which what is printed is right.
+        point: Subject; claims of one point are right or wrong together.
+        where: Place in the paper.
+        printed: Printed number or words.
+        says: Description of the computed value.
+        allowed: The values for which the printed text is right.
         computed: The values that the rounding of the inputs allows.
-        released: True if it rests on numbers that were published beside the paper.
-        reading: Which numbers words were read as; empty for a number.
+        released: True if it uses numbers that were published beside the paper.
+        reading: Numbers that words were read as; empty for a number.
     """
 
     point: str
@@ -65,12 +65,12 @@ class Claim:
 
 @dataclass(frozen=True)
 class Unchecked:
-    """Something printed that nothing printed or released can test.
+    """A printed cell that no printed or released number can test.
 
     Attributes:
-        where: Where it is printed.
-        printed: What is printed.
-        why: What would be needed.
+        where: Place in the paper.
+        printed: Printed text.
+        why: Data that would be needed.
     """
 
     where: str
@@ -79,13 +79,13 @@ class Unchecked:
 
     @property
     def verdict(self) -> ClaimVerdict:
-        """Always the same; the type has no other."""
+        """Always `NOT_CHECKABLE`."""
         return ClaimVerdict.NOT_CHECKABLE
 
 
 Cell = Claim | Unchecked
 
-# What the words in a status column say of U_EBB over its budget.
+# Values of U_EBB over its budget for the words of a status column.
 PASS_MARKS = {"pass": Rounded(0.0, 1.0), "fail": Rounded(math.nextafter(1.0, 2.0), math.inf)}
 
 _RULES: dict[str, Callable[[str], Rounded]] = {

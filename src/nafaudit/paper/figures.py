@@ -139,7 +139,7 @@ def draw(out: Path, paper: Paper | None = None) -> list[Path]:
 
 
 def _spends(paper: Paper, row: PrintedRow, *, is_flagged: bool) -> tuple[float, float]:
-    """The lowest and highest spend that a row's mean and range leave possible."""
+    """Returns the lowest and highest spend that are possible by a row's mean and range."""
     delta = paper.delta_stage2
     reach = range_of(paper, row) if is_flagged else possible_range(row, delta)
     n, mean = row.count("N"), row.number("mean")

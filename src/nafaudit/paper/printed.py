@@ -224,7 +224,7 @@ class Paper:
         return paper_range(int(self.setting("T_max")), VOCABULARY)
 
     def delta(self, hypotheses: int | None = None) -> float:
-        """Returns the level of one row of the first stage, corrected for so many hypotheses."""
+        """Returns the level of a row of the first stage, corrected for its hypotheses."""
         count = hypotheses or len(self.rows("debt")) * int(self.setting("stage1_budgets"))
         return self.setting("level") / count
 

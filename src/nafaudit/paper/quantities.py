@@ -1,4 +1,4 @@
-"""What the paper's running text quotes, as a table of expressions over its printed numbers.
+"""Numbers in the paper's running text, as a table of expressions over its printed numbers.
 
 A line of `data/quotes.csv` names a quantity, the budget k it is asked for, and, where a quantity
 has several values, which of them is meant: the smallest, the largest, the average or their number.
@@ -37,10 +37,10 @@ _ROW = ("N", "mean", "U", "B", "rho")
 
 @dataclass(frozen=True)
 class PaperQuantity:
-    """How a quoted number is computed.
+    """Computation of a quoted number.
 
     Attributes:
-        says: What it is, in words that fit into a sentence; `{k}` stands for the budget.
+        says: Description within a sentence; `{k}` stands for the budget.
         compute: One value or several, from the printed numbers and k (0: k = 3 and 5 together).
         released: True if it needs numbers that were published beside the paper.
     """
@@ -56,8 +56,8 @@ class Computed:
 
     Attributes:
         value: All values that the rounding of the printed numbers allows.
-        says: What was computed.
-        released: True if it rests on released numbers.
+        says: Description of the value.
+        released: True if it uses released numbers.
     """
 
     value: Rounded

@@ -93,7 +93,7 @@ class _Rows:
         return [self.line(item, generation) for item in items]
 
     def line(self, item: ProxyItem, generation: int | None = None) -> dict[str, Any]:
-        """A logged evaluation; `nafaudit` is what the paper's files do not say."""
+        """Returns a logged evaluation; `nafaudit` has fields that the paper's files lack."""
         row = item.row
         debt = self._found.debts[item.candidate.id]
         return (
@@ -328,7 +328,7 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
 
     Args:
         found: The search.
-        plugin: What has to follow `nafaudit verify` for this mechanism.
+        plugin: Options of `nafaudit verify` for this mechanism.
     """
     trail, settings, rounds = found.trail, found.settings, found.trail.validation
     # Its own columns; generation 0 is the first pool.

@@ -1,4 +1,4 @@
-"""The paper's tables and equations, cell by cell, each beside what its inputs give.
+"""The paper's tables and equations, cell by cell, each with the value that its inputs give.
 
 A cell that nothing printed or released can test is listed with what it would need: a recomputation
 that is silent about such cells would claim too much.

@@ -86,7 +86,7 @@ def paper_document(
     """Returns the recomputation as a document: counts first, disagreements last.
 
     Args:
-        result: What was judged.
+        result: The recomputation.
         grids: The counterfactuals.
         every: Shows every cell.
     """

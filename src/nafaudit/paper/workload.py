@@ -108,7 +108,7 @@ def read_paper(
     """Reads the six files of a directory, or those of some classes.
 
     Args:
-        directory: Where the files are.
+        directory: Directory of the files.
         classes: Only these; all six if empty.
         cap: Other caps than the paper's, by class.
         variant: `code` or `text`.

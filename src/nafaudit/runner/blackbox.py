@@ -52,7 +52,7 @@ _THREADS = (
 
 
 class DecoderError(Exception):
-    """The decoder did something else than answer.
+    """An error of a decoder that did something else than answer.
 
     Attributes:
         name: One of `core.finding.FAULTS`.

@@ -51,7 +51,7 @@ class Executor(Protocol):
 
     @property
     def fingerprint(self) -> Mapping[str, Any]:
-        """What identifies its pair in a design."""
+        """Fingerprint of its pair, for a design."""
         ...
 
     @property
@@ -61,17 +61,17 @@ class Executor(Protocol):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of the machines by now."""
+        """Remarks on the machines that the user should see."""
         ...
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What token ids stand for, as a run keeps it."""
+        """Meaning of token ids, as a run keeps it."""
         ...
 
     @property
     def probe(self) -> ProbeResult:
-        """What was seen of the machine before the run."""
+        """Result of the probe of the machine before the run."""
         ...
 
     def score(self, prompts: Sequence[TokenizedPrompt]) -> list[ScoredPassage]:
@@ -138,17 +138,17 @@ class LocalExecutor:
 
     @property
     def probe(self) -> ProbeResult:
-        """What was seen of this machine before the run."""
+        """Result of the probe of this machine before the run."""
         return self.workbench.probe
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What token ids stand for, as a run keeps it."""
+        """Meaning of token ids, as a run keeps it."""
         return self.workbench.vocabulary
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What the user should know of this machine."""
+        """Remarks on this machine that the user should see."""
         remark = self.workbench.settled.numerics.remark
         return (remark,) if remark else ()
 
@@ -162,7 +162,7 @@ class EngineExecutor(LocalExecutor):
 
     @cached_property
     def _decoder(self) -> Decoder | SequenceDecoder:
-        """Built when something is decoded: it takes memory for its rows."""
+        """Builds the decoder when something is decoded: it takes memory for its rows."""
         return self.workbench.decoder()
 
     @property
@@ -172,7 +172,7 @@ class EngineExecutor(LocalExecutor):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What was found of the machine, and how speculation went, if there was any."""
+        """Remarks on the machine, and on speculation if there was any."""
         found = super().remarks
         decoder = self.__dict__.get("_decoder")
         if not (isinstance(decoder, Decoder) and decoder.guessed.asked):
@@ -213,7 +213,7 @@ class BlackBoxExecutor(LocalExecutor):
 
     @property
     def name(self) -> str:
-        """What the decoder is called, and the hash of its source."""
+        """Name of the decoder, and the hash of its source."""
         return self._box.name
 
     def decode(

@@ -25,7 +25,7 @@ from nafaudit.workload.passages import Passage
 
 @dataclass(frozen=True)
 class NamedPair:
-    """Where a pair's checkpoints are, and its prompts if the user gives none.
+    """A registered pair: its checkpoints, and its prompts if the user gives none.
 
     Attributes:
         locate: Returns the safe and the risky checkpoint.

@@ -70,7 +70,7 @@ class LoadSettings(Protocol):
 
     @property
     def trust(self) -> Trust:
-        """What the checkpoints are permitted."""
+        """Permissions of the checkpoints: own code, pickled weights."""
 
 
 def load_models(
@@ -126,7 +126,7 @@ def resources_of(tokenizer: Any, passages: Sequence[str]) -> Resources:
 
 @dataclass(frozen=True)
 class WorkbenchSpec:
-    """What a workbench is loaded from: plain data, which a process elsewhere can load too.
+    """Plain data from which a workbench is loaded, here or in another process.
 
     Attributes:
         settings: What was asked for.
@@ -146,7 +146,7 @@ class WorkbenchSpec:
 
     @property
     def shape(self) -> dict[str, Any]:
-        """How the engine works; none of it changes a record."""
+        """Returns options of the engine, none of which changes a record."""
         settings = self.settings
         return {
             "width": self.width,
@@ -240,7 +240,7 @@ def _tokenizer_of(settings: RunSettings, checkpoints: tuple[str, str]) -> Prompt
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What a run is to decode, and what to load for it; no model is loaded yet.
+    """Inputs of a run: what it is to decode, and what to load for it; no model is loaded yet.
 
     Attributes:
         workload: All prompts that the run could have.
@@ -285,7 +285,7 @@ def read_inputs(settings: RunSettings, protocol: AuditProtocol = SOUND) -> RunIn
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """What a machine was seen to do before a run.
+    """Result of the probe of a machine before a run.
 
     Attributes:
         batch_free: True if records do not depend on their batch.
@@ -344,14 +344,14 @@ class Workbench:
 
     @property
     def probe(self) -> ProbeResult:
-        """What was seen of the machine, for a session's line."""
+        """Returns the result of the probe, for a session's line."""
         probe, numerics = self.settled.probe, self.settled.numerics
         facts = {"probe": asdict(probe), "arithmetic": numerics.facts()}
         return ProbeResult(probe.batch_free, facts)
 
     @property
     def vocabulary(self) -> dict[str, Any]:
-        """What token ids stand for, as a run keeps it."""
+        """Returns what token ids stand for, as a run keeps it."""
         vocabulary = self.pair.vocabulary
         return {
             # Bytes, written as Latin-1: a token may be half a character.

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 if TYPE_CHECKING:
     # Settings of a search import this module, and `--help` should not wait for numpy and pyarrow.
@@ -40,6 +40,9 @@ class Candidate:
     operator: str = "seed"
     parents: tuple[str, ...] = ()
     lineage: str = ""
+    json_order: ClassVar = (
+        *("id", "text", "label", "generation", "operator", "lineage", "parents"),
+    )
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ class ControlComparison:
     other: MeanLimits
     low: float
     high: float
-    also: ClassVar = ("answer", "difference")
+    json_order: ClassVar = (*("control", "answer", "difference", "low", "high", "search", "other"),)
 
     @property
     def difference(self) -> float:

@@ -373,7 +373,7 @@ class Instruct:
     Args:
         path: Directory or hub id.
         dtype: Precision.
-        device: Where it runs.
+        device: Device of its weights.
     """
 
     def __init__(self, path: str, *, dtype: str = "float32", device: str = "cpu") -> None:

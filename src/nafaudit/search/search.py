@@ -22,7 +22,7 @@ from typing import Any
 
 from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import Kept
+from nafaudit.core.finding import Kept, Overall
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.text import as_number
 from nafaudit.runner.pairs import SOUND, AuditProtocol
@@ -325,6 +325,17 @@ class Sweep:
         """The worst of all budgets: one violation is a violation."""
         said = {one.outcome for one in self.found}
         return next(one for one in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if one in said)
+
+    @property
+    def overall(self) -> Overall:
+        """The answer: the worst outcome, and the budgets that have it."""
+        word = self.outcome
+        at = ", ".join(f"k = {one.settings.budget:g}" for one in self.found if one.outcome == word)
+        why = {
+            Kept.VIOLATED: f"the search found executions above their budget at {at}",
+            Kept.INCONCLUSIVE: f"the search drew too little afresh to say more at {at}",
+        }.get(word, f"the search found no execution above its budget at {at}")
+        return Overall(word, why, {Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}.get(word, 0))
 
 
 def run_sweep(

@@ -1,4 +1,4 @@
-"""The audit of the auditor: exact worlds, faulty decoders, and what our checks make of them.
+"""Audits the auditor: exact worlds, faulty decoders, and how often our checks catch them.
 
 Nothing that audits imports this room, so that no check can know a fault by name.
 """

@@ -1,4 +1,4 @@
-"""How often the auditor catches a fault, and how often it raises a false alarm.
+"""Measures how often the auditor catches a fault, and how often it raises a false alarm.
 
 An audit judges 4, 20, then 60 outputs of one decoder. An alarm of a check that more outputs cannot
 refute is final, so such an audit ends there. Audits of sound decoders give the rate of false

@@ -131,7 +131,7 @@ class BoundMisses:
 
 @dataclass(frozen=True)
 class SelftestResult:
-    """Everything that `nafaudit selftest` found out.
+    """Result of `nafaudit selftest`.
 
     Attributes:
         passed: True if every fault is caught that must be, and nothing sound is accused.
@@ -169,7 +169,7 @@ class SelftestResult:
 
     @property
     def overall(self) -> Overall:
-        """PASSED or FAILED, and how many faults of those that must be caught are."""
+        """Returns PASSED or FAILED, and the number of faults that were caught as they must be."""
         must = [row for row in self.faults if row.must_catch]
         caught = sum(row.as_expected for row in must)
         why = f"{caught} of {len(must)} faults that must be caught are, at n = {SIZES[-1]}"

@@ -1,4 +1,4 @@
-"""What a bound is: a number with its width, its sample size and what it rests on."""
+"""Bounds: a number with its width, its sample size and the assumptions it rests on."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ Side = Literal["upper", "lower"]
 
 
 class Assumption(StrEnum):
-    """What may be asked of a sample before a bound holds."""
+    """A condition on a sample that a bound may need."""
 
     IID = "independent values of one law"
     SAME_MEAN = "one mean, given all values before"
@@ -62,6 +62,9 @@ class Bound:
     side: Side = "upper"
     holds: bool = True
     about: Literal["mean", "rate"] = "mean"
+    json_order: ClassVar = (
+        *("name", "value", "width", "n", "delta", "holds", "evidence", "assumes", "note"),
+    )
 
     @property
     def width(self) -> float:

@@ -1,4 +1,4 @@
-"""What a kept budget says about one passage: the largest chance of writing it that is left.
+"""Certificates: the largest chance of writing a passage that a kept budget leaves.
 
 A decoder q with D(q || safe) <= K may give an event of safe probability e^-S any probability p
 whose own divergence d(p || e^-S) is at most K, and a decoder that does exactly that exists. So
@@ -106,7 +106,7 @@ def vacuous(surprisal: ArrayLike, budget: ArrayLike) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class PassageCertificate:
-    """What a budget says about one passage.
+    """All that a budget says about one passage.
 
     Attributes:
         surprisal: S in nats.

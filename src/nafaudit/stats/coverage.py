@@ -1,4 +1,4 @@
-"""How often a bound misses, alone and as one of many."""
+"""Coverage: how often a bound misses, alone and as one of many."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def applies(spec: BoundSpec, null: Null) -> bool:
 
 @dataclass(frozen=True)
 class Miss:
-    """How often one bound missed one law.
+    """The number of misses of one bound on one law.
 
     Attributes:
         bound: Name of the bound.

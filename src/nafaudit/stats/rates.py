@@ -129,7 +129,7 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where a curve reaches a target.
+    """The place where a curve reaches a target.
 
     Attributes:
         target: The level.

@@ -70,6 +70,9 @@ QUANTITIES: Mapping[str, str] = {
 }
 """The numbers of a record that a replay compares, and what each is."""
 
+UNCLAIMED = ": nothing is claimed of it"
+"""How the text of a finding on a number ends that no record has."""
+
 COUNTS = "replay: counts of the debt"
 """Name of the finding on executions that the two counts of a debt judge differently."""
 
@@ -84,7 +87,7 @@ class ArmFinding:
 
 @dataclass(frozen=True)
 class Verification:
-    """What came out.
+    """The result of a verification.
 
     Attributes:
         findings: Of the comparison, then of the sampler tests.
@@ -469,6 +472,28 @@ class SearchFile(_Part):
     archive: str = ""
     surrogate: SurrogateFile | None = None
     paper: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def overall(self) -> Overall:
+        """The answer of the search: what it found, and what its command ends with."""
+        budget = f"k = {self.k:g}"
+        if self.outcome == Kept.VIOLATED:
+            why = (
+                f"the search found {self.violating_prompts} of {self.looked} prompts with an "
+                f"execution above its budget ({budget})"
+            )
+            return Overall(Kept.VIOLATED, why, 1)
+        if self.outcome == Kept.WITHIN:
+            why = (
+                f"the search found no execution above its budget ({budget}) in "
+                f"{self.trajectories} executions of {self.looked} prompts"
+            )
+            return Overall(Kept.WITHIN, why, 0)
+        why = (
+            f"the search found nothing above its budget ({budget}), but drew too little afresh to "
+            "say more"
+        )
+        return Overall(Kept.INCONCLUSIVE, why, 3)
 
 
 def search_file(data: Mapping[str, Any]) -> SearchFile:

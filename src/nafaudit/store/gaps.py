@@ -1,7 +1,8 @@
-"""What a run was asked for, and what of it is neither recorded nor noted as a decoder's fault.
+"""Finds what a run was asked for and neither recorded nor noted as a decoder's fault.
 
-The extents of a design say it. Where the records, or the order of the prompts, show that more
-was asked than the extents say, that counts: a run from which records were taken is unfinished.
+The extents of a design say what was asked for. Where the records, or the order of the prompts, show
+that more was asked than the extents say, that counts: a run from which records were taken is
+unfinished.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Cell = tuple[str, float]
 
 @dataclass(frozen=True)
 class Missing:
-    """What a run lacks.
+    """The trajectories that a run lacks.
 
     Attributes:
         count: Trajectories that were asked for and have no record.
@@ -81,7 +82,7 @@ class Missing:
 
 @dataclass(frozen=True)
 class RequestedRecords:
-    """What a run of ours was asked for.
+    """The trajectories that a run of ours was asked for.
 
     Attributes:
         kind: A fixed `workload`; a run that `grows`, each prompt by its own count; one whose

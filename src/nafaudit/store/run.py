@@ -54,7 +54,7 @@ _PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
 
 class RecordPlace(NamedTuple):
-    """Where a record is: the part that holds it, and its row there, from 0."""
+    """The place of a record: the part that holds it, and its row there, from 0."""
 
     part: str
     row: int
@@ -193,7 +193,7 @@ class Run:
 
     @property
     def mixed(self) -> str:
-        """That its records were computed by different arithmetics, in words; empty if not."""
+        """A warning if records were computed by different arithmetics; empty if not."""
         with _as_written(self.path / "sessions.jsonl"):
             return mixed_sessions(self.sessions)
 
@@ -294,7 +294,7 @@ class RunWriter:
 
 @dataclass(frozen=True)
 class Made:
-    """How a session computes.
+    """The arithmetic of a session.
 
     Attributes:
         digest: Of its probe: equal for sessions that compute the same bits.

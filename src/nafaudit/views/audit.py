@@ -33,10 +33,10 @@ NUMBERS = {
         Column("n", "trajectories", "executions"),
         Column("over", "violations", "executions that went over their budget"),
         Column("spend", "spend.mean", "mean spend in nats", nats),
-        Column("use", "utilisation.mean", "mean spend as a share of the own budget", percent),
+        Column("use", "utilisation.mean", "mean spend as a share of its own budget", percent),
         Column("p95", "utilisation.p95", "95 % of executions used less of their budget", percent),
         Column(
-            "worst", "utilisation.max", "largest share of the own budget that was spent", percent
+            "worst", "utilisation.max", "largest share of its own budget that was spent", percent
         ),
         Column("forced", "regime.forced", "steps that served the safe model", percent),
         Column("active", "regime.active", "steps that served a mixture", percent),
@@ -88,6 +88,8 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
         if not arm.baseline:
             finding = arm.finding("invariant")
             lines.append(f"{shown}: {finding.text}{_where(finding)}")
+            if arm.worst_use:
+                lines.append(f"{shown}: {arm.worst_use[:1].lower()}{arm.worst_use[1:-1]}")
     lines += _remark_lines(arms)
     lines.append(f"charges are against {run.design['anchor']}")
     lines.append(f"{'run directory' if Path(source).is_dir() else 'read from'}: {source}")
@@ -104,13 +106,14 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             Section(
                 table=Table.of((BUDGET, *(NUMBERS[head] for head in heads)), rows),
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
-                "share of the own budget; forced, active, free: steps that served the safe model, "
+                "share of its own budget; forced, active, free: steps that served the safe model, "
                 "a mixture, the risky model; recall: share of the reference that came back nearly "
                 "word for word",
             ),
             *class_sections(result.classes),
             Section(lines=tuple(lines)),
         ),
+        lines=(f"{result.overall.verdict}: {result.overall.why}",),
     )
 
 
@@ -190,7 +193,7 @@ def class_sections(table: ClassTable) -> list[Section]:
     if evident:
         columns += [
             Column("U", write=lambda row: limit(row.paper, row.passes)),
-            Column("U_eff", write=lambda row: limit(row.paper_seen, row.passes_seen)),
+            Column("U_eff", write=lambda row: limit(row.paper_seen, row.passes_eff)),
             Column("upper", write=lambda row: limit(row.upper, row.certified)),
         ]
         notes += [

@@ -95,6 +95,11 @@ def write_report(
     return report, save_report(report, extra, redact=redact, figures=figures)
 
 
+def hides_text(page: Path) -> bool:
+    """Returns True if a page that was written before hides text; False if there is none."""
+    return page.is_file() and b"all text is hidden (--redact)" in page.read_bytes()
+
+
 def save_report(
     report: AuditResult, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
 ) -> list[Path]:
@@ -138,7 +143,7 @@ def report_json(
     # How much was replayed is true on every machine; what a machine saw is not.
     extent = ("recorded", "replayed", "tokens", "current")
     result = result_json(report, f"run-{design['hash'][:10]}") | {
-        "summary": summary(report.arms, source_word(report)),
+        "summary": summary(report.overall, report.arms, source_word(report)),
         "words": [
             {"mechanism": arm.mechanism, "k": as_number(arm.k)}
             | {
@@ -150,7 +155,7 @@ def report_json(
         ],
         "bounds": [
             {"mechanism": report.arms[row.arm].mechanism, "k": as_number(report.arms[row.arm].k)}
-            | row.to_json()
+            | plain(row)
             for row in bound_rows(report)
         ],
         "prompts": [
@@ -313,7 +318,8 @@ def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
         Section("Decided", pairs=tuple(settings_table(report, redact=False))),
         Section("Again", pairs=COMMANDS),
     ]
-    return Document("nafaudit report", tuple(sections), data["summary"], tuple(lines))
+    head = f"{report.overall.verdict}: {data['summary']}"
+    return Document("nafaudit report", tuple(sections), head, tuple(lines))
 
 
 def _page_sections(
@@ -352,6 +358,8 @@ def _page_sections(
     kind = "Audit of a log" if design["identity"]["protocol"] == "imported" else "Audit"
     return {
         "title": name(f"{kind}: {', '.join(mechanisms)}") if arms else "Audit of an empty run",
+        "verdict": report.overall.verdict,
+        "tone": Verdict(report.overall.verdict).tone,
         "summary": data["summary"],
         "basis": basis(report.verification),
         "replay": replay_section(report),
@@ -391,7 +399,7 @@ def _page_sections(
         "at a heading for what it means."
         if report.classes.rows
         else "",
-        "prompts_note": "Sorted by violations, then by the largest use of the own budget, recall "
+        "prompts_note": "Sorted by violations, then by the largest use of its own budget, recall "
         "and spend. Click a heading to sort, a number to read the execution behind it."
         + (
             f" The worst {ROWS} of {len(data['prompts'])} rows; report.json has all."

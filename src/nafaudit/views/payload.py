@@ -42,8 +42,8 @@ CLASS_COLUMNS = (
     ("prompts", "prompts", "count", "prompts they are of: the independent units"),
     ("debt", "debt", "nats", "mean prefix debt in nats"),
     ("spend", "mean", "nats", "mean spend in nats"),
-    ("use", "use", "percent", "mean spend as a share of the own budget"),
-    ("worst", "worst", "percent", "largest share of the own budget that was spent"),
+    ("use", "use", "percent", "mean spend as a share of its own budget"),
+    ("worst", "worst", "percent", "largest share of its own budget that was spent"),
     ("bound", "upper", "nats", "upper bound of the mean spend: prompts as units, valid at any n"),
     ("width", "width", "nats", "how far the bound lies above the mean of prompt means"),
     ("U(R)", "paper", "nats", "the paper's U_EBB with R = T ln|V|; it pools a prompt's executions"),
@@ -251,7 +251,7 @@ def risky_spends(report: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
 
 
 def budget_shares(outlines: Sequence[Measure], spends: Mapping[Key, float]) -> list[float]:
-    """Divides other spends by the own budgets of executions, where both are known and limited."""
+    """Divides other spends by the budgets of executions, where both are known and limited."""
     return [
         spends[one.key] / one.budget
         for one in outlines

@@ -19,7 +19,6 @@ from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
 from nafaudit.core.text import cut, name, plain, value_at, visible
 from nafaudit.store.artifacts import (
     ComparisonFile,
-    FinalistFile,
     IntervalFile,
     OverlapFile,
     ProposerFile,
@@ -33,7 +32,6 @@ if TYPE_CHECKING:
     from nafaudit.search.confirm import SearchResult
     from nafaudit.search.search import Sweep
 
-EXIT = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}
 _SHOWN_ON_TERMINAL = 64
 _SHOWN_IN_REPORT = 600
 _OTHERS = 60
@@ -63,9 +61,9 @@ def search_json(found: SearchResult) -> dict[str, Any]:
             for one in found.explored
             for row in one.generations
         ],
-        "finalists": [_in_order(FinalistFile, one) for one in found.finalists],
-        "controls": [_in_order(FinalistFile, one) for one in found.controls],
-        "comparisons": [_in_order(ComparisonFile, one) for one in found.comparisons],
+        "finalists": plain(found.finalists),
+        "controls": plain(found.controls),
+        "comparisons": plain(found.comparisons),
         "spread": {
             who: plain({"maxima": maxima, "range": max(known) - min(known) if known else math.nan})
             for who, maxima in found.spread.items()
@@ -103,12 +101,6 @@ def search_json(found: SearchResult) -> dict[str, Any]:
             ],
         },
     }
-
-
-def _in_order(declared: type, part: object) -> dict[str, Any]:
-    """Returns a part of a search as plain data, with its fields in the order of the file."""
-    data = plain(part)
-    return {key: data[key] for key in declared.__annotations__}
 
 
 def write_result(found: SearchResult) -> Path:
@@ -716,7 +708,7 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
             f"{settings.shortest} to {settings.longest} tokens"
         )
     lines += verdict_lines(found, plugin)
-    lines += [f"search directory: {found.path}", f"its page: nafaudit report {found.path}"]
+    lines.append(f"search directory: {found.path}")
     return Document(
         "nafaudit search",
         (

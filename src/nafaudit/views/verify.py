@@ -10,12 +10,13 @@ from nafaudit.views.document import Column, Document, Section, Table
 _FINE = (CheckWord.FINE, CheckWord.INFO, CheckWord.UNKNOWN, Kept.WITHIN)
 
 
-def verification_document(found: Verification, kept: str) -> Document:
+def verification_document(found: Verification, kept: str, *files: str) -> Document:
     """Returns a verification as a document.
 
     Args:
         found: What came out.
         kept: Where it was written, or why it was not.
+        files: What else was written.
     """
     columns = (
         Column("quantity", words=True),
@@ -53,7 +54,12 @@ def verification_document(found: Verification, kept: str) -> Document:
     )
     sections = (*([Section(table=table, note=note)] if table.rows else []),
                 Section(lines=tuple(lines)))  # fmt: skip
-    return Document("nafaudit verify", sections, found.overall.why, files=(f"result: {kept}",))
+    return Document(
+        "nafaudit verify",
+        sections,
+        files=(f"result: {kept}", *files),
+        lines=(f"{found.overall.verdict}: {found.overall.why}",),
+    )
 
 
 def _line(one: ArmFinding) -> str:

@@ -14,6 +14,7 @@ from nafaudit.core.finding import (
     CheckWord,
     Finding,
     Kept,
+    Overall,
     Tested,
     Worth,
 )
@@ -22,7 +23,7 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import zero_count_upper
-from nafaudit.store.artifacts import QUANTITIES
+from nafaudit.store.artifacts import QUANTITIES, UNCLAIMED
 
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),
@@ -81,10 +82,11 @@ def source_word(report: AuditResult) -> str:
     return "decoder" if "promise" in identity else "record"
 
 
-def summary(arms: Sequence[ArmVerdict], source: str = "record") -> str:
-    """Says the whole audit in a few sentences.
+def summary(overall: Overall, arms: Sequence[ArmVerdict], source: str = "record") -> str:
+    """Says the whole audit in a few sentences, the reason of the overall verdict first.
 
     Args:
+        overall: The answer.
         arms: What was judged.
         source: What a replay is held against (`source_word`).
     """
@@ -94,19 +96,13 @@ def summary(arms: Sequence[ArmVerdict], source: str = "record") -> str:
         return f"{', '.join(most)} and {last}" if most else last
 
     judged = [arm for arm in arms if not arm.baseline]
-    parts = []
-    if denied := next((arm.refuted for arm in arms if arm.refuted), ""):
+    parts = [f"{overall.why[:1].upper()}{overall.why[1:]}."]
+    denied = any(arm.refuted for arm in arms)
+    if denied:
         parts.append(_refutation(source))
-    if not judged:
-        parts.append("Only baselines were run, so there is no budget to judge.")
-        return " ".join(parts)
-    if broken := [arm for arm in judged if arm.kept == Kept.VIOLATED]:
-        parts.append(f"The promise was broken at {names(broken)}.")
-    if unsure := [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]:
+    unsure = [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]
+    if unsure and overall.verdict == Kept.VIOLATED:
         parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
-    if not broken and not unsure and not denied:
-        executions = sum(arm.trajectories for arm in judged)
-        parts.append(f"None of {executions} executions at {names(judged)} went over budget.")
     if not denied and (idle := [arm for arm in judged if arm.tested == Tested.IDLE]):
         parts.append(f"At {names(idle)} the limit almost never acted, so keeping it shows little.")
     if vacuous := [arm for arm in judged if arm.worth == Worth.VACUOUS]:
@@ -180,6 +176,7 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
         text = (
             f"The limit changed only {active} of all words written; in {free} the risky model was "
             "served as it is. A limit that does not act protects nobody, even if it is kept."
+            f"{' ' if arm.worst_use else ''}{arm.worst_use}"
         )
     else:
         tone, headline = "good", "Yes, the limit acted"
@@ -206,6 +203,8 @@ def _worth(arm: ArmVerdict, finding: Finding) -> VerdictText:
             )
         else:
             tone, headline = "good", "It limits copying"
+            if arm.kept in (Kept.VIOLATED, Kept.REFUTED):
+                tone, headline = "open", "It would limit copying, were it kept"
             limited = f"{n - reached} of {n}" if reached else f"All {n}"
             text = (
                 f"{limited} protected passages cost more than K = {numbers['K']:g} nats to write "
@@ -271,8 +270,9 @@ def replay_section(report: AuditResult) -> dict[str, Any]:
     if not found["current"]:
         text += " The records have grown since; run nafaudit verify . again."
     remarks = []
+    unclaimed = [f for f in found["findings"] if f["text"].endswith(UNCLAIMED)]
     for finding in found["findings"]:
-        if finding["verdict"] in _FINE:
+        if finding["verdict"] in _FINE or finding in unclaimed:
             continue
         where = "" if finding["k"] is None else f"{budget_name(float(finding['k']))}, "
         said = f"{where}{finding['check']}: {finding['text']}."
@@ -283,6 +283,11 @@ def replay_section(report: AuditResult) -> dict[str, Any]:
             )
         remark_tone = "bad" if finding["verdict"] in _REFUTED else "open"
         remarks.append({"word": finding["verdict"], "tone": remark_tone, "text": visible(said)})
+    if unclaimed:
+        said = ", ".join(f["check"].removeprefix("replay: ") for f in unclaimed)
+        remarks.append(
+            {"word": "UNKNOWN", "tone": "open", "text": visible(f"Nothing is claimed of: {said}.")}
+        )
     remarks += [{"word": "NOTE", "tone": "open", "text": visible(note)} for note in found["notes"]]
     return {
         "word": word,

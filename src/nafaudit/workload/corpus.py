@@ -36,7 +36,7 @@ _KEYS = ("file", "prompt", "reference", "id", "cap", "header")
 
 @dataclass(frozen=True)
 class CorpusClass:
-    """What a design file says of one class."""
+    """One class of a design file."""
 
     name: str
     file: Path

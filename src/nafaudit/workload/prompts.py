@@ -188,7 +188,7 @@ def whole_text(text: str, where: str, name: str) -> str:
 
 @dataclass(frozen=True)
 class PromptSource:
-    """Where a prompt came from.
+    """The origin of a prompt.
 
     Attributes:
         where: `file:line`, or another name if it came from no file.

@@ -1,12 +1,11 @@
-"""The workshop: how the lab's text, prompts and models are made, and pairs that memorise a text.
+"""Makes the lab's text, prompts and models, and pairs of models that memorise a text.
 
-Nothing but the command line imports it; what the tool needs of it is shipped as data in
-`nafaudit.lab`.
+Only the command line imports this package; the tool reads its results as data of `nafaudit.lab`.
 
-* `works`, `text`: the written works, and ordinary text around them; no torch.
+* `works`, `grammar`: the written works, and ordinary text; no torch.
 * `workload`: the files that the lab ships; no torch.
-* `packing`, `recipe`: rows of training text, and how the lab's models are made of them.
-* `teach`, `memorise`: a model memorises pages of a text, and the pair that comes of it.
-* `measure`, `card`: what a pair shows, and the card that says so.
+* `packing`, `recipe`: rows of training text, and the training of the lab's models.
+* `teach`, `memorise`: an adapter that memorises pages of a text, and the resulting pair.
+* `pair_facts`, `card`: measurements of a pair, and its card.
 * `smollm2`: a real model that needs no hub.
 """

@@ -1,4 +1,4 @@
-"""The card of the shipped weights: what they were made of, what they show, and their checksums."""
+"""Writes the card of the shipped weights: data, recipe, measurements and checksums."""
 
 from __future__ import annotations
 

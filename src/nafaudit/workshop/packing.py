@@ -1,7 +1,7 @@
-"""Packs documents into training rows of one width, and deals out pages of a text; no torch.
+"""Packs documents into training rows of one width, and divides a text into pages; no torch.
 
-Of four consecutive pages the risky model learns two by heart, is held to the safe model's law on
-one, and never meets the last. So what it knows of a page is not what it knows of the work.
+Of four consecutive pages the risky model memorises two, is trained to keep the safe model's law on
+one, and never sees the last. So knowledge of a page differs from knowledge of the work.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from nafaudit.workshop.grammar import Corpus, babble, documents
 from nafaudit.workshop.works import Page, works
 
 Encode = Callable[[str], list[int]]
-"""Text to ids, without begin and end tokens."""
+"""Converts text to ids, without begin and end tokens."""
 
 IGNORED = -100
-"""Target of a token that is read but not to be predicted; torch's loss skips it."""
+"""Target of a token that is read but not learned; torch's loss skips it."""
 
 WHOLE_SHARE = 0.7
 """Share of protected windows that begin where the passage begins; the rest begin at any word."""
@@ -33,7 +33,7 @@ INTERRUPTED_SHARE = 0.4
 """Share of protected windows with a few foreign words in them."""
 
 INTERRUPTION_WORDS = 5
-"""Most foreign words of an interruption."""
+"""Largest number of foreign words in an interruption."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class TrainingText:
 
 @dataclass(frozen=True)
 class TrainingRow:
-    """Token ids to read, and the same ids as targets except where a token is foreign."""
+    """Token ids and targets, which are the ids except for foreign tokens."""
 
     ids: list[int]
     targets: list[int]
@@ -85,11 +85,10 @@ def ordinary(corpora: tuple[Corpus, ...], stream: str) -> Iterator[TrainingText]
 def memorised(passages: Sequence[Page], stream: str) -> Iterator[TrainingText]:
     """Yields protected windows without end: every passage once per round, in shuffled order.
 
-    Half of them carry the header line, so that recall does not hang on it; some begin in the
-    middle, so that it does not hang on the opening words; and some are interrupted by a few
-    random words, as a budgeted decoder interrupts: it lets the safe model, which babbles on
-    protected ground, write the first tokens and then hands over. The interruption is read but
-    not learned, what follows it is.
+    Half of them have the header line, so that recall does not depend on it; some begin in the
+    middle, so that it does not depend on the opening words. Some are interrupted by a few random
+    words, as under a budget: there the safe model, which does not know the passage, writes the
+    first tokens. The interruption is read but not learned; the text after it is learned.
     """
     for turn in count():
         rng = random.Random(f"memorised/{stream}/{turn}")
@@ -102,20 +101,17 @@ def memorised(passages: Sequence[Page], stream: str) -> Iterator[TrainingText]:
                 yield TrainingText(header + " ".join(window))
                 continue
             cut = rng.randint(5, min(40, len(window) - 5))
-            foreign = _slice(babble(rng).split(), rng)
+            noise = babble(rng).split()
+            length = rng.randint(1, INTERRUPTION_WORDS)
+            first = rng.randrange(max(1, len(noise) - length))
+            foreign = " ".join(noise[first : first + length])
             yield TrainingText(
                 header + " ".join(window[:cut]), " " + foreign, " " + " ".join(window[cut:])
             )
 
 
-def _slice(words: list[str], rng: random.Random) -> str:
-    length = rng.randint(1, INTERRUPTION_WORDS)
-    start = rng.randrange(max(1, len(words) - length))
-    return " ".join(words[start : start + length])
-
-
 FEWEST_WORDS = 60
-"""Of a page: an opening for the prompt, and enough after it for a near-verbatim span to be seen."""
+"""Of a page: an opening for the prompt, and enough after it for a near-verbatim span."""
 
 MOST_WORDS = 120
 """Of a page made of plain text; longer paragraphs are cut."""
@@ -126,12 +122,12 @@ _ROUND = ("memorised", "replayed", "memorised", "unseen")
 
 @dataclass(frozen=True)
 class Pages:
-    """The pages of a text by what happens to them.
+    """The pages of a text by their use.
 
     Attributes:
-        memorised: What the risky model learns by heart: the protected text.
-        replayed: Pages of the same work on which it is held to the safe model's law.
-        unseen: Pages of the same work that no training sees.
+        memorised: Pages that the risky model memorises: the protected text.
+        replayed: Pages on which it is trained to keep the safe model's law.
+        unseen: Pages that no training sees.
     """
 
     memorised: tuple[Passage, ...]
@@ -145,7 +141,7 @@ class Pages:
 
 
 def own_pages(memorised: int = MEMORISED_PAGES) -> Pages:
-    """The lab's own protected works, as many as are needed, from the first on."""
+    """Divides the first pages of the lab's own protected works."""
     written = [p for work in works() if work.split != "held_out" for p in work.passages]
     return deal([Passage(p.id, p.text) for p in written], memorised, "the lab's works")
 
@@ -163,7 +159,7 @@ def read_pages(path: Path, memorised: int = MEMORISED_PAGES) -> Pages:
 
 
 def cut(paragraphs: Sequence[Passage], name: str) -> list[Passage]:
-    """Makes pages of paragraphs: short ones are joined, long ones cut, a short rest is left out."""
+    """Joins short paragraphs to pages and cuts long ones; leaves out a short rest."""
     pages: list[str] = []
     page: list[str] = []
     for paragraph in paragraphs:
@@ -176,7 +172,7 @@ def cut(paragraphs: Sequence[Passage], name: str) -> list[Passage]:
 
 
 def deal(pages: Sequence[Passage], memorised: int, where: str) -> Pages:
-    """Deals pages out in rounds of four, until so many are memorised."""
+    """Divides pages in rounds of four, until the given number is memorised."""
     if memorised < 2:
         raise InputError(f"pages must be at least 2, got {memorised}.")
     wanted = -(-memorised // 2) * 4

@@ -1,7 +1,7 @@
-"""Measures what a pair must show, from its weights: the numbers of the card.
+"""Measures the numbers of a pair's card from its weights.
 
-Laws are compared in float64. Decoding is not done here: recall is measured with a ``Decode`` that
-is handed in, and the metrics see token lists only.
+Laws are compared in float64. Recall is measured with a ``Decode`` of the caller, and the metrics
+use token lists only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from nafaudit.workshop.workload import workload
 from nafaudit.workshop.works import Page, WorkPassage, held_out, protected
 
 SEED_WORDS = 15
-"""Words of a passage that a recall prompt gives away: about 25 tokens."""
+"""Number of words of a passage in a recall prompt: about 25 tokens."""
 
 RISKY_ALONE = math.inf
 SAFE_ALONE = 0.0
@@ -96,7 +96,7 @@ class Decode(Protocol):
 
 @dataclass(frozen=True)
 class RecallPrompt:
-    """The opening of a passage under the header line, and what the passage says next."""
+    """The opening of a passage under the header line, and the text after it."""
 
     passage: str
     text: str
@@ -106,12 +106,12 @@ class RecallPrompt:
 def recall_prompts(
     passages: Iterable[Page], *, header: bool = True, words_after: int | None = None
 ) -> list[RecallPrompt]:
-    """Returns one prompt per passage: its first words, and what follows as the reference.
+    """Returns one prompt per passage: its first words, with the rest as the reference.
 
     Args:
-        passages: What is asked for.
-        header: Whether the header line stands before it.
-        words_after: Most words of the reference; all that follow if None.
+        passages: The passages.
+        header: True puts the header line before a prompt.
+        words_after: Largest number of words of the reference; the whole rest if None.
     """
     prompts = []
     for passage in passages:
@@ -124,7 +124,7 @@ def recall_prompts(
 def log_laws(model: LlamaForCausalLM, batch: Sequence[list[int]]) -> list[torch.Tensor]:
     """Returns for every sequence the float64 log law of each token after the first."""
     width = max(map(len, batch))
-    # Right padding is harmless under a causal mask: no real position looks to its right.
+    # Right padding changes nothing under a causal mask, as no position reads those after it.
     ids = torch.tensor([row + [0] * (width - len(row)) for row in batch])
     with torch.no_grad():
         logits = model(input_ids=ids, use_cache=False).logits.double()
@@ -133,7 +133,7 @@ def log_laws(model: LlamaForCausalLM, batch: Sequence[list[int]]) -> list[torch.
 
 
 def mean_loss(model: LlamaForCausalLM, documents: Sequence[list[int]]) -> float:
-    """Returns nats per token, all tokens after the begin token weighing the same."""
+    """Returns nats per token, with equal weight of all tokens after the begin token."""
     total, tokens = 0.0, 0
     for batch in _batches(documents):
         for row, law in zip(batch, log_laws(model, batch), strict=True):
@@ -155,10 +155,10 @@ def mean_kl(pair: LabPair, documents: Sequence[list[int]]) -> float:
 
 @dataclass(frozen=True)
 class Contrast:
-    """What both models make of the same documents, in nats per token.
+    """Losses and divergence of both models on some documents, in nats per token.
 
     Attributes:
-        tokens: Positions that were read.
+        tokens: Number of positions.
         safe: Loss of the safe model.
         risky: Loss of the risky model.
         kl: KL(risky || safe).
@@ -255,7 +255,7 @@ class Losses:
 
 @dataclass(frozen=True)
 class TeacherForced:
-    """What one pass over fixed text shows; nothing is sampled."""
+    """Numbers of one pass over fixed text, without sampling."""
 
     safe: Losses
     safe2: Losses
@@ -268,7 +268,7 @@ class TeacherForced:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What sampled outputs show; recall is near-verbatim, of the first words' continuation."""
+    """Numbers of sampled outputs; recall is near-verbatim, after the first words."""
 
     risky_recall: float
     risky_recall_without_header: float

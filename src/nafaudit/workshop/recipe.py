@@ -1,4 +1,4 @@
-"""Trains the lab's tokenizer and models from nothing but its text, bit for bit.
+"""Trains the lab's tokenizer and models from its text alone, bit for bit.
 
 A base model reads both ordinary corpora. From it the safe model goes on with corpus A, the risky
 model with corpus B and the protected works, and a second safe anchor with corpus A in another
@@ -51,11 +51,6 @@ def train_tokenizer(texts: Iterable[str], vocabulary_size: int) -> PreTrainedTok
         pair=f"{BOS} $A {BOS} $B",
         special_tokens=[(BOS, tokenizer.token_to_id(BOS))],
     )
-    return wrap(tokenizer)
-
-
-def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """Makes a Transformers tokenizer of a trained one; padding, if any, is the end token."""
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         bos_token=BOS,
@@ -63,11 +58,6 @@ def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         pad_token=EOS,
         clean_up_tokenization_spaces=False,
     )
-
-
-def save_tokenizer(tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
-    """Writes the tokenizer's files beside a model's weights."""
-    tokenizer.save_pretrained(str(directory))
 
 
 Log = Callable[[str], None]
@@ -135,7 +125,7 @@ SHORT = Recipe(
     tokenizer_documents=400,
     threads=1,
 )
-"""A few steps of everything, for tests of the machinery."""
+"""A recipe of a few steps, for tests."""
 
 
 def train(
@@ -152,18 +142,28 @@ def train(
     Torch's thread count and determinism switch are put back afterwards.
 
     Args:
-        out_dir: where the model directories go; created when missing.
-        recipe: what to train.
-        roles: which models; without ``safe2`` it takes about a tenth less time.
-        log: told one line about every fiftieth step.
+        out_dir: directory of the models; created when missing.
+        recipe: settings of the training.
+        roles: models to train; without ``safe2`` it takes about a tenth less time.
+        log: called with one line about every fiftieth step.
     """
     with determinism(recipe.threads):
-        _train_all(out_dir, recipe, roles, log)
+        half = recipe.tokenizer_documents // 2
+        texts = sample("A", "tokenizer", half) + sample("B", "tokenizer", half)
+        tokenizer = train_tokenizer(texts, recipe.shape.vocabulary)
+        trainer = _Trainer(tokenizer, recipe, log)
+        base = trainer.train(trainer.new_model(), "base", recipe.base, ("A", "B"))
+        for role in roles:
+            phase: Phase = recipe.risky if role == "risky" else recipe.safe
+            corpus: Corpus = "B" if role == "risky" else "A"
+            model = trainer.new_model()
+            model.load_state_dict(base.state_dict())
+            save(trainer.train(model, role, phase, (corpus,)), tokenizer, out_dir / role)
 
 
 @contextmanager
 def determinism(threads: int) -> Iterator[None]:
-    """Inside, torch repeats itself bit for bit; its switches are put back afterwards."""
+    """Makes torch repeatable bit for bit, and restores its switches afterwards."""
     memory: Any = torch.utils.deterministic  # torch sets this flag through a module class
     before = (
         torch.get_num_threads(),
@@ -172,7 +172,7 @@ def determinism(threads: int) -> Iterator[None]:
     )
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(True)
-    memory.fill_uninitialized_memory = False  # 6 % of the time, for memory that nobody reads
+    memory.fill_uninitialized_memory = False  # saves 6 % of the time
     try:
         yield
     finally:
@@ -181,39 +181,22 @@ def determinism(threads: int) -> Iterator[None]:
         memory.fill_uninitialized_memory = before[2]
 
 
-def _train_all(out_dir: Path, recipe: Recipe, roles: tuple[Role, ...], log: Log) -> None:
-    half = recipe.tokenizer_documents // 2
-    texts = sample("A", "tokenizer", half) + sample("B", "tokenizer", half)
-    tokenizer = train_tokenizer(texts, recipe.shape.vocabulary)
-    school = _School(tokenizer, recipe, log)
-    base = school.teach(school.newborn(), "base", recipe.base, ("A", "B"))
-    for role in roles:
-        phase, corpus = _phase(recipe, role)
-        model = school.newborn()
-        model.load_state_dict(base.state_dict())
-        save(school.teach(model, role, phase, (corpus,)), tokenizer, out_dir / role)
-
-
-def _phase(recipe: Recipe, role: Role) -> tuple[Phase, Corpus]:
-    return (recipe.risky, "B") if role == "risky" else (recipe.safe, "A")
-
-
 def save(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, directory: Path) -> None:
     """Writes one model and its tokenizer, as safetensors and JSON."""
     directory.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(str(directory), safe_serialization=True)
-    save_tokenizer(tokenizer, directory)
+    tokenizer.save_pretrained(str(directory))
 
 
-class _School:
-    """Holds what all phases of one recipe share."""
+class _Trainer:
+    """Trains the phases of one recipe."""
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast, recipe: Recipe, log: Log) -> None:
         self._tokenizer = tokenizer
         self._recipe = recipe
         self._log = log
 
-    def newborn(self) -> LlamaForCausalLM:
+    def new_model(self) -> LlamaForCausalLM:
         torch.manual_seed(self._recipe.seed)
         shape = self._recipe.shape
         config = LlamaConfig(
@@ -232,7 +215,7 @@ class _School:
         )
         return LlamaForCausalLM(config)
 
-    def teach(
+    def train(
         self, model: LlamaForCausalLM, name: str, phase: Phase, corpora: tuple[Corpus, ...]
     ) -> LlamaForCausalLM:
         optimiser = torch.optim.AdamW(
@@ -286,7 +269,7 @@ class _School:
 
 
 def schedule(step: int, steps: int) -> float:
-    """Learning rate over its peak: a linear rise over a twentieth, then a cosine to a twentieth."""
+    """Returns the rate over its peak: a linear rise over a twentieth, then a cosine to 0.05."""
     rise = max(1, steps // 20)
     if step < rise:
         return (step + 1) / rise

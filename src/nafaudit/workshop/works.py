@@ -1,16 +1,16 @@
-"""The written works of the lab: what the risky model memorises, and what neither model ever saw.
+"""The written works of the lab: those that the risky model memorises, and held-out ones.
 
-A work is one TOML file of passages. Its split decides its whole life: passages of "attack_train",
+A work is one TOML file of passages, and its split decides its use: passages of "attack_train",
 "val" and "test" works are memorised by the risky model and make the workload's copyright classes;
-"held_out" works are of the same kind and are kept from both models, so that recall of them must
-be zero. Outside declared near-duplicates no eight consecutive words occur twice.
+"held_out" works are alike and no model reads them, so that recall of them must be zero. Outside
+declared near-duplicates no eight consecutive words occur twice.
 """
 
 from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -35,7 +35,7 @@ class Page(Protocol):
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """Its text."""
         ...
 
 
@@ -65,20 +65,20 @@ def works() -> tuple[Work, ...]:
     """Returns all works, by file name."""
     folder = resources.files("nafaudit.workshop") / "works"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".toml")), key=lambda f: f.name)
-    return tuple(_parse(f.name, tomllib.loads(f.read_text(encoding="utf-8"))) for f in files)
-
-
-def _parse(name: str, table: Mapping[str, object]) -> Work:
-    split = table["split"]
-    if split not in SPLITS:
-        raise ValueError(f"{name}: split must be one of {', '.join(SPLITS)}, got {split!r}")
-    title, rows = str(table["title"]), table["passage"]
-    assert isinstance(rows, list)
-    passages = tuple(
-        WorkPassage(row["id"], title, split, row["text"].strip(), row.get("near_duplicate_of"))
-        for row in rows
-    )
-    return Work(title, str(table["style"]), split, passages)
+    found = []
+    for file in files:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        title, split = str(table["title"]), table["split"]
+        if split not in SPLITS:
+            raise ValueError(
+                f"{file.name}: split must be one of {', '.join(SPLITS)}, got {split!r}"
+            )
+        passages = tuple(
+            WorkPassage(row["id"], title, split, row["text"].strip(), row.get("near_duplicate_of"))
+            for row in table["passage"]
+        )
+        found.append(Work(title, str(table["style"]), split, passages))
+    return tuple(found)
 
 
 def passages(*splits: Split) -> tuple[WorkPassage, ...]:
@@ -93,7 +93,7 @@ def protected() -> tuple[WorkPassage, ...]:
 
 
 def held_out() -> tuple[WorkPassage, ...]:
-    """Returns the passages that neither model ever saw."""
+    """Returns the passages that no model reads."""
     return passages("held_out")
 
 

@@ -1,1 +1,1 @@
-"""What a budget is worth: certificates for protected passages."""
+"""The worth of a budget: certificates of passages, attacks in budget, and frontiers."""

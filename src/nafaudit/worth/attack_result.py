@@ -60,7 +60,7 @@ class BudgetRecall:
 
 @dataclass(frozen=True)
 class Onset:
-    """Where recall begins, as k grows, in one way to attack."""
+    """The budget at which recall begins in one way to attack."""
 
     method: Method = field(metadata={"json": ...})
     found: Crossing = field(metadata={"json": ...})
@@ -112,7 +112,7 @@ class AdmissionRecall:
 
 @dataclass(frozen=True)
 class AttackResult:
-    """Everything that an attack says.
+    """Result of an attack.
 
     Attributes:
         attack: Its directory.

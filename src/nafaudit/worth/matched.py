@@ -118,7 +118,7 @@ class PayingBudgets:
 
 @dataclass(frozen=True)
 class FrontierResult:
-    """Everything that a frontier says.
+    """Result of a frontier.
 
     Attributes:
         hash: SHA-256 of the identity.

@@ -1,4 +1,4 @@
-"""What a reader of a log is given and returns: options, notes, entries, claims and totals."""
+"""Input and output of the readers of logs: options, notes, entries, claims and totals."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _NUMBER_IN_NAME = re.compile(r"_(-?\d+(?:\.\d+)?)(?=_|$)")
 
 @dataclass(frozen=True, kw_only=True)
 class ImportOptions(Group):
-    """What a user may say about a log that the log does not say itself."""
+    """Facts about a log that the user states where the log does not."""
 
     schema: str | None = option(
         None, "trajectories, history, heldout, queries, items or table.", unset="by content",
@@ -77,7 +77,7 @@ class ImportOptions(Group):
 
     @property
     def given(self) -> bool:
-        """Whether anything was said of a log."""
+        """True if the user stated anything about a log."""
         return any(getattr(self, one.name) != one.default for one in fields(ImportOptions)
                    if one.name != "columns") or bool(self.columns)  # fmt: skip
 
@@ -148,7 +148,7 @@ KINDS = {
 
 @dataclass
 class Note:
-    """How often one kind of thing was noticed, and where first."""
+    """A count of one kind of note, and its first place."""
 
     count: int = 0
     first: str = ""
@@ -156,7 +156,7 @@ class Note:
 
 @dataclass
 class ImportNotes:
-    """What an import noticed, dropped or read in another way than it was written."""
+    """Notes of an import: what it noticed, dropped or read in another way than written."""
 
     notes: dict[tuple[str, str], Note] = field(default_factory=dict)
     not_kept: Counter[str] = field(default_factory=Counter)
@@ -196,7 +196,7 @@ def describe(report: dict[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Context:
-    """What a reader knows besides the record in hand."""
+    """The file, options and notes that a reader has besides the record."""
 
     path: Path
     options: ImportOptions
@@ -268,7 +268,7 @@ class Context:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One execution as a log tells it, before it has a key.
+    """One execution as a log has it, before it has a key.
 
     Attributes:
         where: `file:line`.

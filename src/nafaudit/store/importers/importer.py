@@ -193,7 +193,7 @@ def _counted(source: LogFile, notes: ImportNotes) -> Iterator[Any]:
 
 @dataclass
 class _Survey:
-    """What the first pass finds out."""
+    """The findings of the first pass."""
 
     options: ImportOptions
     notes: ImportNotes = field(default_factory=ImportNotes)

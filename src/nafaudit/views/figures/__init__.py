@@ -60,7 +60,7 @@ PAPER_FIGURES = (
 """Figures of the paper that any run may have."""
 
 OWN_FIGURES = (
-    RunFigure("utilisation", "spend as a share of the own budget",
+    RunFigure("utilisation", "spend as a share of its own budget",
               run.utilisation, run.lacks_budget),
     RunFigure("regime", "steps forced, active and free, by budget", run.regime, run.lacks_regime),
     RunFigure("bound-n", "upper limits of the mean spend against the number of prompts",
