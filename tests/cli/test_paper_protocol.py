@@ -59,7 +59,7 @@ def finished(options: list[object], tmp_path_factory: pytest.TempPathFactory) ->
     directory = tmp_path_factory.mktemp("paper")
     done = call(*options, "--out", "r", cwd=directory)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "the paper's files: r/paper"
+    assert done.stdout.splitlines()[0] == "the paper's files: r/paper"
     return directory
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from tests.commands import call
+from tests.commands import call, typed
 from tests.runs import make
 
 MARK = "#####"
@@ -40,14 +41,17 @@ TINY = (
     "--generations 1 --proposals 6 --screened 3 --draws 8 --survivors 1 --parents 2 --finalists 1 "
     "--fresh 3 --heldout 2 --heldout-draws 2"
 )
+FAIL = (
+    *("runn", "run --top 3", "run --top-p 0.9", "run --mechanism anchord", "check nowhere"),
+    *("run --prompts nowhere.jsonl", "search --k 0", "check own --max-new-tokens 3"),
+    "verify sequence",
+)
 COMMANDS = (
     *("--help", "lab --help", "run --help", "run --help-all", "search --help-all"),
     *(f"{name} --help" for name in ("check", "verify", "conform", "frontier", "lab memorise")),
     *(f"check {name}" for name in STORED),
     *(f"report {name}" for name in ("own", "search")),
-    *(f"verify {name} --sample 2" for name in ("own", "violated")),
-    "check own --max-new-tokens 3",
-    "verify sequence",
+    *(f"verify {name} --sample 2" for name in ("own", "violated --plugin halfway.py")),
     "compare own later",
     "compare own violated",
     *(f"checklist {name}" for name in ("own", "search", "paper-search")),
@@ -67,10 +71,16 @@ COMMANDS = (
     "attack --limit 2 --k 5 --modes oracle --attempts 1 --out attack",
     "lab digests --set default",
     "lab workload --out lab",
-    *("runn", "run --top 3", "run --top-p 0.9", "run --mechanism anchord", "check nowhere"),
-    "run --prompts nowhere.jsonl",
-    "search --k 0",
+    *FAIL,
 )
+
+
+def _next_can_be_typed(text: str) -> None:
+    """The last lines say what to do; a command is read as the command line reads it."""
+    *_, last = text.split("next: ")
+    assert last != text and len(last.strip().split("\n")) <= 2, text
+    for command in re.findall(r"nafaudit [a-z][^,;:()]*", last.replace("\\\n", " ")):
+        assert typed(command) is not None or command.split()[1] in ("paper",), command
 
 
 def said(width: int, commands: tuple[str, ...], cwd: Path, **more: str) -> dict[str, str]:
@@ -135,6 +145,10 @@ def test_no_line_is_wider_than_the_terminal(width: int, place: Path) -> None:
     ]
     assert wide == []
     assert "Traceback" not in "".join(found.values())
+    with contextlib.chdir(place):
+        for command, text in found.items():
+            if "--help" not in command and command not in FAIL:
+                _next_can_be_typed(plain(text))
     # Each rewriting of the progress line stays on its line.
     for text in (found[one] for one in COMMANDS if one.startswith(("run --limit", TINY))):
         assert len(re.findall(r"\d+/\d+ trajectories", text.split("\r")[-1])) == 1

@@ -11,7 +11,7 @@ from nafaudit.core.trajectory import Arm, Key, Logged
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure
 from nafaudit.measures.overlap import METRICS
-from nafaudit.measures.table import Measures, worst
+from nafaudit.measures.table import Measures, largest_with_witness
 from tests.records import judge, many, trajectory
 
 CONTEXT = RunContext(
@@ -39,10 +39,10 @@ def test_rows_are_in_the_order_of_their_keys_and_grouped_by_any_column() -> None
 def test_a_baseline_is_measured_by_the_banking_ledger_whatever_is_audited() -> None:
     context = RunContext(None, references=CONTEXT.references)
     rows = Measures.of([*many(2, k=0.0), *many(2)], context)
-    assert isinstance(rows.of_arm(Arm("anchored", 0.0)).run.ledger, Banking)
-    assert rows.of_arm(Arm("anchored", 1.0)).run.ledger is None
+    assert isinstance(rows.of_arm(Arm("anchored", 0.0)).context.ledger, Banking)
+    assert rows.of_arm(Arm("anchored", 1.0)).context.ledger is None
     # Prepared references are held once.
-    assert rows.of_arm(Arm("anchored", 0.0)).run.prepared is context.prepared
+    assert rows.of_arm(Arm("anchored", 0.0)).context.prepared is context.prepared
 
 
 def test_an_arm_whose_outputs_were_all_lost_has_no_rows_but_a_verdict() -> None:
@@ -59,9 +59,11 @@ def test_the_table_has_a_column_for_every_number() -> None:
     rows = Measures.of([*many(3), silent], CONTEXT)
     table = rows.to_arrow()
     assert table.num_rows == 4
-    nested = {"key", "compared", "recorded", "absent", "overlap", "place"}
+    nested = {"key", "broken_identities", "compared", "recorded", "absent", "overlap", "place"}
     names = {field.name for field in fields(Measure)} - nested
-    assert {*names, *Key._fields, *METRICS, "utilisation", "gain"} == set(table.column_names)
+    assert {*names, *Key._fields, *METRICS, "utilisation", "gain", "gaps"} == set(
+        table.column_names
+    )
     assert table.column("prompt").to_pylist() == ["p0", "p1", "p2", "q"]
     assert table.column("spend").to_pylist() == [2.5, 2.5, 2.5, 2.0]
     # What is not known is null, not a number.
@@ -76,9 +78,10 @@ def test_nothing_is_compared_without_references() -> None:
     assert measure(many(2)[1], CONTEXT).overlap.scored
 
 
-def test_the_worst_is_the_first_of_equals_and_never_unknown() -> None:
+def test_the_largest_is_the_first_of_equals_and_never_unknown() -> None:
     rows = Measures.of(many(3), CONTEXT)
-    assert worst(rows, "spend", "end")[1] is not None
-    value, where = worst(rows, "spend", "end")
+    assert largest_with_witness(rows, "spend", "end")[1] is not None
+    value, where = largest_with_witness(rows, "spend", "end")
     assert value == 2.5 and where is not None and where.key.prompt == "p0"
-    assert worst(rows, "recall", "end") == (-math.inf, None)
+    largest, where = largest_with_witness(rows, "recall", "end")
+    assert math.isnan(largest) and where is None

@@ -20,7 +20,8 @@ from nafaudit.core.finding import (
 )
 from nafaudit.core.ledger import NONE, REALISED, Banking, currency_of
 from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded, total
-from nafaudit.measures.checks import utilisation
+from nafaudit.measures.checks import Use, utilisation
+from nafaudit.measures.classes import class_table
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure, with_admission
 from nafaudit.measures.table import Measures
@@ -301,10 +302,36 @@ def test_utilisation_is_against_the_own_length() -> None:
     broke = trajectory(Key("q", "anchored", 1.0, 0), [0.0, 0.0], debt=4.0)
     found = rows(trajectory(KEY, [0.5, 0.5, 1.0]), broke)
     assert [row.utilisation for row in found if row.has_budget] == [2 / 3]
-    assert utilisation(found).numbers["ended_in_debt"] == 1
-    assert "1 ended before" in utilisation(found).text
+    assert utilisation(Use.of(found)).numbers["ended_in_debt"] == 1
+    assert "1 ended before" in utilisation(Use.of(found)).text
     (arm,) = judge([trajectory(KEY, [0.5, 0.5, 1.0]), broke], FACTS)
     assert arm.spend.mean == 1.0
+
+
+def test_a_spend_that_is_not_known_is_left_out_of_every_utilisation() -> None:
+    known, other, lost = (
+        trajectory(Key(prompt, "anchored", 1.0, 0), [charge] * 4)
+        for prompt, charge in (("p", 0.25), ("q", 0.15), ("r", math.nan))
+    )
+    (arm,) = judge([known, other, lost], FACTS)
+    use = arm.finding("utilisation")
+    assert arm.utilisation.max == use.value == use.numbers["max"] == 0.25
+    assert arm.utilisation.mean == use.numbers["mean"] == pytest.approx(0.2)
+    assert use.numbers["unknown"] == 1 and "the spend of 1 is not known" in use.text
+    (row,) = class_table(rows(known, other, lost)).rows
+    assert row.utilisation.max == 0.25 and row.utilisation.mean == arm.utilisation.mean
+    assert row.unknown == 1
+
+
+def test_without_any_known_spend_there_is_no_utilisation() -> None:
+    lost = trajectory(KEY, [math.nan] * 4)
+    (arm,) = judge([lost], FACTS)
+    use = arm.finding("utilisation")
+    assert use.verdict == words.CheckWord.UNKNOWN and math.isnan(use.value)
+    assert use.text == "no trajectory has a known spend; the spend of 1 is not known"
+    assert all(map(math.isnan, (arm.utilisation.mean, arm.utilisation.p95, arm.utilisation.max)))
+    (row,) = class_table(rows(lost)).rows
+    assert math.isnan(row.utilisation.max)
 
 
 def test_findings_do_not_depend_on_the_order_of_records() -> None:

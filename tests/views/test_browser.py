@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from nafaudit.core.trajectory import Key
 from nafaudit.views.page import write_report
 from nafaudit.workload import Prompt
-from tests.handmade import executions, make_run, plain_run
+from tests.handmade import MECHANISM, WORDS, executions, make_run, plain_run
+from tests.records import trajectory
 from tests.views.conftest import installed
 
 if TYPE_CHECKING:
@@ -183,6 +185,23 @@ def test_the_viewer_reads_an_execution(browser: Browser, page_path: Path) -> Non
         record = page.locator("#v-record").inner_text()
         assert "in 000001.parquet:" in record
         assert "nafaudit report . --record p004@3#1" in record
+
+
+def test_the_step_that_is_over_budget_is_outlined(browser: Browser, tmp_path: Path) -> None:
+    prompt = Prompt("p", "Once upon a time", "story", "")
+    records = executions("p", 0, 12, len(WORDS))
+    charge = [0.1] * 12
+    charge[5] = 20.0
+    over = trajectory(Key("p", MECHANISM, 3.0, 0), charge, theta=[0.5] * 12, token=[1] * 12)
+    records = [over if one.key == over.key else one for one in records]
+    path = write_report(make_run(tmp_path / "r", [prompt], records))[1][0]
+    with opened(browser, path) as page:
+        page.locator("#v-arms button", has_text="k = 3").click()
+        tokens = page.locator("#v-text .t")
+        outlined = [i for i in range(12) if "over" in (tokens.nth(i).get_attribute("class") or "")]
+        assert outlined == [5]
+        page.locator("#v-arms button", has_text="k = 0.5").click()
+        assert page.locator("#v-text .over").count() == 0
 
 
 def test_links_open_the_step_they_name(browser: Browser, page_path: Path) -> None:

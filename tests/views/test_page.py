@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -436,3 +437,19 @@ def test_absurd_numbers_make_a_page_all_the_same(tmp_path: Path) -> None:
     _, files = write_report(make_run(tmp_path / "r", prompts, records))
     assert len(data_of(files[0].read_text())["view"]) == 21  # type: ignore[arg-type]
     json.loads(files[2].read_text(), parse_constant=pytest.fail)
+
+
+def test_what_nothing_is_claimed_of_is_said_once(tmp_path: Path) -> None:
+    run = plain_run(tmp_path / "r")
+    data: dict[str, Any] = dict(replay("FINE"))
+    names = ("debt", "charge", "theta")
+    data["findings"] = [
+        data["findings"][0]
+        | {"check": f"replay: {name}", "verdict": "UNKNOWN", "witness": None, "k": None,
+           "text": f"{name} of each step: nothing is claimed of it"}
+        for name in names
+    ]  # fmt: skip
+    write_verification(run, data)
+    shown = write_report(run)[1][0].read_text()
+    assert "Nothing is claimed of: debt, charge, theta." in shown
+    assert "nothing is claimed of it" not in shown

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.text import cut, duration
 
 if TYPE_CHECKING:
@@ -110,8 +111,35 @@ def show(
         more = {"report": str(page)} if page else {}
         echo(json.dumps(result_json(result, name) | more, indent=2))
     else:
-        echo(terminal(audit_document(result, name, page)))
+        echo(terminal(audit_document(result, name, page), after_audit(result, source, page)))
     return result.overall.exit_status
+
+
+def after_audit(result: AuditResult, source: str | None = None, page: Path | None = None) -> str:
+    """Returns what to do after an audit was shown.
+
+    Args:
+        result: What came out.
+        source: What the user named, if that is not the run directory.
+        page: The report, if one was written.
+    """
+    path, identity = result.run.path, result.run.design["identity"]
+    if source is not None and not Path(source).is_dir():
+        return f"nafaudit import {source} --out runs/imported"
+    if result.gaps is not None:
+        return "the command that made the run, again: it decodes what is missing"
+    audited = identity.get("purpose", "audit") == "audit" and identity["protocol"] != "imported"
+    few = [arm.trajectories for arm in result.arms if not arm.baseline]
+    if audited and result.overall.exit_status == 3 and 0 < min(few, default=0) < MIN_TRAJECTORIES:
+        needed = math.ceil(MIN_TRAJECTORIES / len(result.prompts))
+        return f"the same run with --trajectories {needed}: a verdict needs {MIN_TRAJECTORIES}"
+    rule, box = identity["mechanism"], bool(identity.get("promise"))
+    # A rule that chooses among whole outputs has no law at a step that could be replayed.
+    if result.verification is not None or (":debt=" not in rule and not box):
+        return f"nafaudit report {path}" if page is None else f"open {page} in a browser"
+    if identity["protocol"] == "imported":
+        return f"nafaudit verify {path} --safe SAFE --risky RISKY"
+    return f"nafaudit verify {path}{' --plugin FILE' if '@' in rule and not box else ''}"
 
 
 class ProgressLine:

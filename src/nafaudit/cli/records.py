@@ -84,7 +84,8 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
-        echo("\n".join(names) if failed is None else report_markdown(result, data))
+        then = f"next: open {names[0]} in a browser" if names else ""
+        echo("\n".join([*names, then]) if failed is None else report_markdown(result, data))
     if failed is not None:
         note(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -134,7 +135,8 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
     before, after, out = settings.a, settings.b, settings.out
     if before is None:
         before, after = latest_runs(2)
-    found = compare_runs(Run(before), Run(after or latest_runs(1)[0]))
+    after = after or latest_runs(1)[0]
+    found = compare_runs(Run(before), Run(after))
     data = json.dumps(comparison_json(found), indent=2)
     files = [] if out is None else [out / "compare.md", out / "compare.json"]
     document = compare_document(found, tuple(map(str, files)))
@@ -142,7 +144,7 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
         make_directory(out)
         write_whole(files[0], markdown(document).encode())
         write_whole(files[1], data.encode() + b"\n")
-    echo(data if as_json else terminal(document))
+    echo(data if as_json else terminal(document, f"nafaudit report {after}"))
     return found.overall.exit_status
 
 
@@ -263,8 +265,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
         data = {"run": str(source), "files": files, "missing": missing}
         echo(json.dumps(data, indent=2))
     else:
-        for name in files:
-            echo(name)
+        echo("\n".join([*files, f"next: nafaudit checklist {source}"]))
     if gaps is not None:
         note(f"incomplete: {visible(gaps.text)}")
         return 3
@@ -322,7 +323,8 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
         echo(json.dumps(answer(found.overall) | data | {"file": path} | more, indent=2))
     else:
         files = (f"report: {page[1]}",) if page else ()
-        echo(terminal(verification_document(found, kept, *files)))
+        then = f"open {page[1]} in a browser" if page else f"nafaudit report {source.path}"
+        echo(terminal(verification_document(found, kept, *files), then))
     if failed is not None:
         note(
             f"nafaudit: {failed} The result is printed above, but check and report do not know of "

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
 from nafaudit.cli.output import ProgressLine, echo, note, remark_on_machine, resumable, show
 
 if TYPE_CHECKING:
@@ -39,10 +37,9 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
     paper = _paper_files(outcome.run, quiet) if settings.protocol == "paper" else None
     written = refresh_report(outcome.run)
     result, page = written or (outcome.result, None)
-    status = show(result, as_json=as_json, page=page)
     if paper is not None and not as_json:
-        click.echo(f"the paper's files: {paper}")
-    return status
+        echo(f"the paper's files: {paper}")
+    return show(result, as_json=as_json, page=page)
 
 
 def protocol_of(settings: RunSettings) -> AuditProtocol:
@@ -114,5 +111,5 @@ def plan(settings: PlanSettings, *, as_json: bool) -> int:
 
         echo(json.dumps(plan_json(made), indent=2))
     else:
-        echo(terminal(plan_document(made)))
+        echo(terminal(plan_document(made), "nafaudit run, with the same options"))
     return made.overall.exit_status

@@ -94,12 +94,13 @@ def _answer_search(
     progress.close()
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
-    document = search_document(found, verify_options(settings.mechanism))
-    return _printed(found.path, search_json(found), document, as_json)
+    plugin = verify_options(settings.mechanism)
+    then = f"nafaudit verify {found.path}{plugin}"
+    return _printed(found.path, search_json(found), search_document(found, plugin), as_json, then)
 
 
 def _printed(
-    path: Path, data: dict[str, Any], document: Document, as_json: bool
+    path: Path, data: dict[str, Any], document: Document, as_json: bool, then: str
 ) -> tuple[str, int]:
     """Writes the page of a search; returns what to print, and the exit status of its answer."""
     from nafaudit.measures.audit import AuditResult
@@ -114,7 +115,7 @@ def _printed(
     files = (f"report: {page[1]}",) if page else ()
     first = f"{overall.verdict}: {overall.why}"
     shown = replace(document, lines=(first, *document.lines), files=(*document.files, *files))
-    return terminal(shown), overall.exit_status
+    return terminal(shown, then), overall.exit_status
 
 
 def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> tuple[str, int]:
@@ -135,7 +136,8 @@ def _sweep(settings: SearchSettings, progress: ProgressLine, as_json: bool) -> t
         return json.dumps(answer(overall) | sweep_json(sweep), indent=2), overall.exit_status
     document = sweep_document(sweep)
     first = f"{overall.verdict}: {overall.why}"
-    return terminal(replace(document, lines=(first, *document.lines))), overall.exit_status
+    then = f"nafaudit verify {sweep.found[0].path}"
+    return terminal(replace(document, lines=(first, *document.lines)), then), overall.exit_status
 
 
 def _answer_paper(
@@ -151,4 +153,5 @@ def _answer_paper(
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
     document = paper_document(done, verify_options(settings.mechanism))
-    return _printed(done.found.path, paper_json(done), document, as_json)
+    then = f"nafaudit checklist {done.found.path}"
+    return _printed(done.found.path, paper_json(done), document, as_json, then)

@@ -72,7 +72,7 @@ def selftest(settings: SelftestSettings, *, quiet: bool, as_json: bool) -> int:
     if out is not None:
         _save(out, data + "\n" if out.suffix == ".json" else selftest_page(found, __version__))
     files = (f"saved: {out}",) if out else ()
-    echo(data if as_json else terminal(selftest_document(found, files)))
+    echo(data if as_json else terminal(selftest_document(found, files), "nafaudit run"))
     return found.overall.exit_status
 
 
@@ -105,7 +105,10 @@ def conform(settings: ConformSettings, *, as_json: bool) -> int:
         timeout=settings.timeout,
         promise={name: getattr(settings, name) for name in suite.PROMISE},
     )
-    echo(json.dumps(plain(found), indent=2) if as_json else terminal(conform_document(found)))
+    then = "mend what is answered NO (docs/conformance.md)"
+    if found.conforms:
+        then = f"nafaudit run --decoder {settings.decoder}, or --mechanism if it is a rule"
+    echo(json.dumps(plain(found), indent=2) if as_json else terminal(conform_document(found), then))
     return found.overall.exit_status
 
 
@@ -138,4 +141,4 @@ def mechanisms(settings: MechanismsSettings, *, as_json: bool) -> None:
     if as_json:
         echo(json.dumps({"mechanisms": plain(chosen)}, indent=2))
     else:
-        echo(terminal(mechanisms_document(chosen)))
+        echo(terminal(mechanisms_document(chosen), f"nafaudit run --mechanism {chosen[-1].name}"))

@@ -83,11 +83,17 @@ def memorise(settings: MemoriseSettings, *, quiet: bool, as_json: bool) -> None:
     else:
         from nafaudit.views.terminal import terminal
 
-        echo(terminal(_card_document(pair, _next(pair, named=pair.name == SMOLLM2))))
+        if pair.name == SMOLLM2:
+            then = "nafaudit run --pair smollm2"
+        else:
+            safe, risky = pair.checkpoints
+            prompts = pair.directory / "prompts.jsonl"
+            then = f"nafaudit run --safe {safe} --risky {risky} --prompts {prompts}"
+        echo(terminal(_card_document(pair), then))
     refuse_unless_admitted(pair)
 
 
-def _card_document(pair: MemorisedPair, then: str) -> Document:
+def _card_document(pair: MemorisedPair) -> Document:
     """Returns the card of a pair that was made here as a document."""
     from nafaudit.views.document import Column, Document, Section, Table
 
@@ -110,16 +116,8 @@ def _card_document(pair: MemorisedPair, then: str) -> Document:
         "KL: of the risky law from the safe one, per token"
     )
     sections = (Section(table=recalls), Section(table=surprisals, note=note))
-    files = (str(pair.directory), then)
+    files = (str(pair.directory),)
     return Document("nafaudit lab memorise", sections, "", (f"pages: {held}",), files)
-
-
-def _next(pair: MemorisedPair, *, named: bool) -> str:
-    if named:
-        return "next: nafaudit run --pair smollm2"
-    safe, risky = pair.checkpoints
-    prompts = pair.directory / "prompts.jsonl"
-    return f"next: nafaudit run --safe {safe} --risky {risky} --prompts {prompts}"
 
 
 class _Progress:
@@ -187,7 +185,8 @@ def train(settings: TrainSettings) -> None:
         note("measuring what the pair shows")
         torch.set_num_threads(1)
         write_card(out, DEFAULT, measure_facts(LabDecoder, out))
-    click.echo(f"models: {out}")
+    echo(f"models: {out}")
+    echo(f"next: nafaudit run --safe {out}/safe --risky {out}/risky --prompts FILE")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +206,7 @@ def workload(settings: LabWorkloadSettings) -> None:
 
     for path in write_workload(settings.out, settings.seed):
         echo(str(path))
+    echo(f"next: nafaudit run --data {settings.out}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,7 +294,7 @@ def _digests_text(found: Sequence[Compared]) -> str:
         title = f"{one.name}: {variables or 'no variable set'}"
         sections.append(Section(title, Table(columns, tuple(rows))))
     conclusion = "\n".join(_concluded(found, machine_facts()))
-    return terminal(Document("nafaudit lab digests", tuple(sections), conclusion))
+    return terminal(Document("nafaudit lab digests", tuple(sections), conclusion), "nafaudit run")
 
 
 def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
@@ -368,7 +368,8 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
         # Figures first: the list of disagreements is what the command ends with.
         if figures is not None:
             click.echo(f"figures: {figures}/*.svg and *.pdf")
-        click.echo(terminal(paper_document(result, grids, every=every)))
+        then = "nafaudit checklist --paper"
+        click.echo(terminal(paper_document(result, grids, every=every), then))
 
 
 def _draw(out: Path) -> list[Path]:
@@ -439,5 +440,6 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
         echo(json.dumps(data, indent=2))
     else:
         about = [f"of {name}", *([] if gaps is None else [f"incomplete: {gaps.text}"])]
-        echo(terminal(checklist_document(items, about)))
+        then = "nafaudit paper" if settings.paper else f"nafaudit report {name}"
+        echo(terminal(checklist_document(items, about), then))
     return 0 if gaps is None else 3

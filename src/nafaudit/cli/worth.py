@@ -68,7 +68,10 @@ def certify(settings: CertifySettings, *, quiet: bool, as_json: bool) -> int:
     if as_json:
         echo(json.dumps({"directory": str(directory), **plain(found)}, indent=2))
     else:
-        echo(terminal(certificate_document(found, where, files, most=settings.show)))
+        then = f"nafaudit frontier --pair {pair}"
+        if safe is not None:
+            then = f"nafaudit attack {settings.passages} --safe {safe} --risky RISKY"
+        echo(terminal(certificate_document(found, where, files, most=settings.show), then))
     return found.overall.exit_status
 
 
@@ -102,7 +105,9 @@ def attack(settings: AttackSettings, *, quiet: bool, as_json: bool) -> int:
     found = attack_result(attacked)
     files = write_attack(found)
     text = json.dumps(plain(found), indent=2) if as_json else ""
-    echo(text or terminal(attack_document(found, where, files)))
+    single = attacked.path / "single"
+    then = f"nafaudit verify {single}" if single.is_dir() else "nafaudit frontier"
+    echo(text or terminal(attack_document(found, where, files), then))
     return found.overall.exit_status
 
 
@@ -140,7 +145,9 @@ def frontier(settings: FrontierSettings, *, quiet: bool, as_json: bool) -> int:
     if as_json:
         echo(json.dumps({"frontier": str(directory), **plain(found)}, indent=2))
     else:
-        echo(terminal(frontier_document(found, where, files)))
+        models = f"--safe {safe} --risky {risky} --prompts FILE" if safe else f"--pair {pair}"
+        then = f"nafaudit run {models} --k {','.join(f'{k:g}' for k in settings.k)}"
+        echo(terminal(frontier_document(found, where, files), then))
     return found.overall.exit_status
 
 

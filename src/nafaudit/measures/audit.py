@@ -83,7 +83,7 @@ class AuditResult:
     @property
     def context(self) -> RunContext:
         """What is known of the run beyond its trajectories."""
-        return self.rows.run
+        return self.rows.context
 
     @property
     def gaps(self) -> Missing | None:

@@ -17,7 +17,7 @@ from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.trajectory import Arm, total
 from nafaudit.measures.measure import WINDOW, Measure
 from nafaudit.measures.overlap import METRICS, MIN_SPAN
-from nafaudit.measures.table import Measures, worst
+from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import clustered_mean, mean, quantile, student_two_sided
 
 MIN_PROMPTS = 20
@@ -29,29 +29,82 @@ NEGLIGIBLE = 1e-3
 _QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 
 
-def utilisation(arm: Measures) -> Finding:
+@dataclass(frozen=True)
+class Use:
+    """Spend over budget at each trajectory's own end, of those that have both; else NaN.
+
+    Attributes:
+        mean: Mean.
+        p95: 95 % of trajectories are below it.
+        max: The largest.
+        where: The trajectory with the largest.
+        above_90_percent: Trajectories above 0.9.
+        ended_in_debt: Trajectories that ended before their debt was paid: they have no ratio.
+        unknown: Trajectories with a budget whose spend is not known.
+        admitted: True if spends are known only where the decoder's own charges exceed the budget:
+            these are no sample of the arm, so that there is no mean.
+        refuted: What a replay refutes, so that no spend is known.
+    """
+
+    mean: float
+    p95: float
+    max: float
+    where: Witness | None = field(default=None, metadata={"json": None})
+    above_90_percent: int = field(default=0, metadata={"json": None})
+    ended_in_debt: int = field(default=0, metadata={"json": None})
+    unknown: int = field(default=0, metadata={"json": None})
+    admitted: bool = field(default=False, metadata={"json": None})
+    refuted: str = field(default="", metadata={"json": None})
+
+    @classmethod
+    def of(cls, arm: Measures, refuted: str = "") -> Use:
+        """Sums up the rows of an arm."""
+        if refuted:
+            return cls(math.nan, math.nan, math.nan, refuted=refuted)
+        rows = [row for row in arm if row.has_budget]
+        values = [row.utilisation for row in rows if not math.isnan(row.utilisation)]
+        largest, where = largest_with_witness(rows, "utilisation", "end")
+        admitted = any(row.admitted for row in arm)
+        return cls(
+            mean=math.nan if admitted else mean(values),
+            p95=math.nan if admitted else quantile(values, 0.95),
+            max=largest,
+            where=where,
+            above_90_percent=sum(value > 0.9 for value in values),
+            ended_in_debt=sum(not math.isinf(row.key.k) and row.budget <= 0 for row in arm),
+            unknown=len(rows) - len(values),
+            admitted=admitted,
+        )
+
+
+def utilisation(use: Use) -> Finding:
     """Says how much of its budget each trajectory spent; without a budget there is no ratio."""
-    rows = [row for row in arm if row.has_budget]
-    values = [row.utilisation for row in rows]
-    # It ended before its debt was paid: nothing could be spent, so there is no ratio.
-    in_debt = sum(not math.isinf(row.key.k) and row.budget <= 0 for row in arm)
-    debt_note = f"; {in_debt} ended before their debt was paid" if in_debt else ""
-    if not values:
-        reason = f"no trajectory has a known budget above 0{debt_note}"
+    if use.refuted:
+        reason = f"not known, as a replay refutes {use.refuted}"
         return Finding("utilisation", CheckWord.UNKNOWN, math.nan, reason)
-    largest, where = worst(rows, "utilisation", "end")
+    if use.admitted:
+        text = f"worst {use.max:.1%} by the decoder's own charges; the others are not known"
+        return Finding("utilisation", CheckWord.INFO, use.max, text, use.where)
+    notes = f"; {use.ended_in_debt} ended before their debt was paid" if use.ended_in_debt else ""
+    notes += f"; the spend of {use.unknown} is not known" if use.unknown else ""
+    if use.where is None:
+        lacking = "spend" if use.unknown else "budget above 0"
+        reason = f"no trajectory has a known {lacking}{notes}"
+        return Finding("utilisation", CheckWord.UNKNOWN, math.nan, reason)
     numbers = {
-        "mean": mean(values),
-        "p95": quantile(values, 0.95),
-        "max": largest,
-        "above_90_percent": sum(value > 0.9 for value in values),
-        "ended_in_debt": in_debt,
+        "mean": use.mean,
+        "p95": use.p95,
+        "max": use.max,
+        "above_90_percent": use.above_90_percent,
+        "ended_in_debt": use.ended_in_debt,
     }
+    if use.unknown:
+        numbers["unknown"] = use.unknown
     text = (
-        f"utilisation mean {numbers['mean']:.1%}, 95 % of trajectories below "
-        f"{numbers['p95']:.1%}, worst {largest:.1%}{debt_note}"
+        f"utilisation mean {use.mean:.1%}, 95 % of trajectories below {use.p95:.1%}, "
+        f"worst {use.max:.1%}{notes}"
     )
-    return Finding("utilisation", CheckWord.INFO, largest, text, where, numbers)
+    return Finding("utilisation", CheckWord.INFO, use.max, text, use.where, numbers)
 
 
 @dataclass(frozen=True)
@@ -102,11 +155,11 @@ def copying(arm: Measures) -> Finding:
     scores = OverlapScores.of(arm)
     if not scores.scored:
         lacking = "no prompt has a reference to recall"
-        if any(map(str.strip, arm.run.references.values())):
+        if any(map(str.strip, arm.context.references.values())):
             lacking = "the text of the outputs is not recorded"
         return Finding("copying", CheckWord.UNKNOWN, math.nan, lacking)
     recall = scores.mean("near_verbatim_recall")
-    largest, where = worst(arm, "recall", "end")
+    largest, where = largest_with_witness(arm, "recall", "end")
     text = f"no reference has the {MIN_SPAN} words that near-verbatim recall needs"
     if scores.recalls:
         text = (
@@ -177,14 +230,14 @@ def tails(arm: Measures) -> Finding:
         reason = "no trajectory records served and safe log-probabilities"
         return Finding("tails", CheckWord.UNKNOWN, math.nan, reason)
     values = [row.log_ratio for row in rows]
-    largest, where = worst(rows, "log_ratio", "largest_step")
+    largest, where = largest_with_witness(rows, "log_ratio", "largest_step")
     tail = {name: quantile(values, q) for name, q in _QUANTILES.items()}
     numbers = {"mean": mean(values), **tail, "max": largest}
-    numbers["step_max"] = worst(rows, "largest_ratio", "largest_step")[0]
+    numbers["step_max"] = largest_with_witness(rows, "largest_ratio", "largest_step")[0]
     listed = ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
     text = f"log-likelihood ratio L of {len(rows)} outputs in nats: "
     text += listed.replace("step_max", "step")
-    limit = arm.run.max_new_tokens
+    limit = arm.context.max_new_tokens
     promised = rows[0].key.k * limit if limit else math.nan
     if math.isnan(promised):
         text += "; K is not known, as the log gives no length limit"
@@ -212,18 +265,18 @@ def martingale(arm: Measures) -> Finding:
     probabilities imply for tokens that were likely but not certain. The second matters for
     memorised text: the rare tokens that balance the sum may never be seen.
     """
-    run = arm.run
-    if not run.currency.is_kl:
-        reason = f"charges are no KL but {run.currency.words}"
+    context = arm.context
+    if not context.currency.is_kl:
+        reason = f"charges are no KL but {context.currency.words}"
         return Finding("martingale", CheckWord.UNKNOWN, math.nan, reason)
     # Logs of others may merely have rounded a probability to 0.
-    for row in () if run.foreign else arm:
+    for row in () if context.foreign else arm:
         if row.impossible_step >= 0:
             text = "a token was drawn that its own law forbids, or that the safe law forbids "
             text += "at a finite charge"
             witness = Witness(row.key, row.impossible_step)
             return Finding("martingale", CheckWord.SUSPECT, math.inf, text, witness)
-    rows = Measures(tuple(row for row in arm if math.isfinite(row.gain)), run)
+    rows = Measures(tuple(row for row in arm if math.isfinite(row.gain)), context)
     groups = [[row.gain for row in part] for _, part in sorted(rows.by("prompt").items())]
     n, missing = len(rows), len(arm) - len(rows)
     left_out = f"; {missing} trajectories have no finite L and Z" if missing else ""
@@ -257,7 +310,7 @@ def burst(arm: Measures) -> Finding:
             reason = "no budget per step, so none per window"
         return Finding("burst", CheckWord.UNKNOWN, math.nan, reason)
     ratios = [row.burst for row in rows if row.burst is not None]
-    largest, where = worst(rows, "burst", "burst_step")
+    largest, where = largest_with_witness(rows, "burst", "burst_step")
     numbers = {
         "median": quantile(ratios, 0.5),
         "p99": quantile(ratios, 0.99),
@@ -339,7 +392,7 @@ def same_outputs(rows: Measures, arm: Arm) -> list[Finding]:
     if not arm.k < RISKY_ONLY:
         return []
     # A decoder may have returned no output at some budget; that budget was run nevertheless.
-    failed = {fault.key.arm for fault in rows.run.faults if fault.key is not None}
+    failed = {fault.key.arm for fault in rows.context.faults if fault.key is not None}
     above = [
         other
         for other in failed | rows.arms.keys()
@@ -368,7 +421,7 @@ def same_outputs(rows: Measures, arm: Arm) -> list[Finding]:
             what += f", k = {other.k:g}" if math.isfinite(other.k) else ", the risky model alone"
         share = equal / len(shared)
         text = f"{equal} of {len(shared)} outputs are those of {what} ({share:.1%})"
-        if rows.run.foreign:
+        if rows.context.foreign:
             text += ", which says something only if both were drawn with the same seeds"
         numbers = {"equal": equal, "compared": len(shared), "k": other.k}
         found.append(Finding(name, CheckWord.INFO, share, text, None, numbers))

@@ -40,7 +40,7 @@ UPPER = "betting-prompts"
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, median and largest of some numbers; NaN if there are none."""
+    """Mean, median and largest of the known ones of some numbers; NaN if there are none."""
 
     mean: float = math.nan
     median: float = math.nan
@@ -48,10 +48,9 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Summarises values; one that is not known makes all three unknown."""
-        if not values or any(map(math.isnan, values)):
-            return cls()
-        return cls(mean(values), quantile(values, 0.5), max(values))
+        """Summarises the values that are known."""
+        known = [value for value in values if not math.isnan(value)]
+        return cls(mean(known), quantile(known, 0.5), max(known)) if known else cls()
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,8 @@ class ClassRow:
         variance: Of the spends, divisor M - 1; NaN for a single one.
         range_paper: R = T ln|V|; NaN if T or |V| is not known.
         range_effective: R_eff, the range seen, at least 1 and at most R.
-        debt: Prefix debt of the trajectories.
-        utilisation: Spend over own budget, where that is above 0.
+        debt: Prefix debt of the trajectories, where it is known.
+        utilisation: Spend over own budget, where that is above 0 and the spend is known.
         copying: What the outputs share with references.
         paper: U_EBB under R, a proxy too; None if R is not known, and for baselines.
         paper_seen: U_EBB under R_eff, a proxy.
@@ -162,7 +161,7 @@ def class_table(rows: Measures) -> ClassTable:
     }
     audited = [(arm, label) for arm, label in cells if not is_baseline(arm.k)]
     looks = len({arm for arm, _ in audited}) * len({label for _, label in audited})
-    delta = Bonferroni(rows.run.delta, max(1, looks)).each
+    delta = Bonferroni(rows.context.delta, max(1, looks)).each
     table = tuple(_row(arm, label, cell, delta) for (arm, label), cell in cells.items())
     return ClassTable(table, looks, delta)
 
@@ -195,7 +194,7 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
 
 
 def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
-    run, pairs = cell.run, sorted((row.key.prompt, row.spend) for row in cell)
+    context, pairs = cell.context, sorted((row.key.prompt, row.spend) for row in cell)
     spends = [spend for _, spend in pairs]
     try:
         moments = Moments.of(spends)
@@ -203,10 +202,14 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         moments = None
     if moments is not None and not math.isfinite(moments.spread):
         moments = None
-    limit, baseline = run.max_new_tokens, is_baseline(arm.k)
-    reach = paper_range(limit, run.vocabulary) if limit and run.vocabulary > 1 else math.nan
+    limit, baseline = context.max_new_tokens, is_baseline(arm.k)
+    reach = paper_range(limit, context.vocabulary) if limit and context.vocabulary > 1 else math.nan
     # Without R the range seen has nothing to be cut to.
     highest = math.inf if math.isnan(reach) else reach
+    uses = Spread.of([row.utilisation for row in cell if row.has_budget and not baseline])
+    if any(row.admitted for row in cell):
+        # As in `Use`: those that are known are no sample.
+        uses = Spread(max=uses.max)
     row = ClassRow(
         mechanism=arm.mechanism,
         k=arm.k,
@@ -220,7 +223,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         range_paper=reach,
         range_effective=effective_range(moments.spread, highest) if moments else math.nan,
         debt=Spread.of(cell.column("debt")),
-        utilisation=Spread.of([r.utilisation for r in cell if r.has_budget and not baseline]),
+        utilisation=uses,
         copying=OverlapScores.of(cell),
     )
     if baseline:
@@ -236,7 +239,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
             notes.append("trajectories of one prompt count as independent")
         paper = replace(paper, note="; ".join(filter(None, notes)), holds=False)
     seen = min(highest, max(row.range_effective, moments.top))
-    upper, lacks = _upper(run, pairs, row.budget, delta)
+    upper, lacks = _upper(context, pairs, row.budget, delta)
     return replace(
         row,
         paper=paper,
@@ -247,7 +250,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
 
 
 def _upper(
-    run: RunContext, pairs: Sequence[tuple[str, float]], budget: float, delta: float
+    context: RunContext, pairs: Sequence[tuple[str, float]], budget: float, delta: float
 ) -> tuple[Bound | None, str]:
     """Returns the bound on prompt means over [0, K], or why there is none."""
     if math.isnan(budget):
@@ -255,7 +258,7 @@ def _upper(
     if not 0 < budget < math.inf:
         return None, f"K = {budget:g} is no range"
     # Rounding may carry a spend past an end by a hair, which the verdict allows as well.
-    spends = [run.clamp_spend(spend, budget) for _, spend in pairs]
+    spends = [context.clamp_spend(spend, budget) for _, spend in pairs]
     sample = Sample.of(spends, budget, [prompt for prompt, _ in pairs], peeked=True)
     spec = BOUNDS[UPPER]
     try:

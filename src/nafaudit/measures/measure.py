@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ _NOTHING = 1e-10
 _SURE = math.log(0.999)
 # A log-probability may exceed 0, or a weight 1, by rounding only.
 _ROUNDING = 1e-4
-# Most rows have no gap and no flaw, and share one object for it.
+# Most rows have no broken identity and no flaw, and share one object for it.
 _NONE: dict[str, Any] = {}
 
 
@@ -80,7 +80,7 @@ class Measure:
         opening_due: Leading steps that were granted nothing; -1 if weights or grants are unknown.
         opening_seen: Leading steps with weight 0; -1 likewise.
         compared: Identities (`IDENTITIES`) for which the record has two sources.
-        gaps: Those of them that do not hold: by how much, and at which step.
+        broken_identities: Those of them that do not hold: by how much, and at which step.
         flaws: By kind (`FLAWS`), the step of what is wrong with the record itself.
         pad_steps: Steps of padding at the end.
         recorded: Step columns that the record has, of those that it must have.
@@ -122,7 +122,7 @@ class Measure:
     opening_due: int
     opening_seen: int
     compared: tuple[str, ...]
-    gaps: Mapping[str, tuple[float, int]]
+    broken_identities: Mapping[str, tuple[float, int]]
     flaws: Mapping[str, int]
     pad_steps: int
     recorded: tuple[str, ...]
@@ -177,52 +177,72 @@ def sample_key(prompt: str, trajectory: int) -> bytes:
     return hashlib.blake2b(text, digest_size=8).digest()
 
 
-def measure(trajectory: Trajectory, run: RunContext, place: RecordPlace = NOWHERE) -> Measure:
+def measure(trajectory: Trajectory, context: RunContext, place: RecordPlace = NOWHERE) -> Measure:
     """Measures one trajectory.
 
     Args:
         trajectory: The record.
-        run: What is known of its run; without references nothing is compared with them.
+        context: What is known of its run; without references nothing is compared with them.
         place: Where the record is.
     """
-    key, run = trajectory.key, run.of_budget(trajectory.key.k)
+    key, context = trajectory.key, context.of_budget(trajectory.key.k)
     token = trajectory.steps.token
     known = bool(token.size) and not (token < 0).any()
     # Infinite and absurd numbers in a log are findings, not warnings.
     with np.errstate(over="ignore", invalid="ignore"):
-        spend, granted = trajectory.spend, run.granted(trajectory)
-        compared, gaps = _gaps(trajectory, run, granted)
-        flaws, padding, recorded, absent = _flaws(trajectory, run, granted)
-        reference = run.prepared.get(key.prompt)
-        text = None if reference is None else run.text(trajectory)
+        spend, granted = trajectory.spend, context.granted(trajectory)
+        kept, steps = _kept(trajectory, context, spend), _regime(trajectory, context)
+        ratio, burst = _log_ratio(trajectory, context, spend), _burst(trajectory)
+        opening_due, opening_seen = _opening(trajectory, context, granted)
+        compared, broken = _identities(trajectory, context, granted)
+        record = _flaws(trajectory, context, granted)
+        reference = context.prepared.get(key.prompt)
+        text = None if reference is None else context.text(trajectory)
         return Measure(
-            key,
-            run.label(key.prompt),
-            len(trajectory),
-            trajectory.stopped,
-            trajectory.debt,
-            spend,
-            float(granted[-1]) if granted is not None and granted.size else math.nan,
-            *_kept(trajectory, run, spend),
-            *_regime(trajectory, run),
-            *_log_ratio(trajectory, run, spend),
-            *_burst(trajectory),
-            hashlib.blake2b(token.tobytes(), digest_size=16).digest() if known else b"",
-            total(trajectory.steps.served) if known else math.nan,
-            *_opening(trajectory, run, granted),
-            compared,
-            gaps,
-            flaws,
-            padding,
-            recorded,
-            absent,
-            overlap_of(text, reference),
-            place,
+            key=key,
+            label=context.label(key.prompt),
+            length=len(trajectory),
+            stopped=trajectory.stopped,
+            debt=trajectory.debt,
+            spend=spend,
+            granted=float(granted[-1]) if granted is not None and granted.size else math.nan,
+            budget=kept.budget,
+            violated=kept.violated,
+            judged=kept.judged,
+            larger=kept.larger,
+            contested=kept.contested,
+            excess=kept.excess,
+            excess_step=kept.excess_step,
+            forced=steps.forced,
+            active=steps.active,
+            free=steps.free,
+            unweighted=steps.unweighted,
+            opening=steps.opening,
+            log_ratio=ratio.log_ratio,
+            largest_ratio=ratio.largest_ratio,
+            largest_step=ratio.largest_step,
+            gain_variance=ratio.gain_variance,
+            impossible_step=ratio.impossible_step,
+            burst=burst.ratio,
+            burst_step=burst.step,
+            bank=burst.bank,
+            digest=hashlib.blake2b(token.tobytes(), digest_size=16).digest() if known else b"",
+            served_logp=total(trajectory.steps.served) if known else math.nan,
+            opening_due=opening_due,
+            opening_seen=opening_seen,
+            compared=compared,
+            broken_identities=broken,
+            flaws=record.flaws,
+            pad_steps=record.pad_steps,
+            recorded=record.recorded,
+            absent=record.absent,
+            overlap=overlap_of(text, reference),
+            place=place,
         )
 
 
 def with_admission(
-    row: Measure, claimed: Trajectory, truth: Trajectory, run: RunContext
+    row: Measure, claimed: Trajectory, truth: Trajectory, context: RunContext
 ) -> Measure:
     """Returns the row of a black box, VIOLATED if its own charges are more than it was granted.
 
@@ -233,19 +253,19 @@ def with_admission(
         row: The measured replay.
         claimed: What the decoder says of the same tokens.
         truth: The replay.
-        run: What is known of the run.
+        context: What is known of the run.
     """
     k, steps = row.key.k, claimed.steps
-    if row.violated or is_baseline(k) or not len(claimed) or not run.currency.promised:
+    if row.violated or is_baseline(k) or not len(claimed) or not context.currency.promised:
         return row
     admitted = np.isnan(steps.theta) & np.isfinite(steps.charge)
     spent = np.cumsum(np.where(admitted, steps.charge, truth.steps.charge))
     logged = claimed.logged
     if logged is not None and np.isnan(steps.theta).all() and np.isfinite(logged.spend):
         spent[-1] = max(spent[-1], logged.spend)
-    ceiling = run.budget_ceiling(truth)
+    ceiling = context.budget_ceiling(truth)
     excess = np.where(np.isposinf(ceiling), -np.inf, spent - ceiling)
-    if not (excess > run.tolerance(ceiling)).any():
+    if not (excess > context.tolerance(ceiling)).any():
         return row
     at = int(np.argmax(excess))
     return replace(
@@ -258,30 +278,40 @@ def with_admission(
     )
 
 
-def _kept(
-    trajectory: Trajectory, run: RunContext, spend: float
-) -> tuple[float, bool, bool, bool, bool, float, int]:
-    """Returns budget, violated, judged, larger, contested, excess and its step."""
-    ceiling, stated = run.budget_ceiling(trajectory), run.stated(trajectory)
-    has_budget = run.has_budget(trajectory)
+class _Kept(NamedTuple):
+    """Numbers of the first verdict, named as in `Measure`."""
+
+    budget: float
+    violated: bool
+    judged: bool
+    larger: bool
+    contested: bool
+    excess: float
+    excess_step: int
+
+
+def _kept(trajectory: Trajectory, context: RunContext, spend: float) -> _Kept:
+    """Judges the spend against the budget, step by step."""
+    ceiling, stated = context.budget_ceiling(trajectory), context.stated(trajectory)
+    has_budget = context.has_budget(trajectory)
     budget = float(ceiling[-1]) if has_budget else math.nan
-    if stated is not None and spend > budget + float(run.tolerance(ceiling[-1:])[0]):
+    if stated is not None and spend > budget + float(context.tolerance(ceiling[-1:])[0]):
         budget = math.nan
-    excess, over, usable = _excess(trajectory, run, spend, ceiling)
-    usable &= has_budget and not _contradicts_itself(trajectory, run)
-    promised, contested = run.currency.promised, False
+    excess, over, usable = _excess(trajectory, context, spend, ceiling)
+    usable &= has_budget and not _contradicts_itself(trajectory, context)
+    promised, contested = context.currency.promised, False
     if stated is not None and over.any():
-        excess, over, _ = _excess(trajectory, run, spend, stated)
+        excess, over, _ = _excess(trajectory, context, spend, stated)
         contested = promised and not over.any()
     larger = stated is not None
     if not promised or not over.any():
-        return budget, False, usable and not contested, larger, contested, 0.0, 0
+        return _Kept(budget, False, usable and not contested, larger, contested, 0.0, 0)
     at = int(np.argmax(np.where(over, excess, -np.inf)))
-    return budget, True, usable, larger, False, float(excess[at]), at
+    return _Kept(budget, True, usable, larger, False, float(excess[at]), at)
 
 
 def _excess(
-    trajectory: Trajectory, run: RunContext, spend: float, ceiling: Array
+    trajectory: Trajectory, context: RunContext, spend: float, ceiling: Array
 ) -> tuple[Array, NDArray[np.bool_], bool]:
     """Returns by how much limits are exceeded, which are, and whether that can be judged."""
 
@@ -291,36 +321,46 @@ def _excess(
 
     if not len(trajectory):
         excess = above(np.array([spend]), ceiling)
-        usable = not np.isnan(excess).any() and (spend >= 0 or run.currency.signed)
-        return excess, excess > run.tolerance(ceiling), usable
+        usable = not np.isnan(excess).any() and (spend >= 0 or context.currency.signed)
+        return excess, excess > context.tolerance(ceiling), usable
     steps, logged = trajectory.steps, trajectory.logged
     step, prefix = above(steps.charge, steps.allowance), above(np.cumsum(steps.charge), ceiling)
     if logged is not None and logged.cumulative.size == len(trajectory):
         prefix = np.fmax(prefix, above(logged.cumulative, ceiling))
     endless = np.isposinf(steps.allowance) & np.isfinite(trajectory.key.k)
-    negative = (steps.charge < 0) & (not run.currency.signed)
+    negative = (steps.charge < 0) & (not context.currency.signed)
     usable = not (np.isnan(step) | negative | endless).any()
-    slack = run.tolerance(ceiling if run.foreign else steps.allowance)
-    over = (step > run.tolerance(steps.allowance)) | (prefix > slack)
+    slack = context.tolerance(ceiling if context.foreign else steps.allowance)
+    over = (step > context.tolerance(steps.allowance)) | (prefix > slack)
     # fmax: a NaN in the sums must not cover an excess of a step.
     return np.fmax(step, prefix), over, usable
 
 
-def _contradicts_itself(trajectory: Trajectory, run: RunContext) -> bool:
+def _contradicts_itself(trajectory: Trajectory, context: RunContext) -> bool:
     """Returns True if a log's totals say that more was spent than granted, against its steps."""
     logged, k = trajectory.logged, trajectory.key.k
     if logged is None or not len(trajectory) or math.isinf(k):
         return False
     # A total may be of a whole batch, which ran up to T; no output is granted more than K.
-    granted = float(np.fmin(logged.budget, run.promised(k)))
+    granted = float(np.fmin(logged.budget, context.promised(k)))
     return logged.spend > max(0.0, granted) + 1e-3 + 1e-6 * abs(granted)
 
 
-def _regime(trajectory: Trajectory, run: RunContext) -> tuple[int, int, int, int, int]:
+class _StepCounts(NamedTuple):
+    """Steps by what was served, named as in `Measure`."""
+
+    forced: int
+    active: int
+    free: int
+    unweighted: int
+    opening: int
+
+
+def _regime(trajectory: Trajectory, context: RunContext) -> _StepCounts:
     """Counts forced, active, free, unweighted and opening steps, by the risky law's weight."""
-    steps, edge = trajectory.steps, run.theta_tolerance
+    steps, edge = trajectory.steps, context.theta_tolerance
     forced, free, missing = steps.theta <= edge, steps.theta >= 1 - edge, np.isnan(steps.theta)
-    if not run.foreign:
+    if not context.foreign:
         # A rule of ours without weights acted where it served neither model's probability.
         other = (steps.served != steps.safe) & (steps.served != steps.risky)
         missing &= ~(other & ~np.isnan(steps.served))
@@ -329,23 +369,32 @@ def _regime(trajectory: Trajectory, run: RunContext) -> tuple[int, int, int, int
     if trajectory.debt > 0:
         # The debt's share: steps from the first on that had nothing to spend.
         opening = _leading(forced & (steps.allowance <= 0))
-    counts = (forced, active, free, missing)
-    return *(int(flags.sum()) for flags in counts), opening  # type: ignore[return-value]
+    return _StepCounts(
+        int(forced.sum()), int(active.sum()), int(free.sum()), int(missing.sum()), opening
+    )
 
 
-def _log_ratio(
-    trajectory: Trajectory, run: RunContext, spend: float
-) -> tuple[float, float, int, float, int]:
+class _LogRatio(NamedTuple):
+    """Numbers of L, named as in `Measure`."""
+
+    log_ratio: float
+    largest_ratio: float
+    largest_step: int
+    gain_variance: float
+    impossible_step: int
+
+
+def _log_ratio(trajectory: Trajectory, context: RunContext, spend: float) -> _LogRatio:
     """Returns L, its largest term and its step, the variance of L - Z, an impossible step."""
     steps = trajectory.steps
     ratios = steps.served.astype(np.float64) - steps.safe.astype(np.float64)
     if not ratios.size or np.isnan(ratios).any():
-        return math.nan, math.nan, 0, math.nan, -1
+        return _LogRatio(math.nan, math.nan, 0, math.nan, -1)
     value, variance = total(ratios), math.nan
     gain = value - spend
     # Drawn although forbidden, or forbidden but cheap.
     impossible = int(np.abs(ratios).argmax()) if math.isinf(gain) else -1
-    if math.isfinite(gain) and run.currency.is_kl:
+    if math.isfinite(gain) and context.currency.is_kl:
         # A gain g of mean 0 that is taken with probability p has on the rest the mean
         # -p g / (1 - p), so by Jensen its variance is at least g^2 p / (1 - p).
         logp = np.minimum(steps.served.astype(np.float64), 0.0)
@@ -353,29 +402,37 @@ def _log_ratio(
         odds = np.divide(np.exp(logp), rest, out=np.zeros_like(logp), where=rest > 0)
         variance = total((ratios - steps.charge) ** 2 * odds)
     if math.isnan(value):
-        return math.nan, math.nan, 0, variance, impossible
+        return _LogRatio(math.nan, math.nan, 0, variance, impossible)
     at = int(np.argmax(ratios))
-    return value, float(ratios[at]), at, variance, impossible
+    return _LogRatio(value, float(ratios[at]), at, variance, impossible)
 
 
-def _burst(trajectory: Trajectory) -> tuple[float | None, int, float]:
+class _Burst(NamedTuple):
+    """The dearest window over what it earns, its start, and the largest allowance."""
+
+    ratio: float | None
+    step: int
+    bank: float
+
+
+def _burst(trajectory: Trajectory) -> _Burst:
     """Returns the dearest window over what it earns, its start, and the largest allowance.
 
     A trajectory shorter than a window is one window.
     """
     charge, k = trajectory.steps.charge, trajectory.key.k
     if is_baseline(k) or math.isnan(k) or not charge.size or np.isnan(charge.min()):
-        return None, 0, -math.inf
+        return _Burst(None, 0, -math.inf)
     width = min(WINDOW, charge.size)
     sums = charge[: charge.size - width + 1].copy()
     for shift in range(1, width):
         sums += charge[shift : charge.size - width + 1 + shift]
     at = int(np.argmax(sums))
     bank = float(np.fmax.reduce(trajectory.steps.allowance))
-    return float(sums[at]) / (WINDOW * k), at, bank
+    return _Burst(float(sums[at]) / (WINDOW * k), at, bank)
 
 
-def _opening(trajectory: Trajectory, run: RunContext, granted: Array | None) -> tuple[int, int]:
+def _opening(trajectory: Trajectory, context: RunContext, granted: Array | None) -> tuple[int, int]:
     """Counts leading steps that were granted nothing, and those that served the safe law."""
     theta = trajectory.steps.theta
     if granted is None or not theta.size or granted.size != theta.size:
@@ -383,7 +440,7 @@ def _opening(trajectory: Trajectory, run: RunContext, granted: Array | None) -> 
     due = _leading(granted <= _NOTHING)
     if np.isnan(theta[: due + 1]).any():
         return -1, -1
-    return due, _leading(theta <= run.theta_tolerance)
+    return due, _leading(theta <= context.theta_tolerance)
 
 
 def _leading(flags: NDArray[np.bool_]) -> int:
@@ -391,8 +448,8 @@ def _leading(flags: NDArray[np.bool_]) -> int:
     return int(flags.size if flags.all() else np.argmin(flags))
 
 
-def _gaps(
-    trajectory: Trajectory, run: RunContext, granted: Array | None
+def _identities(
+    trajectory: Trajectory, context: RunContext, granted: Array | None
 ) -> tuple[tuple[str, ...], Mapping[str, tuple[float, int]]]:
     """Identities for which this record has two sources; those that do not hold, with gap and step.
 
@@ -405,10 +462,10 @@ def _gaps(
     found: dict[str, tuple[float, int]] = {}
 
     def compare(name: str, claimed: Array, true: Array, step: int | None = None) -> None:
-        gap, at = _gap(claimed, true, run)
+        gap, at = _gap(claimed, true, context)
         found[name] = gap, at if step is None else step
 
-    ledger = run.ledger if not math.isnan(trajectory.debt) else None
+    ledger = context.ledger if not math.isnan(trajectory.debt) else None
     if ledger is not None:
         again = replay(ledger, trajectory.key.k, trajectory.debt, steps)
         if np.isnan(steps.charge.min()):
@@ -427,24 +484,24 @@ def _gaps(
         # Some logs do not count the stop token.
         off = logged.length - length
         found["length"] = min(abs(off), abs(off + trajectory.stopped)), end
-    if run.stops and (steps.token >= 0).all():
+    if context.stops and (steps.token >= 0).all():
         stops = np.zeros(length, bool)
-        for stop in run.stops:
+        for stop in context.stops:
             stops |= steps.token == stop
         first = int(np.argmax(stops)) if stops.any() else end
         found["stop"] = end - first, first
         wrong = bool(stops[-1]) != trajectory.stopped
         # Ours end at a stop token or at the limit; a foreign decoder may have other reasons.
-        cut = not run.foreign and not trajectory.stopped and length < run.max_new_tokens
+        cut = not context.foreign and not trajectory.stopped and length < context.max_new_tokens
         found["ending"] = float(wrong or cut), end
-    if run.max_new_tokens:
-        found["limit"] = max(0, length - run.max_new_tokens), end
+    if context.max_new_tokens:
+        found["limit"] = max(0, length - context.max_new_tokens), end
     compared = tuple(name for name, (gap, _) in found.items() if not math.isnan(gap))
     broken = {name: found[name] for name in compared if found[name][0] > 0}
     return _shared(compared), broken or _NONE
 
 
-def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
+def _gap(claimed: Array, true: Array, context: RunContext) -> tuple[float, int]:
     """Returns the largest gap beyond the tolerance and its step; NaN if a number is missing."""
     if claimed.size != true.size:
         return math.inf, min(claimed.size, true.size) - 1
@@ -452,7 +509,7 @@ def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
         return 0.0, 0
     gap = np.where(claimed == true, 0.0, np.abs(claimed - true))
     # Sums of float32 numbers lose digits in proportion to their size.
-    slack = np.maximum(run.tolerance(true), own_tolerance(np.abs(true)))
+    slack = np.maximum(context.tolerance(true), own_tolerance(np.abs(true)))
     if np.isnan(gap).all():
         return math.nan, 0
     gap = np.where(gap > slack, gap, np.where(np.isnan(gap), -1.0, 0.0))
@@ -460,9 +517,16 @@ def _gap(claimed: Array, true: Array, run: RunContext) -> tuple[float, int]:
     return float(gap[at]), at
 
 
-def _flaws(
-    trajectory: Trajectory, run: RunContext, granted: Array | None
-) -> tuple[Mapping[str, int], int, tuple[str, ...], tuple[str, ...]]:
+class _RecordFlaws(NamedTuple):
+    """What is wrong with a record itself, named as in `Measure`."""
+
+    flaws: Mapping[str, int]
+    pad_steps: int
+    recorded: tuple[str, ...]
+    absent: tuple[str, ...]
+
+
+def _flaws(trajectory: Trajectory, context: RunContext, granted: Array | None) -> _RecordFlaws:
     """Returns flaws of the record itself, padding steps, columns recorded and absent.
 
     In our own records only a weight may be missing, as not every mechanism has one, and the
@@ -473,12 +537,12 @@ def _flaws(
     recorded: list[str] = []
     absent: list[str] = []
     logged = trajectory.logged.length if trajectory.logged is not None else math.nan
-    limit = run.max_new_tokens
+    limit = context.max_new_tokens
     if limit and (length > limit or logged > limit):
         flaws["long"] = max(0, min(limit, length - 1))
-    optional = ("theta", "served") if isinstance(run.ledger, FixedBudget) else ("theta",)
+    optional = ("theta", "served") if isinstance(context.ledger, FixedBudget) else ("theta",)
     for name in STEP_TYPES if length else ():
-        if name == "token" or (name in optional and not run.foreign):
+        if name == "token" or (name in optional and not context.foreign):
             continue
         column = getattr(steps, name)
         if not np.isnan(column.min()):
@@ -488,7 +552,7 @@ def _flaws(
         else:
             recorded.append(name)
             flaws.setdefault("holes", int(np.argmax(missing)))
-    padding = _pad_tail(trajectory, run, granted)
+    padding = _pad_tail(trajectory, context, granted)
     if padding:
         flaws["pad"] = length - padding
     wrong = [
@@ -498,10 +562,10 @@ def _flaws(
     ]
     if wrong:
         flaws["impossible"] = min(wrong)
-    return flaws or _NONE, padding, _shared(tuple(recorded)), _shared(tuple(absent))
+    return _RecordFlaws(flaws or _NONE, padding, _shared(tuple(recorded)), _shared(tuple(absent)))
 
 
-def _pad_tail(trajectory: Trajectory, run: RunContext, granted: Array | None) -> int:
+def _pad_tail(trajectory: Trajectory, context: RunContext, granted: Array | None) -> int:
     """Steps of the pad tail; 0 if there is none.
 
     A suffix of at least two steps with one token id, no allowance, charge and weight, and
@@ -510,7 +574,7 @@ def _pad_tail(trajectory: Trajectory, run: RunContext, granted: Array | None) ->
     steps = trajectory.steps
     if len(trajectory) < 2 or steps.allowance[-1] != 0 or steps.charge[-1] != 0:
         return 0
-    idle = (steps.allowance == 0) & (steps.charge == 0) & (steps.theta <= run.theta_tolerance)
+    idle = (steps.allowance == 0) & (steps.charge == 0) & (steps.theta <= context.theta_tolerance)
     pad = idle & (steps.served > _SURE) & (steps.safe > _SURE)
     pad &= steps.token == steps.token[-1]
     if granted is not None and granted.size == pad.size:

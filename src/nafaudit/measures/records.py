@@ -41,22 +41,26 @@ def accounting(arm: Measures) -> Finding:
     """
     counts = Counter(name for row in arm for name in row.compared)
     compared = [name for name in IDENTITIES if counts[name]]
-    broken = {name: [row for row in arm if name in row.gaps] for name in compared}
+    broken = {name: [row for row in arm if name in row.broken_identities] for name in compared}
     numbers = {f"{name}_broken": len(rows) for name, rows in broken.items()}
-    wrong = sum(bool(row.gaps) for row in arm)
+    wrong = sum(bool(row.broken_identities) for row in arm)
     if wrong:
-        largest = {n: max(rows, key=lambda r: r.gaps[n][0]) for n, rows in broken.items() if rows}
+        largest = {
+            n: max(rows, key=lambda r: r.broken_identities[n][0])
+            for n, rows in broken.items()
+            if rows
+        }
         text = f"{wrong} of {len(arm)} trajectories do not add up: " + "; ".join(
-            f"{IDENTITIES[n][0]} in {len(broken[n])} (by up to {row.gaps[n][0]:.3g} "
+            f"{IDENTITIES[n][0]} in {len(broken[n])} (by up to {row.broken_identities[n][0]:.3g} "
             f"{IDENTITIES[n][1]})"
             for n, row in largest.items()
         )
         first, row = next(iter(largest.items()))
-        witness = Witness(row.key, row.gaps[first][1])
+        witness = Witness(row.key, row.broken_identities[first][1])
         return Finding("accounting", CheckWord.SUSPECT, wrong, text, witness, numbers)
     if not any(IDENTITIES[name][1] == "nats" for name in compared):
         lacking = "no steps with charges, allowances and debt, no claimed sums"
-        if arm.run.ledger is None:
+        if arm.context.ledger is None:
             lacking = "the ledger is not known here and the log claims no sums"
         text = f"nothing to compare: {lacking}"
         return Finding("accounting", CheckWord.UNKNOWN, math.nan, text, None, numbers)
@@ -91,7 +95,7 @@ def hygiene(arm: Measures) -> Finding:
         said.append(f"only some trajectories record {', '.join(uneven)}")
     never = [name for name in order if name in absent and name not in recorded]
     lacking = f"not recorded: {', '.join(never)}" if never else ""
-    if never and not arm.run.foreign:
+    if never and not arm.context.foreign:
         said.append(lacking)
     if said:
         flawed = [row for row in arm if row.flaws]
@@ -104,7 +108,7 @@ def hygiene(arm: Measures) -> Finding:
     return Finding("hygiene", CheckWord.FINE, 0, text, None, numbers)
 
 
-def faults(run: RunContext, arm: Arm) -> list[Finding]:
+def faults(context: RunContext, arm: Arm) -> list[Finding]:
     """Returns what a black-box decoder did wrong, one finding per kind of fault.
 
     Each says how often, and where first by key; the order in which they were seen is no matter.
@@ -113,7 +117,7 @@ def faults(run: RunContext, arm: Arm) -> list[Finding]:
     def place(fault: Fault) -> tuple[bool, Key, int, str]:
         return fault.key is None, fault.key or Key("", "", 0.0, 0), fault.step, fault.text
 
-    here = [fault for fault in run.faults if fault.key is None or fault.key.arm == arm]
+    here = [fault for fault in context.faults if fault.key is None or fault.key.arm == arm]
     findings = []
     for name, words in FAULTS.items():
         seen = sorted((fault for fault in here if fault.name == name), key=place)
@@ -126,10 +130,10 @@ def faults(run: RunContext, arm: Arm) -> list[Finding]:
     return findings
 
 
-def replay_findings(run: RunContext, arm: Arm) -> Iterator[Finding]:
+def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
     """Yields what a verification fails or suspects of an arm; claims are named `claims`."""
-    failed = [(CheckWord.FAILED, data) for data in run.failed]
-    for verdict, data in (*failed, *((CheckWord.SUSPECT, data) for data in run.suspected)):
+    failed = [(CheckWord.FAILED, data) for data in context.failed]
+    for verdict, data in (*failed, *((CheckWord.SUSPECT, data) for data in context.suspected)):
         witness = data["witness"]
         k = data["k"] if data["k"] is not None else (witness or {}).get("k")
         if k is not None and float(k) != arm.k:
@@ -142,9 +146,9 @@ def replay_findings(run: RunContext, arm: Arm) -> Iterator[Finding]:
         yield Finding(name, verdict, float(data["value"]), data["text"], where)
 
 
-def debt_counts(run: RunContext, arm: Arm) -> str:
+def debt_counts(context: RunContext, arm: Arm) -> str:
     """Returns how both counts of the debt judge an arm; empty if neither is exceeded."""
-    for data in (run.verified or {}).get("findings", ()):
+    for data in (context.verified or {}).get("findings", ()):
         if data["check"] == DEBT_COUNTS and float(data["k"]) == arm.k:
             return str(data["text"])
     return ""

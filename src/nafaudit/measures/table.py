@@ -29,20 +29,20 @@ class Measures(Sequence[Measure]):
 
     Attributes:
         rows: One per trajectory.
-        run: What is known of the run; of an arm, what is known of that arm.
+        context: What is known of the run; of an arm, what is known of that arm.
     """
 
     rows: tuple[Measure, ...] = field(repr=False)
-    run: RunContext = field(repr=False)
+    context: RunContext = field(repr=False)
 
     @classmethod
-    def of(cls, trajectories: Iterable[Trajectory], run: RunContext) -> Measures:
+    def of(cls, trajectories: Iterable[Trajectory], context: RunContext) -> Measures:
         """Measures every trajectory once, in any order.
 
         Raises:
             StoreError: A trajectory was recorded twice.
         """
-        return cls.sorted((measure(one, run) for one in trajectories), run)
+        return cls.sorted((measure(one, context) for one in trajectories), context)
 
     @classmethod
     def of_run(cls, run: Run, context: RunContext | None = None) -> Measures:
@@ -79,7 +79,7 @@ class Measures(Sequence[Measure]):
         )
 
     @classmethod
-    def sorted(cls, rows: Iterable[Measure], run: RunContext) -> Measures:
+    def sorted(cls, rows: Iterable[Measure], context: RunContext) -> Measures:
         """Brings rows into the order of their keys.
 
         Raises:
@@ -93,7 +93,7 @@ class Measures(Sequence[Measure]):
                     "the directory was edited or merged. Restore it, or start again with another "
                     "--out."
                 )
-        return cls(tuple(found), run)
+        return cls(tuple(found), context)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -117,24 +117,24 @@ class Measures(Sequence[Measure]):
         for row in self.rows:
             found.setdefault(row.key.arm, []).append(row)
         return {
-            arm: Measures(tuple(found[arm]), self.run.of_budget(arm.k)) for arm in sorted(found)
+            arm: Measures(tuple(found[arm]), self.context.of_budget(arm.k)) for arm in sorted(found)
         }
 
     @cached_property
     def lost(self) -> frozenset[Key]:
         """Outputs that a decoder failed to deliver: they have no row, but they count."""
-        failed = {f.key for f in self.run.faults if f.lost and f.key is not None}
+        failed = {f.key for f in self.context.faults if f.lost and f.key is not None}
         return frozenset(failed - {row.key for row in self.rows})
 
     @cached_property
     def missing(self) -> Missing | None:
         """What the run was asked for and has neither a row nor a fault; None if it has all."""
-        plan = self.run.plan
+        plan = self.context.plan
         return None if plan is None else plan.missing([row.key for row in self.rows], self.lost)
 
     def of_arm(self, arm: Arm) -> Measures:
         """Returns the rows of one arm; none if all its outputs were lost."""
-        return self.arms.get(arm) or Measures((), self.run.of_budget(arm.k))
+        return self.arms.get(arm) or Measures((), self.context.of_budget(arm.k))
 
     def by(self, column: str) -> dict[str, Measures]:
         """Groups the rows by a column or a part of the key, such as `label` or `prompt`."""
@@ -142,7 +142,7 @@ class Measures(Sequence[Measure]):
         for row in self.rows:
             source = row.key if column in Key._fields else row
             found.setdefault(getattr(source, column), []).append(row)
-        return {value: Measures(tuple(rows), self.run) for value, rows in found.items()}
+        return {value: Measures(tuple(rows), self.context) for value, rows in found.items()}
 
     def column(self, name: str) -> list[float]:
         """Returns one number of every row."""
@@ -163,19 +163,23 @@ class Measures(Sequence[Measure]):
         for name in METRICS:
             columns[name] = cells(getattr(row.overlap, name) for row in self.rows)
         columns["digest"] = [row.digest.hex() for row in self.rows]
-        for name in ("gaps", "flaws"):
-            columns[name] = [sorted(getattr(row, name)) for row in self.rows]
+        columns["gaps"] = [sorted(row.broken_identities) for row in self.rows]
+        columns["flaws"] = [sorted(row.flaws) for row in self.rows]
         return pa.table(columns)
 
 
-_NESTED = ("key", "digest", "gaps", "flaws", "compared", "recorded", "absent", "overlap", "place")
+_NESTED = (
+    *("key", "digest", "broken_identities", "flaws"),
+    *("compared", "recorded", "absent", "overlap", "place"),
+)
 
 
-def worst(rows: Iterable[Measure], value: str, step: str) -> tuple[float, Witness | None]:
-    """Returns the largest value and where it is; ties go to the first key, NaN is never it."""
-    best: Measure | None = None
-    largest = -math.inf
-    for row in rows:
-        if (found := getattr(row, value)) > largest:
-            best, largest = row, found
-    return largest, None if best is None else Witness(best.key, getattr(best, step))
+def largest_with_witness(
+    rows: Iterable[Measure], value: str, step: str
+) -> tuple[float, Witness | None]:
+    """Returns the largest known value and where it is; NaN if none is. Ties go to the first key."""
+    known = (row for row in rows if not math.isnan(getattr(row, value)))
+    best = max(known, key=lambda row: float(getattr(row, value)), default=None)
+    if best is None:
+        return math.nan, None
+    return getattr(best, value), Witness(best.key, getattr(best, step))

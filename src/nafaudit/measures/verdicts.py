@@ -25,6 +25,7 @@ from nafaudit.core.finding import (
 from nafaudit.core.ledger import budget_name, budget_word, is_baseline
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.checks import (
+    Use,
     burst,
     copying,
     duplicates,
@@ -37,21 +38,12 @@ from nafaudit.measures.checks import (
 from nafaudit.measures.classes import ClassTable, class_table, classes
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, replay_findings
-from nafaudit.measures.table import Measures, worst
+from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
 from nafaudit.store.gaps import Missing
 
 _HIDDEN = {"json": None}
-
-
-@dataclass(frozen=True)
-class Use:
-    """Spend over budget at each trajectory's own end; NaN without a budget."""
-
-    mean: float
-    p95: float
-    max: float
 
 
 @dataclass(frozen=True)
@@ -142,9 +134,9 @@ class Reach:
     verdict: Worth = field(metadata=_HIDDEN)
 
     @classmethod
-    def of(cls, run: RunContext, k: float) -> Reach:
+    def of(cls, context: RunContext, k: float) -> Reach:
         """Returns the passages of a run that a budget reaches."""
-        surprisals, promised = run.surprisals, run.promised(k)
+        surprisals, promised = context.surprisals, context.promised(k)
         reached = int(vacuous(surprisals, promised).sum())
         verdict = judge_worth(reached, 0 if math.isnan(promised) else len(surprisals))
         return cls(len(surprisals), reached, promised, surprisals, verdict)
@@ -178,7 +170,7 @@ class ArmVerdict:
         regime: How often the constraint acted.
         trajectories_active: Share of trajectories with an active step; NaN if there are none.
         prompts: How many prompts they are of.
-        excess: By how many nats the worst of them overspent; -inf if none did.
+        excess: By how many nats the worst of them overspent; NaN if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
             Spend and use of an arm whose word is REFUTED are not known.
         worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
@@ -226,13 +218,13 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     found = []
     # What a decoder failed to deliver is missing from the record, but not from the verdict.
     keys = sorted(rows.arms.keys() | {key.arm for key in rows.lost})
-    replayed = {key: list(replay_findings(rows.run, key)) for key in keys}
+    replayed = {key: list(replay_findings(rows.context, key)) for key in keys}
     contradicted = {
         key: [one for one in found if one.verdict == CheckWord.FAILED]
         for key, found in replayed.items()
     }
     for key in keys:
-        arm, run, false = rows.of_arm(key), rows.run, contradicted[key]
+        arm, context, false = rows.of_arm(key), rows.context, contradicted[key]
         denied = _check_names(false)
         if not false and any(contradicted.values()):
             where = [other for other in keys if contradicted[other]]
@@ -240,27 +232,19 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
-        kept = invariant(arm, lost, denied, debt_counts(run, key), rows.missing)
-        acted, reach = Regime.of(arm), Reach.of(arm.run, key.k)
+        kept = invariant(arm, lost, denied, debt_counts(context, key), rows.missing)
+        acted, reach = Regime.of(arm), Reach.of(arm.context, key.k)
         broken = [row for row in arm if row.violated]
-        uses = [row.utilisation for row in arm if row.has_budget]
         recalls = [row.recall for row in arm if not math.isnan(row.recall)]
-        spend, use = Spend(mean(arm.column("spend"))), utilisation(arm)
-        if kept.verdict == Kept.REFUTED:
-            # A replay stands for a decoder only as far as the decoder did what it promised.
-            text = f"not known, as a replay refutes {denied}"
-            use = Finding("utilisation", CheckWord.UNKNOWN, math.nan, text)
-        elif any(row.admitted for row in arm):
-            largest, at = worst(arm, "utilisation", "end")
-            text = f"worst {largest:.1%} by the decoder's own charges; the others are not known"
-            use = Finding("utilisation", CheckWord.INFO, largest, text, at)
-        if kept.verdict == Kept.REFUTED or any(row.admitted for row in arm):
-            spend, uses = Spend(math.nan), []
+        # A replay stands for a decoder only as far as the decoder did what it promised.
+        refuted = kept.verdict == Kept.REFUTED
+        use = Use.of(arm, denied if refuted else "")
+        spend = math.nan if refuted or use.admitted else mean(arm.column("spend"))
         findings = (
             kept,
             regime(acted),
-            worth(reach, arm.run),
-            use,
+            worth(reach, arm.context),
+            utilisation(use),
             copying(arm),
             accounting(arm),
             opening(arm),
@@ -271,7 +255,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             hygiene(arm),
             *same_outputs(rows, key),
             classes(table, key),
-            *faults(run, key),
+            *faults(context, key),
             *replayed[key],
         )
         found.append(
@@ -285,15 +269,13 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 passages=reach,
                 trajectories=len(arm),
                 violations=len(broken),
-                spend=spend,
-                utilisation=Use(mean(uses), quantile(uses, 0.95), use.value),
+                spend=Spend(spend),
+                utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
-                trajectories_active=acted.acted / acted.trajectories
-                if acted.trajectories
-                else math.nan,
+                trajectories_active=acted.share,
                 prompts=len({row.key.prompt for row in arm}),
-                excess=worst(broken, "excess", "excess_step")[0],
+                excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
                 worst_use=_worst_use(arm) if acted.verdict == Tested.IDLE else "",
                 findings=findings,
@@ -370,12 +352,12 @@ def invariant(
         counts: How two counts of the debt judge the executions of a black box, in words.
         gaps: What the run was asked for and does not have; None if it has all.
     """
-    run, n = arm.run, len(arm)
+    context, n = arm.context, len(arm)
     violations = sum(row.violated for row in arm)
     unjudged = sum(not row.judged and not row.violated for row in arm)
     larger, contested = sum(row.larger for row in arm), sum(row.contested for row in arm)
     # Claims can convict a black box; they cannot acquit it.
-    doubtful = run.claimed or not run.currency.promised
+    doubtful = context.claimed or not context.currency.promised
     # What is missing anywhere in the run may have been taken out of any arm.
     unknown = (n if doubtful else unjudged) + lost + (gaps is not None)
     verdict = judge_kept(n, violations, unknown)
@@ -391,7 +373,9 @@ def invariant(
         "--ledger unknown to use the log's own budgets, which they keep"
     )
     if violations:
-        excess, where = worst((row for row in arm if row.violated), "excess", "excess_step")
+        excess, where = largest_with_witness(
+            (row for row in arm if row.violated), "excess", "excess_step"
+        )
         text = (
             f"{violations} of {n} trajectories exceed their budget, the worst by {excess:.3g} nats"
         )
@@ -406,7 +390,7 @@ def invariant(
     if not n:
         text = "no trajectory recorded" + (f"; a replay refutes {refuted}" if refuted else "")
         return Finding("invariant", verdict, 0, text)
-    if not run.currency.promised and not refuted:
+    if not context.currency.promised and not refuted:
         beyond = sum(row.spend > row.budget for row in arm)
         text = (
             f"the mechanism promises no budget, so none can be kept; {beyond} of {n} "
@@ -432,7 +416,7 @@ def invariant(
         text += f"; {larger} state a budget above k T, and none of them spent more than k T"
     if refuted:
         text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
-    elif run.claimed:
+    elif context.claimed:
         text = (
             f"{n} trajectories, whose numbers are not trusted: they are the decoder's own "
             "claims; nafaudit verify recomputes them"
@@ -445,7 +429,7 @@ def invariant(
         text += f"; {lost} more outputs were asked for and never delivered"
     if gaps is not None:
         text += f"; the run is unfinished: {gaps.brief}"
-    if run.ledger is None and not contested:
+    if context.ledger is None and not contested:
         text += "; by its own steps and grants, as its ledger is not known here"
     return Finding("invariant", verdict, 0, text, None, numbers)
 
@@ -475,19 +459,19 @@ def regime(found: Regime) -> Finding:
     return Finding("regime", found.verdict, found.active, text, None, numbers)
 
 
-def worth(reach: Reach, run: RunContext) -> Finding:
+def worth(reach: Reach, context: RunContext) -> Finding:
     """Says for which share of the passages K reaches their surprisal under the safe model."""
     n, reached = reach.total, reach.vacuous
     lacking = ""
     if not n:
         lacking = "no protected passages were scored under the safe model"
-    elif not run.currency.promised:
+    elif not context.currency.promised:
         lacking = "the mechanism promises no budget"
     elif math.isnan(reach.promised):
         lacking = "K is not known, as the record has no length limit or another ledger"
     if lacking:
         return Finding("worth", Worth.UNKNOWN, math.nan, lacking)
-    length = run.max_new_tokens
+    length = context.max_new_tokens
     least, median, most = (quantile(reach.surprisals, q) for q in (0.0, 0.5, 1.0))
     caps = cap([least, median], reach.promised).tolist()
     text = (

@@ -141,7 +141,6 @@ class Document:
         conclusion: In a sentence or two; last on a terminal, first on a page.
         lines: What the document is about.
         files: What was written.
-        then: What to do next, as a command or a few words; only a terminal shows it.
     """
 
     title: str
@@ -149,7 +148,6 @@ class Document:
     conclusion: str = ""
     lines: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
-    then: str = ""
 
 
 def _cell(value: object, column: Column) -> str | Verdict:

@@ -156,6 +156,8 @@ def encode(
         "sf": _scaled(steps.safe, _LOGARITHM),
         "rk": _scaled(steps.risky, _LOGARITHM),
     } | _ledger(report, trajectory)
+    if one.violated:
+        record["ov"] = one.excess_step
     shown = list(token_texts(steps.token.tolist(), report.context.pieces))
     texts = ["" if special else text for text, special in shown]
     if copied := _copied_tokens(texts, report.context.prepared.get(one.key.prompt)):

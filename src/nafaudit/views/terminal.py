@@ -28,12 +28,17 @@ _NARROWEST = 8
 _EQUALS = "\0=\0"
 
 
-def terminal(document: Document) -> str:
-    """Returns the document as text; on a terminal, titles are bold and verdicts have a colour."""
-    return drawn(lambda console: draw(document, console))
+def terminal(document: Document, then: str = "") -> str:
+    """Returns the document as text; on a terminal, titles are bold and verdicts have a colour.
+
+    Args:
+        document: What is shown.
+        then: What to do next, as a command or in a few words; it is the last line.
+    """
+    return drawn(lambda console: draw(document, console, then))
 
 
-def draw(document: Document, console: Console) -> None:
+def draw(document: Document, console: Console, then: str = "") -> None:
     """Draws the document on a console."""
     end = Section(note=document.conclusion)
     blocks = [Section(lines=document.lines), *document.sections, end]
@@ -50,8 +55,8 @@ def draw(document: Document, console: Console) -> None:
         console.print()
     for path in document.files:
         console.print(visible(path), soft_wrap=True)
-    if document.then:
-        _print(console, next_step(document.then, _prose(console)))
+    if then:
+        _print(console, next_step(then, _prose(console)))
 
 
 def drawn(draw: Callable[[Console], None]) -> str:

@@ -1,0 +1,55 @@
+"""Sentences of a report that must not contradict each other."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from nafaudit.core.finding import Kept, Worth
+from nafaudit.core.ledger import Banking
+from nafaudit.core.trajectory import Key
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.table import Measures
+from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of
+from nafaudit.views.words import summary, verdict_texts
+from tests.records import many, trajectory
+
+
+def _arm(*more: float, debt: float = 0.0) -> ArmVerdict:
+    every = [*many(20)]
+    if more:
+        every.append(trajectory(Key("q", every[0].key.mechanism, 1.0, 0), list(more), debt=debt))
+    return judge(Measures.of(every, RunContext(Banking())))[0]
+
+
+@pytest.mark.parametrize("kept", (Kept.VIOLATED, Kept.REFUTED, Kept.WITHIN))
+def test_only_a_kept_budget_limits_copying(kept: Kept) -> None:
+    arm = _arm()
+    numbers = {"passages": 4, "vacuous": 0, "K": 3.0, "surprisal_min": 9.0, "cap_max": 0.1}
+    findings = tuple(
+        replace(one, numbers=numbers) if one.check == "worth" else one for one in arm.findings
+    )
+    arm = replace(arm, kept=kept, worth=Worth.INFORMATIVE, findings=findings)
+    said = verdict_texts(arm)[2]
+    assert (said.tone == "good") == (kept == Kept.WITHIN)
+    assert (said.headline == "It limits copying") == (kept == Kept.WITHIN)
+
+
+def test_a_use_of_all_of_a_small_budget_is_explained() -> None:
+    """The limit never acts, and yet one execution spends all that its debt left."""
+    free = [
+        trajectory(Key(f"p{i}", "anchored", 10.0, 0), [0.5] * 9, theta=[1.0] * 9) for i in range(19)
+    ]
+    poor = trajectory(Key("q", "anchored", 10.0, 0), [3.0], debt=7.0, theta=[1.0])
+    arm = judge(Measures.of([*free, poor], RunContext(Banking())))[0]
+    assert arm.tested == "IDLE" and math.isclose(arm.utilisation.max, 1.0)
+    assert "100.0%, is of a budget that was 3 nats, because of the debt of 7" in arm.worst_use
+    assert arm.worst_use in verdict_texts(arm)[1].text
+
+
+def test_a_summary_begins_with_the_reason_of_the_verdict() -> None:
+    for arm in (_arm(), _arm(9.0), replace(_arm(), kept=Kept.INCONCLUSIVE)):
+        overall = overall_of([arm])
+        assert summary(overall, [arm]).lower().startswith(f"{overall.why}.".lower())
