@@ -165,7 +165,7 @@ def report_json(
             {
                 field.name: plain(getattr(row, field.name))
                 for field in fields(row)
-                if field.name not in ("arm", "worst")
+                if field.name not in ("arm", "shown")
             }
             | {
                 "mechanism": row.arm.mechanism,
@@ -283,7 +283,7 @@ def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
         Column("spend", "spend", write=nats),
         Column("worst use", "worst_utilisation", write=percent),
         Column("recall", "recall", write=percent),
-        Column("record", "worst", write=partial(typed_record, result), words=True),
+        Column("record", "shown", write=partial(typed_record, result), words=True),
     )
     sections = [
         Section(
