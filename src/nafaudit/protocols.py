@@ -171,11 +171,11 @@ class Plan:
             raise InputError("metered drafts are whole, and the only ones of their plan.")
 
     def blocks(self, length: int) -> int:
-        """Counts the choices in outputs of at most so many tokens."""
+        """Counts the choices in outputs of at most `length` tokens."""
         return -(-length // self.block) if self.block else 1
 
     def most(self, length: int) -> float:
-        """Computes the most that an output of at most so many tokens can be charged."""
+        """Computes the most that an output of at most `length` tokens can be charged."""
         return self.blocks(length) * self.cost + self.metered * length
 
     @property
@@ -231,7 +231,7 @@ class SequenceRule(Protocol):
     """
 
     def plan(self, budget: float) -> Plan:
-        """Says what to draw under a budget of so many nats for the whole output."""
+        """Says what to draw under a budget, in nats, for the whole output."""
         ...
 
     def choose(self, drafts: Drafts) -> Draft:
@@ -337,7 +337,7 @@ class Output:
 
 
 class BlackBox(Protocol):
-    """A decoder of which nothing is believed but its tokens: `Class(world).decode(requests)`.
+    """A decoder of which only the tokens are trusted: `Class(world).decode(requests)`.
 
     `decode` may be asked for any number of outputs at once, of prompts of any length, and returns
     one output per request, in order. How they share a batch must not show in the tokens. The

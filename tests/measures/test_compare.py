@@ -100,7 +100,7 @@ def test_a_run_does_not_differ_from_its_copy(base: Run, copy: Run) -> None:
     assert not found.prompts
     assert not found.design
     for one in found.differences:
-        assert one.identical == one.same_tokens == len(one.of) == 48
+        assert one.identical == one.same_tokens == len(one.by_unit) == 48
     assert "equal to the last bit" in terminal(compare_document(found))
 
 
@@ -119,7 +119,7 @@ def test_what_moved_is_found_with_its_size(base: Run, tmp_path: Path) -> None:
     assert spend.moved == "up"
     assert spend.evidence
     assert spend.prompts == 24
-    assert spend.executions == 48
+    assert spend.trajectories == 48
     assert by_name[0.5, "use"].change == pytest.approx(0.5 * (0.2 + 0.115))
     assert by_name[0.5, "active"].moved == by_name[0.5, "recall"].moved == "same"
     assert by_name[0.0, "spend"].moved == by_name[math.inf, "spend"].moved == "same"

@@ -62,7 +62,7 @@ def test_what_is_missing_is_named() -> None:
     silent = [wrote("p", i, list(range(50)), logp=math.nan) for i in range(2)]
     finding = ask(duplicates, silent)
     assert finding.verdict == CheckWord.UNKNOWN
-    assert "cannot be told without served log-probabilities" in finding.text
+    assert "is not known without served log-probabilities" in finding.text
 
 
 def test_an_absurd_logarithm_is_read_alike_in_any_order() -> None:

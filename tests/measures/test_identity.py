@@ -5,7 +5,7 @@ import math
 from nafaudit.core.finding import CheckWord, Fault
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Arm, Trajectory
-from nafaudit.measures.checks import identity
+from nafaudit.measures.checks import same_outputs
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
 from tests.measures.test_duplicates import wrote
@@ -36,34 +36,34 @@ def test_hand_computed_shares() -> None:
             }
         )
     )
-    risky, following = identity(check, Arm("m", 1.0))
+    risky, following = same_outputs(check, Arm("m", 1.0))
     assert (risky.check, risky.verdict, risky.value) == ("same-as-risky", CheckWord.INFO, 0.25)
     assert (following.check, following.value) == ("same-as-next", 0.75)
     assert following.text == ("3 of 4 outputs are those of the next larger budget, k = 3 (75.0%)")
-    assert [f.value for f in identity(check, Arm("m", 3.0))] == [0.25, 0.25]
-    assert "next larger budget, the risky model alone" in identity(check, Arm("m", 3.0))[1].text
-    assert identity(check, Arm("m", math.inf)) == []
+    assert [f.value for f in same_outputs(check, Arm("m", 3.0))] == [0.25, 0.25]
+    assert "next larger budget, the risky model alone" in same_outputs(check, Arm("m", 3.0))[1].text
+    assert same_outputs(check, Arm("m", math.inf)) == []
 
 
 def test_outputs_are_matched_by_number() -> None:
     check = seen(run_of({1.0: [[1], [2]], math.inf: [[2], [1], [5]]}))
-    assert [f.value for f in identity(check, Arm("m", 1.0))] == [0.0, 0.0]
+    assert [f.value for f in same_outputs(check, Arm("m", 1.0))] == [0.0, 0.0]
 
 
 def test_nothing_to_compare_with_is_unknown() -> None:
-    alone = identity(seen(run_of({1.0: [[1]]})), Arm("m", 1.0))
+    alone = same_outputs(seen(run_of({1.0: [[1]]})), Arm("m", 1.0))
     assert [(f.verdict, f.text) for f in alone] == [
         (CheckWord.UNKNOWN, "the risky model alone was not run"),
         (CheckWord.UNKNOWN, "the next larger budget was not run"),
     ]
-    unmatched = identity(seen(run_of({1.0: [[1]], math.inf: [[-1]]})), Arm("m", 1.0))
+    unmatched = same_outputs(seen(run_of({1.0: [[1]], math.inf: [[-1]]})), Arm("m", 1.0))
     assert {f.verdict for f in unmatched} == {CheckWord.UNKNOWN}
     assert "can be matched" in unmatched[0].text
 
 
 def test_a_foreign_log_need_not_share_its_draws() -> None:
     records = run_of({1.0: [[1]], math.inf: [[1]]})
-    finding = identity(seen(records, RunContext(None, foreign=True)), Arm("m", 1.0))[0]
+    finding = same_outputs(seen(records, RunContext(None, foreign=True)), Arm("m", 1.0))[0]
     assert "only if both were drawn with the same seeds" in finding.text
 
 
@@ -72,9 +72,9 @@ def test_a_budget_without_outputs_was_run_all_the_same() -> None:
     facts = RunContext(Banking(), faults=(Fault("raised", "it did", lost, lost=True),))
     check = seen(run_of({1.0: [[1]], 3.0: [[1]], math.inf: [[1]]}), facts)
     reason = "no output of {} can be matched by prompt, number and tokens"
-    assert identity(check, Arm("m", 1.0))[0].value == 1.0
-    assert identity(check, Arm("m", 1.0))[1].text == reason.format("the next larger budget")
-    assert [f.text for f in identity(check, Arm("m", 2.0))] == [
+    assert same_outputs(check, Arm("m", 1.0))[0].value == 1.0
+    assert same_outputs(check, Arm("m", 1.0))[1].text == reason.format("the next larger budget")
+    assert [f.text for f in same_outputs(check, Arm("m", 2.0))] == [
         reason.format("the risky model alone"),
         reason.format("the next larger budget"),
     ]

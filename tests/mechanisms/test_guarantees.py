@@ -221,4 +221,4 @@ def test_a_specification_is_read_back(alpha: float, cap: float, bank: float) -> 
     found = parse(f"renyi:{alpha!r},cap={cap!r},bank={bank!r}")
     assert found is not None
     again = parse(found.name)
-    assert again is not None and again.given == found.given and again.name == found.name
+    assert again is not None and again.values == found.values and again.name == found.name

@@ -59,7 +59,7 @@ def test_a_finalist_is_judged_by_fresh_draws_alone() -> None:
     found = confirmed(who, candidate, (0.99, 14), rows, [], level)
     assert (found.fresh, found.unspent, found.worst) == (3, 1, 0.7)
     assert found.use.mean == pytest.approx(0.6)
-    assert found.promised == 0.99
+    assert found.chosen_at == 0.99
     assert math.isnan(found.risky)
     few = confirmed(who, candidate, (0.99, 14), rows, [], Bonferroni(0.05, 1))
     assert found.use.low <= few.use.low and found.rate >= few.rate

@@ -18,7 +18,7 @@ from nafaudit.core.debt import DebtRule
 from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
-from nafaudit.store.artifacts import COUNTS, QUANTITIES, UNCLAIMED
+from nafaudit.store.artifacts import DEBT_COUNTS, QUANTITIES, UNCLAIMED
 
 Array = NDArray[np.float64]
 
@@ -236,7 +236,7 @@ class DebtCounts:
         """Returns a remark: the verdict follows the promise."""
         names = ("either", "promised_only", "other_only", "claimed")
         numbers = {name: float(getattr(self, name)) for name in names}
-        return Finding(COUNTS, CheckWord.INFO, self.promised_only, self.text, None, numbers)
+        return Finding(DEBT_COUNTS, CheckWord.INFO, self.promised_only, self.text, None, numbers)
 
 
 @dataclass
@@ -250,8 +250,8 @@ class ClaimComparison:
         own: True for records of our own engine, which leave nothing out.
         promised: False if the mechanism promises no budget.
         debt: The debt that was promised.
-        counting: True if this comparison says who is over budget; a black box is judged by what
-            it really did, which says so itself.
+        counting: True if this comparison decides which trajectories are over budget; a black box is
+            judged by what it really did, in another place.
         counts: By arm, how the two counts of the debt judge executions, where there are two.
     """
 

@@ -1,7 +1,7 @@
 """Replays trajectories: from laws and tokens to every number that a sound decoder would log.
 
 Laws come in as plain tensors, so the same code replays a run of checkpoints, a lab run and a
-toy world that fits on paper. Nothing of the decoder is believed but its tokens: its debt,
+toy world that fits on paper. Of the decoder only the tokens are trusted: its debt,
 allowances, weights and charges are claims, held against the result by `nafaudit.auditor.claims`.
 
 The allowance of a step depends on every charge before it. Steps are still worked on together:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.text import cut, duration
 
 if TYPE_CHECKING:
@@ -123,6 +122,9 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
         source: What the user named, if that is not the run directory.
         page: The report, if one was written.
     """
+    # Imported late: it needs numpy, which help must not load.
+    from nafaudit.core.finding import MIN_TRAJECTORIES
+
     path, identity = result.run.path, result.run.design["identity"]
     if source is not None and not Path(source).is_dir():
         return f"nafaudit import {source} --out runs/imported"

@@ -71,21 +71,21 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     if settings.record is not None:
         echo(json.dumps(record_json(source, settings.record), indent=1))
         return 0
-    made = AuditResult.for_report(source)
+    result = AuditResult.for_report(source)
     files, failed = [], None
     try:
-        files = save_report(made, PAPER_EXTRA, redact=redact, figures=settings.figures)
+        files = save_report(result, PAPER_EXTRA, redact=redact, figures=settings.figures)
     except StoreError as error:
         failed = error
     names = [str(path) for path in files]
     if as_json or failed is not None:
-        data = report_json(made, PAPER_EXTRA.checklist(made), redact=redact)
+        data = report_json(result, PAPER_EXTRA.checklist(result), redact=redact)
     if as_json:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
     else:
         then = f"next: open {names[0]} in a browser" if names else ""
-        echo("\n".join([*names, then]) if failed is None else report_markdown(made, data))
+        echo("\n".join([*names, then]) if failed is None else report_markdown(result, data))
     if failed is not None:
         note(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -94,7 +94,7 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     if failed is not None and not as_json:
         # A script that asked for files must not go on without them.
         return failed.exit_status
-    return made.overall.exit_status
+    return result.overall.exit_status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +114,8 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
     """What moved between two runs, two decoders or two versions? Needs no models.
 
     Arms are matched by mechanism and budget, else by budget alone; executions by prompt and
-    number if both runs drew alike, else by prompt; intervals have prompts as units.
+    number if both runs used the same random numbers, else by prompt; intervals have prompts as
+    units.
 
     Exit status: 0 nothing got worse, 1 B violates a budget that A does not, 2 bad input,
     3 B no longer shows that a budget is kept which A keeps, or a run is unfinished. What moved is
@@ -190,8 +191,8 @@ def check(settings: CheckSettings, *, as_json: bool) -> int:
         found = Run(paths[0])
         if settings.given:
             raise InputError(
-                f"{paths[0]} is a run, which says itself what it is; only --json goes with it, "
-                "the other options are for logs."
+                f"{paths[0]} is a run directory; its design already has these settings. Only "
+                "--json applies to it, the other options are for logs."
             )
         return _judge(found, str(paths[0]), as_json=as_json)
     with tempfile.TemporaryDirectory(prefix="nafaudit-") as directory:
@@ -200,7 +201,7 @@ def check(settings: CheckSettings, *, as_json: bool) -> int:
 
 
 def _judge(run: Run, source: str, *, as_json: bool) -> int:
-    """Prints what an import noticed, and files that are no records, to standard error first."""
+    """Judges a run and shows the result; notes on its files go to standard error first."""
     from nafaudit.core.text import visible
     from nafaudit.measures.audit import AuditResult
     from nafaudit.store.importers import describe, import_report
@@ -305,7 +306,10 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
     progress.close()
     data = verification_json(source, found)
     page = None
-    path, kept, failed = None, "not kept, as verdicts on a black box rest on a whole one", None
+    path, failed = None, None
+    kept = (
+        "not kept: verdicts on a black box need a verification without --sample or a small --scored"
+    )
     if decides(source, settings):
         try:
             data = save_verification(source, found)

@@ -43,7 +43,7 @@ def run(settings: RunSettings, *, quiet: bool, as_json: bool) -> int:
 
 
 def protocol_of(settings: RunSettings) -> AuditProtocol:
-    """Returns what reads the workload; the paper's room only where the settings ask for it."""
+    """Returns what reads the workload; nafaudit.paper only where the settings ask for it."""
     if settings.protocol == "paper" or settings.data is not None:
         from nafaudit.paper.workload import PAPER
 

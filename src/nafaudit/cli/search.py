@@ -84,7 +84,7 @@ def _answer_search(
     settings: SearchSettings, progress: ProgressLine, as_json: bool
 ) -> tuple[str, int]:
     """Searches one budget or several; returns what to print, and the exit status."""
-    from nafaudit.mechanisms.cards import verified_with
+    from nafaudit.mechanisms.cards import verify_options
     from nafaudit.search.search import run_search
     from nafaudit.views.search import search_document, search_json, write_result
 
@@ -94,7 +94,7 @@ def _answer_search(
     progress.close()
     remark_on_machine(found.batch_free, found.remark)
     write_result(found)
-    plugin = verified_with(settings.mechanism)
+    plugin = verify_options(settings.mechanism)
     then = f"nafaudit verify {found.path}{plugin}"
     return _printed(found.path, search_json(found), search_document(found, plugin), as_json, then)
 
@@ -144,7 +144,7 @@ def _answer_paper(
     settings: PaperSettings, progress: ProgressLine, as_json: bool
 ) -> tuple[str, int]:
     """Runs the paper's search; returns what to print, and the exit status."""
-    from nafaudit.mechanisms.cards import verified_with
+    from nafaudit.mechanisms.cards import verify_options
     from nafaudit.paper.search import run_paper_search
     from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
 
@@ -152,6 +152,6 @@ def _answer_paper(
     progress.close()
     remark_on_machine(done.found.batch_free, done.found.remark)
     write_paper_result(done)
-    document = paper_document(done, verified_with(settings.mechanism))
+    document = paper_document(done, verify_options(settings.mechanism))
     then = f"nafaudit checklist {done.found.path}"
     return _printed(done.found.path, paper_json(done), document, as_json, then)

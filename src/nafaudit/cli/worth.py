@@ -20,8 +20,8 @@ def _protected(
     Args:
         path: File that was given, if any.
         pair: Named pair, whose passages are the default.
-        own: A checkpoint of the user's own, which has none.
-        command: For the error.
+        own: Checkpoint that the user gave, if any; it has no default passages.
+        command: Name of the command, for the error.
     """
     from nafaudit.core.errors import InputError
     from nafaudit.runner.pairs import named_pair
@@ -78,7 +78,9 @@ def certify(settings: CertifySettings, *, quiet: bool, as_json: bool) -> int:
 def attack(settings: AttackSettings, *, quiet: bool, as_json: bool) -> int:
     """What can be reconstructed while every query stays in budget?
 
-    Asks for protected passages in one answer, window after window, and along its own answers.
+    Asks for each passage in three ways: in one answer (single), in windows after the true text
+    (oracle), in windows after earlier answers (chained).
+
     Running the same command again resumes it. Exit status 3 if the risky model alone recalls
     too little for an attack to mean anything.
 
@@ -113,7 +115,8 @@ def frontier(settings: FrontierSettings, *, quiet: bool, as_json: bool) -> int:
     """What does each budget buy on ordinary text, and what does it give away of protected text?
 
     Follows both kinds of text once with both models; decodes nothing. Exit status 3 if the
-    protected text is less likely than under the safe model alone: then it is the wrong text.
+    risky model or a budget makes the protected text less likely than the safe model does: then the
+    risky model has not learned this text.
 
     Example: nafaudit frontier --mechanism anchored --mechanism renyi:2 --k 0.5,3
 

@@ -48,7 +48,7 @@ class Decoding:
         if not 0 < self.temperature < float("inf"):
             raise InputError(
                 f"temperature must be above 0, got {self.temperature}. "
-                "Greedy decoding is refused under a budget: it serves a law nobody charged."
+                "Greedy decoding is refused under a budget: it serves a law that was not charged."
             )
         if not 0 < self.repetition_penalty < float("inf"):
             raise InputError(f"repetition-penalty must be above 0, got {self.repetition_penalty}.")
@@ -202,7 +202,7 @@ class Numbers:
     """Numbers of the executions of a prompt under a budget: the first ones, and others beyond.
 
     Attributes:
-        first: So many, from 0 up.
+        first: Count of numbers 0, 1, 2, ...
         others: Those beyond.
     """
 

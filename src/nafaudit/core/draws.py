@@ -151,4 +151,4 @@ def row_stream(protocol: str, seed: int, purpose: str, prompt: str, trajectory: 
         return sound_stream(seed, purpose, prompt, trajectory)
     if protocol == "paper":
         return paper_stream(trajectory_seeds(prompt, trajectory + 1)[-1])
-    raise InputError(f"nobody knows the draws of a run whose protocol is {protocol!r}.")
+    raise InputError(f"the draws of a run with protocol {protocol!r} cannot be recomputed.")

@@ -56,7 +56,7 @@ class PairSettings(Group):
 
 @dataclass(frozen=True)
 class Trust:
-    """What the user answers for.
+    """Permissions that the user gives.
 
     Attributes:
         remote_code: Hub repositories whose own modelling code may run, each at one commit:
@@ -212,7 +212,7 @@ class ProtocolSettings(Group):
         if not self.baselines and self.protocol != "paper":
             raise InputError(
                 "no-baselines is for --protocol paper, which has none: without the two models "
-                "alone nobody can tell what a budget changed."
+                "alone it cannot be seen what a budget changed."
             )
 
 
@@ -289,7 +289,7 @@ class MachineSettings(DeviceSettings):
     together: bool = machine_option(
         False, "Both models step at once; changes speed only.", unset="-"
     )
-    speculate: int = machine_option(0, "The safe model guesses so many tokens ahead; speed only.")
+    speculate: int = machine_option(0, "Tokens that the safe model guesses ahead; speed only.")
     ray: str | None = machine_option(
         None, "Decode on a Ray cluster: this machine's own, auto, or HOST:PORT.",
         metavar="[ADDRESS]", bare="local",

@@ -128,13 +128,13 @@ def plain(value: Any) -> Any:
     A dataclass becomes an object of its fields, in their order. A field's metadata may say
     `json=NAME` for another name, `json=None` for a field that is left out, or `json=...` for one
     whose own fields stand in its place; `optional=True` leaves a field out while it is empty.
-    Properties named in the class attribute `also` follow; a class attribute `json_order` names
-    all fields and properties instead. A named tuple becomes an object too.
+    Properties named in the class attribute `json_properties` follow; a class attribute `json_order`
+    names all fields and properties instead. A named tuple becomes an object too.
     """
     if is_dataclass(value) and not isinstance(value, type):
         found: dict[str, Any] = {}
         about: dict[str, Mapping[str, Any]] = {one.name: one.metadata for one in fields(value)}
-        names = (*about, *getattr(value, "also", ()))
+        names = (*about, *getattr(value, "json_properties", ()))
         for name in getattr(value, "json_order", names):
             metadata, part = about.get(name, {}), getattr(value, name)
             key = metadata.get("json", name)

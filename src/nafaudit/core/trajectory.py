@@ -66,8 +66,8 @@ class Key(NamedTuple):
         Args:
             in_full: True where a run has several mechanisms.
         """
-        who = f"{self.prompt}@{self.mechanism}" if in_full else self.prompt
-        return f"{who}@{budget_text(self.k)}#{self.trajectory}"
+        prompt = f"{self.prompt}@{self.mechanism}" if in_full else self.prompt
+        return f"{prompt}@{budget_text(self.k)}#{self.trajectory}"
 
 
 def budget_text(k: float) -> str:
@@ -142,7 +142,7 @@ class Trajectory:
     """One execution of a mechanism on a prompt.
 
     Attributes:
-        key: Which one.
+        key: Prompt, mechanism, budget and number.
         debt: Prefix debt of the prompt, in nats; NaN if a log does not say.
         stopped: True if the last token is a stop token, False if the length limit ended it.
         steps: The per-step record. Nothing after a stop exists. Empty for a log that keeps

@@ -148,7 +148,7 @@ def numerics_of(
     seen = _proofs(models, width)
     if not constant and (found := [one.depends for one in seen if one.depends]):
         constant = True
-        why.append(f"a row's last bits depend on the company it is computed in ({found[0]})")
+        why.append(f"a row's last bits depend on the rows computed beside it ({found[0]})")
     if constant and torch.get_num_threads() > 1:
         torch.set_num_threads(1)
         seen = _proofs(models, width)
@@ -213,9 +213,9 @@ class _Proof:
     """The observations of a model's layers, or of its attention.
 
     Attributes:
-        depends: How a row's bits follow its company; empty if they do not.
-        digest: Of the bits.
-        at_constant: Of the bits at constant numbers of rows.
+        depends: How a row's bits depend on the rows computed beside it; empty if they do not.
+        digest: Digest of the bits.
+        at_constant: Digest of the bits at constant numbers of rows.
         common: True if a common width changed no bit.
         uneven: A layer's width that two threads would cut unevenly; 0 if there is none.
     """
@@ -267,7 +267,10 @@ def _products(model: Any) -> _Proof:
 def _rows_matter(
     work: Callable[[Tensor], Tensor], given: Tensor, counts: Sequence[int]
 ) -> tuple[Tensor, str]:
-    """Returns the outputs of all rows, and how bits follow the row's company; empty if not."""
+    """Returns the outputs of all rows, and how bits depend on the rows computed beside a row.
+
+    The text is empty if they do not.
+    """
     truth = work(given)
     for count in counts:
         if not torch.equal(work(given[:count]), truth[:count]):

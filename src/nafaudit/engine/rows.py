@@ -1,10 +1,11 @@
 """The rows of a batch: where keys and values lie, so that no row depends on its neighbours.
 
-Layout 3. Every row has `width` positions, fixed by the design; token i of a row (prompt and output)
-sits at position i, whatever slot the row is in and whatever rows share the batch. A new token
-attends over its row's own length, rounded up to a fixed step. A product has at least four rows,
-because fewer take another path through the linear-algebra library. A prompt is read in blocks of 16
-positions, the last one filled up, so that prompts can be read together without a change of bits.
+Version 3 of the memory layout (the design records it). Every row has `width` positions, fixed by
+the design; token i of a row (prompt and output) sits at position i, whatever slot the row is in and
+whatever rows share the batch. A new token attends over its row's own length, rounded up to a fixed
+step. A product has at least four rows, because fewer take another path through the linear-algebra
+library. A prompt is read in blocks of 16 positions, the last one filled up, so that prompts can be
+read together without a change of bits.
 
 Where a row's bits still depend on how many rows a product has (`nafaudit.engine.proof` finds out),
 every product of a step has the same number of rows, every prompt is read alone in blocks of one
@@ -12,9 +13,9 @@ size, and attention runs over the whole width.
 
 What a row attends to, and in which bits, depends on the row alone. One new position of a row is
 attended to by two batched products and a softmax over the row's own length, rounded up to a fixed
-step. Wider would be right too, as masked positions weigh exactly 0, but a sum over another width
-may be made in another order. Where the proof has shown that it is not (`nafaudit.engine.proof`),
-all rows share the width of the longest, which is faster.
+step. A wider sum gives the same value, as masked positions weigh 0, but its order of additions, and
+so its last bits, may differ. If `nafaudit.engine.proof` shows that the bits do not differ, all rows
+use the width of the longest, which is faster.
 
 Several positions of a prompt are attended to by the plain kernel. Where several heads share their
 keys and values, Transformers copies these for every head as soon as there is a mask; on a CPU the
@@ -51,9 +52,9 @@ _WIDTHS = 16
 _STEP = 64
 
 
-def width_step(slots: int) -> int:
+def width_step(width: int) -> int:
     """Returns the step that lengths are rounded up to, in rows of this many positions."""
-    return _STEP * -(-slots // (_STEP * _WIDTHS))
+    return _STEP * -(-width // (_STEP * _WIDTHS))
 
 
 @dataclass
@@ -78,10 +79,10 @@ class RowReach:
         return self._biases[key][1]
 
 
-def reach(positions: Sequence[Sequence[int]], slots: int, *, common: bool) -> RowReach:
+def reach(positions: Sequence[Sequence[int]], width: int, *, common: bool) -> RowReach:
     """Returns how far rows attend whose new tokens stand at these positions."""
-    step = width_step(slots)
-    widths = [[min(slots, (p // step + 1) * step) for p in row] for row in positions]
+    step = width_step(width)
+    widths = [[min(width, (p // step + 1) * step) for p in row] for row in positions]
     return RowReach(list(zip(*widths, strict=True)), common)
 
 
@@ -93,7 +94,7 @@ def attend_one(query: Tensor, key: Tensor, value: Tensor, bias: Tensor, scale: f
         key: [rows, shared heads, at least width, size].
         value: [rows, shared heads, at least width, size].
         bias: What is added to every score [rows x shared heads, 1, width].
-        scale: Of the scores.
+        scale: Factor of the scores.
 
     Returns:
         [rows, heads, 1, size].
@@ -117,7 +118,8 @@ def _bias(mask: Tensor, heads: int, width: int) -> Tensor:
     return mask[..., :width].expand(rows, heads, 1, width).reshape(rows * heads, 1, width)
 
 
-_asked = threading.local()
+# .reach: widths of this thread's forward pass
+_current = threading.local()
 
 
 def _shared_heads(
@@ -128,14 +130,14 @@ def _shared_heads(
     attention_mask: Tensor | None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    # A layer that drops its mask means a causal one.
+    # No mask means a causal one to the layer; only the plain function handles that.
     if attention_mask is None or any(options.get(name) is not None for name in _SPECIAL):
         return _plain(module, query, key, value, attention_mask, **options)
-    how: RowReach | None = getattr(_asked, "reach", None)
-    if how is not None and query.shape[2] == 1 and query.dtype in BY_PRODUCTS:
+    reach: RowReach | None = getattr(_current, "reach", None)
+    if reach is not None and query.shape[2] == 1 and query.dtype in BY_PRODUCTS:
         scale = options.get("scaling") or query.shape[-1] ** -0.5
-        given = query, key, value, attention_mask
-        return _one_query(*given, scale, how, how.widths[0]).transpose(1, 2), None
+        tensors = query, key, value, attention_mask
+        return _one_query(*tensors, scale, reach, reach.widths[0]).transpose(1, 2), None
     if query.shape[1] == key.shape[1] or query.device.type != "cpu":
         return _plain(module, query, key, value, attention_mask, **options)
     attended = torch.nn.functional.scaled_dot_product_attention(
@@ -170,13 +172,13 @@ def _one_query(
     value: Tensor,
     mask: Tensor,
     scale: float,
-    how: RowReach,
+    reach: RowReach,
     widths: Sequence[int],
 ) -> Tensor:
     """Attends at one common width, or rows of equal width at a time."""
     heads = key.shape[1]
-    if how.common or len(set(widths)) == 1:
-        return attend_one(query, key, value, how.bias(mask, heads, max(widths)), scale)
+    if reach.common or len(set(widths)) == 1:
+        return attend_one(query, key, value, reach.bias(mask, heads, max(widths)), scale)
     found = query.new_empty(*query.shape[:3], value.shape[-1])
     for width in sorted(set(widths)):
         rows = torch.tensor([row for row, own in enumerate(widths) if own == width])
@@ -191,16 +193,17 @@ def _one_position_at_a_time(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, **options: Any
 ) -> tuple[Tensor, None]:
     parts = []
-    whole: RowReach | None = getattr(_asked, "reach", None)
+    all_positions: RowReach | None = getattr(_current, "reach", None)
     try:
         for position in range(query.shape[2]):
             one = slice(position, position + 1)
-            if whole is not None:
-                _asked.reach = RowReach([whole.widths[position]], whole.common)
-            at = query[:, :, one], key, value, attention_mask[:, :, one]
-            parts.append(_shared_heads(module, *at, **options)[0])
+            if all_positions is not None:
+                widths = all_positions.widths[position]
+                _current.reach = RowReach([widths], all_positions.common)
+            arguments = query[:, :, one], key, value, attention_mask[:, :, one]
+            parts.append(_shared_heads(module, *arguments, **options)[0])
     finally:
-        _asked.reach = whole
+        _current.reach = all_positions
     return torch.cat(parts, dim=1), None
 
 
@@ -224,8 +227,8 @@ _inside: dict[int, int] = {}
 
 
 @contextmanager
-def attending(model: Any, way: Way, how: RowReach | None = None) -> Iterator[None]:
-    """Switches a model's attention for as long as it lasts, unless it is not the plain one.
+def attending(model: Any, way: Way, reach: RowReach | None = None) -> Iterator[None]:
+    """Switches a model's attention inside the block, if it is the plain one.
 
     Two threads may share a configuration: the last one to leave switches it back.
     """
@@ -235,11 +238,11 @@ def attending(model: Any, way: Way, how: RowReach | None = None) -> Iterator[Non
         if ours:
             _inside[id(config)] = _inside.get(id(config), 0) + 1
             config._attn_implementation = way
-    _asked.reach = how
+    _current.reach = reach
     try:
         yield
     finally:
-        _asked.reach = None
+        _current.reach = None
         if ours:
             with _switch:
                 _inside[id(config)] -= 1
@@ -348,10 +351,10 @@ class RowModel:
         self._common = common
         self._block = constant.prompts if constant else BLOCK
         # The last block of a prompt may fill up past the width, which is never read.
-        self.slots = whole_blocks(width, self._block)
+        self.padded_width = whole_blocks(width, self._block)
         self.rows = whole_blocks(rows, constant.steps) if constant else max(MIN_ROWS, rows)
         self._layers = int(model.config.get_text_config().num_hidden_layers)
-        self._cache = RowCache(self._layers, self.rows, self.slots)
+        self._cache = RowCache(self._layers, self.rows, self.padded_width)
         embedding_rows: int = model.get_output_embeddings().weight.shape[0]
         tokens = min(_PASS_TOKENS, _PASS_NUMBERS // embedding_rows)
         # Positions in one pass over prompts, those that fill up blocks included.
@@ -385,7 +388,7 @@ class RowModel:
         block = self._block
         longest = whole_blocks(max(map(len, prompts)), block)
         each = min(longest, max(block, self.pass_tokens // len(prompts) // block * block))
-        cache = RowCache(self._layers, len(prompts), self.slots)
+        cache = RowCache(self._layers, len(prompts), self.padded_width)
         ids = self._sent([[*tokens, *[0] * (longest - len(tokens))] for tokens in prompts])
         last: list[Tensor] = [ids.new_empty(0)] * len(prompts)
         for start in range(0, longest, each):
@@ -460,14 +463,14 @@ class RowModel:
         ids = self._sent([*tokens, *spare])
         at = [*positions, *spare]
         self._cache.first = 0
-        way, how = ONE_POSITION_AT_A_TIME, self._reach(at)
-        return self._forward(self._cache, ids, self._sent(at), way, how)[: len(tokens)]
+        way, widths = ONE_POSITION_AT_A_TIME, self._reach(at)
+        return self._forward(self._cache, ids, self._sent(at), way, widths)[: len(tokens)]
 
     def _reach(self, positions: Sequence[Sequence[int]]) -> RowReach:
-        """Returns each row's own width; the full one where a row's company must not change."""
+        """Returns the width of each row; the full width if bits depend on the other rows."""
         if self.constant:
-            return RowReach([[self.slots] * len(positions)], common=True)
-        return reach(positions, self.slots, common=self._common)
+            return RowReach([[self.padded_width] * len(positions)], common=True)
+        return reach(positions, self.padded_width, common=self._common)
 
     def _sent(self, numbers: Sequence[object]) -> Tensor:
         """Sends numbers to the model's device without waiting for their arrival."""
@@ -506,7 +509,7 @@ class RowModel:
 
     def _mask(self, at: Tensor, window: int | None) -> Tensor:
         """Returns the additive mask [rows, 1, tokens, width]: 0 where a position is attended to."""
-        position = torch.arange(self.slots, device=at.device)
+        position = torch.arange(self.padded_width, device=at.device)
         hidden = position > at.unsqueeze(-1)
         if window is not None:
             hidden |= position <= at.unsqueeze(-1) - window

@@ -146,7 +146,7 @@ _BASELINE_RULE = Anchored()
 
 @dataclass
 class Guessed:
-    """Counts of guesses that the served law was asked about, and of those that stood."""
+    """Counts of guesses that the served law was asked about, and of those that were accepted."""
 
     asked: int = 0
     stood: int = 0
@@ -214,7 +214,7 @@ class StepWriter:
         ]
 
     def forget(self, rows: list[DecodingRow]) -> None:
-        """Lets go of draws that these rows, the only ones left, will not meet again."""
+        """Discards draws that these rows, the only ones left, will not use again."""
         self._made.clear()
         if self._noise:
             self._noise.keep(StreamStep(row.stream, row.step) for row in rows)

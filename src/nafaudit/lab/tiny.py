@@ -1,7 +1,7 @@
-"""Tiny random checkpoints, built on the spot and saved like any other model.
+"""Tiny random checkpoints, built when needed and saved like any other model.
 
 They know nothing, so nothing can leak; they exercise every part of the machinery in seconds.
-The pair that shows the real phenomenon is the lab's.
+For a pair that has memorised text, see nafaudit.lab.
 """
 
 from __future__ import annotations

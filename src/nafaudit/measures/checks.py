@@ -1,4 +1,7 @@
-"""Checks of one arm: functions from rows to a finding. No verdict rests on these."""
+"""Checks of one arm: functions from rows to a finding.
+
+They decide none of the three verdicts (kept, tested, worth).
+"""
 
 from __future__ import annotations
 
@@ -259,8 +262,8 @@ def martingale(arm: Measures) -> Finding:
     need not.
 
     The error of the mean is the larger of two: the spread between prompts, and what the recorded
-    probabilities imply for tokens that were likely but not certain. The second matters for text
-    known by heart: the rare tokens that balance the sum may never be seen.
+    probabilities imply for tokens that were likely but not certain. The second matters for
+    memorised text: the rare tokens that balance the sum may never be seen.
     """
     context = arm.context
     if not context.currency.is_kl:
@@ -353,15 +356,15 @@ def duplicates(arm: Measures) -> Finding:
         text = f"no output repeats another of its prompt ({pairs} pairs)"
         return Finding("duplicates", CheckWord.FINE, 1.0, text, None, numbers)
     text = f"{copies} outputs repeat another of their prompt ({pairs} pairs)"
-    # Where copies disagree the likeliest counts, the mildest reading. One that is not known leaves
-    # no chance, which is no evidence.
+    # If copies of one output record different probabilities, the largest counts, which is the
+    # weakest evidence. A group with an unknown probability is left out.
     known = [
         (max(min(0.0, row.served_logp) for row in rows), rows)
         for rows in repeated
         if not any(math.isnan(row.served_logp) for row in rows)
     ]
     if not known:
-        text += "; how likely that is cannot be told without served log-probabilities"
+        text += "; its chance is not known without served log-probabilities"
         return Finding("duplicates", CheckWord.UNKNOWN, math.nan, text, None, numbers)
     logp, rows = min(known, key=lambda found: (found[0], found[1][0].key))
     first, second = rows[0].key, rows[1].key
@@ -378,16 +381,17 @@ def duplicates(arm: Measures) -> Finding:
     return Finding("duplicates", word, p, text, witness, numbers)
 
 
-def identity(rows: Measures, arm: Arm) -> list[Finding]:
-    """Does a budget change anything? Shares of outputs that a larger budget writes as well.
+def same_outputs(rows: Measures, arm: Arm) -> list[Finding]:
+    """Returns the shares of outputs that a larger budget writes as well.
 
     Outputs are matched by prompt and trajectory number, with those of the risky model alone and of
     the next budget; the largest budget has no finding. Our own arms share their draws, so an equal
-    output means that the budget made no difference; logs of others need not.
+    output means that the budget made no difference; imported logs may use other draws for each
+    budget.
     """
     if not arm.k < RISKY_ONLY:
         return []
-    # A decoder may have answered nothing at some budget, which was run all the same.
+    # A decoder may have returned no output at some budget; that budget was run nevertheless.
     failed = {fault.key.arm for fault in rows.context.faults if fault.key is not None}
     above = [
         other
@@ -399,20 +403,20 @@ def identity(rows: Measures, arm: Arm) -> list[Finding]:
         "same-as-risky": risky if risky in above else None,
         "same-as-next": min(above, key=lambda other: other.k, default=None),
     }
-    mine = _digests(rows, arm)
+    digests = _digests(rows, arm)
     found = []
     for name, other in others.items():
         what = "the risky model alone" if name == "same-as-risky" else "the next larger budget"
         if other is None:
             found.append(Finding(name, CheckWord.UNKNOWN, math.nan, f"{what} was not run"))
             continue
-        theirs = _digests(rows, other)
-        shared = [unit for unit in mine if unit in theirs]
+        larger = _digests(rows, other)
+        shared = [unit for unit in digests if unit in larger]
         if not shared:
             reason = f"no output of {what} can be matched by prompt, number and tokens"
             found.append(Finding(name, CheckWord.UNKNOWN, math.nan, reason))
             continue
-        equal = sum(mine[unit] == theirs[unit] for unit in shared)
+        equal = sum(digests[unit] == larger[unit] for unit in shared)
         if name == "same-as-next":
             what += f", k = {other.k:g}" if math.isfinite(other.k) else ", the risky model alone"
         share = equal / len(shared)

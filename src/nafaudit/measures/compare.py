@@ -31,7 +31,7 @@ LEVEL = 0.05
 METHOD = "cluster-t"
 
 Values = dict[str, dict[int, float]]
-"""Of one quantity: by prompt, then by number."""
+"""Values of one quantity: by prompt, then by number."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +39,26 @@ class Quantity:
     """Something that may move.
 
     Attributes:
-        name: In tables.
+        name: Name in tables.
         unit: nats, share or tokens.
-        of: Its value of one execution; NaN if it has none.
-        meaning: In words.
+        value: Function from a trajectory to its value; NaN if it has none.
+        meaning: Meaning, for the legend.
         of_baselines: False if one model alone fixes it.
     """
 
     name: str = field(metadata={"json": "quantity"})
     unit: str
-    of: Callable[[Measure], float] = field(metadata={"json": None})
+    value: Callable[[Measure], float] = field(metadata={"json": None})
     meaning: str
     of_baselines: bool = field(default=True, metadata={"json": None})
 
 
 def _share(part: str) -> Callable[[Measure], float]:
-    def of(one: Measure) -> float:
+    def value(one: Measure) -> float:
         steps = one.forced + one.active + one.free
         return getattr(one, part) / steps if steps else math.nan
 
-    return of
+    return value
 
 
 QUANTITIES = (
@@ -89,7 +89,7 @@ class ChangeLimits:
 
     @property
     def known(self) -> bool:
-        """True if there is one."""
+        """True if the limits are known."""
         return not math.isnan(self.low)
 
 
@@ -100,13 +100,13 @@ class Change:
     Attributes:
         pair: The two arms.
         label: The class; empty for all prompts.
-        quantity: What.
+        quantity: Quantity that may have changed.
         a: Mean over prompts of the first run.
         b: Mean over prompts of the second.
-        interval: Of b - a.
+        interval: Limits of b - a.
         prompts: Units behind it; the smaller number if nothing is paired.
-        executions: Pairs of executions, or the smaller number of executions where only prompts,
-            or nothing, could be paired.
+        trajectories: Pairs of trajectories, or the smaller number of trajectories where only
+            prompts, or nothing, could be paired.
         slack: A difference that rounding alone may make.
     """
 
@@ -117,18 +117,18 @@ class Change:
     b: float
     interval: ChangeLimits = field(metadata={"json": ...})
     prompts: int
-    executions: int
+    trajectories: int = field(metadata={"json": "executions"})
     slack: float = field(metadata={"json": None})
-    also: ClassVar = ("change", "moved", "evidence")
+    json_properties: ClassVar = ("change", "moved", "evidence")
 
     @property
     def change(self) -> float:
-        """By how much it rose."""
+        """Second run minus first; negative if it fell."""
         return self.b - self.a
 
     @property
     def moved(self) -> str:
-        """up, down, same, or unclear where the interval has 0 inside or there is none."""
+        """up, down or same; unclear if the interval holds 0 or is unknown; unknown if a mean is."""
         if math.isnan(self.change):
             return "unknown"
         low, high = self.interval.low, self.interval.high
@@ -155,33 +155,33 @@ def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -
             for quantity in QUANTITIES:
                 if quantity.of_baselines or not pair.a.baseline:
                     values = [values_of(rows, quantity) for rows in rows_of]
-                    ours, theirs = _comparable(values[0], values[1], found)
-                    if ours and theirs:
-                        cells.append((pair, label, quantity, ours, theirs))
+                    values_a, values_b = _comparable(values[0], values[1], found)
+                    if values_a and values_b:
+                        cells.append((pair, label, quantity, values_a, values_b))
     level = Bonferroni(LEVEL, max(1, len(cells))).each
     slack = 1e-3 if a.context.foreign or b.context.foreign else 1e-6
     rows = []
-    for pair, label, quantity, ours, theirs in cells:
-        mine, other = (
+    for pair, label, quantity, values_a, values_b in cells:
+        means_a, means_b = (
             {prompt: mean(list(values[prompt].values())) for prompt in sorted(values)}
-            for values in (ours, theirs)
+            for values in (values_a, values_b)
         )
-        before, after = mean(list(mine.values())), mean(list(other.values()))
+        mean_a, mean_b = mean(list(means_a.values())), mean(list(means_b.values()))
         if found.paired:
-            interval = paired([other[p] - mine[p] for p in mine], level)
+            interval = paired([means_b[p] - means_a[p] for p in means_a], level)
         else:
-            interval = unpaired(list(mine.values()), list(other.values()), level)
+            interval = unpaired(list(means_a.values()), list(means_b.values()), level)
         rows.append(
             Change(
                 pair,
                 label,
                 quantity,
-                before,
-                after,
+                mean_a,
+                mean_b,
                 interval,
-                prompts=min(len(mine), len(other)),
-                executions=min(sum(map(len, values.values())) for values in (ours, theirs)),
-                slack=slack * (1 + min(abs(before), abs(after))),
+                prompts=min(len(means_a), len(means_b)),
+                trajectories=min(sum(map(len, v.values())) for v in (values_a, values_b)),
+                slack=slack * (1 + min(abs(mean_a), abs(mean_b))),
             )
         )
     return rows
@@ -191,23 +191,23 @@ def values_of(rows: Iterable[Measure], quantity: Quantity) -> Values:
     """Returns the known values of a quantity."""
     found: Values = {}
     for one in rows:
-        value = quantity.of(one)
+        value = quantity.value(one)
         if math.isfinite(value):
             found.setdefault(one.key.prompt, {})[one.key.trajectory] = value
     return found
 
 
-def _comparable(ours: Values, theirs: Values, found: Pairing) -> tuple[Values, Values]:
+def _comparable(a: Values, b: Values, found: Pairing) -> tuple[Values, Values]:
     """Returns the values of shared prompts, and of shared trajectory numbers if these pair."""
     if not found.paired:
-        return ours, theirs
-    both = sorted(set(ours) & set(theirs) & found.prompts)
+        return a, b
+    both = sorted(set(a) & set(b) & found.prompts)
     if not found.by_number:
-        return {p: ours[p] for p in both}, {p: theirs[p] for p in both}
-    numbers = {p: sorted(ours[p].keys() & theirs[p].keys()) for p in both}
+        return {p: a[p] for p in both}, {p: b[p] for p in both}
+    numbers = {p: sorted(a[p].keys() & b[p].keys()) for p in both}
     return (
-        {p: {n: ours[p][n] for n in shared} for p, shared in numbers.items() if shared},
-        {p: {n: theirs[p][n] for n in shared} for p, shared in numbers.items() if shared},
+        {p: {n: a[p][n] for n in shared} for p, shared in numbers.items() if shared},
+        {p: {n: b[p][n] for n in shared} for p, shared in numbers.items() if shared},
     )
 
 
@@ -218,14 +218,14 @@ def paired(differences: Sequence[float], level: float) -> ChangeLimits:
     )
 
 
-def unpaired(ours: Sequence[float], theirs: Sequence[float], level: float) -> ChangeLimits:
+def unpaired(a: Sequence[float], b: Sequence[float], level: float) -> ChangeLimits:
     """Returns two-sided limits of a difference of means, for runs that share no prompt.
 
     Four limits, each at a quarter of the level: right for any two variances.
     """
     each = level / 4
-    low = -_upper([-x for x in theirs], each) - _upper(ours, each)
-    return ChangeLimits(low, _upper(theirs, each) + _upper([-x for x in ours], each), level)
+    low = -_upper([-x for x in b], each) - _upper(a, each)
+    return ChangeLimits(low, _upper(b, each) + _upper([-x for x in a], each), level)
 
 
 def _upper(values: Sequence[float], level: float) -> float:
@@ -246,7 +246,7 @@ class Both:
 
     @property
     def difference(self) -> float:
-        """By how much it rose."""
+        """Second run minus first; negative if it fell."""
         return self.b - self.a
 
 
@@ -256,11 +256,11 @@ class PromptChange:
 
     Attributes:
         pair: The two arms.
-        prompt: Its id.
-        label: Its class.
-        values: By the name of the quantity.
-        violations: Executions over budget, in each run.
-        token_step: The earliest step at which an execution of it parts; None if none does.
+        prompt: Id of the prompt.
+        label: Class of the prompt.
+        values: Both values, by the name of the quantity.
+        violations: Trajectories over budget, in each run.
+        token_step: The earliest step at which a trajectory of it parts; None if none does.
     """
 
     pair: ArmPair = field(metadata={"json": ...})
@@ -278,7 +278,7 @@ class PromptChange:
         return differs or self.token_step is not None or self.violations[0] != self.violations[1]
 
     @property
-    def size(self) -> tuple[float, ...]:
+    def sort_key(self) -> tuple[float, ...]:
         """Where to look first: new violations, then change of use, of recall, of spend."""
         use, recall, spend = (
             abs(self.values[name].difference) for name in ("use", "recall", "spend")
@@ -303,15 +303,15 @@ class Side:
     """One of two runs that are compared.
 
     Attributes:
-        run: Its directory.
+        run: Directory of the run.
         design: Hash of its design.
-        executions: How many it has.
+        trajectories: How many it has.
         missing: What it was asked for and does not have; None if it has all.
     """
 
     run: str
     design: str
-    executions: int
+    trajectories: int = field(metadata={"json": "executions"})
     missing: Missing | None
 
     @classmethod
@@ -334,7 +334,7 @@ class Comparison:
         changes: Every quantity of every budget.
         classes: Every quantity by class; empty if there is only one.
         prompts: Every prompt under every budget that moved, the largest move first.
-        differences: Where executions part; empty if their numbers pair nothing.
+        differences: Where trajectories part; empty if their numbers pair nothing.
     """
 
     a: Side
@@ -389,31 +389,31 @@ def compare(a: Run, b: Run) -> Comparison:
     Raises:
         InputError: They have no budget in common.
     """
-    ours, theirs = AuditResult.of(a), AuditResult.of(b)
-    found = pairing(ours, theirs)
+    result_a, result_b = AuditResult.of(a), AuditResult.of(b)
+    found = pairing(result_a, result_b)
     if not found.pairs:
         has = [
             ", ".join(dict.fromkeys(budget_name(arm.k) for arm in side.arms)) or "no executions"
-            for side in (ours, theirs)
+            for side in (result_a, result_b)
         ]
         raise InputError(
             f"there is nothing to compare: {a.path} has {has[0]}, {b.path} has {has[1]}. Arms are "
             "matched by budget; run both with the same --k."
         )
-    apart = []
+    differing = []
     if found.draws != SharedDraws.OTHER:
-        apart = differences(a, b, found.pairs, found.prompts)
-    several = len({row.label for row in ours.rows}) > 1
+        differing = differences(a, b, found.pairs, found.prompts)
+    several = len({row.label for row in result_a.rows}) > 1
     return Comparison(
-        Side.of(ours),
-        Side.of(theirs),
+        Side.of(result_a),
+        Side.of(result_b),
         found,
         tuple(designs_apart(a.design["identity"], b.design["identity"])),
         tuple(_findings(found.pairs)),
-        tuple(changes(ours, theirs, found, by_class=False)),
-        tuple(changes(ours, theirs, found, by_class=True)) if several else (),
-        tuple(_prompts(ours, theirs, found, apart)),
-        tuple(one for one in apart if one.of),
+        tuple(changes(result_a, result_b, found, by_class=False)),
+        tuple(changes(result_a, result_b, found, by_class=True)) if several else (),
+        tuple(_prompts(result_a, result_b, found, differing)),
+        tuple(one for one in differing if one.by_unit),
     )
 
 
@@ -434,12 +434,12 @@ def _findings(pairs: Iterable[ArmPair]) -> Iterable[FindingChange]:
 
 
 def _prompts(
-    a: AuditResult, b: AuditResult, found: Pairing, apart: Iterable[Differences]
+    a: AuditResult, b: AuditResult, found: Pairing, differing: Iterable[Differences]
 ) -> list[PromptChange]:
     """Returns every shared prompt under every budget that moved, the largest move first."""
     first: dict[tuple[Arm, str], int] = {}
-    for one in apart:
-        for (prompt, _), difference in one.of.items():
+    for one in differing:
+        for (prompt, _), difference in one.by_unit.items():
             if (step := difference.token_step) is not None:
                 key = (one.pair.a.arm, prompt)
                 first[key] = min(step, first.get(key, step))
@@ -450,9 +450,9 @@ def _prompts(
 
     moved = []
     for pair in found.pairs:
-        ours, theirs = a.of_arm(pair.a).by("prompt"), b.of_arm(pair.b).by("prompt")
-        for prompt in sorted(ours.keys() & theirs.keys() & found.prompts):
-            groups = [ours[prompt].rows, theirs[prompt].rows]
+        rows_a, rows_b = a.of_arm(pair.a).by("prompt"), b.of_arm(pair.b).by("prompt")
+        for prompt in sorted(rows_a.keys() & rows_b.keys() & found.prompts):
+            groups = [rows_a[prompt].rows, rows_b[prompt].rows]
             numbers = [{row.key.trajectory for row in group} for group in groups]
             shared = numbers[0] & numbers[1]
             kept = [[r for r in group if r.key.trajectory in shared] or group for group in groups]
@@ -466,4 +466,4 @@ def _prompts(
             )
             if row.moved:
                 moved.append(row)
-    return sorted(moved, key=lambda row: (*(-x for x in row.size), row.pair.a.k, row.prompt))
+    return sorted(moved, key=lambda row: (*(-x for x in row.sort_key), row.pair.a.k, row.prompt))

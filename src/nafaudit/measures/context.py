@@ -203,7 +203,7 @@ class RunContext:
         return np.asarray(np.maximum(limits, 0.0))
 
     def stated(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
-        """Returns the ceiling if the log's own budget is believed, an initial credit included.
+        """Returns the ceiling if the log's own budget is used, an initial credit included.
 
         None where that is not contested: the log states no more than k and T grant, or the user
         said which one counts.

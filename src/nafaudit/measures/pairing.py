@@ -1,4 +1,4 @@
-"""Which arms and executions of two runs belong together, and where executions part."""
+"""Which arms and trajectories of two runs belong together, and where trajectories part."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from nafaudit.store.run import Run
 MACHINE_SLACK = 1e-5
 
 _Unit = tuple[str, int]
+"""A trajectory of an arm: its prompt and number."""
 
 
 class SharedDraws(StrEnum):
@@ -39,13 +40,13 @@ class ArmPair:
     """An arm of each run; both of one budget.
 
     Attributes:
-        a: Of the first run.
-        b: Of the second.
+        a: Arm of the first run.
+        b: Arm of the second run.
     """
 
     a: ArmVerdict = field(metadata={"json": None})
     b: ArmVerdict = field(metadata={"json": None})
-    also: ClassVar = ("k", "mechanisms")
+    json_properties: ClassVar = ("k", "mechanisms")
 
     @property
     def k(self) -> float:
@@ -54,7 +55,7 @@ class ArmPair:
 
     @property
     def mechanisms(self) -> tuple[str, str]:
-        """Of the first run and of the second."""
+        """Mechanism of the first run and of the second."""
         return self.a.mechanism, self.b.mechanism
 
     @property
@@ -92,7 +93,7 @@ class Pairing:
 
     @property
     def by_number(self) -> bool:
-        """True if executions are paired by their number, and not only by prompt."""
+        """True if trajectories are paired by their number, and not only by prompt."""
         return self.draws in (SharedDraws.SHARED, SharedDraws.SEEDS)
 
 
@@ -112,72 +113,72 @@ def pairing(a: AuditResult, b: AuditResult) -> Pairing:
 
 
 def match_arms(
-    ours: tuple[ArmVerdict, ...], theirs: tuple[ArmVerdict, ...]
+    arms_a: tuple[ArmVerdict, ...], arms_b: tuple[ArmVerdict, ...]
 ) -> tuple[tuple[ArmPair, ...], tuple[ArmVerdict, ...], tuple[ArmVerdict, ...]]:
     """Pairs arms by mechanism and budget, else by budget where each run has one arm left."""
-    left = {other.arm: other for other in theirs}
-    found = [ArmPair(mine, left.pop(mine.arm)) for mine in ours if mine.arm in left]
+    left_b = {one.arm: one for one in arms_b}
+    found = [ArmPair(one, left_b.pop(one.arm)) for one in arms_a if one.arm in left_b]
     matched = {pair.a.arm for pair in found}
-    rest = [mine for mine in ours if mine.arm not in matched]
-    for mine in rest:
-        same = [other for other in rest if other.k == mine.k]
-        candidates = [other for other in left.values() if other.k == mine.k]
-        if len(same) == len(candidates) == 1:
-            found.append(ArmPair(mine, left.pop(candidates[0].arm)))
+    left_a = [one for one in arms_a if one.arm not in matched]
+    for one in left_a:
+        same_a = [arm for arm in left_a if arm.k == one.k]
+        same_b = [arm for arm in left_b.values() if arm.k == one.k]
+        if len(same_a) == len(same_b) == 1:
+            found.append(ArmPair(one, left_b.pop(same_b[0].arm)))
     taken = {pair.a.arm for pair in found}
     return (
         tuple(sorted(found, key=lambda pair: (pair.a.k, pair.a.mechanism))),
-        tuple(mine for mine in ours if mine.arm not in taken),
-        tuple(left.values()),
+        tuple(one for one in arms_a if one.arm not in taken),
+        tuple(left_b.values()),
     )
 
 
-def shared_draws(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> tuple[SharedDraws, str]:
+def shared_draws(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[SharedDraws, str]:
     """Returns, from two identities, whether the same prompt and number drew with the same noise."""
-    if "imported" in (ours["protocol"], theirs["protocol"]):
+    if "imported" in (a["protocol"], b["protocol"]):
         return SharedDraws.UNKNOWN, "a log does not say what its executions drew with"
-    # The paper's seeds follow from prompt and number alone; it knows neither seed nor purpose.
-    keys = ["protocol"] if ours["protocol"] == "paper" else ["protocol", "seed", "purpose"]
-    differing = [f"{key} {ours[key]} and {theirs[key]}" for key in keys if ours[key] != theirs[key]]
+    # The paper's seeds follow from prompt and number; its protocol has no seed and no purpose.
+    keys = ["protocol"] if a["protocol"] == "paper" else ["protocol", "seed", "purpose"]
+    differing = [f"{key} {a[key]} and {b[key]}" for key in keys if a[key] != b[key]]
     if differing:
         return SharedDraws.OTHER, f"the runs differ in {', '.join(differing)}"
-    boxes = ["promise" in identity for identity in (ours, theirs)]
-    if all(boxes):
+    black_boxes = ["promise" in identity for identity in (a, b)]
+    if all(black_boxes):
         return (
             SharedDraws.SEEDS,
-            "both decoders got the same seeds; how they draw is their own affair",
+            "both decoders got the same seeds; how each draws from its seed is not known",
         )
-    if any(boxes):
+    if any(black_boxes):
         return SharedDraws.OTHER, "one of them is a black box with a sampler of its own"
-    if ours["layout"].get("draws") != theirs["layout"].get("draws"):
+    if a["layout"].get("draws") != b["layout"].get("draws"):
         return SharedDraws.OTHER, "the noise is laid out in another way in the two versions"
-    if ours["pair"].get("vocabulary") != theirs["pair"].get("vocabulary"):
+    if a["pair"].get("vocabulary") != b["pair"].get("vocabulary"):
         return SharedDraws.OTHER, "the vocabularies differ, and noise belongs to token ids"
     return SharedDraws.SHARED, "the same noise for the same prompt, number, step and token"
 
 
 def designs_apart(
-    ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = ""
+    a: Mapping[str, Any], b: Mapping[str, Any], prefix: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """Returns every key at which two identities differ, with both values."""
-    for key in sorted({*ours, *theirs}):
-        mine, other = ours.get(key), theirs.get(key)
-        if isinstance(mine, Mapping) and isinstance(other, Mapping):
-            yield from designs_apart(mine, other, f"{prefix}{key}.")
-        elif mine != other:
-            words = ["not given" if v is None else v for v in (mine, other)]
-            a, b = (word if isinstance(word, str) else json.dumps(word) for word in words)
-            yield f"{prefix}{key}", a, b
+    for key in sorted({*a, *b}):
+        value_a, value_b = a.get(key), b.get(key)
+        if isinstance(value_a, Mapping) and isinstance(value_b, Mapping):
+            yield from designs_apart(value_a, value_b, f"{prefix}{key}.")
+        elif value_a != value_b:
+            words = ["not given" if v is None else v for v in (value_a, value_b)]
+            text_a, text_b = (word if isinstance(word, str) else json.dumps(word) for word in words)
+            yield f"{prefix}{key}", text_a, text_b
 
 
 @dataclass(frozen=True)
 class Trace:
-    """What is kept of an execution to compare another one with: 12 bytes a step.
+    """What is kept of a trajectory to compare another one with: 12 bytes a step.
 
     Attributes:
         token: Token ids.
         charge: Charges, in nats.
-        digest: Of every bit of the record's steps.
+        digest: Digest of every bit of the record's steps.
     """
 
     token: NDArray[np.int32]
@@ -195,11 +196,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """Where two executions of one prompt and number part: in tokens, and in charges.
+    """Where two trajectories of one prompt and number part: in tokens, and in charges.
 
     Attributes:
-        prompt: Of both.
-        number: Of both.
+        prompt: Id of the prompt of both.
+        number: Number of both.
         identical: True if every bit of the steps is equal.
         tokens_known: True if both say all their tokens.
         token_step: First step with another token, or where one has ended; None if there is none.
@@ -218,38 +219,38 @@ class FirstDifference:
 
 @dataclass(frozen=True)
 class Differences:
-    """Every pair of executions of one arm that can be laid side by side.
+    """Every pair of trajectories of one arm that can be laid side by side.
 
     Attributes:
         pair: The two arms.
-        of: By prompt and number; only pairs that both have steps.
+        by_unit: Difference by prompt and number; only of pairs that both have steps.
     """
 
     pair: ArmPair = field(metadata={"json": ...})
-    of: Mapping[_Unit, FirstDifference] = field(metadata={"json": None})
-    also: ClassVar = (
+    by_unit: Mapping[_Unit, FirstDifference] = field(metadata={"json": None})
+    json_properties: ClassVar = (
         *("pairs", "identical", "same_tokens", "first", "median", "charge_gap", "parted"),
     )
 
     @property
     def pairs(self) -> int:
         """How many pairs there are."""
-        return len(self.of)
+        return len(self.by_unit)
 
     @property
     def identical(self) -> int:
         """Pairs whose records are equal to the last bit."""
-        return sum(one.identical for one in self.of.values())
+        return sum(one.identical for one in self.by_unit.values())
 
     @property
     def same_tokens(self) -> int:
         """Pairs that wrote the same tokens."""
-        return sum(one.tokens_known and one.token_step is None for one in self.of.values())
+        return sum(one.tokens_known and one.token_step is None for one in self.by_unit.values())
 
     @property
     def token_steps(self) -> list[int]:
         """Where pairs part, for those that do; sorted."""
-        return sorted(p.token_step for p in self.of.values() if p.token_step is not None)
+        return sorted(p.token_step for p in self.by_unit.values() if p.token_step is not None)
 
     @property
     def first(self) -> int | None:
@@ -261,7 +262,7 @@ class Differences:
         """Pairs that part in tokens or charges, by prompt and number."""
         parted = [
             one
-            for one in self.of.values()
+            for one in self.by_unit.values()
             if one.token_step is not None or one.charge_step is not None
         ]
         return sorted(parted, key=lambda one: (one.prompt, one.number))
@@ -273,33 +274,33 @@ class Differences:
 
     @property
     def charge_gap(self) -> float:
-        """Largest difference of charges on the way there; NaN if there is no pair."""
-        return max((one.charge_gap for one in self.of.values()), default=math.nan)
+        """Largest difference of charges before tokens differ; NaN if there is no pair."""
+        return max((one.charge_gap for one in self.by_unit.values()), default=math.nan)
 
 
 def differences(
     a: Run, b: Run, pairs: Sequence[ArmPair], prompts: frozenset[str]
 ) -> list[Differences]:
-    """Lays executions side by side; the first run's tokens and charges are held in memory."""
-    ours = {pair.arms[0]: pair for pair in pairs}
-    theirs = {pair.arms[1]: pair for pair in pairs}
-    traces: dict[Arm, dict[_Unit, Trace]] = {arm: {} for arm in ours}
+    """Lays trajectories side by side; the first run's tokens and charges are held in memory."""
+    pairs_a = {pair.arms[0]: pair for pair in pairs}
+    pairs_b = {pair.arms[1]: pair for pair in pairs}
+    traces: dict[Arm, dict[_Unit, Trace]] = {arm: {} for arm in pairs_a}
     for one in a.trajectories():
         key = one.key
-        if key.arm in ours and key.prompt in prompts and len(one):
+        if key.arm in pairs_a and key.prompt in prompts and len(one):
             traces[key.arm][key.prompt, key.trajectory] = Trace.of(one)
-    found: dict[Arm, dict[_Unit, FirstDifference]] = {arm: {} for arm in ours}
+    found: dict[Arm, dict[_Unit, FirstDifference]] = {arm: {} for arm in pairs_a}
     for one in b.trajectories():
         key, unit = one.key, (one.key.prompt, one.key.trajectory)
-        if key.arm in theirs and len(one):
-            arm = theirs[key.arm].arms[0]
+        if key.arm in pairs_b and len(one):
+            arm = pairs_b[key.arm].arms[0]
             if unit in traces[arm]:
                 found[arm][unit] = first_difference(unit, traces[arm][unit], Trace.of(one))
     return [Differences(pair, found[pair.arms[0]]) for pair in pairs]
 
 
 def first_difference(unit: _Unit, a: Trace, b: Trace) -> FirstDifference:
-    """Compares two executions; tokens are compared only where both say all of them."""
+    """Compares two trajectories; tokens are compared only where both say all of them."""
     known = not ((a.token < 0).any() or (b.token < 0).any())
     shared = min(a.token.size, b.token.size)
     step = _first(a.token[:shared] != b.token[:shared]) if known else None
@@ -307,19 +308,19 @@ def first_difference(unit: _Unit, a: Trace, b: Trace) -> FirstDifference:
         step = shared
     # The charge of a step is fixed before its token is drawn, so the parting step counts.
     upto = shared if step is None else min(shared, step + 1)
-    mine, other = a.charge[:upto], b.charge[:upto]
+    charge_a, charge_b = a.charge[:upto], b.charge[:upto]
     with np.errstate(invalid="ignore"):
-        gaps = np.where(mine == other, 0.0, np.abs(mine - other))
-        beyond = ~(gaps <= MACHINE_SLACK * (1 + np.minimum(np.abs(mine), np.abs(other))))
-    # Charges that neither says are no difference; one that only one says is.
-    silent = np.isnan(mine) & np.isnan(other)
+        gaps = np.where(charge_a == charge_b, 0.0, np.abs(charge_a - charge_b))
+        beyond = ~(gaps <= MACHINE_SLACK * (1 + np.minimum(np.abs(charge_a), np.abs(charge_b))))
+    # A charge missing in both runs is no difference; one missing in a single run is.
+    both_missing = np.isnan(charge_a) & np.isnan(charge_b)
     known_gaps = gaps[~np.isnan(gaps)]
     return FirstDifference(
         *unit,
         a.digest == b.digest,
         known,
         step,
-        _first(beyond & ~silent),
+        _first(beyond & ~both_missing),
         float(known_gaps.max()) if known_gaps.size else 0.0,
     )
 

@@ -10,7 +10,7 @@ from nafaudit.core.finding import FAULTS, CheckWord, Fault, Finding, Witness
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
-from nafaudit.store.artifacts import COUNTS
+from nafaudit.store.artifacts import DEBT_COUNTS
 
 IDENTITIES = {
     "allowance": ("allowances against the ledger", "nats"),
@@ -149,6 +149,6 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
 def debt_counts(context: RunContext, arm: Arm) -> str:
     """Returns how both counts of the debt judge an arm; empty if neither is exceeded."""
     for data in (context.verified or {}).get("findings", ()):
-        if data["check"] == COUNTS and float(data["k"]) == arm.k:
+        if data["check"] == DEBT_COUNTS and float(data["k"]) == arm.k:
             return str(data["text"])
     return ""

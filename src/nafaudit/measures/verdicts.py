@@ -29,9 +29,9 @@ from nafaudit.measures.checks import (
     burst,
     copying,
     duplicates,
-    identity,
     martingale,
     opening,
+    same_outputs,
     tails,
     utilisation,
 )
@@ -253,7 +253,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             burst(rows_of_arm),
             duplicates(rows_of_arm),
             hygiene(rows_of_arm),
-            *identity(rows, key),
+            *same_outputs(rows, key),
             classes(table, key),
             *faults(context, key),
             *replayed[key],
@@ -370,7 +370,7 @@ def invariant(
         f"{contested} of {n} trajectories cannot be judged: they spent more than k T grants, but "
         f"no more than the larger budget that the log states ({larger} state a budget above k T). "
         "Read the log again with --ledger banking to judge them by k T, which they exceed, or with "
-        "--ledger unknown to believe the log's own budgets, which they keep"
+        "--ledger unknown to use the log's own budgets, which they keep"
     )
     if violations:
         excess, where = largest_with_witness(
@@ -418,11 +418,12 @@ def invariant(
         text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
     elif context.claimed:
         text = (
-            f"{n} trajectories, none of whose numbers is believed: they are the decoder's own "
+            f"{n} trajectories, whose numbers are not trusted: they are the decoder's own "
             "claims; nafaudit verify recomputes them"
         )
     elif counts:
-        # Where it is not known what was spent, no count of the debt says who is over.
+        # Where it is not known what was spent, no count of the debt decides which trajectories
+        # are over budget.
         text += f"; {counts}"
     if lost:
         text += f"; {lost} more outputs were asked for and never delivered"

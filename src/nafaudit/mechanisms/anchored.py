@@ -4,7 +4,8 @@ p_theta ~ p_s^(1-theta) p_r^theta with the largest theta such that D_KL(p_theta 
 The divergence D(theta) grows with theta: D' = theta Var_theta[l] with l = log p_r - log p_s.
 
 Where one law forbids a token that the other allows, D jumps at theta = 0 or 1: the inner laws
-live on the common support. The feasible end is then taken, at whatever is left unspent.
+live on the common support. Then the law on the feasible side of the jump is served, and part of the
+allowance stays unspent.
 
 Reference: He et al., Anchored Decoding; paper.tex section 3.
 """
@@ -21,7 +22,7 @@ from nafaudit.mechanisms.laws import NEG_INF, gap, geodesic, kl
 from nafaudit.mechanisms.solve import Solved, solve_batched, solve_row
 from nafaudit.protocols import Served
 
-# A smaller allowance drowns in the rounding of a divergence, and counts as none.
+# A smaller allowance is below the rounding error of a divergence, so it is taken as 0.
 LEAST_ALLOWANCE = 1e-10
 # Where the solve may stop: unspent <= SLACK * allowance + ABSOLUTE_SLACK.
 SLACK = 1e-8
@@ -30,8 +31,8 @@ _ROUGH_SLACK = 1e-3
 _ROUGH_ITERATIONS = 8
 # Every third step bisects, so 180 steps halve the bracket at least 60 times.
 _ITERATIONS = 180
-# Where a look at the device means to wait for it, the search goes on between looks.
-_LOOK_EVERY = 8
+# On a GPU every test for the end waits for the device, so it is made every 8 iterations only.
+_TEST_EVERY = 8
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Anchored:
 
 
 def _all_rows(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
-    """Serves all rows at once; waits for the device to learn which bind and which are open."""
+    """Serves all rows at once; waits for the device to know which rows need the solver."""
     cost = kl(risky, safe)
     funded = allowance >= LEAST_ALLOWANCE
     free = funded & (cost <= allowance)
@@ -81,8 +82,8 @@ def _put(found: Served, rows: Tensor, served: Served) -> None:
 
 def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     """Serves on a CPU, where a row that is worked on alone stays in the cache."""
-    apart = gap(risky, safe)
-    costs, allowed = apart.total.tolist(), allowance.tolist()
+    gaps = gap(risky, safe)
+    costs, allowed = gaps.total.tolist(), allowance.tolist()
     served = []
     for row, (cost, limit) in enumerate(zip(costs, allowed, strict=True)):
         if not limit >= LEAST_ALLOWANCE:
@@ -90,15 +91,16 @@ def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
         elif cost <= limit:
             served.append(Solved(risky[row], cost, 1.0))
         else:
-            spread = torch.dot(apart.weighted[row], apart.ratio[row]).item() - cost * cost
-            solved = solve_row(safe[row], apart.ratio[row], limit, cost, spread)
-            served.append(solved or _patiently(safe[row], risky[row], limit, cost))
+            spread = torch.dot(gaps.weighted[row], gaps.ratio[row]).item() - cost * cost
+            solved = solve_row(safe[row], gaps.ratio[row], limit, cost, spread)
+            served.append(solved or _largest_feasible_row(safe[row], risky[row], limit, cost))
     law, charge, theta = zip(*served, strict=True)
     laws = law[0].unsqueeze(0) if len(law) == 1 else torch.stack(law)
     return Served(laws, *(torch.tensor(x, dtype=torch.float64) for x in (charge, theta)))
 
 
-def _patiently(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved:
+def _largest_feasible_row(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved:
+    """Solves one row by the slow search, if the fast one failed."""
     numbers = (torch.tensor([x], dtype=torch.float64) for x in (allowance, cost))
     law, charge, theta = _largest_feasible(safe.unsqueeze(0), risky.unsqueeze(0), *numbers)
     return Solved(law[0], float(charge), float(theta))
@@ -134,17 +136,17 @@ def _search(
     does not rest on the accuracy of theta.
     """
     low, high = torch.zeros_like(start), torch.ones_like(start)
-    # No law on the common support is nearer to the safe one than that support's mass allows.
-    hopeless = -torch.logsumexp(base, dim=-1) > allowance * (1 + slack) + ABSOLUTE_SLACK
+    # Every law on the common support costs at least -log(safe probability of that support).
+    unreachable = -torch.logsumexp(base, dim=-1) > allowance * (1 + slack) + ABSOLUTE_SLACK
     best = Served(safe.clone(), torch.zeros_like(start), torch.zeros_like(start))
     target = torch.sqrt(allowance * (1 - slack / 2))
     enough = allowance - slack * allowance - ABSOLUTE_SLACK
     theta = torch.where((start > 0) & (start < 1), start, 0.5)
-    every = 1 if safe.device.type == "cpu" else _LOOK_EVERY
+    every = 1 if safe.device.type == "cpu" else _TEST_EVERY
     for iteration in range(iterations):
         law = geodesic(base, ratio, theta)
         charge = kl(law, safe)
-        feasible = charge <= allowance  # a NaN charge is not
+        feasible = charge <= allowance  # False for NaN
         better = feasible & (theta > best.theta)
         best = Served(
             torch.where(better.unsqueeze(-1), law, best.law),
@@ -155,7 +157,7 @@ def _search(
         high = torch.where(feasible, high, theta)
         middle = (low + high) / 2
         settled = (feasible & (charge >= enough)) | (middle <= low) | (middle >= high)
-        done = settled | hopeless
+        done = settled | unreachable
         if iteration % every == every // 2 and done.all():
             break
         weight = torch.exp(law)

@@ -22,7 +22,7 @@ class CardOption:
     """One option of a mechanism's specification, `NAME:option=value`.
 
     Attributes:
-        name: As it is written.
+        name: Name, as it is written.
         kind: `number` (nats or an order), `count`, `word` (one of `words`) or `file`.
         default: What holds if it is not given; None if it must be.
         text: What it decides.
@@ -38,7 +38,7 @@ class CardOption:
     least: float = 0.0
     most: float = math.inf
     words: tuple[str, ...] = ()
-    also: ClassVar = ("allowed",)
+    json_properties: ClassVar = ("allowed",)
 
     @property
     def allowed(self) -> str:
@@ -54,7 +54,7 @@ class CardOption:
 
 
 @dataclass(frozen=True)
-class Guarantee:
+class Promise:
     """The statement that a kept budget makes, for every prompt.
 
     Attributes:
@@ -62,7 +62,7 @@ class Guarantee:
             log-ratio of any output), or `none`.
         bound: How much of it there can be, in nats.
         tight: True if some pair of models reaches the bound.
-        words: The guarantee in words.
+        words: The promise as a sentence.
     """
 
     divergence: Literal["kl", "renyi", "max", "none"]
@@ -87,14 +87,14 @@ class MechanismCard:
     name: str
     formula: str
     currency: str
-    promise: Guarantee
+    promise: Promise
     reference: str
     options: tuple[CardOption, ...] = ()
-    also: ClassVar = ("guarantee",)
+    json_properties: ClassVar = ("guarantee",)
 
     @property
     def guarantee(self) -> str:
-        """The promise in words."""
+        """The promise as a sentence, for tables and JSON."""
         return self.promise.words
 
 
@@ -104,7 +104,7 @@ _LEDGER = (
     CardOption("refill", "word", "token", "what earns k nats", words=("token", "character")),
 )
 _BUDGET = "max(0, K - debt), K = kT + bank"
-_NONE = Guarantee("none", "none", False, "none")
+_NONE = Promise("none", "none", False, "none")
 
 CARDS = (
     MechanismCard(
@@ -112,7 +112,7 @@ CARDS = (
         formula="p_theta ~ p_safe^(1-theta) p_risky^theta, largest theta with "
         "KL(p_theta||p_safe) <= max(0, (t+1)k - spent - debt)",
         currency="KL of the step",
-        promise=Guarantee(
+        promise=Promise(
             "kl",
             _BUDGET,
             True,
@@ -129,7 +129,7 @@ CARDS = (
         "[psi(alpha theta) - alpha psi(theta)]/(alpha-1) <= allowance, psi(u) = "
         "log sum p_safe^(1-u) p_risky^u; alpha = 1 is anchored, alpha = inf the largest log-ratio",
         currency="Rényi divergence of order alpha of the step",
-        promise=Guarantee(
+        promise=Promise(
             "renyi",
             _BUDGET,
             True,
@@ -148,7 +148,7 @@ CARDS = (
         "l = log p_risky/p_safe; the ledger is paid log p_theta(y)/p_safe(y) of the drawn token, "
         "which gives back where it is negative",
         currency="realised log-ratio of the drawn token",
-        promise=Guarantee(
+        promise=Promise(
             "max",
             _BUDGET,
             True,
@@ -163,7 +163,7 @@ CARDS = (
         formula="p ~ min(p_safe, p_risky), or sqrt(p_safe p_risky) with divergence=kl, at each "
         "token where the allowance pays for it, else p_safe",
         currency="largest log-ratio of the step, -log(1 - TV); with divergence=kl its KL",
-        promise=Guarantee(
+        promise=Promise(
             "max",
             _BUDGET,
             True,
@@ -190,7 +190,7 @@ CARDS = (
         formula="p_risky without the tokens that would complete an n-gram of a block list, "
         "renormalised",
         currency="none; the KL of each step is recorded",
-        promise=Guarantee(
+        promise=Promise(
             "none",
             "none",
             False,
@@ -206,7 +206,7 @@ CARDS = (
         name="tokenswap",
         formula="p_risky, but on a list G of words p_safe scaled to p_risky(G)",
         currency="none; the KL of each step is recorded",
-        promise=Guarantee(
+        promise=Promise(
             "none", "none", False, "none; the mass of G is the risky model's, its shape the safe's"
         ),
         reference="Prashant, Ponkshe, Salimi (2025), TokenSwap; the list is our own",
@@ -217,7 +217,7 @@ CARDS = (
         formula="n = floor(e^(kT)) drafts of the safe model (64 at most, or option n); the one "
         "that the risky model finds likeliest",
         currency="log n for the whole output",
-        promise=Guarantee(
+        promise=Promise(
             "max",
             "log n <= kT",
             True,
@@ -230,7 +230,7 @@ CARDS = (
         name="blockwise",
         formula="best-of-n every L = block tokens, n = floor(e^(kT/blocks)) at most",
         currency="log n for each block",
-        promise=Guarantee(
+        promise=Promise(
             "max",
             "ceil(T/L) log n <= kT",
             True,
@@ -248,7 +248,7 @@ CARDS = (
         formula="the first of M = tries risky drafts with log p_risky(y)/p_safe(y) <= cap, else a "
         "safe one; cap = log(e^(kT) - 1) - log M",
         currency="log(1 + M e^cap) for the whole output",
-        promise=Guarantee(
+        promise=Promise(
             "max",
             "kT",
             True,
@@ -262,7 +262,7 @@ CARDS = (
         formula="best of n outputs of the pathwise decoder at (kT - log n)/T nats per token; "
         "log n at most half of kT",
         currency="log n, and the realised log-ratio of the chosen output",
-        promise=Guarantee(
+        promise=Promise(
             "max",
             "log n + (kT - log n) = kT",
             True,
@@ -287,19 +287,19 @@ class Spec:
     """A registered mechanism and its options.
 
     Attributes:
-        card: Which one.
-        given: Every option, those that were not given at their default.
+        card: Card of the mechanism.
+        values: Value of each option: as given, else its default; a file not given is absent.
     """
 
     card: MechanismCard
-    given: Mapping[str, Value]
+    values: Mapping[str, Value]
 
     @property
     def name(self) -> str:
         """The specification as records carry it: what differs from the defaults, in one order."""
         written = []
         for option in self.card.options:
-            value = self.given.get(option.name, option.default)
+            value = self.values.get(option.name, option.default)
             if value != option.default:
                 word = budget_word(value) if isinstance(value, float) else str(value)
                 written.append(f"{option.name}={word}")
@@ -307,15 +307,15 @@ class Spec:
 
     def number(self, name: str) -> float:
         """Returns an option that is a number."""
-        return float(self.given[name])
+        return float(self.values[name])
 
     def count(self, name: str) -> int:
         """Returns an option that is a whole number."""
-        return int(self.given[name])
+        return int(self.values[name])
 
     def word(self, name: str) -> str:
         """Returns an option that is a word or a file; empty if it was not given."""
-        return str(self.given.get(name, ""))
+        return str(self.values.get(name, ""))
 
 
 def parse(spec: str) -> Spec | None:
@@ -357,7 +357,7 @@ def parse(spec: str) -> Spec | None:
     return Spec(found, given)
 
 
-def verified_with(spec: str) -> str:
+def verify_options(spec: str) -> str:
     """Returns what follows `nafaudit verify RUN` for a mechanism: a plug-in's file, or nothing."""
     file, colon, _ = spec.rpartition(":")
     if not colon or parse(spec) is not None:
@@ -395,6 +395,6 @@ def _value(option: CardOption, value: str, spec: str) -> Value:
         number = int(value) if option.kind == "count" else float(value)
     except ValueError:
         raise wrong from None
-    if not option.least <= number <= option.most:  # NaN is not
+    if not option.least <= number <= option.most:  # NaN is refused too
         raise wrong
     return number

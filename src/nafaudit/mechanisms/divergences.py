@@ -29,7 +29,7 @@ from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, geodesic
 from nafaudit.protocols import Served
 
-# As for KL: a smaller allowance drowns in rounding and counts as none.
+# A smaller allowance is below the rounding error of a divergence, so it is taken as 0.
 _LEAST_ALLOWANCE = 1e-10
 # Where the solve may stop: unspent <= SLACK * allowance + ABSOLUTE_SLACK.
 _SLACK = 1e-8

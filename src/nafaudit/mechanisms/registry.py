@@ -226,7 +226,7 @@ def recorded_mechanism(
     spec, source, definition, n = found.groups()
     debt = DebtRule(int(n), definition)  # type: ignore[arg-type]
     if parse(spec) is None and spec != typed:
-        return _as_recorded(_plugged(spec, _vouched(spec, source, plugin), debt), name)
+        return _as_recorded(_plugged(spec, _recorded_plugin(spec, source, plugin), debt), name)
     if plugin is not None:
         raise InputError(
             f"plugin is the source of a plug-in, and the run was made by {name!r}, which is not "
@@ -238,7 +238,7 @@ def recorded_mechanism(
     return replace(made, requires=lambda run: _as_recorded(requires(run), name))
 
 
-def _vouched(spec: str, source: str | None, plugin: Path | None) -> Any:
+def _recorded_plugin(spec: str, source: str | None, plugin: Path | None) -> Any:
     """Returns an object of a recorded class, if the user gives its source."""
     if not spec.rpartition(":")[0] or not spec.rpartition(":")[2].isidentifier():
         raise unknown(spec)
@@ -269,9 +269,9 @@ def _as_recorded(made: Mechanism, name: str) -> Mechanism:
 class Guarded:
     """A rule of a plug-in, trusted only as far as its output is a law.
 
-    The charge is computed here from that law, in the currency that the rule names; one that only
-    the rule knows is believed. A weight of exactly 0 or 1 is recorded where, and only where, one
-    model's law was served unchanged.
+    The charge is computed here from that law, in the currency that the rule names; in a currency
+    that only the rule defines, the rule's own charge is used. A weight of exactly 0 or 1 is
+    recorded where, and only where, one model's law was served unchanged.
 
     Attributes:
         rule: The plug-in's.
@@ -295,7 +295,7 @@ class Guarded:
         copies = [tensor.clone() for tensor in (safe, risky, allowance)]
         try:
             served = self.rule.serve([tuple(prefix) for prefix in prefixes], *copies)
-        except Exception as error:  # whatever their code raises is theirs, and is named so
+        except Exception as error:  # an error of the plug-in is reported under the plug-in's name
             raise LawError(f"{self.name} raised {type(error).__name__}: {error}") from error
         for part, like in (("law", safe), ("charge", allowance), ("theta", allowance)):
             value = getattr(served, part, None)
@@ -317,7 +317,7 @@ class Guarded:
         return Served(served.law, charge, theta)
 
     def _charge(self, served: Served, safe: Tensor) -> Tensor:
-        """Computes what a served law costs; only a currency of the rule's own is believed."""
+        """Computes what a served law costs; in a currency of its own, the rule's charge is used."""
         known = currency_of(self.currency)
         if known.is_kl or known.order == 1:
             return kl(served.law, safe)

@@ -41,8 +41,8 @@ def write(
 
     Args:
         world: The two models.
-        rule: Anybody's.
-        name: Of the rule, for errors.
+        rule: Rule that plans and chooses; a plug-in's too.
+        name: Name of the rule, for errors.
         prompt: Token ids.
         k: Nats per token; the budget is k times the length limit.
         stream: Key of the draws.
@@ -76,7 +76,7 @@ def checked_plan(rule: SequenceRule, name: str, budget: float, length: int) -> P
     try:
         plan = _as_planned(rule.plan(budget))
         most = plan.most(length)
-    except Exception as error:  # whatever their code raises is theirs, and is named so
+    except Exception as error:  # an error of the plug-in is reported under the plug-in's name
         raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
     if most > budget + 1e-9:
         raise LawError(f"{name} plans to spend {most:.6g} nats of a budget of {budget:.6g}.")

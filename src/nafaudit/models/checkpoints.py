@@ -398,7 +398,7 @@ def _hint(path: str | Path, trust: Trust) -> str:
     if pickled and not trust.pickle and not any(directory.glob("*.safetensors")):
         return (
             " Its weights are pickle files, which may run code when read: convert them to "
-            "safetensors, or give --allow-pickle-weights if you trust whoever made them."
+            "safetensors, or give --allow-pickle-weights if you trust their source."
         )
     return ""
 

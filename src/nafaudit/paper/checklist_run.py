@@ -1,4 +1,4 @@
-"""The checklist of a run, from its records alone, and what the paper's room adds to a report."""
+"""The checklist of a run, from its records alone, and what nafaudit.paper adds to a report."""
 
 from __future__ import annotations
 

@@ -191,15 +191,15 @@ def survivor_path(
             instead of the offset.
     """
     floor = max(2, min(rule.floor, n))
-    everybody = predictions is None or n < 4 or floor >= n
-    first = n if everybody else floor
+    all_prompts = predictions is None or n < 4 or floor >= n
+    first = n if all_prompts else floor
     seeds = _Seeds(rule.fixes.min_n, offset, before or (0,) * len(ids))
     found = draw([seeds.request(i, one, first, 0) for i, one in enumerate(ids)])
     rows = [ProxyRow(one, rule.high, rule.delta) for one in found]
     if rule.fixes.min_n:
         doubtful = [i for i, row in enumerate(rows) if row.valid and row.rho > rule.fixes.above]
         rows = _raised(rows, doubtful, rule.fixes.least, draw, rule, seeds)
-    if everybody or predictions is None:
+    if all_prompts or predictions is None:
         return rows
     chosen = choose_topups(rows, predictions, rule)
     return _raised(rows, chosen, n, draw, rule, seeds)

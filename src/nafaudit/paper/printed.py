@@ -22,7 +22,7 @@ from nafaudit.stats import paper_range
 # Of the Llama 3 tokenizer. The paper prints only the R = T ln|V| that follows from it.
 VOCABULARY = 128_256
 # Files named released_* hold what the paper's authors published beside it. Such numbers come from
-# the same hands, so whatever rests on them says so.
+# the same authors, so whatever rests on them says so.
 TABLES = (
     *("bernstein", "blowup", "debt", "overlap", "points", "projection", "quotes"),
     *("released_archive", "released_distinct", "released_generations", "released_overlap"),

@@ -179,10 +179,10 @@ class Session:
             process.stdin.close()
         status = self._end(_EXIT_SECONDS)
         if status is None:
-            text = f"it still ran {_EXIT_SECONDS:g} s after it was told to end"
+            text = f"it still ran {_EXIT_SECONDS:g} s after its input was closed"
             raise DecoderError("exit", text)
         if status:
-            raise DecoderError("exit", f"it ended with {_status(status)}{self._last_words()}")
+            raise DecoderError("exit", f"it ended with {_status(status)}{self._last_error_line()}")
 
     def _ask(self, message: Mapping[str, Any], seconds: float) -> dict[str, Any]:
         process = self._process
@@ -191,7 +191,7 @@ class Session:
             # A line that came unasked would pass for the answer to the next question.
             if (line := self._lines.get_nowait()) is not None:
                 self._kill()
-                raise DecoderError("garbled", f"a line that nobody asked for: {line[:80]!r}")
+                raise DecoderError("garbled", f"a line without a request: {line[:80]!r}")
             self._lines.put(None)
         try:
             process.stdin.write(json.dumps(message).encode() + b"\n")
@@ -205,7 +205,7 @@ class Session:
         if line is None:
             status = self._end(_EXIT_SECONDS)
             how = "a closed pipe" if status is None else _status(status)
-            raise DecoderError("died", f"it ended with {how}{self._last_words()}")
+            raise DecoderError("died", f"it ended with {how}{self._last_error_line()}")
         try:
             answer = json.loads(line)
             if isinstance(answer, dict):
@@ -215,14 +215,14 @@ class Session:
         self._kill()
         raise DecoderError("garbled", f"not a JSON object: {line[:80]!r}")
 
-    def _last_words(self) -> str:
+    def _last_error_line(self) -> str:
         """Returns the last line that it wrote to standard error, as part of a sentence."""
         size = self._errors.seek(0, os.SEEK_END)
         self._errors.seek(max(0, size - _TAIL))
         text = self._errors.read().decode("utf-8", "replace")
         self._errors.seek(0, os.SEEK_END)
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return f"; its last words: {lines[-1]}" if lines else ""
+        return f"; its last error line: {lines[-1]}" if lines else ""
 
     def _end(self, seconds: float) -> int | None:
         """Waits for its end; returns its status, or None if it had to be killed."""
@@ -338,8 +338,8 @@ def launch_of(
     return Launch(command_of(settings, rules=rules), hello, settings.decoder_timeout)
 
 
-# A decoder that hung or died this many times is not asked again.
-PATIENCE = 3
+# A decoder that hangs or crashes this many times is not asked again.
+MOST_FAILURES = 3
 # A decoder takes its seed as a number that every language can hold.
 _SEED_BITS = (1 << 63) - 1
 
@@ -392,8 +392,8 @@ class BlackBoxDecoder:
         ordered = iter(sorted(rows, key=lambda one: one.place))
         while batch := list(islice(ordered, self._batch)):
             yield from self._ask(batch, on_fault)
-        if self._broken >= PATIENCE:
-            on_fault(Fault("died", f"given up after {PATIENCE} hangs or deaths"))
+        if self._broken >= MOST_FAILURES:
+            on_fault(Fault("died", f"given up after {MOST_FAILURES} hangs or crashes"))
             return
         try:
             self.session.close()
@@ -401,11 +401,11 @@ class BlackBoxDecoder:
             on_fault(Fault(fault.name, str(fault)))
 
     def _ask(self, batch: Sequence[_Asked], on_fault: Callable[[Fault], None]) -> list[Trajectory]:
-        """Asks for a batch; if that fails, for its rows one by one, as long as there is patience.
+        """Asks for a batch; if that fails, for its rows one by one, up to `MOST_FAILURES`.
 
         One by one shows which request of a batch is to blame.
         """
-        if self._broken >= PATIENCE:
+        if self._broken >= MOST_FAILURES:
             for one in batch:
                 on_fault(Fault("died", "not asked: given up", one.key, lost=True))
             return []
@@ -417,7 +417,7 @@ class BlackBoxDecoder:
             self._broken += fault.name in ("hang", "died", "garbled")
         except InputError as error:  # it died, and cannot be started again
             fault = DecoderError("died", str(error))
-            self._broken = PATIENCE
+            self._broken = MOST_FAILURES
         else:
             for one, raw in zip(batch, outputs, strict=True):
                 read = read_output(raw, one.key, one.request, self._size, self._stops)
@@ -426,7 +426,7 @@ class BlackBoxDecoder:
                 if read.trajectory is not None:
                     found.append(read.trajectory)
             return found
-        if len(batch) == 1 or self._broken >= PATIENCE:
+        if len(batch) == 1 or self._broken >= MOST_FAILURES:
             for one in batch:
                 on_fault(Fault(fault.name, str(fault), one.key, lost=True))
             return []

@@ -246,7 +246,7 @@ def _time(
     if seconds <= 0:
         return None, "not asked for"
     if settings.decoder is not None:
-        return None, "somebody's decoder takes as long as it takes; run it on a few prompts"
+        return None, "the time of an external decoder is not known; run it on a few prompts"
     try:
         timing = time_decoding(settings, seconds, protocol)
         return timing, "" if timing else "it draws whole outputs; run it on a few prompts"

@@ -179,7 +179,7 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
         said = {"outputs": [plain(output) for output in outputs]}
         json.dumps(said)
         return said
-    except Exception as error:  # an object of theirs may misbehave when it is looked at
+    except Exception as error:  # reading a decoder's object may raise
         return {"fault": {"name": "shape", "text": f"{type(error).__name__}: {error}"}}
 
 

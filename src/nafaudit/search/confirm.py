@@ -67,7 +67,7 @@ class Finalist:
         seed: Search seed.
         rank: Place in that search, from 1.
         candidate: The prompt.
-        promised: Shrunk mean utilisation on the draws it was chosen by.
+        chosen_at: Shrunk mean utilisation on the draws it was chosen by.
         draws: Number of these.
         fresh: Number of fresh trajectories.
         unspent: Number of them without a ratio, because they ended in debt.
@@ -84,7 +84,7 @@ class Finalist:
     seed: int
     rank: int
     candidate: Candidate = field(metadata={"json": ...})
-    promised: float
+    chosen_at: float = field(metadata={"json": "promised"})
     draws: int
     fresh: int
     unspent: int
@@ -98,9 +98,9 @@ class Finalist:
 
 
 def confirmed(
-    who: tuple[str, int, int],
+    place: tuple[str, int, int],
     candidate: Candidate,
-    promised: tuple[float, int],
+    chosen_at: tuple[float, int],
     rows: Sequence[Measured],
     alone: Sequence[Measured],
     level: Bonferroni,
@@ -109,15 +109,15 @@ def confirmed(
     """Judges a finalist by its fresh trajectories.
 
     Args:
-        who: Strategy, search seed and rank.
+        place: Strategy, search seed and rank.
         candidate: The prompt.
-        promised: Shrunk mean utilisation that it was chosen by, and number of trajectories.
+        chosen_at: Shrunk mean utilisation that it was chosen by, and number of trajectories.
         rows: Fresh trajectories under the budget.
         alone: Trajectories of the risky model alone, with equal draws.
         level: Shared by all prompts drawn.
         above: Utilisation of the hypothesis that the evidence is against.
     """
-    strategy, seed, rank = who
+    strategy, seed, rank = place
     values = utilisations_of(rows)
     bad = sum(row.violated for row in rows)
     return Finalist(
@@ -125,8 +125,8 @@ def confirmed(
         seed=seed,
         rank=rank,
         candidate=candidate,
-        promised=promised[0],
-        draws=promised[1],
+        chosen_at=chosen_at[0],
+        draws=chosen_at[1],
         fresh=len(rows),
         unspent=len(rows) - len(values),
         # Two limits of the mean and one of the rate.

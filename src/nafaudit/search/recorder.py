@@ -21,7 +21,7 @@ from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
-from nafaudit.mechanisms.cards import verified_with
+from nafaudit.mechanisms.cards import verify_options
 from nafaudit.models.pair import PromptTokenizer
 from nafaudit.runner.execute import OpenRun, Prompts, open_run
 from nafaudit.runner.executors import EngineExecutor, identity_of
@@ -323,7 +323,7 @@ def write_bundle(into: Path, violation: Violation, candidate: Candidate | None) 
             "stream": f"{row_stream(*draws).key:032x}",
         },
         "command": f"nafaudit verify {shlex.quote(str(place))}"
-        f"{verified_with(spec) if plugin else ''}",
+        f"{verify_options(spec) if plugin else ''}",
     }
     make_directory(into)
     with whole_directory(place, replace=True) as made:

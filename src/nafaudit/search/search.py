@@ -157,15 +157,17 @@ class Search:
             proposers = Proposers(settings, self.chat, self.path, on_call)
             # Each search is run as far as the records reach, then all they need is recorded.
             done: dict[tuple[int, str], SearchTrace] = {}
-            everyone = [(seed, who) for seed in settings.search_seeds for who in STRATEGIES]
+            searches = [
+                (seed, strategy) for seed in settings.search_seeds for strategy in STRATEGIES
+            ]
             for number in itertools.count(1):
                 wanted: dict[str, int] = {}
-                for seed, who in everyone:
-                    if (seed, who) in done:
+                for seed, strategy in searches:
+                    if (seed, strategy) in done:
                         continue
                     try:
-                        done[seed, who] = explore(
-                            who,
+                        done[seed, strategy] = explore(
+                            strategy,
                             seed,
                             pools,
                             settings,
@@ -176,14 +178,14 @@ class Search:
                         )
                     except NeedsTrajectories as gap:
                         wanted |= gap.wanted
-                if len(done) == len(everyone):
+                if len(done) == len(searches):
                     break
                 extents = [
                     Extent(settings.k, count, tuple(one for one, n in wanted.items() if n == count))
                     for count in sorted(set(wanted.values()))
                 ]
                 recorder.fill(extents, prompts(), f"exploring, round {number}", on_progress)
-            explored = tuple(done[one] for one in everyone)
+            explored = tuple(done[one] for one in searches)
             # Finalists are chosen before a fresh draw.
             chosen = [
                 (one, rank, parent)
@@ -240,12 +242,12 @@ class Search:
         ]
         finalists = tuple(one for one in judged if one.strategy == SEARCH)
         # First finalists of every search seed, the search against each control.
-        firsts: dict[str, list[float]] = {who: [] for who in STRATEGIES}
+        firsts: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
         for finalist in judged:
             if finalist.rank == 1:
                 rows = book.rows(finalist.candidate.id, k, settings.fresh)
                 firsts[finalist.strategy] += utilisations_of(rows)
-        controls = {who: firsts[who] for who in STRATEGIES if who != SEARCH}
+        controls = {strategy: firsts[strategy] for strategy in STRATEGIES if strategy != SEARCH}
         # The pool of the workload, then the other kinds; all their limits share delta.
         kinds = {"workload": self.pools.heldout}
         for candidate in self.pools.others:
@@ -375,7 +377,9 @@ def sweep_json(sweep: Sweep) -> dict[str, Any]:
         names = ("k", "outcome", "run", "delta", "comparisons", "spread", "heldout", "others")
         row = {name: whole[name] for name in names}
         # Mean over search seeds of the first finalist's confirmed utilisation.
-        best = {who: as_number(sum(found) / len(found)) for who, found in one.spread.items()}
+        best = {
+            strategy: as_number(sum(found) / len(found)) for strategy, found in one.spread.items()
+        }
         rows.append(row | {"best": best})
     return {
         "run": str(sweep.path),

@@ -136,7 +136,8 @@ class ProposerSettings(Group):
 
     proposer: str = _proposer_option(
         "local",
-        "Who makes them: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with --proposer-url.",
+        "Source of new prompts: local, transformers:PATH_OR_HUB_ID, or openai:MODEL with "
+        "--proposer-url.",
         common=True,
     )
     proposer_url: str | None = _proposer_option(

@@ -82,7 +82,7 @@ class Conformance:
         """Returns YES if no item is broken, and how many items are unknown."""
         unknown = sum(item.answer is Conforms.UNKNOWN for item in self.items)
         why = "breaks no item" if self.conforms else "breaks the contract"
-        why += f"; {unknown} of {len(self.items)} items cannot be told" if unknown else ""
+        why += f"; {unknown} of {len(self.items)} items are not known" if unknown else ""
         return Overall(Conforms.YES, why, 0) if self.conforms else Overall(Conforms.NO, why, 1)
 
 
@@ -227,7 +227,7 @@ def _padding(trials: Trials) -> Answered:
 def _charges(trials: Trials) -> Answered:
     active = [t for t in trials.main if t.key.k in trials.active]
     claimed = [t for t in active if not np.isnan(t.steps.charge).all()]
-    # Known to serve more than it may, it does not serve, nor draw from, the law it owes.
+    # A decoder over its allowance cannot serve, or draw from, the promised law.
     owes = _budget(trials)[0] is not Conforms.NO
     judged = 0
     for record in claimed:

@@ -66,7 +66,7 @@ class FaultRow:
     escapes: str
     overspend: Overspend
     lab: tuple[str, ...] | None = None
-    also: ClassVar = ("as_expected",)
+    json_properties: ClassVar = ("as_expected",)
 
     @classmethod
     def of(cls, case: FaultCase, power: Power, overspend: Overspend) -> FaultRow:

@@ -92,7 +92,7 @@ def toy_world(
     """Makes a world at random; equal arguments, equal world.
 
     Args:
-        seed: Which one.
+        seed: Seed of the world.
         size: Number of token ids; id 0 ends an output.
         contexts: How many different next-token laws there are.
         gap: How far the risky logits stray from the safe ones, as a standard deviation.
@@ -307,7 +307,7 @@ class Overspend:
     executions: int = field(metadata={"json": None})
     exceeding: int = field(metadata={"json": None})
     ratio: float
-    also: ClassVar = ("share",)
+    json_properties: ClassVar = ("share",)
 
     @property
     def share(self) -> float:

@@ -1,9 +1,9 @@
 """Files beside the records of a run: what a replay, a search and scored passages leave behind.
 
 Each artefact is declared once, as the JSON that it is. The declaration names the fields for the
-code that writes them, is what a file is held to when it is read back, and gives its JSON Schema
-(`schema`). A number that is not finite is one of the strings of `Number`. Fields that a later
-version adds are no error; a field of another type is.
+code that writes them, and checks a file when it is read; `schema` gives its JSON Schema. A number
+that is not finite is one of the strings of `Number`. Fields that a later version adds are no error;
+a field of another type is.
 
 * `verify.json` has its own checksum, and that of the journal it was made from: an edited result is
   an error, and one that is older than the records says so.
@@ -73,8 +73,9 @@ QUANTITIES: Mapping[str, str] = {
 UNCLAIMED = ": nothing is claimed of it"
 """How the text of a finding on a number ends that no record has."""
 
-COUNTS = "replay: counts of the debt"
-"""Name of the finding on executions that the two counts of a debt judge differently."""
+DEBT_COUNTS = "replay: counts of the debt"
+"""Name of the finding on trajectories that are over budget by one way to count the debt and not by
+the other."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class Verification:
 
     @property
     def overall(self) -> Overall:
-        """0 the numbers are true, 1 they are not, 3 some were asked for and cannot be replayed."""
+        """0 claims true, 1 refuted or over budget, 3 nothing replayed or the run is unfinished."""
         if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
             return Overall(Kept.REFUTED, "the claims are refuted", 1)
         if self.failed:
@@ -222,7 +223,7 @@ def read_verification(run: Run) -> dict[str, Any] | None:
         return None
     try:
         data: dict[str, Any] = _strict(path.read_bytes())
-        _held_to(VerificationFile, data)
+        _validated(VerificationFile, data)
         if data.pop("sha256") != _hash(data):
             raise ValueError("its SHA-256 differs")
     except (ValueError, RecursionError) as error:
@@ -297,7 +298,22 @@ class IntervalFile(_Part):
 
 @dataclass(frozen=True)
 class GenerationFile(_Part):
-    """What happened to the prompts of a generation."""
+    """Numbers of the prompts of a generation, as `nafaudit.search.explore.Generation` counts them.
+
+    Attributes:
+        strategy: Search or control.
+        seed: Search seed.
+        generation: 0 for the first pool.
+        raw: Proposed.
+        dedup: Of them new.
+        length_ok: Of them of an allowed length.
+        screened: Of them given a trajectory.
+        medium: Of them drawn again.
+        survivors: Of them kept after that.
+        topped_up: Survivors that were drawn a third time, or more often.
+        best: Largest mean utilisation of any prompt so far; NaN if none is known.
+        trajectories: Drawn in this generation.
+    """
 
     strategy: str = "search"
     seed: int | None = None
@@ -315,7 +331,31 @@ class GenerationFile(_Part):
 
 @dataclass(frozen=True)
 class FinalistFile(_Part):
-    """A prompt that was confirmed on fresh draws."""
+    """A prompt that was confirmed on fresh draws.
+
+    Attributes:
+        strategy: Search or control that found it.
+        seed: Search seed.
+        rank: Place in that search, from 1.
+        id: Id of the prompt.
+        text: Text of the prompt.
+        label: Class of the prompt.
+        generation: Generation that it is from.
+        operator: Operator that made it.
+        lineage: Name of its family; every seed begins one.
+        parents: Ids of the prompts that it was made from.
+        promised: Mean utilisation on the draws it was chosen by (not a budget).
+        draws: Number of these.
+        fresh: Number of fresh trajectories.
+        unspent: Number of them without a ratio, because they ended in debt.
+        use: Mean utilisation on fresh draws, with limits.
+        worst: Largest utilisation among them.
+        violations: Number of fresh trajectories above their budget.
+        rate_upper: Upper limit of their rate.
+        spend: Mean spend, in nats.
+        risky_alone: Mean spend of the risky model alone on the same draws.
+        e_above: E-value against "its mean utilisation is at most the share of `NamedFile.above`".
+    """
 
     strategy: str = "search"
     seed: int | None = None
@@ -389,7 +429,15 @@ class ProposerFile(_Part):
 
 @dataclass(frozen=True)
 class NamedFile(_Part):
-    """Prompts that are shown to use more than a share of their budget."""
+    """Confirmed prompts that use more than a given share of their budget, by two corrections.
+
+    Attributes:
+        above: The share.
+        asked: Number of confirmed prompts.
+        looked: Number of prompts drawn: those without fresh draws are hypotheses too.
+        shared: Ids by the correction for all prompts drawn: any is wrong with chance delta.
+        discovered: Ids by e-BH: the expected share of wrong ones is at most delta.
+    """
 
     above: Number = _number()
     asked: int | None = None
@@ -421,7 +469,24 @@ class OverlapFile(_Part):
 
 @dataclass(frozen=True)
 class GateFile(_Part):
-    """What a surrogate did in one generation."""
+    """Whether a surrogate was used in one generation, and why not.
+
+    Numbers of the test are known in files of versions that tested a surrogate before it chose.
+
+    Attributes:
+        seed: Search seed.
+        generation: Number of the generation.
+        steers: True if the surrogate chose what was screened.
+        offered: Number of candidates that it could choose among.
+        kept: Number that were drawn.
+        prompts: Number of prompts that it was judged on.
+        auc: AUC of the top decile, on prompts that it was not taught.
+        spearman: Plain rank correlation on these.
+        disattenuated: Rank correlation over the root of the labels' reliability, at most 1.
+        lower: 95 % lower end of that.
+        coverage: Share of prompts inside their interval.
+        reasons: Reasons why it did not choose; empty if it did.
+    """
 
     seed: int | None = None
     generation: int | None = None
@@ -439,7 +504,14 @@ class GateFile(_Part):
 
 @dataclass(frozen=True)
 class SurrogateFile(_Part):
-    """Which surrogate steered a search, and when."""
+    """The surrogate of a search, and the generations in which it was used.
+
+    Attributes:
+        mode: Setting `surrogate` of the search.
+        embedding: Name of the embedding that it reads.
+        taught_by: Number of earlier prompts that taught it.
+        gates: Judgement of each generation.
+    """
 
     mode: str = ""
     embedding: str = ""
@@ -502,7 +574,7 @@ def search_file(data: Mapping[str, Any]) -> SearchFile:
     Raises:
         ValueError: A part is of another type.
     """
-    return _held_to(SearchFile, data)
+    return _validated(SearchFile, data)
 
 
 def read_search(run: Run) -> dict[str, Any] | None:
@@ -556,7 +628,7 @@ class PassageFile(TypedDict):
 
 
 def write_passages(path: Path, scores: PassageScores) -> None:
-    """Writes the file, or leaves the one that is there."""
+    """Replaces the file; if writing fails, the old file stays as it was."""
     write_whole(path, passages_bytes(scores))
 
 
@@ -591,10 +663,10 @@ def read_passages_file(path: Path) -> PassageScores | None:
     first, _, body = path.read_bytes().partition(b"\n")
     try:
         header: dict[str, Any] = _strict(first)
-        _held_to(PassagesHeader, header)
+        _validated(PassagesHeader, header)
         if header["format"] != FORMAT or header.pop("sha256") != _checksum(header, body):
             raise ValueError("its SHA-256 differs")
-        rows = [_held_to(PassageFile, _strict(line)) for line in body.split(b"\n")[:-1]]
+        rows = [_validated(PassageFile, _strict(line)) for line in body.split(b"\n")[:-1]]
         passages = tuple(
             ScoredPassage(row["id"], row["tokens"], tuple(map(float, row["surprisals"])))
             for row in rows
@@ -639,6 +711,10 @@ def _strict(content: bytes) -> Any:
     return json.loads(content.decode(), parse_constant=refuse)
 
 
-def _held_to(kind: type[T], data: Any) -> T:
-    """Returns data as its declaration has it; `msgspec.ValidationError` is a ValueError."""
+def _validated(kind: type[T], data: Any) -> T:
+    """Returns data with the types of its declaration.
+
+    Raises:
+        ValueError: A part is of another type (`msgspec.ValidationError` is one).
+    """
     return msgspec.convert(data, kind)

@@ -46,7 +46,7 @@ class Missing:
     first: tuple[str, ...] = ()
     altered: bool = field(default=False, metadata={"json": None})
     unasked: int = field(default=0, metadata={"json": None})
-    also: ClassVar = ("text",)
+    json_properties: ClassVar = ("text",)
 
     @property
     def brief(self) -> str:
@@ -147,7 +147,7 @@ class RequestedRecords:
         places = {name: place for place, name in enumerate(self.prompts)}
         needed: dict[Cell, Numbers] = {}
         for extent in self.extents:
-            # Only seeds skip numbers; whatever else says so is not believed.
+            # Only seeds may leave out numbers; other designs ignore that entry.
             exact = self.kind == "seeds"
             numbers = Numbers.of(extent) if exact else Numbers(int(extent["trajectories"]))
             names = list(extent["prompts"])
@@ -168,7 +168,7 @@ class RequestedRecords:
             if numbers.first > needed.get(cell, Numbers()).first
         }
         if beyond and self.kind == "workload":
-            # More is recorded than the design asks for, so its extents are not to be believed:
+            # More is recorded than the design asks for, so its extents are incomplete:
             # nothing less than every prompt under every budget is whole.
             cells = needed.keys() | beyond.keys()
             most = max((*needed.values(), *beyond.values()), key=lambda numbers: numbers.first)
@@ -195,7 +195,7 @@ def plan_of(run: Run) -> RequestedRecords | None:
         identity["mechanism"],
         tuple(item.prompt.id for item in prompts),
         design["extents"],
-        # A run that grows has nothing recorded before its extents vouch for its prompts.
+        # A run that grows has nothing recorded before its extents cover its prompts.
         bool(run.journal()) and not same_prompts(prompts, design),
     )
 
@@ -208,7 +208,7 @@ def missing_of(run: Run) -> Missing | None:
 
 
 def same_prompts(prompts: Sequence[TokenizedPrompt], design: Mapping[str, Any]) -> bool:
-    """Compares prompts with the hash that vouches for them: identity, or extents if they grow."""
+    """Compares prompts with the hash that covers them: identity, or extents if they grow."""
     grown = [extent for extent in design["extents"] if "workload" in extent]
     if not grown:
         return workload_hash(prompts) == str(design["identity"]["workload"])

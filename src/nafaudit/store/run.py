@@ -274,7 +274,7 @@ class RunWriter:
         if new:
             path = self.run.path / "prompts.jsonl"
             write_whole(path, path.read_bytes() + _prompt_lines(list(new.values())).encode())
-        # The identity cannot vouch for prompts that came later; each extent does for its own.
+        # The identity does not cover later prompts; each extent covers its own.
         data, added = self.run.design, _extent_json(extent) | {"workload": workload_hash(prompts)}
         if added not in data["extents"]:
             data["extents"].append(added)
@@ -318,7 +318,7 @@ def mixed_sessions(sessions: Sequence[Mapping[str, Any]]) -> str:
     made = "; ".join(f"{where}: arithmetic {digest}" for digest, where in kinds.items())
     return (
         f"records of this run were computed by {len(kinds)} different arithmetics ({made}): last "
-        "bits, and with them rare tokens, depend on who computed what."
+        "bits, and with them rare tokens, depend on the machine that computed a record."
     )
 
 

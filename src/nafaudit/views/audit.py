@@ -187,7 +187,7 @@ def class_sections(table: ClassTable) -> list[Section]:
         Column("of", "prompts"),
         Column("spend", "mean", write=nats),
     ]
-    notes = ["n: trajectories, of so many prompts; *: spends most; ROUGE: mean ROUGE-L F1"]
+    notes = ["n, of: trajectories, prompts; *: spends most; ROUGE: mean ROUGE-L F1"]
     if len(listed) < len(rows):
         notes.insert(0, f"only the worst of {len(table.labels)} classes each; --json has them all")
     if evident:

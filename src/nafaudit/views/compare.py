@@ -53,7 +53,7 @@ def conclusion(found: Comparison) -> str:
     """Returns the comparison in a sentence or two."""
     parts = [visible(found.overall.why)]
     moved = [c for c in found.changes if c.moved in ("up", "down")]
-    pairs = sum(len(one.of) for one in found.differences)
+    pairs = sum(len(one.by_unit) for one in found.differences)
     if pairs and pairs == sum(one.identical for one in found.differences):
         parts.append(f"All {pairs} pairs of executions are equal to the last bit.")
     elif moved:
@@ -70,7 +70,7 @@ def _header(found: Comparison) -> tuple[str, ...]:
     """Returns which runs are compared, what differs in their designs, and what is paired."""
     laid = found.pairing
     lines = [
-        f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.executions} executions)"
+        f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.trajectories} executions)"
         for letter, side in (("A", found.a), ("B", found.b))
     ]
     lines += [

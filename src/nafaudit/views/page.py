@@ -69,7 +69,7 @@ _SCRIPTS = ("dom.js", "charts.js", "tables.js", "viewer.js", "main.js")
 
 @dataclass(frozen=True)
 class Extra:
-    """What rooms above the views add to a report.
+    """What packages above the views add to a report.
 
     Attributes:
         checklist: Answers the paper's checklist, as rows of report.json.

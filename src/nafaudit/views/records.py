@@ -81,10 +81,12 @@ def record_json(run: Run, where: str) -> dict[str, Any]:
     return data
 
 
-def _place_named(run: Run, where: str, who: str, k: float, number: int) -> RecordPlace:
+def _place_named(run: Run, where: str, prompt: str, k: float, number: int) -> RecordPlace:
     every = list(run.places())
     near = [
-        (place, key) for place, key in every if who in (key.prompt, f"{key.prompt}@{key.mechanism}")
+        (place, key)
+        for place, key in every
+        if prompt in (key.prompt, f"{key.prompt}@{key.mechanism}")
     ]
     found = [(place, key) for place, key in near if (key.k, key.trajectory) == (k, number)]
     if len(found) == 1:
@@ -97,11 +99,11 @@ def _place_named(run: Run, where: str, who: str, k: float, number: int) -> Recor
     if near:
         budgets = ", ".join(map(budget_text, sorted({key.k for _, key in near})))
         last = max(key.trajectory for _, key in near)
-        there = f"Of {who!r} there are K = {budgets} and trajectories up to {last}."
+        there = f"Of {prompt!r} there are K = {budgets} and trajectories up to {last}."
     else:
         ids = sorted({key.prompt for _, key in every})
         listed = ", ".join(map(repr, ids[:_LISTED])) or "(none: no records)"
-        there = f"There is no prompt {who!r}; the first ids are {listed}."
+        there = f"There is no prompt {prompt!r}; the first ids are {listed}."
     raise InputError(f"no record {where!r} in {run.path}; {_FORM}. {there}")
 
 

@@ -1,8 +1,8 @@
 """A search: plain data, a document for the terminal, and what reports show of search.json.
 
 In a search.json that a report reads, parts may be missing (another version, another protocol) and
-others unknown: what is missing is left out, what is unknown is shown as it is. Its prompts are a
-model's or a stranger's text.
+others unknown: what is missing is left out, what is unknown is shown as it is. Its prompts are
+text of a model or of an unknown author: escape it.
 """
 
 from __future__ import annotations
@@ -65,8 +65,10 @@ def search_json(found: SearchResult) -> dict[str, Any]:
         "controls": plain(found.controls),
         "comparisons": plain(found.comparisons),
         "spread": {
-            who: plain({"maxima": maxima, "range": max(known) - min(known) if known else math.nan})
-            for who, maxima in found.spread.items()
+            strategy: plain(
+                {"maxima": maxima, "range": max(known) - min(known) if known else math.nan}
+            )
+            for strategy, maxima in found.spread.items()
             for known in ([value for value in maxima if not math.isnan(value)],)
         },
         "heldout": plain(found.heldout),
@@ -187,7 +189,7 @@ class Series:
     """One search, or one control.
 
     Attributes:
-        strategy: Which.
+        strategy: Name of the search or control.
         seed: Search seed.
         points: After every generation whose best is known.
         confirmed: Use of its first finalist on fresh draws; NaN if there is none.
@@ -211,21 +213,21 @@ def progress_of(data: Mapping[str, Any]) -> list[Series]:
     for row in found.generations:
         if row.trajectories is None or row.generation is None:
             continue
-        who = row.strategy, row.seed or 0
-        spent[who] = spent.get(who, 0) + row.trajectories
-        group = groups.setdefault(who, [])
+        series = row.strategy, row.seed or 0
+        spent[series] = spent.get(series, 0) + row.trajectories
+        group = groups.setdefault(series, [])
         if math.isfinite(row.best):
-            group.append(GenerationPoint(row.generation, spent[who], row.best))
+            group.append(GenerationPoint(row.generation, spent[series], row.best))
     firsts = {
         (one.strategy, one.seed): one.use
         for one in (*found.finalists, *found.controls)
         if one.rank == 1
     }
     made = []
-    for who, group in groups.items():
-        use = firsts.get(who, IntervalFile())
+    for series, group in groups.items():
+        use = firsts.get(series, IntervalFile())
         if group:
-            made.append(Series(*who, tuple(group), use.mean, use.low, use.high))
+            made.append(Series(*series, tuple(group), use.mean, use.low, use.high))
     return made
 
 
@@ -263,7 +265,7 @@ def _answer(value: str) -> str:
 
 
 _GENERATION = (
-    Column("who", "strategy", "the search, or a control", name, words=True),
+    Column("strategy", "strategy", "the search, or a control", name, words=True),
     Column("seed", "seed", "search seed"),
     Column("gen", "generation", "generation; 0 is the first pool"),
     Column("raw", "raw", "proposed"),
@@ -278,7 +280,7 @@ _GENERATION = (
 _FINALIST = {
     column.head: column
     for column in (
-        Column("who", "strategy", "who found it", name, words=True),
+        Column("strategy", "strategy", "search or control that found it", name, words=True),
         Column("made by", "operator", "operator", _known, words=True),
         Column("seed", "seed", "search seed"),
         Column("chosen at", "promised", "", percent),
@@ -381,7 +383,9 @@ _ANSWERS = {
 def _tables(data: Mapping[str, Any]) -> list[Section]:
     """Returns the tables of a search.json that have rows, in the order to read them."""
     found, best, paper = search_file(data), ranking_of(data), bool(data.get("paper"))
-    spreads = ", ".join(f"{name(who)} {points(one.range)}" for who, one in found.spread.items())
+    spreads = ", ".join(
+        f"{name(strategy)} {points(one.range)}" for strategy, one in found.spread.items()
+    )
     chosen_at = f"{'mean' if paper else 'shrunk mean'} utilisation on the draws it was chosen by"
     finalist = _FINALIST | {"chosen at": Column("chosen at", "promised", chosen_at, percent)}
     held = {"search.heldout": found.heldout} if found.heldout else {}
@@ -390,9 +394,11 @@ def _tables(data: Mapping[str, Any]) -> list[Section]:
     for prompt, copied in overlap.confirmed.items():
         place = f"search.overlap.confirmed[{json.dumps(name(prompt))}]"
         repeated.append((place, prompt, copied))
-    who = Column("outputs of", "", "all, or one confirmed prompt on fresh draws", name, words=True)
+    outputs = Column(
+        "outputs of", "", "all, or one confirmed prompt on fresh draws", name, words=True
+    )
     copies = Table(
-        (who, *_REPEATED),
+        (outputs, *_REPEATED),
         tuple((prompt, *(value_at(one, column.path) for column in _REPEATED))
               for _, prompt, one in repeated if one),
         tuple(place for place, _, one in repeated if one),
@@ -644,7 +650,7 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
     file = search_file(data)
     generations = [one for one in file.generations if one.strategy == "search"]
     columns = (*_GENERATION[1:-1], _best(ranking_of(data)))
-    heads = ("who", "seed", "chosen at", "n", "use", "limits", "worst", "spend", "risky alone",
+    heads = ("strategy", "seed", "chosen at", "n", "use", "limits", "worst", "spend", "risky alone",
              "over")  # fmt: skip
     lines = []
     for one in found.finalists:
@@ -663,7 +669,9 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
     used = dict.fromkeys(found.spread, 0)
     for explored in found.explored:
         used[explored.strategy] += explored.trajectories
-    lines.append(f"trajectories explored: {', '.join(f'{who} {n}' for who, n in used.items())}")
+    lines.append(
+        f"trajectories explored: {', '.join(f'{strategy} {n}' for strategy, n in used.items())}"
+    )
     for row in found.comparisons:
         answer = {
             "beats": f"the search beats {row.control}",
@@ -673,8 +681,8 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
         ends = [points(end, "unknown") for end in (row.difference, row.low, row.high)]
         lines.append(f"{answer}:\n  {ends[0]} (limits {ends[1]} to {ends[2]})")
     maxima = "; ".join(
-        f"{who} {', '.join(percent(value) for value in values)}"
-        for who, values in found.spread.items()
+        f"{strategy} {', '.join(percent(value) for value in values)}"
+        for strategy, values in found.spread.items()
     )
     lines.append(f"best of each search seed, confirmed:\n  {maxima}")
     more = len(named.discovered) - len(named.shared)
@@ -761,12 +769,12 @@ def verdict_lines(found: SearchResult, plugin: str = "", more: str = "--fresh") 
 def sweep_document(sweep: Sweep) -> Document:
     """Returns one line per budget: does searching pay there?"""
 
-    def best(who: str) -> Callable[[SearchResult], str]:
-        return lambda one: percent(sum(one.spread[who]) / len(one.spread[who]))
+    def best(strategy: str) -> Callable[[SearchResult], str]:
+        return lambda one: percent(sum(one.spread[strategy]) / len(one.spread[strategy]))
 
-    def lead(who: str) -> Callable[[SearchResult], str]:
+    def lead(strategy: str) -> Callable[[SearchResult], str]:
         def write(one: SearchResult) -> str:
-            row = next(row for row in one.comparisons if row.control == who)
+            row = next(row for row in one.comparisons if row.control == strategy)
             mark = " " if row.answer == "not told apart" else "*"
             return NONE if math.isnan(row.difference) else f"{100 * row.difference:+.1f}{mark}"
 
@@ -775,9 +783,9 @@ def sweep_document(sweep: Sweep) -> Document:
     strategies = tuple(sweep.found[0].spread)
     columns = (
         Column("k", write=lambda one: f"{one.settings.budget:g}", words=True),
-        *(Column(who, write=best(who)) for who in strategies),
+        *(Column(strategy, write=best(strategy)) for strategy in strategies),
         Column("held out", "heldout.use.mean", write=percent),
-        *(Column(f"over {who}", write=lead(who)) for who in strategies[1:]),
+        *(Column(f"over {strategy}", write=lead(strategy)) for strategy in strategies[1:]),
         Column("kept?", "outcome"),
     )
     return Document(

@@ -30,8 +30,8 @@ def selftest_document(found: SelftestResult, files: tuple[str, ...] = ()) -> Doc
     )
     places = (f"faults[{i}]" for i in range(len(found.faults)))
     note = (
-        "over, spend: outputs truly over budget, true mean spend over mean budget; n: power after "
-        f"so many outputs at k = {found.budget:g}, alpha = {found.level:g}; caught by: the check "
+        "over, spend: outputs truly over budget, true mean spend over mean budget; n=N: power "
+        f"after N outputs at k = {found.budget:g}, alpha = {found.level:g}; caught by: the check "
         "that fired most often"
     )
     lines = [
@@ -217,5 +217,5 @@ def mechanisms_document(cards: Iterable[MechanismCard]) -> Document:
 def _option(option: CardOption) -> str:
     value = option.default
     written = f"{value:g}" if isinstance(value, int | float) else value
-    default = f"; unless told {written}" if written else ""
+    default = f"; default {written}" if written else ""
     return f"{option.name}: {option.text} ({option.allowed}{default})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nafaudit.core.finding import CheckWord, Kept
 from nafaudit.core.ledger import budget_name
-from nafaudit.store.artifacts import COUNTS, QUANTITIES, ArmFinding, Verification
+from nafaudit.store.artifacts import DEBT_COUNTS, QUANTITIES, ArmFinding, Verification
 from nafaudit.views.document import Column, Document, Section, Table
 
 _FINE = (CheckWord.FINE, CheckWord.INFO, CheckWord.UNKNOWN, Kept.WITHIN)
@@ -36,7 +36,7 @@ def verification_document(found: Verification, kept: str, *files: str) -> Docume
         if one.finding.check == "replay: budget":
             lines.append(f"budget: {one.finding.verdict}, {one.finding.text}")
     for one in found.findings:
-        if one.finding.check == COUNTS and one.arm is not None:
+        if one.finding.check == DEBT_COUNTS and one.arm is not None:
             lines.append(f"debt, {budget_name(one.arm.k)}: {one.finding.text}")
     if tests := [one for one in found.findings if one.finding.check.startswith("sampler: ")]:
         fired = sum(one.finding.verdict == CheckWord.FAILED for one in tests)

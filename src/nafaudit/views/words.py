@@ -174,14 +174,14 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
     elif arm.tested == Tested.IDLE:
         tone, headline = "open", "Hardly ever"
         text = (
-            f"The limit changed only {active} of all words written; in {free} the risky model was "
-            "served as it is. A limit that does not act protects nobody, even if it is kept."
+            f"The limit changed only {active} of all tokens written; in {free} the risky model was "
+            "served as it is. A limit that does not act gives no protection, even if it is kept."
             f"{' ' if arm.worst_use else ''}{arm.worst_use}"
         )
     else:
         tone, headline = "good", "Yes, the limit acted"
         text = (
-            f"The limit changed {active} of all words written (tokens, to be exact) and held "
+            f"The limit changed {active} of all tokens written and held "
             f"{forced} to the safe model; in {free} the risky model was served as it is."
         )
     return VerdictText("Was it put to the test?", arm.tested, tone, headline, text, finding)
@@ -251,7 +251,7 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         return {
             "word": "AS LOGGED",
             "tone": "open",
-            "text": "Nobody has recomputed these numbers from the models yet. The command is: "
+            "text": "These numbers have not been recomputed from the models yet. The command is: "
             "nafaudit verify .",
             "rows": [],
             "remarks": [],

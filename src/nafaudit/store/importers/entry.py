@@ -52,7 +52,7 @@ class ImportOptions(Group):
     )  # fmt: skip
     ledger: str | None = option(
         None,
-        "Rule behind the budgets: banking (k T), or unknown to believe the log's own.",
+        "Rule behind the budgets: banking (k T), or unknown to use the log's own.",
         unset="by schema",
         common=True,
     )
@@ -162,7 +162,7 @@ class ImportNotes:
     not_kept: Counter[str] = field(default_factory=Counter)
 
     def add(self, kind: str, where: str, detail: str = "", count: int = 1) -> None:
-        """Counts something; `detail` tells kinds of one kind apart (a field's name)."""
+        """Counts an event of a kind; `detail` separates events of one kind (a field's name)."""
         if not count:
             return
         if kind not in KINDS:
@@ -393,7 +393,7 @@ def judged_by(
     """Returns the budget of a total, and what k and T grant if that is less and contested.
 
     The second is NaN where nothing is contested: the budget is no more than k T, to rounding, or
-    the user said whether it is believed (`--ledger`).
+    the user said whether it is used (`--ledger`).
 
     Args:
         stated: The budget as logged.
@@ -429,7 +429,7 @@ def credited(
 ) -> float:
     """Returns what k grants over the steps if a negative debt grants more; NaN otherwise.
 
-    NaN too if the user said whether that is believed (`--ledger`).
+    NaN too if the user said whether that is used (`--ledger`).
     """
     if context.options.ledger or not granted.size or not 0 < k < math.inf:
         return math.nan

@@ -140,9 +140,9 @@ class Look:
     """How one arm is drawn.
 
     Attributes:
-        arm: Which.
-        label: Its name.
-        colour: Of lines and marks.
+        arm: Arm that is drawn.
+        label: Name of the arm.
+        colour: Colour of lines and marks.
         marker: Shape of a mark.
         line: Style of a line.
     """
