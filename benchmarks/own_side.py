@@ -17,7 +17,7 @@ from nafaudit.core.design import Decoding, row_width
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.trajectory import STEP_TYPES, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.noise import draw, draws
+from nafaudit.engine.noise import noise_bounds, pick_token
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import numerics_of
 from nafaudit.mechanisms.laws import log_law
@@ -122,7 +122,7 @@ class Own(Side):
             for row, stream in enumerate(streams):
                 safe, risky = (log_law(x[row : row + 1]) for x in logits)
                 served = self.mechanism.rule.serve([()], safe, risky, limit)
-                draw(served.law[0], draws(stream, repeat, served.law.shape[1]))
+                pick_token(served.law[0], noise_bounds(stream, repeat, served.law.shape[1]))
                 found.append((float(served.theta), float(served.charge)))
             seconds.append(time.process_time() - start)
         theta, charge = zip(*found, strict=True)

@@ -43,12 +43,12 @@ constraint stops acting as k grows.
 
 def main() -> None:
     """Reads the run once, writes the page and its figures."""
-    report = AuditResult.of(Run(Path(sys.argv[1])))
-    rows = [row for row in report.classes.rows if not is_baseline(row.k)]
+    result = AuditResult.of(Run(Path(sys.argv[1])))
+    rows = [row for row in result.classes.rows if not is_baseline(row.k)]
     parts = [INTRODUCTION]
     for k in sorted({row.k for row in rows}):
         parts.append(_spends(k, {row.label: row for row in rows if row.k == k}))
-    parts += [_debts(rows), _overlaps(rows), _sound(report.arms), _figures(report)]
+    parts += [_debts(rows), _overlaps(rows), _sound(result.arms), _figures(result)]
     (HERE / "paper-scale.md").write_text("\n".join(parts), encoding="utf-8")
 
 
@@ -134,14 +134,14 @@ def _sound(arms: Sequence[ArmVerdict]) -> str:
     return text + _table(["k", "kept?", "tested?", "worth?", "on what it rests"], lines)
 
 
-def _figures(report: AuditResult) -> str:
+def _figures(result: AuditResult) -> str:
     lines = ["\n## Figures\n"]
     for figure in (*PAPER_FIGURES, *OWN_FIGURES):
         if figure.name not in SHOWN:
             continue
         name = f"scale-{figure.name}"
         with style():
-            drawn = as_bytes(figure.draw(report), "svg")
+            drawn = as_bytes(figure.draw(result), "svg")
         (HERE / "paper" / f"{name}.svg").write_bytes(drawn)
         lines.append(f"![{figure.caption}](paper/{name}.svg)\n")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import LawError
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.noise import DeviceDraws, Draw
+from nafaudit.engine.noise import DeviceNoise, StreamStep
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.rows import RowModel
 from nafaudit.engine.write import law_or_flat, sent, table_of_step
@@ -152,9 +152,9 @@ def test_a_step_is_few_calls(budget: float, calls: int, waits: int) -> None:
 def test_noise_is_few_calls() -> None:
     """230 for some steps of every row, and the bytes that `nafaudit plan` counts."""
     with pretended() as device:
-        source = DeviceDraws(4096, 8, DEVICE)
+        source = DeviceNoise(4096, 8, DEVICE)
         device.calls = device.moved = 0
-        source.noise([Draw(Stream(key), 0) for key in range(8)])
+        source.noise([StreamStep(Stream(key), 0) for key in range(8)])
         assert device.calls <= 250
         made = 8 * 4096 * source.ahead
         assert 0.9 * NOISE_TRAFFIC * made <= device.moved <= NOISE_TRAFFIC * made

@@ -11,25 +11,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.core.draws import Stream, gumbel, noise_of, words
-from nafaudit.engine.noise import DeviceDraws, Draw, draw, draws, gumbel_of
+from nafaudit.engine.noise import DeviceNoise, StreamStep, gumbel_of, noise_bounds, pick_token
 from nafaudit.mechanisms.laws import log_law
 from tests.pretended import DEVICE, pretended
 
 CPU = torch.device("cpu")
 KEYS = st.one_of(st.integers(0, (1 << 128) - 1), st.sampled_from([0, 1, (1 << 128) - 1, 1 << 63]))
-DRAWS = st.builds(Draw, st.builds(Stream, KEYS), st.integers(0, 1 << 40))
+DRAWS = st.builds(StreamStep, st.builds(Stream, KEYS), st.integers(0, 1 << 40))
 
 
 @settings(max_examples=150)
 @given(st.lists(DRAWS, min_size=1, max_size=5), st.integers(1, 70))
-def test_every_bit_is_that_of_the_layout(wanted: list[Draw], lanes: int) -> None:
-    found = DeviceDraws(lanes, len(wanted), CPU).words(wanted).numpy().view(np.uint64)
+def test_every_bit_is_that_of_the_layout(wanted: list[StreamStep], lanes: int) -> None:
+    found = DeviceNoise(lanes, len(wanted), CPU).words(wanted).numpy().view(np.uint64)
     for row, one in zip(found, wanted, strict=True):
         assert np.array_equal(row, words(one.stream, one.step, lanes))
 
 
 def test_a_whole_vocabulary() -> None:
-    found = DeviceDraws(128_255, 1, CPU).words([Draw(Stream(7), 3)]).numpy().view(np.uint64)
+    found = DeviceNoise(128_255, 1, CPU).words([StreamStep(Stream(7), 3)]).numpy().view(np.uint64)
     assert np.array_equal(found[0], words(Stream(7), 3, 128_255))
 
 
@@ -55,28 +55,29 @@ def test_tokens_are_those_of_the_cpu(
     if holes:
         logits[:, : size // 2] = -math.inf
     laws = log_law(logits)
-    noise = DeviceDraws(size, len(keys), CPU).noise([Draw(Stream(key), step) for key in keys])
+    noise = DeviceNoise(size, len(keys), CPU).noise([StreamStep(Stream(key), step) for key in keys])
     found = (laws + noise).argmax(dim=-1).tolist()
     assert found == [
-        draw(law, draws(Stream(key), step, size)) for law, key in zip(laws, keys, strict=True)
+        pick_token(law, noise_bounds(Stream(key), step, size))
+        for law, key in zip(laws, keys, strict=True)
     ]
 
 
 def test_noise_is_made_once_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows of one stream share its noise, at nearby steps too."""
     asked: list[int] = []
-    make = DeviceDraws.words
+    make = DeviceNoise.words
 
-    def counted(self: DeviceDraws, wanted: list[Draw]) -> torch.Tensor:
+    def counted(self: DeviceNoise, wanted: list[StreamStep]) -> torch.Tensor:
         asked.append(len(wanted))
         return make(self, wanted)
 
-    monkeypatch.setattr(DeviceDraws, "words", counted)
-    source = DeviceDraws(30, 3, CPU)
+    monkeypatch.setattr(DeviceNoise, "words", counted)
+    source = DeviceNoise(30, 3, CPU)
     one, other = Stream(1), Stream(2)
     assert source.ahead == 16
     for step in range(40):
-        wanted = [Draw(one, step), Draw(other, step), Draw(one, step + 5)]
+        wanted = [StreamStep(one, step), StreamStep(other, step), StreamStep(one, step + 5)]
         source.keep(wanted)
         found = source.noise(wanted).numpy()
         for row, (stream, at) in zip(found, wanted, strict=True):
@@ -85,13 +86,13 @@ def test_noise_is_made_once_and_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(asked) == 2 * 48
     assert len(source._made) <= 3
     # A large batch of a large vocabulary is not made ahead.
-    assert DeviceDraws(128_256, 64, CPU).ahead == 1
+    assert DeviceNoise(128_256, 64, CPU).ahead == 1
 
 
 def test_only_keys_and_steps_are_sent_and_nobody_waits() -> None:
     with pretended() as device:
-        source = DeviceDraws(30, 2, DEVICE)
+        source = DeviceNoise(30, 2, DEVICE)
         device.waits.clear()
-        found = source.noise([Draw(Stream(1), 5), Draw(Stream(2**100), 6)])
+        found = source.noise([StreamStep(Stream(1), 5), StreamStep(Stream(2**100), 6)])
         assert not device.waits
         assert np.allclose(found.cpu()[1], gumbel(Stream(2**100), 6, 30), rtol=1e-14)

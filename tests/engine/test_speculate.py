@@ -20,7 +20,7 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
-from nafaudit.engine.noise import AT_ZERO, bounded, draw, draws
+from nafaudit.engine.noise import AT_ZERO, bounded, noise_bounds, pick_token
 from nafaudit.engine.probe import probe
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.rows import ONE_POSITION_AT_A_TIME, SHARED_HEADS, attending
@@ -133,14 +133,14 @@ def test_the_token_is_the_argmax_of_law_and_noise(
     law = log_law(logits)[0]
     for step in range(3):
         slow = int(np.argmax(law.numpy() + gumbel(Stream(key), step, size)))
-        made = draws(Stream(key), step, size)
-        assert draw(law, made) == slow
+        made = noise_bounds(Stream(key), step, size)
+        assert pick_token(law, made) == slow
 
 
 def test_the_extremes_of_a_word_are_drawn_right() -> None:
     """Noise from -3.6 to 36.7: a word of all ones wins against a likelier token."""
     law = log_law(torch.tensor([[0.0, -20.0, 0.0]]))[0]
-    assert draw(law, bounded(np.array([0, 2**64 - 1, 5], np.uint64))) == 1
+    assert pick_token(law, bounded(np.array([0, 2**64 - 1, 5], np.uint64))) == 1
 
 
 @given(st.lists(st.integers(0, 2**64 - 1) | st.integers(2**64 - 2**36, 2**64 - 1), min_size=1))

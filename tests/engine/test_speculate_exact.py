@@ -91,8 +91,8 @@ class Arena:
     def _chance(self, prefix: Tokens) -> float:
         return self.truth.probability(lambda leaf: leaf.tokens[: len(prefix)] == prefix)
 
-    def draws(self, stream: Stream, step: int, lanes: int) -> NoiseBounds:
-        """Stands in for `sample.draws`: the middle of the part's cell, as words."""
+    def noise_bounds(self, stream: Stream, step: int, lanes: int) -> NoiseBounds:
+        """Stands in for `noise.noise_bounds`: the middle of the part's cell, as words."""
         assert lanes == 2
         # Guesses may be asked for past the last step; nothing written depends on them.
         low, high = self.parts[stream.key][min(step, self.length - 1)]
@@ -111,7 +111,7 @@ class Arena:
             needs_free_rows(self.pair.safe, self.pair.risky, width=WIDTH)
         how: Any = {"width": WIDTH, "batch": 64, "speculate": speculate}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(engine, "draws", self.draws)
+            patch.setattr(engine, "noise_bounds", self.noise_bounds)
             decoder = Decoder(self.pair, RULE, self.decoding, **how)
             found = decoder.decode([PromptRequest("p", PROMPT, rows)])
             return {trajectory.key: trajectory for trajectory in found}, decoder

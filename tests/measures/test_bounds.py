@@ -24,7 +24,9 @@ def means(path: Path, charge: float, k: float = 1.0) -> list[BoundRow]:
         for i, prompt in enumerate(PROMPTS)
     ]
     return [
-        row for row in bound_rows(AuditResult.of(make_run(path, PROMPTS, records))) if row.arm == 0
+        row
+        for row in bound_rows(AuditResult.of(make_run(path, PROMPTS, records)))
+        if row.arm_index == 0
     ]
 
 

@@ -163,7 +163,7 @@ def test_the_level_is_shared_by_classes_times_budgets_also_where_one_has_no_reco
 
 def test_the_worst_class_is_named() -> None:
     table, arms = judged(executions())
-    worst = table.worst(Arm("m", 2.0))
+    worst = table.spends_most(Arm("m", 2.0))
     assert worst is not None
     assert worst.label == "wild"
     (found,) = (finding for finding in arms[0].findings if finding.check == "classes")
@@ -172,7 +172,7 @@ def test_the_worst_class_is_named() -> None:
     )
     assert found.numbers["upper_n"] == 25
     swapped, _ = judged(executions(level={"calm": 0.6, "wild": 0.2}))
-    other = swapped.worst(Arm("m", 2.0))
+    other = swapped.spends_most(Arm("m", 2.0))
     assert other is not None
     assert other.label == "calm"
 

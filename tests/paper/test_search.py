@@ -25,7 +25,7 @@ from nafaudit.paper.search_view import paper_document, paper_json, write_paper_r
 from nafaudit.paper.settings import PaperSettings
 from nafaudit.search.candidate import Measured
 from nafaudit.search.recorder import Violation, write_bundle
-from nafaudit.store.gaps import missing_of
+from nafaudit.store.missing import missing_of
 from nafaudit.store.run import Run
 from nafaudit.views.figures.run import progress
 from nafaudit.views.page import write_report

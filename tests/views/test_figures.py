@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 @pytest.fixture(scope="module")
-def report(run: Run) -> AuditResult:
+def result(run: Run) -> AuditResult:
     return AuditResult.of(run)
 
 
@@ -54,8 +54,8 @@ def stage2(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
     return AuditResult.of(import_logs([log], path / "run", ImportOptions(max_new_tokens=168)))
 
 
-def lacking(report: AuditResult) -> dict[str, str]:
-    return {figure.name: why for figure in FIGURES if (why := figure.lacks(report))}
+def lacking(result: AuditResult) -> dict[str, str]:
+    return {figure.name: why for figure in FIGURES if (why := figure.lacks(result))}
 
 
 def test_the_command_writes_and_names_every_figure(run: Run, tmp_path: Path) -> None:
@@ -86,62 +86,62 @@ def test_the_command_writes_and_names_every_figure(run: Run, tmp_path: Path) -> 
     assert "figures/" not in (directory / "index.html").read_text()
 
 
-def test_the_same_records_give_the_same_bytes(run: Run, report: AuditResult) -> None:
+def test_the_same_records_give_the_same_bytes(run: Run, result: AuditResult) -> None:
     def drawn(source: AuditResult) -> bytes:
         with style():
             return as_bytes(drawing.bound_against_n(source), "svg")
 
-    assert drawn(report) == drawn(AuditResult.of(run))
+    assert drawn(result) == drawn(AuditResult.of(run))
 
 
-def test_regime_bars_are_the_shares(report: AuditResult) -> None:
+def test_regime_bars_are_the_shares(result: AuditResult) -> None:
     with style():
-        axes = drawing.regime(report).axes[0]
+        axes = drawing.regime(result).axes[0]
     bars = [bar.get_height() for bar in axes.patches]  # type: ignore[attr-defined]
     shares = [
-        getattr(arm.regime, kind) for kind in ("forced", "active", "free") for arm in report.arms
+        getattr(arm.regime, kind) for kind in ("forced", "active", "free") for arm in result.arms
     ]
     assert bars == pytest.approx(shares)
 
 
-def test_tails_and_overlap_have_both_baselines_and_every_output(report: AuditResult) -> None:
+def test_tails_and_overlap_have_both_baselines_and_every_output(result: AuditResult) -> None:
     with style():
-        tails, overlap = drawing.tails(report).axes[0], drawing.overlap(report).axes[0]
+        tails, overlap = drawing.tails(result).axes[0], drawing.overlap(result).axes[0]
     names = ["safe only", "k = 0.5", "k = 3", "risky only"]
     assert tails.get_legend_handles_labels()[1] == names
     assert overlap.get_legend_handles_labels()[1] == names
     assert [len(np.asarray(line.get_xdata())) for line in overlap.lines] == [12] * 4
     curve = next(line for line in tails.lines if line.get_label() == "risky only")
-    ratios = sorted(o.log_ratio for o in report.rows if o.key.k == math.inf)
+    ratios = sorted(o.log_ratio for o in result.rows if o.key.k == math.inf)
     assert np.asarray(curve.get_xdata()).tolist() == pytest.approx(ratios)
     assert np.asarray(curve.get_ydata())[-1] == pytest.approx(1 / len(ratios))
 
 
-def test_class_figures_show_the_class_table(report: AuditResult) -> None:
+def test_class_figures_show_the_class_table(result: AuditResult) -> None:
     with style():
-        panels = classes.effective_range(report).axes
-        term = classes.deterministic_term(report).axes[0]
-    rows = [row for row in report.classes.rows if row.k == 0.5]
+        panels = classes.effective_range(result).axes
+        term = classes.deterministic_term(result).axes[0]
+    rows = [row for row in result.classes.rows if row.k == 0.5]
     drawn = {line.get_label(): np.asarray(line.get_ydata()).tolist() for line in panels[0].lines}
     assert drawn["mean spend"] == pytest.approx([row.mean for row in rows])
     assert drawn["U_EBB, R_eff (proxy)"] == pytest.approx([r.paper_seen.value for r in rows])  # type: ignore[union-attr]
     assert drawn["bound on prompts"] == pytest.approx([r.upper.value for r in rows])  # type: ignore[union-attr]
-    risky = [row.mean for row in report.classes.rows if row.k == math.inf]
+    risky = [row.mean for row in result.classes.rows if row.k == math.inf]
     assert drawn["risky model alone, mean"] == pytest.approx(risky)
     curve = term.lines[0]
     sizes, values = (np.asarray(a) for a in (curve.get_xdata(), curve.get_ydata()))
     reach = max(row.range_effective for row in rows)
-    assert values == pytest.approx(3 * reach * math.log(2 / report.classes.delta) / sizes)
+    assert values == pytest.approx(3 * reach * math.log(2 / result.classes.delta) / sizes)
 
 
-def test_bounds_shrink_to_the_last_one_of_the_report(report: AuditResult) -> None:
+def test_bounds_shrink_to_the_last_one_of_the_report(result: AuditResult) -> None:
     from nafaudit.measures.audit import bound_rows
 
     with style():
-        axes = drawing.bound_against_n(report).axes[1]
+        axes = drawing.bound_against_n(result).axes[1]
     drawn = {line.get_label(): np.asarray(line.get_ydata()) for line in axes.lines}
-    index = next(i for i, arm in enumerate(report.arms) if arm.k == 3)
-    final = {row.method: row.upper for row in bound_rows(report) if row.arm == index}
+    index = next(i for i, arm in enumerate(result.arms) if arm.k == 3)
+    final = {row.method: row.upper for row in bound_rows(result) if row.arm_index == index}
     assert drawn["betting (holds)"][-1] == pytest.approx(final["betting-prompts"])
     assert drawn["Student (approximate)"][-1] == pytest.approx(final["cluster-t"])
 
@@ -173,12 +173,12 @@ def run_of(path: Path, budgets: Sequence[float], charge: float = 0.25) -> AuditR
 
 
 def test_many_budgets_are_thinned_and_the_title_says_so(tmp_path: Path) -> None:
-    report = run_of(tmp_path / "r", [0.0, *np.arange(1, 10) / 2])
-    shown = [look.arm.k for look in looks(report) if not look.arm.baseline]
+    result = run_of(tmp_path / "r", [0.0, *np.arange(1, 10) / 2])
+    shown = [look.arm.k for look in looks(result) if not look.arm.baseline]
     assert len(shown) == MOST
     assert (shown[0], shown[-1]) == (0.5, 4.5)
     with style():
-        figure = drawing.utilisation(report)
+        figure = drawing.utilisation(result)
     assert len(figure.axes) == MOST
     assert f"{MOST} of 9 budgets" in figure.get_suptitle()
 
@@ -190,20 +190,20 @@ def test_what_cannot_be_drawn_says_why(tmp_path: Path) -> None:
 
 
 def test_a_run_that_spends_nothing_is_drawn(tmp_path: Path) -> None:
-    report = run_of(tmp_path / "r", [1.0], charge=0.0)
+    result = run_of(tmp_path / "r", [1.0], charge=0.0)
     for figure in FIGURES:
-        if not figure.lacks(report):
+        if not figure.lacks(result):
             with style():
-                assert figure.draw(report).axes
+                assert figure.draw(result).axes
 
 
 def test_an_unknown_spend_is_a_reason_not_a_crash(tmp_path: Path) -> None:
     prompts = [Prompt("p", "text", "one")]
     records = [replace(trajectory(Key("p", MECHANISM, 1.0, 0), [math.nan] * 3), debt=0.0)]
-    report = AuditResult.of(make_run(tmp_path / "r", prompts, records, length=3))
+    result = AuditResult.of(make_run(tmp_path / "r", prompts, records, length=3))
     for figure in FIGURES:
-        if not figure.lacks(report):
+        if not figure.lacks(result):
             with style():
-                figure.draw(report)
-    assert lacking(report)["effective-range"]
-    assert lacking(report)["bound-n"]
+                figure.draw(result)
+    assert lacking(result)["effective-range"]
+    assert lacking(result)["bound-n"]

@@ -44,7 +44,7 @@ from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.artifacts import ArmFinding, Verification
-from nafaudit.store.gaps import missing_of, same_prompts
+from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
 
 # Records held in memory at once, with what their replay needs.
@@ -165,7 +165,7 @@ class _Verifier:
         self.pair = pair
         self.promise = promise
         self.recorded = len(run.keys())
-        self.gaps = missing_of(run)
+        self.missing = missing_of(run)
         self.tokens = 0
         identity = self._identity = run.design["identity"]
         self.imported = identity["protocol"] == "imported"
@@ -175,8 +175,8 @@ class _Verifier:
         self.limit: int = identity["decoding"]["max_new_tokens"]
         self.notes = self._weaknesses()
         lacking = run.asked - self.recorded
-        if self.gaps is not None:
-            self.notes.append(self.gaps.text)
+        if self.missing is not None:
+            self.notes.append(self.missing.text)
         elif lacking > 0:
             self.notes.append(
                 f"{lacking} of the {run.asked} trajectories that were asked for are not recorded"
@@ -281,14 +281,14 @@ class _Verifier:
             seconds,
             self.notes,
             self._truth,
-            self.gaps is not None,
+            self.missing is not None,
         )
 
     def _compared(self, comparison: ClaimComparison) -> Iterator[ArmFinding]:
         """Yields what holds of all records, then what is refuted, arm by arm."""
         for finding in comparison.findings():
-            if finding.verdict == Kept.WITHIN and self.gaps is not None:
-                text = f"{finding.text}; the run is unfinished: {self.gaps.brief}"
+            if finding.verdict == Kept.WITHIN and self.missing is not None:
+                text = f"{finding.text}; the run is unfinished: {self.missing.brief}"
                 finding = replace(finding, verdict=Kept.INCONCLUSIVE, text=text)
             if finding.verdict != CheckWord.FAILED:
                 yield ArmFinding(None, finding)

@@ -128,7 +128,7 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
     path, identity = result.run.path, result.run.design["identity"]
     if source is not None and not Path(source).is_dir():
         return f"nafaudit import {source} --out runs/imported"
-    if result.gaps is not None:
+    if result.missing is not None:
         return "the command that made the run, again: it decodes what is missing"
     audited = identity.get("purpose", "audit") == "audit" and identity["protocol"] != "imported"
     few = [arm.trajectories for arm in result.arms if not arm.baseline]

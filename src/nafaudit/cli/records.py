@@ -248,7 +248,7 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     from nafaudit.core.text import visible
     from nafaudit.paper.files import write_paper_files
     from nafaudit.store.export import export_run
-    from nafaudit.store.gaps import missing_of
+    from nafaudit.store.missing import missing_of
     from nafaudit.store.run import Run
 
     source = settings.run or latest_run()
@@ -259,15 +259,14 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
             raise InputError("delta belongs to the paper's summary; give --paper too.")
         written = export_run(Run(source), settings.out)
     files = [str(path) for path in written]
-    gaps = missing_of(Run(source))
+    missing = missing_of(Run(source))
     if as_json:
-        missing = plain(gaps)
-        data = {"run": str(source), "files": files, "missing": missing}
+        data = {"run": str(source), "files": files, "missing": plain(missing)}
         echo(json.dumps(data, indent=2))
     else:
         echo("\n".join([*files, f"next: nafaudit checklist {source}"]))
-    if gaps is not None:
-        note(f"incomplete: {visible(gaps.text)}")
+    if missing is not None:
+        note(f"incomplete: {visible(missing.text)}")
         return 3
     return 0
 

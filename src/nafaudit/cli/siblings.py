@@ -421,25 +421,25 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     if settings.paper:
         from nafaudit.paper.checklist_paper import of_paper
 
-        items, name, prompts, gaps = of_paper(), "the paper", [], None
+        items, name, prompts, missing = of_paper(), "the paper", [], None
     else:
         from nafaudit.paper.checklist_run import of_run
 
-        report = AuditResult.for_report(Run(settings.run or latest_run()))
+        result = AuditResult.for_report(Run(settings.run or latest_run()))
         other = settings.anchor
         second = None if other is None else AuditResult.for_report(Run(other))
-        items, name, prompts = of_run(report, second), str(report.run.path), ratios(report)
-        gaps = report.gaps or (second.gaps if second is not None else None)
+        items, name, prompts = of_run(result, second), str(result.run.path), ratios(result)
+        missing = result.missing or (second.missing if second is not None else None)
     if as_json:
         data = {
             "run": name,
             "items": item_rows(items),
             "prompts": prompt_rows(prompts),
-            "missing": plain(gaps),
+            "missing": plain(missing),
         }
         echo(json.dumps(data, indent=2))
     else:
-        about = [f"of {name}", *([] if gaps is None else [f"incomplete: {gaps.text}"])]
+        about = [f"of {name}", *([] if missing is None else [f"incomplete: {missing.text}"])]
         then = "nafaudit paper" if settings.paper else f"nafaudit report {name}"
         echo(terminal(checklist_document(items, about), then))
-    return 0 if gaps is None else 3
+    return 0 if missing is None else 3

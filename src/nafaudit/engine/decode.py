@@ -22,7 +22,7 @@ from nafaudit.engine.lanes import Lanes
 from nafaudit.engine.prompts import PrefilledPrompt, PromptReader, PromptRequest
 from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import RowModel, check_attention
-from nafaudit.engine.write import DecodingRow, Guessed, RowLaws, StepWriter
+from nafaudit.engine.write import DecodingRow, Guessed, RowLogits, StepWriter
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism
 
@@ -104,7 +104,7 @@ class Decoder:
     @torch.inference_mode()
     def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
         """Yields every requested trajectory, in the order in which they end."""
-        waiting = self._waiting(requests)
+        waiting = self._opened_rows(requests)
         rows: list[DecodingRow] = []
         while True:
             while len(rows) < self.batch and (entering := next(waiting, None)) is not None:
@@ -112,7 +112,7 @@ class Decoder:
                 self._safe.admit(len(rows), prompt.safe)
                 self._risky.admit(len(rows), prompt.risky)
                 safe, risky = map(self._lanes.cut, (prompt.safe.logits, prompt.risky.logits))
-                row.ahead = [RowLaws(safe, risky, None)]
+                row.ahead = [RowLogits(safe, risky, None)]
                 rows.append(row)
             if not rows:
                 return
@@ -139,8 +139,8 @@ class Decoder:
         if self.speculate:
             ahead = self._speculated(rows, tokens, positions)
         else:
-            laws = map(self._lanes.cut, self._step(tokens, positions))
-            ahead = [[RowLaws(safe, risky, None)] for safe, risky in zip(*laws, strict=True)]
+            logits = map(self._lanes.cut, self._step(tokens, positions))
+            ahead = [[RowLogits(safe, risky, None)] for safe, risky in zip(*logits, strict=True)]
         for row, known in zip(rows, ahead, strict=True):
             row.ahead = known
 
@@ -153,7 +153,7 @@ class Decoder:
 
     def _speculated(
         self, rows: list[DecodingRow], tokens: list[int], positions: list[int]
-    ) -> list[list[RowLaws]]:
+    ) -> list[list[RowLogits]]:
         """Lets the safe model write ahead alone, and the risky model read all of it in one pass.
 
         Guesses take the draws that the served law will meet, so that a guess stands if and only if
@@ -174,7 +174,7 @@ class Decoder:
         guesses: list[Any] = [*fed[1:], [None] * len(rows)]
         return [
             [
-                RowLaws(safe[ahead][slot], risky[slot, ahead], guesses[ahead][slot])
+                RowLogits(safe[ahead][slot], risky[slot, ahead], guesses[ahead][slot])
                 for ahead in range(self.speculate + 1)
             ]
             for slot in range(len(rows))
@@ -184,9 +184,10 @@ class Decoder:
         """Returns the prefix debt of a prompt; it depends on nothing but the prompt."""
         return self._reader.read([self._checked(PromptRequest("", tuple(tokens), ()))])[0].debt
 
-    def _waiting(
+    def _opened_rows(
         self, requests: Iterable[PromptRequest]
     ) -> Iterator[tuple[DecodingRow, PrefilledPrompt]]:
+        """Reads prompts, a group at a time, and yields their rows, each with an open account."""
         wanted = (self._checked(request) for request in requests if request.rows)
         for group in self._reader.groups(wanted, most=self.batch):
             for prompt in self._reader.read(group):

@@ -1,5 +1,7 @@
 """From logits to masked, warped laws, and the surprisals of a text under them.
 
+`Lanes` belongs to decoding. `Scorer` does not: runner and worth call it, to score passages.
+
 Surprisals by teacher forcing are what a certificate is measured against. One pass gives -log p(y_i
 | context, y_<i) of every token, hence of every prefix and window. The law is the one that decoding
 is charged against: same warps, same masked ids, float64. A text is read alone, at a width of its
@@ -32,23 +34,23 @@ class Lanes:
     """The ids that may be drawn, and how logits over them are warped.
 
     Attributes:
-        ids: Ids of the tokenizer, those that stand for nothing included.
+        size: Number of ids of the tokenizer, those that stand for nothing included.
         width: Lanes of a law; those past the ids are forbidden.
     """
 
     def __init__(self, vocabulary: Vocabulary, decoding: Decoding, device: torch.device) -> None:
         known = torch.tensor([token is not None for token in vocabulary.tokens])
-        self.ids = len(known)
-        self.width = -(-self.ids // _LANES) * _LANES
+        self.size = len(known)
+        self.width = -(-self.size // _LANES) * _LANES
         self._decoding = decoding
         self._device = device
         self._forbidden = torch.ones(self.width, dtype=torch.bool, device=device)
-        self._forbidden[: self.ids] = ~known.to(device)
-        self._all_known = bool(known.all()) and self.width == self.ids
+        self._forbidden[: self.size] = ~known.to(device)
+        self._all_known = bool(known.all()) and self.width == self.size
 
     def cut(self, logits: Tensor) -> Tensor:
         """Logits over the tokenizer's ids, padded to whole lanes; other rows are forbidden."""
-        logits = logits[..., : self.ids].to(self._device)
+        logits = logits[..., : self.size].to(self._device)
         if self._all_known:
             return logits
         padded = torch.nn.functional.pad(logits, (0, self.width - logits.shape[-1]))
@@ -69,7 +71,7 @@ class Lanes:
 
 
 class Scorer:
-    """One model, ready to say how surprised it is.
+    """One model, ready to score texts by their surprisal.
 
     Args:
         model: Usually the safe one.

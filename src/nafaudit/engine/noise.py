@@ -1,4 +1,4 @@
-"""Draws tokens: the argmax of law plus noise, and noise on a device.
+"""Picks tokens: the argmax of law plus noise, and noise on a device.
 
 With u the uniform of a token, its noise is -log(-log u) < -log(1 - u), and a float's own bits
 bound that logarithm: log2(2^e (1 + f)) >= e + f, never by more than 0.09. So no logarithm is
@@ -46,8 +46,8 @@ class NoiseBounds(NamedTuple):
     ceilings: NDArray[np.float32]
 
 
-def draws(stream: Stream, step: int, lanes: int) -> NoiseBounds:
-    """Makes what the tokens of a step are picked by."""
+def noise_bounds(stream: Stream, step: int, lanes: int) -> NoiseBounds:
+    """Makes the noise of a stream at a step, of which only bounds are computed."""
     return bounded(words(stream, step, lanes))
 
 
@@ -60,12 +60,12 @@ def bounded(raw: NDArray[np.uint64]) -> NoiseBounds:
     return NoiseBounds(raw, ceilings)
 
 
-def draw(law: Tensor, made: NoiseBounds) -> int:
+def pick_token(law: Tensor, made: NoiseBounds) -> int:
     """Returns the token of one row on a CPU.
 
     Args:
         law: Served log-law [vocabulary], float64.
-        made: The draws of its stream and step, one lane per token.
+        made: The noise of its stream and step, one lane per token.
     """
     exact, raw = law.numpy(), made.raw
     scores = exact.astype(np.float32)
@@ -91,14 +91,14 @@ _NUMBERS = 1 << 22
 _MOST_STEPS = 16
 
 
-class Draw(NamedTuple):
+class StreamStep(NamedTuple):
     """A stream and a step of it, which decide the noise."""
 
     stream: Stream
     step: int
 
 
-class DeviceDraws:
+class DeviceNoise:
     """Noise on a device, a few steps of every stream at a time.
 
     Args:
@@ -120,38 +120,38 @@ class DeviceDraws:
         self._bumps = _bits(bumps).reshape(_ROUNDS, 2, 1, 1).to(device)
         self._blocks = torch.arange(1, -(-lanes // 4) + 1, device=device)
 
-    def noise(self, wanted: Sequence[Draw]) -> Tensor:
+    def noise(self, wanted: Sequence[StreamStep]) -> Tensor:
         """Returns the Gumbel noise [rows, lanes] of each row's stream and step, float64."""
-        where = [self._where(draw) for draw in wanted]
+        where = [self._where(one) for one in wanted]
         missing = {
-            at: draw.stream for at, draw in zip(where, wanted, strict=True) if at not in self._made
+            at: one.stream for at, one in zip(where, wanted, strict=True) if at not in self._made
         }
         if missing:
-            draws = [
-                Draw(stream, part * self.ahead + step)
+            asked = [
+                StreamStep(stream, part * self.ahead + step)
                 for (_, part), stream in missing.items()
                 for step in range(self.ahead)
             ]
-            made = gumbel_of(self.words(draws)).view(len(missing), self.ahead, self.lanes)
+            made = gumbel_of(self.words(asked)).view(len(missing), self.ahead, self.lanes)
             self._made |= zip(missing, made.unbind(), strict=True)
-        steps = [draw.step % self.ahead for draw in wanted]
+        steps = [one.step % self.ahead for one in wanted]
         return torch.stack([self._made[at][step] for at, step in zip(where, steps, strict=True)])
 
-    def keep(self, wanted: Iterable[Draw]) -> None:
+    def keep(self, wanted: Iterable[StreamStep]) -> None:
         """Forgets all noise but that of the steps that come next, and what was made with it."""
-        kept = {self._where(draw) for draw in wanted}
+        kept = {self._where(one) for one in wanted}
         self._made = {at: made for at, made in self._made.items() if at in kept}
 
-    def _where(self, draw: Draw) -> tuple[int, int]:
-        return draw.stream.key, draw.step // self.ahead
+    def _where(self, one: StreamStep) -> tuple[int, int]:
+        return one.stream.key, one.step // self.ahead
 
-    def words(self, draws: Sequence[Draw]) -> Tensor:
-        """Computes the bits of `core.draws.words` [draws, lanes], as int64."""
-        sent = _bits([[*draw.stream.words, draw.step] for draw in draws])
+    def words(self, wanted: Sequence[StreamStep]) -> Tensor:
+        """Computes the bits of `core.draws.words` [streams and steps, lanes], as int64."""
+        sent = _bits([[*one.stream.words, one.step] for one in wanted])
         given = sent.to(self.device, non_blocking=True)
         keys = given[:, :2].T.reshape(2, -1, 1) + self._bumps
         # Words 0 and 2 of every counter, and words 1 and 3.
-        shape = (len(draws), len(self._blocks))
+        shape = (len(wanted), len(self._blocks))
         first = self._blocks.expand(shape)
         multiplied = torch.stack([first, torch.zeros_like(first)])
         others = torch.stack([given[:, 2:].expand(shape), torch.zeros_like(first)])

@@ -80,7 +80,7 @@ class PromptReader:
     def read(self, requests: Sequence[PromptRequest]) -> list[PrefilledPrompt]:
         """Reads prompts together; each comes out as if it were alone."""
         prompts = [request.tokens for request in requests]
-        safe, risky = (self._by(model, prompts) for model in (self.safe, self.risky))
+        safe, risky = (self._read_by(model, prompts) for model in (self.safe, self.risky))
         return [
             PrefilledPrompt(request, self._debt(request.tokens, s.logp, r.logp), s.read, r.read)
             for request, s, r in zip(requests, safe, risky, strict=True)
@@ -94,7 +94,7 @@ class PromptReader:
         counted = np.array([token not in self.special for token in tokens[1:]], bool)
         return prefix_debt(ratios, counted, self.rule)
 
-    def _by(self, model: RowModel, prompts: Sequence[Sequence[int]]) -> list[_Scored]:
+    def _read_by(self, model: RowModel, prompts: Sequence[Sequence[int]]) -> list[_Scored]:
         logp: list[list[Tensor]] = [[] for _ in prompts]
 
         def visit(number: int, start: int, logits: Tensor) -> None:

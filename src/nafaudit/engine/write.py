@@ -24,7 +24,7 @@ from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Payment, is_baseline, recorded_gap
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, theta_as_recorded
 from nafaudit.engine.lanes import Lanes
-from nafaudit.engine.noise import DeviceDraws, Draw, NoiseBounds, draw, draws
+from nafaudit.engine.noise import DeviceNoise, NoiseBounds, StreamStep, noise_bounds, pick_token
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.laws import NEG_INF, log_law, normalise
 from nafaudit.protocols import Mechanism, Rule, booked
@@ -42,7 +42,7 @@ class StepRecord(NamedTuple):
     risky: float
 
 
-class RowLaws(NamedTuple):
+class RowLogits(NamedTuple):
     """Both models' logits at a position ahead of a row.
 
     Attributes:
@@ -66,7 +66,7 @@ class DecodingRow:
     account: Account
     prefix: list[int]
     records: list[StepRecord] = field(default_factory=list)
-    ahead: list[RowLaws] = field(default_factory=list)
+    ahead: list[RowLogits] = field(default_factory=list)
 
     @property
     def step(self) -> int:
@@ -184,7 +184,7 @@ class StepWriter:
         self._device = device
         if batched is None:
             batched = device.type != "cpu"
-        self._noise = DeviceDraws(lanes.ids, batch, device) if batched else None
+        self._noise = DeviceNoise(lanes.size, batch, device) if batched else None
         self._made: dict[tuple[int, int], NoiseBounds] = {}
 
     def write(self, rows: list[DecodingRow]) -> None:
@@ -195,7 +195,7 @@ class StepWriter:
         size = max(1, _PIECE // self._lanes.width)
         for rule, chosen in self._by_rule(rows):
             for start in range(0, len(chosen), size):
-                self._piece(rule, chosen[start : start + size])
+                self._write_some(rule, chosen[start : start + size])
 
     def guess(
         self, rows: list[DecodingRow], logits: Tensor, prefixes: Sequence[Sequence[int]], ahead: int
@@ -204,20 +204,20 @@ class StepWriter:
         (logits,) = self._lanes.warped(prefixes, logits)
         if self._noise:
             # Logits that are no law raise when their step is written.
-            noise = self._noise.noise([Draw(row.stream, row.step + ahead) for row in rows])
-            law = law_or_flat(logits)[0][:, : self._lanes.ids]
+            noise = self._noise.noise([StreamStep(row.stream, row.step + ahead) for row in rows])
+            law = law_or_flat(logits)[0][:, : self._lanes.size]
             found: list[int] = (law + noise).argmax(dim=-1).cpu().tolist()
             return found
         return [
-            draw(law, self._draws(row.stream, row.step + ahead))
-            for row, law in zip(rows, log_law(logits)[:, : self._lanes.ids], strict=True)
+            pick_token(law, self._noise_bounds(row.stream, row.step + ahead))
+            for row, law in zip(rows, log_law(logits)[:, : self._lanes.size], strict=True)
         ]
 
     def forget(self, rows: list[DecodingRow]) -> None:
         """Discards draws that these rows, the only ones left, will not use again."""
         self._made.clear()
         if self._noise:
-            self._noise.keep(Draw(row.stream, row.step) for row in rows)
+            self._noise.keep(StreamStep(row.stream, row.step) for row in rows)
 
     def _by_rule(self, rows: list[DecodingRow]) -> list[tuple[Rule, list[DecodingRow]]]:
         """Groups rows by rule: a baseline is a model alone, whatever rule is audited."""
@@ -225,13 +225,13 @@ class StepWriter:
         mixed = [row for row in rows if not is_baseline(row.key.k)]
         return [(_BASELINE_RULE, alone), (self._mechanism.rule, mixed)]
 
-    def _write_batched(self, rows: list[DecodingRow], noise: DeviceDraws) -> None:
+    def _write_batched(self, rows: list[DecodingRow], noise: DeviceNoise) -> None:
         rule = self._mechanism.rule
         groups = [(rule, rows)] if isinstance(rule, Anchored) else self._by_rule(rows)
         tables, asked, logits = [], [], []
         for rule, chosen in groups:
             if chosen:
-                made = noise.noise([Draw(row.stream, row.step) for row in chosen])
+                made = noise.noise([StreamStep(row.stream, row.step) for row in chosen])
                 allowed = [row.account.allowance() for row in chosen]
                 asked += [(rule, row, limit) for row, limit in zip(chosen, allowed, strict=True)]
                 logits.append(self._warped(chosen))
@@ -245,7 +245,8 @@ class StepWriter:
         for (rule, row, limit), (_, *columns) in zip(asked, values, strict=True):
             self._record(rule, row, limit, columns)
 
-    def _piece(self, rule: Rule, rows: list[DecodingRow]) -> None:
+    def _write_some(self, rule: Rule, rows: list[DecodingRow]) -> None:
+        """Writes one step: allowance, laws, serve, noise, token, for rows that fit the cache."""
         safe, risky = map(log_law, self._warped(rows))
         prefixes = [row.prefix for row in rows]
         allowed = [row.account.allowance() for row in rows]
@@ -254,12 +255,13 @@ class StepWriter:
         charges, thetas = served.charge.tolist(), served.theta.tolist()
         laws = [law.numpy() for law in (served.law, safe, risky)]
         for place, (row, limit) in enumerate(zip(rows, allowed, strict=True)):
-            made = self._draws(row.stream, row.step)
-            token = draw(served.law[place, : self._lanes.ids], made)
+            made = self._noise_bounds(row.stream, row.step)
+            token = pick_token(served.law[place, : self._lanes.size], made)
             drawn = [float(law[place, token]) for law in laws]
             self._record(rule, row, limit, (token, charges[place], thetas[place], *drawn))
 
     def _record(self, rule: Rule, row: DecodingRow, limit: float, columns: Sequence[float]) -> None:
+        """Books the charge of one step and writes it; with that the row's account pays it."""
         picked, charge, theta, *logp = columns
         if math.isnan(charge) or math.isnan(logp[0]) or logp[0] == NEG_INF:
             raise LawError(
@@ -277,11 +279,11 @@ class StepWriter:
         safe, risky = self._lanes.warped([row.prefix for row in rows], safe, risky)
         return safe, risky
 
-    def _draws(self, stream: Stream, step: int) -> NoiseBounds:
-        """Returns a stream's draws, made once for the budgets and guesses that share them."""
+    def _noise_bounds(self, stream: Stream, step: int) -> NoiseBounds:
+        """Returns a stream's noise, made once for the budgets and guesses that share it."""
         where = (stream.key, step)
         if where not in self._made:
-            self._made[where] = draws(stream, step, self._lanes.ids)
+            self._made[where] = noise_bounds(stream, step, self._lanes.size)
         return self._made[where]
 
 

@@ -31,8 +31,8 @@ from nafaudit.stats import (
     mean,
 )
 from nafaudit.store.artifacts import read_search, read_verification, search_file
-from nafaudit.store.gaps import Missing
 from nafaudit.store.importers import import_report
+from nafaudit.store.missing import Missing
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
 
@@ -86,7 +86,7 @@ class AuditResult:
         return self.rows.context
 
     @property
-    def gaps(self) -> Missing | None:
+    def missing(self) -> Missing | None:
         """What the run was asked for and does not have; None if it has all."""
         return self.rows.missing
 
@@ -126,7 +126,7 @@ class AuditResult:
 def result_json(result: AuditResult, name: str) -> dict[str, Any]:
     """Returns every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
     report, table = import_report(result.run), result.classes
-    largest = {id(table.worst(arm.arm)) for arm in result.arms}
+    largest = {id(table.spends_most(arm.arm)) for arm in result.arms}
     overall = result.overall
     return {
         "verdict": overall.verdict,
@@ -135,7 +135,7 @@ def result_json(result: AuditResult, name: str) -> dict[str, Any]:
         "run": name,
         "design": result.run.design["hash"],
         "asked": result.run.asked,
-        "missing": plain(result.gaps),
+        "missing": plain(result.missing),
         "verdicts": plain(result.arms),
         "classes": [plain(row) | {"worst": id(row) in largest} for row in table.rows],
         "findings": [finding.to_json(arm.arm) for arm in result.arms for finding in arm.findings]
@@ -170,7 +170,7 @@ class PromptRow:
         ratio: The largest log-likelihood ratio L.
         recall: The largest near-verbatim recall; NaN if unscored.
         active: Share of steps that served a mixture.
-        worst: The trajectory to look at.
+        shown: The trajectory to look at.
     """
 
     prompt: str
@@ -185,7 +185,7 @@ class PromptRow:
     ratio: float
     recall: float
     active: float
-    worst: Measure
+    shown: Measure
 
 
 def prompt_rows(result: AuditResult) -> list[PromptRow]:
@@ -211,12 +211,12 @@ def prompt_rows(result: AuditResult) -> list[PromptRow]:
                     recall=largest(group.column("recall")),
                     active=sum(one.active for one in group) / steps if steps else math.nan,
                     # Ties go to the first key.
-                    worst=max(group, key=lambda one: one.sort_key),
+                    shown=max(group, key=lambda one: one.sort_key),
                 )
             )
 
     def order(row: PromptRow) -> tuple[Any, ...]:
-        return *(-float(value) for value in row.worst.sort_key), row.arm, row.prompt
+        return *(-float(value) for value in row.shown.sort_key), row.arm, row.prompt
 
     return sorted(rows, key=order)
 
@@ -236,7 +236,7 @@ class BoundRow:
     """One limit of one arm.
 
     Attributes:
-        arm: Index of the arm.
+        arm_index: Place of the arm in `AuditResult.arms`.
         target: What is bounded, in words.
         unit: nats, or share.
         point: The plain estimate.
@@ -249,7 +249,7 @@ class BoundRow:
         evidence: False if n is small or the method is approximate or a proxy.
     """
 
-    arm: int
+    arm_index: int
     target: str
     unit: str
     point: float

@@ -146,7 +146,7 @@ class ClassTable:
         """Returns the rows of one budget."""
         return tuple(row for row in self.rows if Arm(row.mechanism, row.k) == arm)
 
-    def worst(self, arm: Arm) -> ClassRow | None:
+    def spends_most(self, arm: Arm) -> ClassRow | None:
         """Returns the class with the largest mean spend; the first by name of several."""
         known = [row for row in self.of(arm) if not math.isnan(row.mean)]
         return max(known, key=lambda row: row.mean, default=None)
@@ -168,29 +168,29 @@ def class_table(rows: Measures) -> ClassTable:
 
 def classes(table: ClassTable, arm: Arm) -> Finding:
     """Names the class that spends most."""
-    worst = table.worst(arm)
-    if worst is None:
+    most = table.spends_most(arm)
+    if most is None:
         reason = "no trajectory records what it spent"
         return Finding("classes", CheckWord.UNKNOWN, math.nan, reason)
     count = len(table.of(arm))
     text = (
-        f"of {count} classes {worst.label!r} spends most: mean {worst.mean:.2f} nats over "
-        f"{worst.trajectories} trajectories of {worst.prompts} prompts"
+        f"of {count} classes {most.label!r} spends most: mean {most.mean:.2f} nats over "
+        f"{most.trajectories} trajectories of {most.prompts} prompts"
     )
-    if math.isfinite(worst.budget):
-        text += f", K = {worst.budget:g}"
-    numbers = {"classes": count, "mean": worst.mean, "K": worst.budget}
-    proxies = {"U": worst.paper, "U_eff": worst.paper_seen}
+    if math.isfinite(most.budget):
+        text += f", K = {most.budget:g}"
+    numbers = {"classes": count, "mean": most.mean, "K": most.budget}
+    proxies = {"U": most.paper, "U_eff": most.paper_seen}
     known = {name: found.value for name, found in proxies.items() if found is not None}
     if known:
         values = ", ".join(f"{name} {value:.2f}" for name, value in known.items())
         text += f"; the paper's proxies, which are no bounds: {values}"
         numbers |= known
-    if worst.upper is not None:
-        numbers |= {"upper": worst.upper.value, "upper_n": worst.upper.n}
-        evidence = "" if worst.upper.evidence else ", which is no evidence"
-        text += f"; upper bound {worst.upper.value:.2f} on {worst.upper.n} prompts{evidence}"
-    return Finding("classes", CheckWord.INFO, worst.mean, text, None, numbers)
+    if most.upper is not None:
+        numbers |= {"upper": most.upper.value, "upper_n": most.upper.n}
+        evidence = "" if most.upper.evidence else ", which is no evidence"
+        text += f"; upper bound {most.upper.value:.2f} on {most.upper.n} prompts{evidence}"
+    return Finding("classes", CheckWord.INFO, most.mean, text, None, numbers)
 
 
 def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:

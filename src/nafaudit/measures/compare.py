@@ -24,7 +24,7 @@ from nafaudit.measures.pairing import (
 )
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import Bonferroni, Sample, bound, enough, mean
-from nafaudit.store.gaps import Missing
+from nafaudit.store.missing import Missing
 from nafaudit.store.run import Run
 
 LEVEL = 0.05
@@ -318,7 +318,7 @@ class Side:
     def of(cls, result: AuditResult) -> Side:
         """Returns what a comparison says of a run."""
         run = result.run
-        return cls(str(run.path), run.design["hash"], len(result.rows), result.gaps)
+        return cls(str(run.path), run.design["hash"], len(result.rows), result.missing)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.overlap import PreparedReferences
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_replayed, read_verification
-from nafaudit.store.gaps import RequestedRecords, plan_of
+from nafaudit.store.missing import RequestedRecords, plan_of
 from nafaudit.store.run import Run
 
 NO_CLASS = "prompt"

@@ -16,7 +16,7 @@ from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure, with_admission
 from nafaudit.measures.overlap import METRICS
 from nafaudit.store.artifacts import read_replayed
-from nafaudit.store.gaps import Missing
+from nafaudit.store.missing import Missing
 from nafaudit.store.run import RecordPlace, Run
 
 if TYPE_CHECKING:

@@ -41,7 +41,7 @@ from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, 
 from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
-from nafaudit.store.gaps import Missing
+from nafaudit.store.missing import Missing
 
 _HIDDEN = {"json": None}
 
@@ -224,7 +224,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         for key, found in replayed.items()
     }
     for key in keys:
-        arm, context, false = rows.of_arm(key), rows.context, contradicted[key]
+        rows_of_arm, context, false = rows.of_arm(key), rows.context, contradicted[key]
         denied = _check_names(false)
         if not false and any(contradicted.values()):
             where = [other for other in keys if contradicted[other]]
@@ -232,27 +232,27 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
-        kept = invariant(arm, lost, denied, debt_counts(context, key), rows.missing)
-        acted, reach = Regime.of(arm), Reach.of(arm.context, key.k)
-        broken = [row for row in arm if row.violated]
-        recalls = [row.recall for row in arm if not math.isnan(row.recall)]
+        kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing)
+        acted, reach = Regime.of(rows_of_arm), Reach.of(rows_of_arm.context, key.k)
+        broken = [row for row in rows_of_arm if row.violated]
+        recalls = [row.recall for row in rows_of_arm if not math.isnan(row.recall)]
         # A replay stands for a decoder only as far as the decoder did what it promised.
         refuted = kept.verdict == Kept.REFUTED
-        use = Use.of(arm, denied if refuted else "")
-        spend = math.nan if refuted or use.admitted else mean(arm.column("spend"))
+        use = Use.of(rows_of_arm, denied if refuted else "")
+        spend = math.nan if refuted or use.admitted else mean(rows_of_arm.column("spend"))
         findings = (
             kept,
             regime(acted),
-            worth(reach, arm.context),
+            worth(reach, rows_of_arm.context),
             utilisation(use),
-            copying(arm),
-            accounting(arm),
-            opening(arm),
-            tails(arm),
-            martingale(arm),
-            burst(arm),
-            duplicates(arm),
-            hygiene(arm),
+            copying(rows_of_arm),
+            accounting(rows_of_arm),
+            opening(rows_of_arm),
+            tails(rows_of_arm),
+            martingale(rows_of_arm),
+            burst(rows_of_arm),
+            duplicates(rows_of_arm),
+            hygiene(rows_of_arm),
             *same_outputs(rows, key),
             classes(table, key),
             *faults(context, key),
@@ -267,17 +267,17 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 tested=acted.verdict,
                 worth=reach.verdict,
                 passages=reach,
-                trajectories=len(arm),
+                trajectories=len(rows_of_arm),
                 violations=len(broken),
                 spend=Spend(spend),
                 utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
                 trajectories_active=acted.share,
-                prompts=len({row.key.prompt for row in arm}),
+                prompts=len({row.key.prompt for row in rows_of_arm}),
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
-                worst_use=_worst_use(arm) if acted.verdict == Tested.IDLE else "",
+                worst_use=_worst_use(rows_of_arm) if acted.verdict == Tested.IDLE else "",
                 findings=findings,
             )
         )
@@ -338,7 +338,7 @@ def invariant(
     lost: int = 0,
     refuted: str = "",
     counts: str = "",
-    gaps: Missing | None = None,
+    missing: Missing | None = None,
 ) -> Finding:
     """Checks that no step is above its allowance and no prefix above what it was granted.
 
@@ -350,7 +350,7 @@ def invariant(
         lost: Outputs that a decoder failed to deliver.
         refuted: What a replay refutes, so that what was spent is not known.
         counts: How two counts of the debt judge the executions of a black box, in words.
-        gaps: What the run was asked for and does not have; None if it has all.
+        missing: What the run was asked for and does not have; None if it has all.
     """
     context, n = arm.context, len(arm)
     violations = sum(row.violated for row in arm)
@@ -359,7 +359,7 @@ def invariant(
     # Claims can convict a black box; they cannot acquit it.
     doubtful = context.claimed or not context.currency.promised
     # What is missing anywhere in the run may have been taken out of any arm.
-    unknown = (n if doubtful else unjudged) + lost + (gaps is not None)
+    unknown = (n if doubtful else unjudged) + lost + (missing is not None)
     verdict = judge_kept(n, violations, unknown)
     if refuted and not violations:
         verdict = Kept.REFUTED
@@ -427,8 +427,8 @@ def invariant(
         text += f"; {counts}"
     if lost:
         text += f"; {lost} more outputs were asked for and never delivered"
-    if gaps is not None:
-        text += f"; the run is unfinished: {gaps.brief}"
+    if missing is not None:
+        text += f"; the run is unfinished: {missing.brief}"
     if context.ledger is None and not contested:
         text += "; by its own steps and grants, as its ledger is not known here"
     return Finding("invariant", verdict, 0, text, None, numbers)

@@ -155,14 +155,14 @@ class PromptRatio:
     rho: float
 
 
-def ratios(report: AuditResult) -> list[PromptRatio]:
+def ratios(result: AuditResult) -> list[PromptRatio]:
     """Returns every prompt under every audited budget, those without recorded spends left out."""
     found = []
-    for arm in report.arms:
+    for arm in result.arms:
         groups: dict[str, list[Measure]] = {}
-        for one in report.of_arm(arm) if not arm.baseline else ():
+        for one in result.of_arm(arm) if not arm.baseline else ():
             groups.setdefault(one.key.prompt, []).append(one)
-        promised = report.context.promised(arm.k)
+        promised = result.context.promised(arm.k)
         for prompt, group in groups.items():
             try:
                 moments = Moments.of(one.spend for one in group)

@@ -50,30 +50,32 @@ _SEVERAL = f"nafaudit search --searches {MIN_SEEDS}"
 _SAME = "the same run with --trajectories {}"
 
 
-def of_run(report: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
+def of_run(result: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
     """Answers all seven items.
 
     Args:
-        report: A run, judged.
+        result: A run, judged.
         second: A run with another anchor, for the first item.
     """
-    again = _again(report)
+    again = _again(result)
     floor = again.format(MIN_TRAJECTORIES)
-    paper = search_file(report.search).paper if report.search is not None else None
+    paper = search_file(result.search).paper if result.search is not None else None
     if paper and not paper.get("fix"):
         floor = "the same search with --fix min-n, which is what the paper itself recommends"
-    prompts = ratios(report)
-    classes = [row for row in report.classes.rows if not is_baseline(row.k)]
+    prompts = ratios(result)
+    classes = [row for row in result.classes.rows if not is_baseline(row.k)]
     items = [
-        anchors(report, second),
+        anchors(result, second),
         executions(classes, again),
         _agreement(classes),
         _floor(prompts, floor),
         _widths(prompts, again),
-        surrogate(report.search),
-        seeds(report.search),
+        surrogate(result.search),
+        seeds(result.search),
     ]
-    lacking = [side.gaps for side in (report, second) if side is not None and side.gaps is not None]
+    lacking = [
+        side.missing for side in (result, second) if side is not None and side.missing is not None
+    ]
     if not lacking:
         return items
     # The records of an unfinished run cannot pass an item.
@@ -89,9 +91,9 @@ def of_run(report: AuditResult, second: AuditResult | None = None) -> list[Check
     ]
 
 
-def _again(report: AuditResult) -> str:
+def _again(result: AuditResult) -> str:
     """Returns what gives each prompt of a run more trajectories, {} for their number."""
-    identity = report.run.design["identity"]
+    identity = result.run.design["identity"]
     if identity["protocol"] == "imported":
         return "a log with {} trajectories of each prompt is needed"
     if identity.get("purpose", "audit") == "audit":
@@ -102,12 +104,12 @@ def _again(report: AuditResult) -> str:
     )
 
 
-def anchors(report: AuditResult, second: AuditResult | None) -> ChecklistItem:
+def anchors(result: AuditResult, second: AuditResult | None) -> ChecklistItem:
     """Answers item 1: does mean spend on benign prompts depend on which of two anchors is used?
 
     It compares two runs, or quotes what was measured of the lab's two anchors.
     """
-    ours = report.run.design["identity"]["pair"]
+    ours = result.run.design["identity"]["pair"]
     if second is None:
         spends = _lab_spends(ours)
         if spends is None:
@@ -117,7 +119,7 @@ def anchors(report: AuditResult, second: AuditResult | None) -> ChecklistItem:
 
     theirs = second.run.design["identity"]["pair"]
     need = "--anchor needs a run with the same risky model and another safe model"
-    for one, pair in ((report, ours), (second, theirs)):
+    for one, pair in ((result, ours), (second, theirs)):
         if not {"safe", "risky"} <= set(pair):
             raise InputError(f"{need}; {one.run.path} is a log that does not say its models.")
     if ours["safe"] == theirs["safe"]:
@@ -125,7 +127,7 @@ def anchors(report: AuditResult, second: AuditResult | None) -> ChecklistItem:
     if ours["risky"] != theirs["risky"]:
         raise InputError(f"{need}; {second.run.path} has another pair.")
 
-    benign = [_benign(report), _benign(second)]
+    benign = [_benign(result), _benign(second)]
     shared = [key for key in benign[0] if key in benign[1]]
     worst: tuple[float, tuple[float, float], float] | None = None
     for k in sorted({key[1] for key in shared}):
@@ -156,12 +158,12 @@ def _difference(spends: tuple[float, float]) -> float:
     return high / low - 1 if low > 0 else math.inf
 
 
-def _benign(report: AuditResult) -> dict[tuple[str, float], list[float]]:
+def _benign(result: AuditResult) -> dict[tuple[str, float], list[float]]:
     """Returns spends on prompts that ask for no protected text, by prompt and budget."""
-    protected = {item.prompt.id for item in protected_prompts(report.run.prompts())}
+    protected = {item.prompt.id for item in protected_prompts(result.run.prompts())}
     found: dict[tuple[str, float], list[float]] = {}
-    for arm in report.arms:
-        for one in report.of_arm(arm) if not arm.baseline else ():
+    for arm in result.arms:
+        for one in result.of_arm(arm) if not arm.baseline else ():
             if one.key.prompt not in protected and one.spend == one.spend:
                 found.setdefault((one.key.prompt, arm.k), []).append(one.spend)
     return found
@@ -362,4 +364,4 @@ def _figures() -> Sequence[RunFigure]:
     return HELDOUT_FIGURES
 
 
-PAPER_EXTRA = Extra(lambda report: item_rows(of_run(report)), _figures)
+PAPER_EXTRA = Extra(lambda result: item_rows(of_run(result)), _figures)

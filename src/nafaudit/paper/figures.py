@@ -166,12 +166,12 @@ def _bars(axes: Axes, rows: list[PrintedRow]) -> None:
     axes.set_xticks(places, [row["class"] for row in rows], rotation=40, ha="right")
 
 
-def run_heldout(report: AuditResult) -> Figure:
+def run_heldout(result: AuditResult) -> Figure:
     """Draws the ratio rho = U_EBB / B of every held-out prompt against its N."""
     figure, axes = canvas()
-    rows = _valid(report)
+    rows = _valid(result)
     has = {(row.mechanism, row.k) for row in rows}
-    shown = [look for look in looks(report) if (look.arm.mechanism, look.arm.k) in has]
+    shown = [look for look in looks(result) if (look.arm.mechanism, look.arm.k) in has]
     shifts = np.linspace(-0.15, 0.15, len(shown)) if len(shown) > 1 else [0.0]
     for shift, look in zip(shifts, shown, strict=True):
         mine = [r for r in rows if (r.mechanism, r.k) == (look.arm.mechanism, look.arm.k)]
@@ -180,16 +180,16 @@ def run_heldout(report: AuditResult) -> Figure:
     axes.axhline(_FLAG, color=GREY, linestyle="--", linewidth=1, marker="")
     axes.set(xlabel="executions N of the prompt", ylabel="rho = U_EBB / B")
     axes.set_ylim(0, 1.08 * max(_FLAG, *(row.rho for row in rows)))
-    missing = len(_heldout(report)) - len(rows)
+    missing = len(_heldout(result)) - len(rows)
     lost = f"; {missing} without a valid ratio" if missing else ""
-    axes.set_title(f"Held-out ratio against N{lost}{left_out(report)}")
+    axes.set_title(f"Held-out ratio against N{lost}{left_out(result)}")
     legend(figure, axes)
     return figure
 
 
-def run_flagged(report: AuditResult) -> Figure:
+def run_flagged(result: AuditResult) -> Figure:
     """Draws spends of held-out prompts with rho above 1, and of the others, prompt by prompt."""
-    rows = sorted(_valid(report), key=lambda row: -row.rho)[:_MOST_ROWS]
+    rows = sorted(_valid(result), key=lambda row: -row.rho)[:_MOST_ROWS]
     figure, axes = canvas(PAGE, 0.22 * len(rows) + 1.2)
     for place, row in enumerate(rows):
         over = row.rho > _FLAG
@@ -197,7 +197,7 @@ def run_flagged(report: AuditResult) -> Figure:
         spends = finite(
             [
                 one.spend
-                for one in report.rows.of_arm(Arm(row.mechanism, row.k))
+                for one in result.rows.of_arm(Arm(row.mechanism, row.k))
                 if one.key.prompt == row.prompt
             ]
         )
@@ -212,11 +212,11 @@ def run_flagged(report: AuditResult) -> Figure:
     return figure
 
 
-def lacks_heldout(report: AuditResult) -> str:
+def lacks_heldout(result: AuditResult) -> str:
     """Says why held-out figures cannot be drawn."""
-    if not _heldout(report):
+    if not _heldout(result):
         return "no held-out prompts; a search, or an imported Stage 2 log, has them"
-    return "" if _valid(report) else "no held-out prompt has a valid ratio"
+    return "" if _valid(result) else "no held-out prompt has a valid ratio"
 
 
 HELDOUT_FIGURES = (
@@ -227,14 +227,14 @@ HELDOUT_FIGURES = (
 )
 
 
-def _heldout(report: AuditResult) -> list[PromptRatio]:
+def _heldout(result: AuditResult) -> list[PromptRatio]:
     return [
         row
-        for row in ratios(report)
+        for row in ratios(result)
         if row.prompt.lower().startswith(_NAMES)
-        or report.context.label(row.prompt).lower().startswith(_NAMES)
+        or result.context.label(row.prompt).lower().startswith(_NAMES)
     ]
 
 
-def _valid(report: AuditResult) -> list[PromptRatio]:
-    return [row for row in _heldout(report) if finite([row.rho])]
+def _valid(result: AuditResult) -> list[PromptRatio]:
+    return [row for row in _heldout(result) if finite([row.rho])]

@@ -29,7 +29,7 @@ from nafaudit.paper.workload import BATCH, BUCKET_WIDTH, batch_sizes
 from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
 from nafaudit.store.export import as_row, file_word
 from nafaudit.store.files import whole_directory
-from nafaudit.store.gaps import missing_of
+from nafaudit.store.missing import missing_of
 from nafaudit.store.run import Run
 from nafaudit.workload import PromptSource
 from nafaudit.workload.prompts import CAPS

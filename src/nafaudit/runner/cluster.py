@@ -302,7 +302,7 @@ class Worker:
             executor.name,
             executor.fingerprint,
             probe.batch_free,
-            probe.facts["probe"]["digest"],
+            probe.digest,
             executor.constant,
             workbench.settled.numerics.why,
         )

@@ -149,7 +149,7 @@ def open_run(
         sources: What each prompt was made of, by its id.
     """
     spec, probe = executor.spec, executor.probe
-    made = Made(probe.facts["probe"]["digest"], spec.settings.mixed)
+    made = Made(probe.digest, spec.settings.mixed)
     with open_for_writing(path, design, prompts, executor.vocabulary, sources, made) as writer:
         writer.note_session(session_facts(spec.settings, spec.checkpoints) | probe.facts)
         yield OpenRun(writer, design.identity, executor)

@@ -1,4 +1,9 @@
-"""The registered pairs of `--pair`, and the protocol that chooses a run's prompts."""
+"""The registered pairs of `--pair`, and the protocol that chooses a run's prompts.
+
+A protocol (`AuditProtocol`) decides which prompts a run has and where a row ends. `SOUND` is the
+default one; the paper's is in `paper/workload.py`, and `cli/run.py: protocol_of` chooses. How many
+of the prompts a run takes, `limit_of` says.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of a run beside its trajectories: progress, sessions, scored references."""
+"""Records a run: its trajectories in parts as they end, progress, sessions, scored references."""
 
 from __future__ import annotations
 

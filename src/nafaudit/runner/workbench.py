@@ -4,12 +4,16 @@ Loading has two steps. `UnloadedPair` and `read_inputs` read settings, prompts a
 report what is wrong with them before a model loads. `Workbench.load` loads the models of a
 `WorkbenchSpec`, which is plain data, so that another process can load the same. `load_recorded`
 loads what a run was made with.
+
+Five types hold what is known, in this order: `RunSettings` (as asked for), `UnloadedPair`
+(tokenizer and sizes), `WorkbenchSpec` (what to load), `RunInputs` (prompts, mechanism and spec),
+`Workbench` (loaded and probed).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -158,10 +162,9 @@ class WorkbenchSpec:
     def mechanism(self) -> Mechanism:
         """Builds the mechanism, ready to serve, where prompts and tokenizer are not at hand."""
         mechanism = mechanism_of(self.settings)
-        if mechanism.requires is None:
-            return mechanism
-        tokenizer = _tokenizer_of(self.settings, self.checkpoints).tokenizer
-        return mechanism.bind(resources_of(tokenizer, self.passages))
+        return _bound(
+            mechanism, lambda: _tokenizer_of(self.settings, self.checkpoints), self.passages
+        )
 
 
 @dataclass(frozen=True)
@@ -223,9 +226,16 @@ class UnloadedPair:
 
     def bound(self, passages: Sequence[str]) -> Mechanism:
         """Returns the mechanism, ready to serve."""
-        if self.mechanism.requires is None:
-            return self.mechanism
-        return self.mechanism.bind(resources_of(self.tokenizer.tokenizer, passages))
+        return _bound(self.mechanism, lambda: self.tokenizer, passages)
+
+
+def _bound(
+    mechanism: Mechanism, tokenizer: Callable[[], PromptTokenizer], passages: Sequence[str]
+) -> Mechanism:
+    """Returns the mechanism, ready to serve; the tokenizer is read only if it is required."""
+    if mechanism.requires is None:
+        return mechanism
+    return mechanism.bind(resources_of(tokenizer().tokenizer, passages))
 
 
 def _tokenizer_of(settings: RunSettings, checkpoints: tuple[str, str]) -> PromptTokenizer:
@@ -294,6 +304,11 @@ class ProbeResult:
 
     batch_free: bool
     facts: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the probe's records, equal on machines that compute the same bits."""
+        return str(self.facts["probe"]["digest"])
 
 
 @dataclass(frozen=True)

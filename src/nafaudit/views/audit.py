@@ -80,8 +80,8 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
     )
     heads = ("n", "spend", "use", "worst", "forced", "active", "free", "recall")
     lines = []
-    if result.gaps is not None:
-        lines.append(f"incomplete: {result.gaps.text}")
+    if result.missing is not None:
+        lines.append(f"incomplete: {result.missing.text}")
     elif (recorded := len(result.rows)) < run.asked:
         lines.append(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
     for arm, shown in zip(arms, names, strict=True):
@@ -167,7 +167,7 @@ def class_sections(table: ClassTable) -> list[Section]:
     rows = [row for row in table.rows if not is_baseline(row.k)]
     if len({row.label for row in rows}) < 2:
         return []
-    worst = [table.worst(arm) for arm in dict.fromkeys(Arm(r.mechanism, r.k) for r in rows)]
+    worst = [table.spends_most(arm) for arm in dict.fromkeys(Arm(r.mechanism, r.k) for r in rows)]
     marked = set(map(id, worst))
     listed = rows if len(rows) <= _MOST_CLASS_ROWS else [row for row in worst if row]
     evident = any(found and enough(found.n) for row in listed for found in (row.paper, row.upper))

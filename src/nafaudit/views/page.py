@@ -76,7 +76,7 @@ class Extra:
         figures: Returns more figures; called only when figures are drawn.
     """
 
-    checklist: Callable[[AuditResult], list[dict[str, Any]]] = lambda report: []
+    checklist: Callable[[AuditResult], list[dict[str, Any]]] = lambda result: []
     figures: Callable[[], Sequence[RunFigure]] = lambda: ()
 
 
@@ -91,8 +91,8 @@ def write_report(
         redact: Leave the text of prompts, outputs and references out.
         figures: Draw figures/*.svg and *.pdf too, which takes some seconds.
     """
-    report = AuditResult.for_report(run)
-    return report, save_report(report, extra, redact=redact, figures=figures)
+    result = AuditResult.for_report(run)
+    return result, save_report(result, extra, redact=redact, figures=figures)
 
 
 def hides_text(page: Path) -> bool:
@@ -101,24 +101,24 @@ def hides_text(page: Path) -> bool:
 
 
 def save_report(
-    report: AuditResult, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
+    result: AuditResult, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
 ) -> list[Path]:
     """Writes the files of a report that was collected; options as for `write_report`."""
     extra = extra or Extra()
-    data = report_json(report, extra.checklist(report), redact=redact)
-    directory = report.run.path / "report"
+    data = report_json(result, extra.checklist(result), redact=redact)
+    directory = result.run.path / "report"
     make_directory(directory)
     drawn: list[Path] = []
     if figures:
         # Imported late: loading the drawing library takes a second.
         from nafaudit.views.figures import draw_figures
 
-        found = draw_figures(report, directory / "figures", extra.figures())
+        found = draw_figures(result, directory / "figures", extra.figures())
         data["figures"] = [asdict(one) for one in found]
         drawn = [directory / "figures" / file for one in found for file in one.files]
     contents = {
-        "index.html": render(report, data, redact=redact),
-        "report.md": report_markdown(report, data),
+        "index.html": render(result, data, redact=redact),
+        "report.md": report_markdown(result, data),
         "report.json": json.dumps(data, indent=1, ensure_ascii=False) + "\n",
     }
     for file, content in contents.items():
@@ -127,80 +127,83 @@ def save_report(
 
 
 def report_json(
-    report: AuditResult, checklist: Sequence[Mapping[str, Any]] = (), *, redact: bool = False
+    result: AuditResult, checklist: Sequence[Mapping[str, Any]] = (), *, redact: bool = False
 ) -> dict[str, Any]:
     """Returns every verdict, finding and table of a run; strict JSON.
 
     Equal wherever the records are, but for `made`.
 
     Args:
-        report: What to write down.
+        result: What to write down.
         checklist: Rows of the paper's checklist.
         redact: Leave out the text of prompts, which only a search has here.
     """
-    design, replay = report.run.design, report.verification
+    design, replay = result.run.design, result.verification
     contradicted = refuted(replay)
     # How much was replayed is true on every machine; what a machine saw is not.
     extent = ("recorded", "replayed", "tokens", "current")
-    result = result_json(report, f"run-{design['hash'][:10]}") | {
-        "summary": summary(report.overall, report.arms, source_word(report)),
+    data = result_json(result, f"run-{design['hash'][:10]}") | {
+        "summary": summary(result.overall, result.arms, source_word(result)),
         "words": [
             {"mechanism": arm.mechanism, "k": as_number(arm.k)}
             | {
                 said.question: f"{said.headline}. {said.text}"
-                for said in verdict_texts(arm, source_word(report))
+                for said in verdict_texts(arm, source_word(result))
             }
-            for arm in report.arms
+            for arm in result.arms
             if not arm.baseline
         ],
         "bounds": [
-            {"mechanism": report.arms[row.arm].mechanism, "k": as_number(report.arms[row.arm].k)}
+            {
+                "mechanism": result.arms[row.arm_index].mechanism,
+                "k": as_number(result.arms[row.arm_index].k),
+            }
             | plain(row)
-            for row in bound_rows(report)
+            for row in bound_rows(result)
         ],
         "prompts": [
             {
                 field.name: plain(getattr(row, field.name))
                 for field in fields(row)
-                if field.name not in ("arm", "worst")
+                if field.name not in ("arm", "shown")
             }
             | {
                 "mechanism": row.arm.mechanism,
                 "k": as_number(row.arm.k),
                 "worst": {
-                    "trajectory": row.worst.key.trajectory,
-                    "record": record_name(report, row.worst),
+                    "trajectory": row.shown.key.trajectory,
+                    "record": record_name(result, row.shown),
                 },
             }
-            for row in prompt_rows(report)
+            for row in prompt_rows(result)
         ],
         "checklist": list(checklist),
         "verification": replay and {key: replay[key] for key in extent} | {"refuted": contradicted},
         "decided": {key: design[key] for key in design if key != "extents"},
     }
     # A run without a search does not speak of one.
-    if report.search is not None:
-        result["search"] = reported_search(report.search, redact=redact)
-    result["made"] = {
+    if result.search is not None:
+        data["search"] = reported_search(result.search, redact=redact)
+    data["made"] = {
         "extents": design["extents"],
-        "sessions": report.run.sessions,
-        "mixed": report.run.mixed,
-        "parts": report.run.journal(),
+        "sessions": result.run.sessions,
+        "mixed": result.run.mixed,
+        "parts": result.run.journal(),
         "verification": replay
         and {key: replay[key] for key in replay if key not in (*extent, "run", "seconds")},
     }
-    return result
+    return data
 
 
-def render(report: AuditResult, data: dict[str, Any], *, redact: bool = False) -> str:
+def render(result: AuditResult, data: dict[str, Any], *, redact: bool = False) -> str:
     """Writes the page of a run, with fewer executions in full if it would be too large.
 
     Args:
-        report: What is shown.
+        result: What is shown.
         data: The content of report.json; numbers name their place there.
         redact: Leave out the text of prompts, outputs and references.
     """
-    searched = report.search is not None
+    searched = result.search is not None
     css = _asset("page.css") + (_asset("search.css") if searched else "")
     names = (*_SCRIPTS, "search.js") if searched else _SCRIPTS
     js = '"use strict";\n(() => {\n' + "\n".join(map(_asset, names)) + "\n})();\n"
@@ -210,13 +213,13 @@ def render(report: AuditResult, data: dict[str, Any], *, redact: bool = False) -
     template = environment.from_string(_asset("page.html.j2"))
     room = _ROOM
     while True:
-        chosen = choose(report, room)
+        chosen = choose(result, room)
         shown = {one.key: index for index, one in enumerate(chosen)}
         page = template.render(
-            _page_sections(report, data, shown, redact=redact),
+            _page_sections(result, data, shown, redact=redact),
             css=css,
             js=js,
-            data=script_json(payload(report, chosen, redact=redact)),
+            data=script_json(payload(result, chosen, redact=redact)),
             policy=_policy(css, js),
             version=__version__,
             redacted=redact,
@@ -244,14 +247,14 @@ def _asset(file: str) -> str:
     return files("nafaudit.views").joinpath("assets", file).read_text(encoding="utf-8")
 
 
-def report_markdown(report: AuditResult, data: Mapping[str, Any]) -> str:
+def report_markdown(result: AuditResult, data: Mapping[str, Any]) -> str:
     """Returns report.md, for a pull request: verdicts, numbers, the worst prompts, findings.
 
     Args:
-        report: What is shown.
+        result: What is shown.
         data: The content of report.json.
     """
-    written = markdown(_report_document(report, data))
+    written = markdown(_report_document(result, data))
     if "figures" in data:
         written += "\n## Figures\n\n"
     for figure in data.get("figures", ()):
@@ -260,15 +263,15 @@ def report_markdown(report: AuditResult, data: Mapping[str, Any]) -> str:
     return written
 
 
-def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
-    replay = replay_section(report)
+def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
+    replay = replay_section(result)
     lines = [f"{replay['word']}: {replay['text']}"]
     lines += [f"{remark['word']}: {remark['text']}" for remark in replay["remarks"]]
-    if report.run.mixed:
-        lines.insert(0, f"mixed: {report.run.mixed}")
-    if report.gaps is not None:
-        lines.insert(0, f"incomplete: {report.gaps.text}")
-    names = {(arm.mechanism, arm.k): arm_name(arm, report.arms) for arm in report.arms}
+    if result.run.mixed:
+        lines.insert(0, f"mixed: {result.run.mixed}")
+    if result.missing is not None:
+        lines.insert(0, f"incomplete: {result.missing.text}")
+    names = {(arm.mechanism, arm.k): arm_name(arm, result.arms) for arm in result.arms}
     answers = tuple(Column(one, one, words=True) for one in ("kept", "tested", "worth"))
     heads = ("n", "spend", "use", "worst", "active", "recall")
     worst = (
@@ -280,30 +283,30 @@ def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
         Column("spend", "spend", write=nats),
         Column("worst use", "worst_utilisation", write=percent),
         Column("recall", "recall", write=percent),
-        Column("record", "worst", write=partial(typed_record, report), words=True),
+        Column("record", "shown", write=partial(typed_record, result), words=True),
     )
     sections = [
         Section(
             names[arm.mechanism, arm.k],
             pairs=tuple(
                 (said.question, f"{said.word}: {said.headline}. {said.text}")
-                for said in verdict_texts(arm, source_word(report))
+                for said in verdict_texts(arm, source_word(result))
             ),
         )
-        for arm in report.arms
+        for arm in result.arms
         if not arm.baseline
     ]
     if "search" in data:
         sections += search_sections(data["search"])
-    rows = number_rows(report.arms, list(names.values()))
+    rows = number_rows(result.arms, list(names.values()))
     sections += [
         Section("Numbers", Table.of((BUDGET, *answers, *(NUMBERS[h] for h in heads)), rows)),
-        Section("Worst prompts", Table.of(worst, prompt_rows(report)[:_WORST_PROMPTS])),
+        Section("Worst prompts", Table.of(worst, prompt_rows(result)[:_WORST_PROMPTS])),
         Section(
             "Findings",
             pairs=tuple(
                 (f"{names[arm.mechanism, arm.k]}, {f.check}", f"{f.verdict}. {f.text}")
-                for arm in report.arms
+                for arm in result.arms
                 for f in arm.findings
             ),
         ),
@@ -315,20 +318,20 @@ def _report_document(report: AuditResult, data: Mapping[str, Any]) -> Document:
         )
         sections.append(Section("Checklist", pairs=tuple(checklist)))
     sections += [
-        Section("Decided", pairs=tuple(settings_table(report, redact=False))),
+        Section("Decided", pairs=tuple(settings_table(result, redact=False))),
         Section("Again", pairs=COMMANDS),
     ]
-    head = f"{report.overall.verdict}: {data['summary']}"
+    head = f"{result.overall.verdict}: {data['summary']}"
     return Document("nafaudit report", tuple(sections), head, tuple(lines))
 
 
 def _page_sections(
-    report: AuditResult, data: Mapping[str, Any], shown: Mapping[Key, int], *, redact: bool
+    result: AuditResult, data: Mapping[str, Any], shown: Mapping[Key, int], *, redact: bool
 ) -> dict[str, Any]:
     """Returns what the template is filled with: words, rows and links, no markup.
 
     Args:
-        report: What is shown.
+        result: What is shown.
         data: The content of report.json; numbers say where in it they are.
         shown: Which trajectories the viewer holds, and at which index.
         redact: True if text is left out.
@@ -341,7 +344,7 @@ def _page_sections(
             return ""
         return f"#t{shown[witness.key]}.{witness.step}"
 
-    design, journal, arms = report.run.design, report.run.journal(), report.arms
+    design, journal, arms = result.run.design, result.run.journal(), result.arms
     names = [name(arm_name(arm, arms)) for arm in arms]
     # The findings of each arm with their numbers in report.json.
     findings: list[list[tuple[int, Finding]]] = []
@@ -350,54 +353,54 @@ def _page_sections(
         findings.append(list(enumerate(arm.findings, start)))
         start += len(arm.findings)
     looks = [
-        {"index": i, "name": names[i], "colour": colour(arm, report), "baseline": arm.baseline}
+        {"index": i, "name": names[i], "colour": colour(arm, result), "baseline": arm.baseline}
         for i, arm in enumerate(arms)
     ]
-    recorded = len(report.rows)
+    recorded = len(result.rows)
     mechanisms = sorted({arm.mechanism.split(":")[0] for arm in arms})
     kind = "Audit of a log" if design["identity"]["protocol"] == "imported" else "Audit"
     return {
         "title": name(f"{kind}: {', '.join(mechanisms)}") if arms else "Audit of an empty run",
-        "verdict": report.overall.verdict,
-        "tone": Verdict(report.overall.verdict).tone,
+        "verdict": result.overall.verdict,
+        "tone": Verdict(result.overall.verdict).tone,
         "summary": data["summary"],
-        "basis": basis(report.verification),
-        "replay": replay_section(report),
+        "basis": basis(result.verification),
+        "replay": replay_section(result),
         "recorded": recorded,
-        "asked": report.run.asked,
-        "gaps": None if report.gaps is None else visible(report.gaps.text),
-        "mixed": visible(report.run.mixed),
-        "prompt_count": len({one.key.prompt for one in report.rows}),
+        "asked": result.run.asked,
+        "gaps": None if result.missing is None else visible(result.missing.text),
+        "mixed": visible(result.run.mixed),
+        "prompt_count": len({one.key.prompt for one in result.rows}),
         "anchor": design["anchor"],
         "hash": design["hash"],
         "cards": [
-            look | _card(report, arm, href)
+            look | _card(result, arm, href)
             for look, arm in zip(looks, arms, strict=True)
             if not arm.baseline
         ],
-        "numbers": _numbers(report, looks, findings, href),
-        "remarks": _remarks(report, data, href),
+        "numbers": _numbers(result, looks, findings, href),
+        "remarks": _remarks(result, data, href),
         "viewer_note": f"All {recorded} executions are here, as recorded."
         if len(shown) == recorded
         else f"{len(shown)} of {recorded} executions are shown in full: those that findings point "
         "at, the worst of every budget, and a sample drawn by prompt and number; each with the "
         "same draws under every other budget. The others are in the run's parts.",
         "points_note": "Every execution is drawn. Click a mark to read it."
-        if max((len(report.of_arm(arm)) for arm in arms), default=0) <= POINTS
+        if max((len(result.of_arm(arm)) for arm in arms), default=0) <= POINTS
         else f"Marks: at most {POINTS} executions a budget, the worst quarter of them and a sample "
         "of the rest. Histograms, shares and tails are of all executions. Click a mark to read it.",
         "drawn": data.get("figures", []),
         "bounds": [
-            looks[row.arm] | _bound(row, f"bounds[{index}].point")
-            for index, row in enumerate(bound_rows(report))
+            looks[row.arm_index] | _bound(row, f"bounds[{index}].point")
+            for index, row in enumerate(bound_rows(result))
         ],
-        "level": report.context.delta,
-        "methods": sorted({(row.method, row.assumes) for row in bound_rows(report)}),
-        "classes_note": f"Every bound misses with chance at most {report.classes.delta:.2g}: one "
-        f"level shared by {report.classes.looks} cells, classes times budgets. Under 20 prompts a "
+        "level": result.context.delta,
+        "methods": sorted({(row.method, row.assumes) for row in bound_rows(result)}),
+        "classes_note": f"Every bound misses with chance at most {result.classes.delta:.2g}: one "
+        f"level shared by {result.classes.looks} cells, classes times budgets. Under 20 prompts a "
         "bound is shown for orientation, not as evidence. U(R) and U(R_eff) are the paper's; point "
         "at a heading for what it means."
-        if report.classes.rows
+        if result.classes.rows
         else "",
         "prompts_note": "Sorted by violations, then by the largest use of its own budget, recall "
         "and spend. Click a heading to sort, a number to read the execution behind it."
@@ -419,10 +422,10 @@ def _page_sections(
         "check_groups": [
             look | _checks(numbered, href) for look, numbered in zip(looks, findings, strict=True)
         ],
-        "decided": settings_table(report, redact=redact),
+        "decided": settings_table(result, redact=redact),
         "commands": COMMANDS,
         "glossary": GLOSSARY,
-        "sessions": [visible(json.dumps(s, sort_keys=True)) for s in report.run.sessions],
+        "sessions": [visible(json.dumps(s, sort_keys=True)) for s in result.run.sessions],
         "parts": journal[:_PARTS_LISTED],
         "parts_left": max(0, len(journal) - _PARTS_LISTED),
         "search": search_view(data["search"]) if "search" in data else None,
@@ -443,9 +446,9 @@ def _page_cells(table: Table) -> list[list[dict[str, Any]]]:
     ]
 
 
-def _card(report: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) -> dict[str, Any]:
+def _card(result: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) -> dict[str, Any]:
     promise = f"the promise: at most {arm.k:g} nats a token"
-    if length := report.context.max_new_tokens:
+    if length := result.context.max_new_tokens:
         promise += f", K = {arm.k * length:g} nats over {length} tokens"
     return {
         "promise": promise,
@@ -458,20 +461,20 @@ def _card(report: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) 
                 "text": visible(said.text),
                 "href": href(said.finding),
             }
-            for said in verdict_texts(arm, source_word(report))
+            for said in verdict_texts(arm, source_word(result))
         ],
     }
 
 
 def _numbers(
-    report: AuditResult,
+    result: AuditResult,
     looks: Sequence[Mapping[str, Any]],
     findings: Sequence[Sequence[tuple[int, Finding]]],
     href: Callable[[Finding], str],
 ) -> dict[str, Any]:
     """Returns the table of numbers, with links to the executions that they rest on."""
-    rows = number_rows(report.arms, [look["name"] for look in looks])
-    for arm, row, numbered in zip(report.arms, rows, findings, strict=True):
+    rows = number_rows(result.arms, [look["name"] for look in looks])
+    for arm, row, numbered in zip(result.arms, rows, findings, strict=True):
         tails = next(finding for _, finding in numbered if finding.check == "tails")
         above = None if arm.baseline else tails.numbers.get("above_K")
         row["tails"] = {"value": tails.value, "above": above}
@@ -502,11 +505,11 @@ def _numbers(
 
 
 def _remarks(
-    report: AuditResult, data: Mapping[str, Any], href: Callable[[Finding], str]
+    result: AuditResult, data: Mapping[str, Any], href: Callable[[Finding], str]
 ) -> list[dict[str, str]]:
     """Returns suspect findings, then unknown ones, each reason once, then an import's."""
     groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
-    for arm in report.arms:
+    for arm in result.arms:
         for finding in arm.findings:
             suspect = finding.verdict in (CheckWord.SUSPECT, CheckWord.FAILED)
             if suspect or (finding.verdict == CheckWord.UNKNOWN and not arm.baseline):
@@ -518,12 +521,12 @@ def _remarks(
             "tone": Verdict(word).tone,
             "check": check,
             "text": visible(why),
-            "where": ", ".join(name(arm_name(arm, report.arms)) for arm, _ in group),
+            "where": ", ".join(name(arm_name(arm, result.arms)) for arm, _ in group),
             "href": next((link for _, finding in group if (link := href(finding))), ""),
         }
         for (word, check, why), group in sorted(groups.items(), key=lambda item: item[0][0])
     ]
-    own = sum(len(arm.findings) for arm in report.arms)
+    own = sum(len(arm.findings) for arm in result.arms)
     return remarks + [
         {"word": f["verdict"], "tone": "bad", "check": name(f["check"]), "where": "the log",
          "text": visible(f["text"]), "href": ""}

@@ -70,32 +70,32 @@ _ROW_NUMBERS = (
 )  # fmt: skip
 
 
-def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> dict[str, Any]:
+def payload(result: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> dict[str, Any]:
     """Collects everything that the script draws.
 
     Args:
-        report: What is shown.
+        result: What is shown.
         chosen: The trajectories that are shown in full.
         redact: Leave all text out.
     """
     shown = {one.key: index for index, one in enumerate(chosen)}
-    rows = prompt_rows(report)[:ROWS]
-    drawn = [one for arm in report.arms for one in sample(report.of_arm(arm), POINTS)]
+    rows = prompt_rows(result)[:ROWS]
+    drawn = [one for arm in result.arms for one in sample(result.of_arm(arm), POINTS)]
     every = [o.key.prompt for o in chosen] + [r.prompt for r in rows]
     every += [o.key.prompt for o in drawn]
     ids = {prompt: index for index, prompt in enumerate(dict.fromkeys(every))}
-    arms = {(arm.mechanism, arm.k): index for index, arm in enumerate(report.arms)}
+    arms = {(arm.mechanism, arm.k): index for index, arm in enumerate(result.arms)}
     parts: dict[str, int] = {}
     pieces: dict[str, int] | None = None if redact else {}
     view = [
-        encode(report, one, trajectory, pieces)
+        encode(result, one, trajectory, pieces)
         | {
             "p": ids[one.key.prompt],
             "a": arms[one.key.arm],
-            "rec": typed_record(report, one),
+            "rec": typed_record(result, one),
             "at": [parts.setdefault(one.place.part, len(parts)), one.place.row],
         }
-        for one, trajectory in read_chosen(report, chosen)
+        for one, trajectory in read_chosen(result, chosen)
     ]
     # The viewer opens with an excess, else where most came back under a budget.
     first = max(
@@ -108,16 +108,16 @@ def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
     full = {one.key.prompt for one in chosen}
     data = {
         "redacted": redact,
-        "arms": [_arm_chart(arm, report, ids, shown) for arm in report.arms],
-        "prompts": [_prompt(report, prompt, prompt in full and not redact) for prompt in ids],
+        "arms": [_arm_chart(arm, result, ids, shown) for arm in result.arms],
+        "prompts": [_prompt(result, prompt, prompt in full and not redact) for prompt in ids],
         "rows": [
             {field: as_json(getattr(row, field), 8) for field in _ROW_NUMBERS}
             | {
                 "p": ids[row.prompt],
                 "a": arms[row.arm],
-                "v": shown.get(row.worst.key, -1),
-                "rec": typed_record(report, row.worst),
-                "part": row.worst.place.part,
+                "v": shown.get(row.shown.key, -1),
+                "rec": typed_record(result, row.shown),
+                "part": row.shown.place.part,
                 "path": f"prompts[{i}]",
             }
             for i, row in enumerate(rows)
@@ -125,12 +125,12 @@ def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
         "classColumns": CLASS_COLUMNS,
         "classPaths": {key: _CLASS_PATHS.get(key, key) for _, key, *_ in CLASS_COLUMNS},
         "classes": sorted(
-            (_class_row(row, i, arms) for i, row in enumerate(report.classes.rows[:ROWS])),
+            (_class_row(row, i, arms) for i, row in enumerate(result.classes.rows[:ROWS])),
             key=lambda row: (row["label"], row["a"]),
         ),
         "bounds": [
-            {"arm": row.arm, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}
-            for row in bound_rows(report)
+            {"arm": row.arm_index, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}
+            for row in bound_rows(result)
             if row.unit == "nats" and row.method == "cluster-t"
         ],
         "view": view,
@@ -139,9 +139,9 @@ def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
         "parts": list(parts),
         "mostCharge": round(quantile(charges, 0.995), 2) if charges else 1.0,
     }
-    if report.search is not None:
+    if result.search is not None:
         # After every generation of a search what it had cost, and the best so far.
-        best = ranking_of(report.search)
+        best = ranking_of(result.search)
         data["search"] = [
             {
                 "who": name(one.strategy),
@@ -151,23 +151,23 @@ def payload(report: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
                 "points": [[p.generation, p.spent, as_json(p.best, 4)] for p in one.points],
                 "use": [as_json(value, 4) for value in (one.confirmed, one.low, one.high)],
             }
-            for one in progress_of(report.search)
+            for one in progress_of(result.search)
         ]
     return data
 
 
-def colour(arm: ArmVerdict, report: AuditResult) -> str:
+def colour(arm: ArmVerdict, result: AuditResult) -> str:
     """Names a class of the style sheet: baselines have their own, budgets take turns."""
     if arm.k == 0:
         return "c-safe"
     if arm.k == RISKY_ONLY:
         return "c-risky"
-    judged = [other for other in report.arms if not other.baseline]
+    judged = [other for other in result.arms if not other.baseline]
     return f"c{judged.index(arm) % 6}"
 
 
-def _prompt(report: AuditResult, prompt: str, in_full: bool) -> dict[str, Any]:
-    known = report.prompts.get(prompt)
+def _prompt(result: AuditResult, prompt: str, in_full: bool) -> dict[str, Any]:
+    known = result.prompts.get(prompt)
     shown: dict[str, Any] = {"id": name(prompt), "label": name(known.label) if known else ""}
     if known is None:
         return shown
@@ -207,25 +207,25 @@ def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int])
 
 
 def _arm_chart(
-    arm: ArmVerdict, report: AuditResult, ids: Mapping[str, int], shown: Mapping[Key, int]
+    arm: ArmVerdict, result: AuditResult, ids: Mapping[str, int], shown: Mapping[Key, int]
 ) -> dict[str, Any]:
     """Returns everything that the charts draw of one arm."""
-    outlines, regime, length = report.of_arm(arm), arm.regime, report.context.max_new_tokens
-    alone = risky_spends(report, arm)
+    rows, regime, length = result.of_arm(arm), arm.regime, result.context.max_new_tokens
+    alone = risky_spends(result, arm)
     # Values at evenly spaced ranks, the smallest and the largest among them.
-    ratios = sorted(known_values([one.log_ratio for one in outlines]))
+    ratios = sorted(known_values([one.log_ratio for one in rows]))
     if (last := len(ratios) - 1) >= _TAIL_POINTS:
         ratios = [ratios[round(i * last / (_TAIL_POINTS - 1))] for i in range(_TAIL_POINTS)]
     return {
-        "name": arm_name(arm, report.arms),
+        "name": arm_name(arm, result.arms),
         "mechanism": arm.mechanism,
-        "colour": colour(arm, report),
+        "colour": colour(arm, result),
         "baseline": arm.baseline,
         "k": as_json(arm.k),
         "K": as_json(arm.k * length if length else math.nan),
         "regime": [as_json(share, 6) for share in (regime.forced, regime.active, regime.free)],
-        "hist": histogram([one.utilisation for one in outlines]),
-        "ghost": histogram(budget_shares(outlines, alone)),
+        "hist": histogram([one.utilisation for one in rows]),
+        "ghost": histogram(budget_shares(rows, alone)),
         "tail": [as_json(value, 2) for value in ratios],
         "points": [
             {
@@ -237,24 +237,24 @@ def _arm_chart(
                 "r": as_json(alone.get(one.key, math.nan), 2),
                 "v": shown.get(one.key, -1),
             }
-            for one in sample(outlines, POINTS)
+            for one in sample(rows, POINTS)
         ],
     }
 
 
-def risky_spends(report: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
+def risky_spends(result: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
     """Returns what the risky model alone spent on the prompt and draws of each execution."""
     risky = {
-        _unit(one): one.spend for one in report.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
+        _unit(one): one.spend for one in result.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
     }
-    return {one.key: risky[_unit(one)] for one in report.of_arm(arm) if _unit(one) in risky}
+    return {one.key: risky[_unit(one)] for one in result.of_arm(arm) if _unit(one) in risky}
 
 
-def budget_shares(outlines: Sequence[Measure], spends: Mapping[Key, float]) -> list[float]:
+def budget_shares(rows: Sequence[Measure], spends: Mapping[Key, float]) -> list[float]:
     """Divides other spends by the budgets of executions, where both are known and limited."""
     return [
         spends[one.key] / one.budget
-        for one in outlines
+        for one in rows
         if one.key in spends and 0 < one.budget < math.inf
     ]
 
@@ -269,9 +269,9 @@ def histogram(values: Sequence[float]) -> list[int]:
     return counts
 
 
-def sample(outlines: Iterable[Measure], most: int) -> list[Measure]:
+def sample(rows: Iterable[Measure], most: int) -> list[Measure]:
     """Takes the worst quarter of `most` and a sample of the rest, in the order of their keys."""
-    ordered = sorted(outlines, key=lambda one: (one.sort_key, one.sample_key), reverse=True)
+    ordered = sorted(rows, key=lambda one: (one.sort_key, one.sample_key), reverse=True)
     if len(ordered) <= most:
         return sorted(ordered, key=lambda one: one.key)
     worst, rest = ordered[: most // 4], ordered[most // 4 :]
@@ -279,21 +279,21 @@ def sample(outlines: Iterable[Measure], most: int) -> list[Measure]:
     return sorted([*worst, *drawn], key=lambda one: one.key)
 
 
-def choose(report: AuditResult, room: int) -> list[Measure]:
+def choose(result: AuditResult, room: int) -> list[Measure]:
     """Chooses trajectories to show in full, in the order of their keys, in about `room` bytes."""
     units: dict[tuple[str, int], list[Measure]] = {}
-    for one in report.rows:
+    for one in result.rows:
         if one.length:
             units.setdefault(_unit(one), []).append(one)
     pointed_at = (
         (finding.witness.key.prompt, finding.witness.key.trajectory)
-        for arm in report.arms
+        for arm in result.arms
         for finding in arm.findings
         if finding.witness is not None
     )
     by_lot = sorted(units, key=lambda unit: sample_key(*unit))
     chosen: dict[tuple[str, int], list[Measure]] = {}
-    for unit in chain(pointed_at, _worst(report), by_lot):
+    for unit in chain(pointed_at, _worst(result), by_lot):
         if unit in chosen or unit not in units:
             continue
         room -= _PROMPT_BYTES + sum(_RECORD_BYTES + _STEP_BYTES * o.length for o in units[unit])
@@ -303,11 +303,11 @@ def choose(report: AuditResult, room: int) -> list[Measure]:
     return sorted((one for group in chosen.values() for one in group), key=lambda one: one.key)
 
 
-def _worst(report: AuditResult) -> Iterator[tuple[str, int]]:
+def _worst(result: AuditResult) -> Iterator[tuple[str, int]]:
     """Returns the worst few of each arm, in turn."""
     ranked = [
-        sorted(report.of_arm(arm), key=lambda one: one.sort_key, reverse=True)[:20]
-        for arm in report.arms
+        sorted(result.of_arm(arm), key=lambda one: one.sort_key, reverse=True)[:20]
+        for arm in result.arms
         if not arm.baseline
     ]
     for turn in zip_longest(*ranked):

@@ -38,14 +38,14 @@ _CHARGE, _LOGARITHM, _THETA = 1e6, -1e3, 1e4
 _LONGEST_PIECE = 60
 
 
-def record_name(report: AuditResult, one: Measure) -> str:
+def record_name(result: AuditResult, one: Measure) -> str:
     """Names a record: with the mechanism if the run has several."""
-    return one.key.name(in_full=len({arm.mechanism for arm in report.arms}) > 1)
+    return one.key.name(in_full=len({arm.mechanism for arm in result.arms}) > 1)
 
 
-def typed_record(report: AuditResult, one: Measure) -> str:
+def typed_record(result: AuditResult, one: Measure) -> str:
     """Names a record as a shell takes it; by part and row if its name cannot be shown as it is."""
-    given = record_name(report, one)
+    given = record_name(result, one)
     if name(given) != given:
         return f"{one.place.part}:{one.place.row}"
     return given if _WORD.fullmatch(given) else shlex.quote(given)
@@ -119,11 +119,11 @@ def _place_at(run: Run, where: str) -> RecordPlace:
 
 
 def read_chosen(
-    report: AuditResult, chosen: Sequence[Measure]
+    result: AuditResult, chosen: Sequence[Measure]
 ) -> Iterator[tuple[Measure, Trajectory]]:
-    """Reads the records of some outlines, in the order of their keys; only their parts are read."""
+    """Reads the records of some rows, in the order of their keys; only their parts are read."""
     places = {one.place: one for one in chosen}
-    located = report.run.located({place.part for place in places})
+    located = result.run.located({place.part for place in places})
     found = {place: trajectory for place, trajectory in located if place in places}
     return ((one, found[one.place]) for one in chosen)
 
@@ -131,17 +131,17 @@ def read_chosen(
 # Infinite and absurd numbers in a log are findings, not warnings.
 @np.errstate(over="ignore", invalid="ignore")
 def encode(
-    report: AuditResult, one: Measure, trajectory: Trajectory, pieces: dict[str, int] | None
+    result: AuditResult, one: Measure, trajectory: Trajectory, pieces: dict[str, int] | None
 ) -> dict[str, Any]:
     """Writes one record for the viewer: rounded numbers, shown text, nothing else.
 
     Args:
-        report: What it belongs to.
-        one: Its outline.
+        result: What it belongs to.
+        one: Its row.
         trajectory: The record itself.
         pieces: Texts of tokens with their numbers, new ones are added; None leaves text out.
     """
-    steps, edge = trajectory.steps, report.context.theta_tolerance
+    steps, edge = trajectory.steps, result.context.theta_tolerance
     # Rounded such that exactly 0 and 1 keep their meaning and nothing else gets it.
     inner = np.clip(np.round(steps.theta.astype(np.float64) * _THETA), 1, _THETA - 1)
     weights = np.where(steps.theta <= edge, 0.0, np.where(steps.theta >= 1 - edge, _THETA, inner))
@@ -155,12 +155,12 @@ def encode(
         "sv": _scaled(steps.served, _LOGARITHM),
         "sf": _scaled(steps.safe, _LOGARITHM),
         "rk": _scaled(steps.risky, _LOGARITHM),
-    } | _ledger(report, trajectory)
+    } | _ledger(result, trajectory)
     if one.violated:
         record["ov"] = one.excess_step
-    shown = list(token_texts(steps.token.tolist(), report.context.pieces))
+    shown = list(token_texts(steps.token.tolist(), result.context.pieces))
     texts = ["" if special else text for text, special in shown]
-    if copied := _copied_tokens(texts, report.context.prepared.get(one.key.prompt)):
+    if copied := _copied_tokens(texts, result.context.prepared.get(one.key.prompt)):
         record["cp"] = copied
     if pieces is not None:
         # Half a character is a dot.
@@ -204,14 +204,14 @@ def _copied_tokens(texts: Sequence[str], reference: Reference | None) -> list[tu
     return found
 
 
-def _ledger(report: AuditResult, trajectory: Trajectory) -> dict[str, Any]:
+def _ledger(result: AuditResult, trajectory: Trajectory) -> dict[str, Any]:
     """Grants and allowances, left out where the page can compute them from k, debt and charge."""
 
     def close(one: NDArray[np.float64], other: NDArray[np.float64]) -> bool:
         return one.shape == other.shape and bool(np.allclose(one, other, rtol=0, atol=1e-7))
 
     key, steps = trajectory.key, trajectory.steps
-    facts = report.context.of_budget(key.k)
+    facts = result.context.of_budget(key.k)
     if math.isinf(key.k):
         return {"al": "inf"}
     granted = facts.granted(trajectory)

@@ -74,9 +74,9 @@ def arm_name(arm: ArmVerdict, among: Sequence[ArmVerdict]) -> str:
     return f"{arm.mechanism} {budget_name(arm.k)}" if several else budget_name(arm.k)
 
 
-def source_word(report: AuditResult) -> str:
+def source_word(result: AuditResult) -> str:
     """What a replay is held against: a log that was imported, a decoder, or our own records."""
-    identity = report.run.design["identity"]
+    identity = result.run.design["identity"]
     if identity["protocol"] == "imported":
         return "log"
     return "decoder" if "promise" in identity else "record"
@@ -244,9 +244,9 @@ def basis(found: Mapping[str, Any] | None) -> str:
     return f"{extent}: what was claimed is true"
 
 
-def replay_section(report: AuditResult) -> dict[str, Any]:
+def replay_section(result: AuditResult) -> dict[str, Any]:
     """Returns what the template shows of a replay."""
-    found = report.verification
+    found = result.verification
     if found is None:
         return {
             "word": "AS LOGGED",
@@ -309,9 +309,9 @@ def replay_section(report: AuditResult) -> dict[str, Any]:
     }
 
 
-def settings_table(report: AuditResult, *, redact: bool) -> list[tuple[str, str]]:
+def settings_table(result: AuditResult, *, redact: bool) -> list[tuple[str, str]]:
     """Returns term and value of everything that the numbers depend on."""
-    design = report.run.design
+    design = result.run.design
     identity: Mapping[str, Any] = design["identity"]
     decoding = identity["decoding"]
     extents = "; then ".join(
@@ -322,7 +322,7 @@ def settings_table(report: AuditResult, *, redact: bool) -> list[tuple[str, str]
     keys = ("nafaudit", "torch", "transformers", "processor", "device", "threads", "batch")
     sessions = [
         ", ".join(f"{key} {session[key]}" for key in keys if key in session)
-        for session in report.run.sessions
+        for session in result.run.sessions
     ]
     rows = [
         ("protocol", str(identity["protocol"])),
@@ -343,7 +343,7 @@ def settings_table(report: AuditResult, *, redact: bool) -> list[tuple[str, str]
         ("asked for", extents),
         ("verdict needs", f"at least {MIN_TRAJECTORIES} executions, none unjudged"),
         ("tests of chance", f"alarm level {ALARM_LEVEL:g} each; limits on rates at 95% each"),
-        ("means", f"all limits on mean spend together at level {report.context.delta:g}"),
+        ("means", f"all limits on mean spend together at level {result.context.delta:g}"),
         ("units", "executions of one prompt are not independent; limits are for prompts as well"),
         ("versions", "; ".join(dict.fromkeys(sessions)) or "not recorded"),
     ]

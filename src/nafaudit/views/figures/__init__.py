@@ -77,24 +77,24 @@ SEARCH_FIGURES = (
 
 
 def draw_figures(
-    report: AuditResult, directory: Path, more: Sequence[RunFigure] = ()
+    result: AuditResult, directory: Path, more: Sequence[RunFigure] = ()
 ) -> list[Drawn]:
     """Writes every figure that the run can have as SVG and PDF; says of the others why not.
 
     Args:
-        report: What is drawn.
+        result: What is drawn.
         directory: Where to.
         more: Figures of rooms above; they stand beside the paper's.
     """
     found = []
     figures = (*PAPER_FIGURES, *more, *OWN_FIGURES)
-    for figure in figures if report.search is None else figures + SEARCH_FIGURES:
-        if lacks := figure.lacks(report):
+    for figure in figures if result.search is None else figures + SEARCH_FIGURES:
+        if lacks := figure.lacks(result):
             found.append(Drawn(figure.name, figure.caption, lacks=f"not in this run: {lacks}"))
             continue
         with style(), warnings.catch_warnings():
             # A class may be named in a script that the font does not have: boxes are drawn.
             warnings.filterwarnings("ignore", message="Glyph .* missing")
-            paths = save(figure.draw(report), directory / figure.name)
+            paths = save(figure.draw(result), directory / figure.name)
         found.append(Drawn(figure.name, figure.caption, tuple(path.name for path in paths)))
     return found

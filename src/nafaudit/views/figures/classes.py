@@ -34,19 +34,19 @@ from nafaudit.views.figures.style import (
 MOST_CLASSES = 8
 
 
-def effective_range(report: AuditResult) -> Figure:
+def effective_range(result: AuditResult) -> Figure:
     """Draws U_EBB of each class under R and R_eff, with the bound that holds and the means."""
-    shown = [look for look in looks(report) if not look.arm.baseline]
+    shown = [look for look in looks(result) if not look.arm.baseline]
     figure, places = panels(len(shown), 2.9)
     for axes, look in zip(places, shown, strict=True):
         # The classes that spend most, by name.
         ranked = sorted(
-            report.classes.of(Arm(look.arm.mechanism, look.arm.k)),
+            result.classes.of(Arm(look.arm.mechanism, look.arm.k)),
             key=lambda row: (-row.mean if math.isfinite(row.mean) else 0.0, row.label),
         )
         rows = sorted(ranked[:MOST_CLASSES], key=lambda row: row.label)
         risky = {
-            row.label: row.mean for row in report.classes.of(Arm(look.arm.mechanism, RISKY_ONLY))
+            row.label: row.mean for row in result.classes.of(Arm(look.arm.mechanism, RISKY_ONLY))
         }
         series = (
             ("U_EBB, R = T ln|V| (proxy)", VERMILION, "s", [_value(row.paper) for row in rows]),
@@ -77,21 +77,21 @@ def effective_range(report: AuditResult) -> Figure:
         axes.set_xticks(at, [plain(row.label, 16) for row in rows], rotation=35, ha="right")
     for first in places[::COLUMNS]:
         first.set_ylabel("nats, logarithmic")
-    figure.suptitle(f"U_EBB by class under R and R_eff{left_out(report)}", fontsize=10)
+    figure.suptitle(f"U_EBB by class under R and R_eff{left_out(result)}", fontsize=10)
     legend(figure, places[0])
     return figure
 
 
-def deterministic_term(report: AuditResult) -> Figure:
+def deterministic_term(result: AuditResult) -> Figure:
     """Draws 3 R_eff ln(2/delta) / N against N for the widest class; marks show each class's N."""
     figure, axes = canvas()
-    delta = report.classes.delta
-    most = max([40, *(row.trajectories for row in report.classes.rows)])
+    delta = result.classes.delta
+    most = max([40, *(row.trajectories for row in result.classes.rows)])
     sizes = np.unique(np.geomspace(2, most, 80).round().astype(int))
-    for look in looks(report):
+    for look in looks(result):
         rows = [
             r
-            for r in report.classes.of(Arm(look.arm.mechanism, look.arm.k))
+            for r in result.classes.of(Arm(look.arm.mechanism, look.arm.k))
             if math.isfinite(r.range_effective)
         ]
         if look.arm.baseline or not rows:
@@ -111,16 +111,16 @@ def deterministic_term(report: AuditResult) -> Figure:
     count_ticks(axes, most)
     nat_ticks(axes)
     axes.set_ylabel("3 R_eff ln(2/δ) / N, nats")
-    axes.set_title(f"Deterministic term of U_EBB at δ = {delta:.2g}; dashed: K{left_out(report)}")
+    axes.set_title(f"Deterministic term of U_EBB at δ = {delta:.2g}; dashed: K{left_out(result)}")
     legend(figure, axes)
     return figure
 
 
-def lacks_classes(report: AuditResult) -> str:
+def lacks_classes(result: AuditResult) -> str:
     """Says why U_EBB cannot be drawn; empty if it can."""
-    if not budgets(report):
+    if not budgets(result):
         return "only baselines are recorded"
-    known = any(row.paper_seen is not None for row in report.classes.rows)
+    known = any(row.paper_seen is not None for row in result.classes.rows)
     return "" if known else "not every spend is recorded as a number"
 
 

@@ -53,15 +53,15 @@ MOST_LINES = 30
 """Lines of a search at most; a title says if there are more."""
 
 
-def utilisation(report: AuditResult) -> Figure:
+def utilisation(result: AuditResult) -> Figure:
     """Draws how much of its budget each execution spent; outlined, the risky model alone."""
-    shown = [look for look in looks(report) if not look.arm.baseline]
+    shown = [look for look in looks(result) if not look.arm.baseline]
     figure, places = panels(len(shown))
     edges = np.arange(BINS + 2) / BINS
     for axes, look in zip(places, shown, strict=True):
-        outlines = report.of_arm(look.arm)
-        alone = budget_shares(outlines, risky_spends(report, look.arm))
-        counts = histogram([one.utilisation for one in outlines])
+        rows = result.of_arm(look.arm)
+        alone = budget_shares(rows, risky_spends(result, look.arm))
+        counts = histogram([one.utilisation for one in rows])
         axes.bar(edges[:-1], counts, 1 / BINS, align="edge", color=look.colour, label="decoder")
         if alone:
             axes.stairs(
@@ -73,14 +73,14 @@ def utilisation(report: AuditResult) -> Figure:
     for first in places[::COLUMNS]:
         first.set_ylabel("executions")
     title = "Utilisation; right of the dashed line: all that is over 1"
-    figure.suptitle(title + left_out(report), fontsize=10)
+    figure.suptitle(title + left_out(result), fontsize=10)
     legend(figure, places[0])
     return figure
 
 
-def regime(report: AuditResult) -> Figure:
+def regime(result: AuditResult) -> Figure:
     """Shares of steps that served the safe law, a mixture, the risky law, by budget."""
-    shown = [look for look in looks(report) if look.arm.regime.steps]
+    shown = [look for look in looks(result) if look.arm.regime.steps]
     figure, axes = canvas()
     places = np.arange(len(shown))
     bottom = np.zeros(len(shown))
@@ -95,86 +95,86 @@ def regime(report: AuditResult) -> Figure:
                           va="center", fontsize=7, bbox=PAPER)  # fmt: skip
         bottom += shares
     axes.set_xticks(places, [look.label for look in shown], rotation=20 if len(shown) > 5 else 0)
-    axes.set(ylabel="share of steps", ylim=(0, 1), title=f"Who wrote the tokens{left_out(report)}")
+    axes.set(ylabel="share of steps", ylim=(0, 1), title=f"Who wrote the tokens{left_out(result)}")
     axes.grid(visible=False, axis="x")
     legend(figure, axes)
     return figure
 
 
-def tails(report: AuditResult) -> Figure:
+def tails(result: AuditResult) -> Figure:
     """Draws the share of outputs whose log-likelihood ratio L exceeds x; dotted, K."""
     figure, axes = canvas()
     smallest = 1.0
-    for look in looks(report):
-        ratios = np.sort(finite([one.log_ratio for one in report.of_arm(look.arm)]))
+    for look in looks(result):
+        ratios = np.sort(finite([one.log_ratio for one in result.of_arm(look.arm)]))
         if not ratios.size:
             continue
         above = 1.0 - np.arange(ratios.size) / ratios.size
         smallest = min(smallest, 1.0 / ratios.size)
         axes.step(ratios, above, where="pre", color=look.colour, linestyle=look.line,
                   marker="", label=look.label)  # fmt: skip
-        promised = report.context.promised(look.arm.k)
+        promised = result.context.promised(look.arm.k)
         if not look.arm.baseline and math.isfinite(promised):
             axes.axvline(promised, color=look.colour, linestyle=":", linewidth=1.2, marker="")
     axes.set(yscale="log", ylim=(smallest / 1.5, 1.3))
     axes.set(xlabel="x, nats", ylabel="share of outputs with L ≥ x")
-    axes.set_title(f"Tails of L; dotted: K, which bounds its mean only{left_out(report)}")
+    axes.set_title(f"Tails of L; dotted: K, which bounds its mean only{left_out(result)}")
     legend(figure, axes)
     return figure
 
 
-def overlap(report: AuditResult) -> Figure:
+def overlap(result: AuditResult) -> Figure:
     """Draws near-verbatim recall of the reference against spend, one mark per execution."""
     figure, axes = canvas()
-    for look in looks(report):
+    for look in looks(result):
         marks = [
             one
-            for one in sample(report.of_arm(look.arm), POINTS)
+            for one in sample(result.of_arm(look.arm), POINTS)
             if math.isfinite(one.spend) and math.isfinite(one.recall)
         ]
         axes.plot([one.spend for one in marks], [one.recall for one in marks], linestyle="",
                   color=look.colour, marker=look.marker, markersize=4, label=look.label,
                   markerfacecolor="none")  # fmt: skip
     axes.set(xlabel="spend Z, nats", ylabel="near-verbatim recall", ylim=(-0.03, 1.03))
-    axes.set_title(f"Overlap against spend{left_out(report)}")
+    axes.set_title(f"Overlap against spend{left_out(result)}")
     legend(figure, axes)
     return figure
 
 
-def lacks_budget(report: AuditResult) -> str:
+def lacks_budget(result: AuditResult) -> str:
     """Says why utilisation cannot be drawn; empty if it can."""
-    if not budgets(report):
+    if not budgets(result):
         return "only baselines are recorded"
-    known = any(finite([one.utilisation for one in report.of_arm(arm)]) for arm in budgets(report))
+    known = any(finite([one.utilisation for one in result.of_arm(arm)]) for arm in budgets(result))
     return "" if known else "no execution has both a spend and a budget"
 
 
-def lacks_regime(report: AuditResult) -> str:
+def lacks_regime(result: AuditResult) -> str:
     """Says why regimes cannot be drawn; empty if they can."""
-    shown = any(look.arm.regime.steps for look in looks(report))
+    shown = any(look.arm.regime.steps for look in looks(result))
     return "" if shown else "no step records its weight theta"
 
 
-def lacks_ratios(report: AuditResult) -> str:
+def lacks_ratios(result: AuditResult) -> str:
     """Says why tails cannot be drawn; empty if they can."""
-    known = any(math.isfinite(one.log_ratio) for one in report.rows)
+    known = any(math.isfinite(one.log_ratio) for one in result.rows)
     return "" if known else "no step records its log-probabilities"
 
 
-def lacks_overlap(report: AuditResult) -> str:
+def lacks_overlap(result: AuditResult) -> str:
     """Says why overlap cannot be drawn; empty if it can."""
-    known = any(math.isfinite(one.recall) for one in report.rows)
+    known = any(math.isfinite(one.recall) for one in result.rows)
     return "" if known else "no output has both a text and a reference to compare it with"
 
 
-def bound_against_n(report: AuditResult) -> Figure:
+def bound_against_n(result: AuditResult) -> Figure:
     """Draws upper limits of a prompt's mean spend, from the first few prompts to all."""
-    shown = [look for look in looks(report) if not look.arm.baseline]
+    shown = [look for look in looks(result) if not look.arm.baseline]
     figure, places = panels(len(shown))
-    level = mean_level(report)
+    level = mean_level(result)
     for axes, look in zip(places, shown, strict=True):
-        means = prompt_means(report, look.arm)
-        high = report.context.promised(look.arm.k)
+        means = prompt_means(result, look.arm)
+        high = result.context.promised(look.arm.k)
         # From 2 to all, evenly on a logarithmic axis.
         sizes = sorted({round(float(n)) for n in np.geomspace(2, len(means), _SIZES)})
         ends = []
@@ -184,7 +184,7 @@ def bound_against_n(report: AuditResult) -> Figure:
             axes.plot(sizes, limits, color=colour, marker=marker, markersize=3.5, label=label)
         running = [float(means[:n].mean()) for n in sizes]
         axes.plot(sizes, running, color=BLACK, marker="", linewidth=1, label="mean")
-        risky = prompt_means(report, look.arm, RISKY_ONLY)
+        risky = prompt_means(result, look.arm, RISKY_ONLY)
         if risky.size:
             axes.axhline(float(risky.mean()), color=BLACK, linestyle="--", linewidth=1, marker="",
                          label="risky model alone")  # fmt: skip
@@ -202,16 +202,16 @@ def bound_against_n(report: AuditResult) -> Figure:
     for first in places[::COLUMNS]:
         first.set_ylabel("mean spend, nats")
     title = f"Upper limit of the mean spend against N; each misses with chance {level:.2g}"
-    figure.suptitle(title + left_out(report), fontsize=10)
+    figure.suptitle(title + left_out(result), fontsize=10)
     legend(figure, places[0])
     return figure
 
 
-def lacks_prompts(report: AuditResult) -> str:
+def lacks_prompts(result: AuditResult) -> str:
     """Says why bounds cannot be drawn; empty if they can."""
-    if not budgets(report):
+    if not budgets(result):
         return "only baselines are recorded"
-    counts = [prompt_means(report, arm).size for arm in budgets(report)]
+    counts = [prompt_means(result, arm).size for arm in budgets(result)]
     return (
         ""
         if min(counts) >= 2
@@ -220,20 +220,20 @@ def lacks_prompts(report: AuditResult) -> str:
 
 
 def prompt_means(
-    report: AuditResult, arm: ArmVerdict, k: float | None = None
+    result: AuditResult, arm: ArmVerdict, k: float | None = None
 ) -> NDArray[np.float64]:
     """Returns mean spends of prompts, in one random order for every budget.
 
     One spend that is not known leaves none: the mean of the others is another mean.
     """
     budget = arm.k if k is None else k
-    high = report.context.promised(budget)
+    high = result.context.promised(budget)
     top = high if math.isfinite(high) and high > 0 else math.inf
     groups: dict[str, list[float]] = {}
-    for one in report.rows.of_arm(Arm(arm.mechanism, budget)):
+    for one in result.rows.of_arm(Arm(arm.mechanism, budget)):
         if not math.isfinite(one.spend):
             return np.empty(0)
-        settled = report.context.clamp_spend(one.spend, top)
+        settled = result.context.clamp_spend(one.spend, top)
         groups.setdefault(one.key.prompt, []).append(settled)
     order = sorted(groups, key=lambda prompt: sample_key(prompt, 0))
     return np.array([mean(groups[prompt]) for prompt in order])
@@ -251,16 +251,16 @@ def _limit(name: str, means: NDArray[np.float64], high: float, level: float) -> 
         return math.nan
 
 
-def lacks_search(report: AuditResult) -> str:
+def lacks_search(result: AuditResult) -> str:
     """Says why the progress of a search cannot be drawn; empty if it can."""
-    return "" if progress_of(report.search or {}) else "no generation of a search is recorded"
+    return "" if progress_of(result.search or {}) else "no generation of a search is recorded"
 
 
-def progress(report: AuditResult) -> Figure:
+def progress(result: AuditResult) -> Figure:
     """Draws the best against trajectories spent; beside it, its use on fresh draws."""
-    best = ranking_of(report.search or {})
+    best = ranking_of(result.search or {})
     scale = 100 if best.share else 1
-    series = progress_of(report.search or {})
+    series = progress_of(result.search or {})
     shown = series[:MOST_LINES]
     strategies = list(dict.fromkeys(one.strategy for one in shown))
     seeds = list(dict.fromkeys(one.seed for one in shown))

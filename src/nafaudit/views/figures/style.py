@@ -154,32 +154,32 @@ class Look:
     line: str
 
 
-def budgets(report: AuditResult) -> list[ArmVerdict]:
+def budgets(result: AuditResult) -> list[ArmVerdict]:
     """Returns up to `MOST` audited arms with outputs, with the smallest and the largest."""
-    judged = [arm for arm in report.arms if not arm.baseline and report.of_arm(arm)]
+    judged = [arm for arm in result.arms if not arm.baseline and result.of_arm(arm)]
     if len(judged) <= MOST:
         return judged
     step = (len(judged) - 1) / (MOST - 1)
     return [judged[round(i * step)] for i in range(MOST)]
 
 
-def looks(report: AuditResult) -> list[Look]:
+def looks(result: AuditResult) -> list[Look]:
     """Chooses black and grey for baselines, colours for budgets, a shape of its own for each."""
     found = []
-    alone = [arm for arm in report.arms if arm.baseline and report.of_arm(arm)]
+    alone = [arm for arm in result.arms if arm.baseline and result.of_arm(arm)]
     for arm in alone[:2]:
         colour, line = (GREY, ":") if arm.k == 0 else (BLACK, "--")
-        found.append(Look(arm, plain(arm_name(arm, report.arms)), colour, "x", line))
-    for i, arm in enumerate(budgets(report)):
-        label = plain(arm_name(arm, report.arms))
+        found.append(Look(arm, plain(arm_name(arm, result.arms)), colour, "x", line))
+    for i, arm in enumerate(budgets(result)):
+        label = plain(arm_name(arm, result.arms))
         found.append(Look(arm, label, _BUDGET_COLOURS[i], MARKERS[i], "-"))
     return sorted(found, key=lambda look: (look.arm.k, look.arm.mechanism))
 
 
-def left_out(report: AuditResult) -> str:
+def left_out(result: AuditResult) -> str:
     """Says what a title adds if not all budgets are drawn."""
-    judged = sum(not arm.baseline for arm in report.arms)
-    drawn = len(budgets(report))
+    judged = sum(not arm.baseline for arm in result.arms)
+    drawn = len(budgets(result))
     return f" ({drawn} of {judged} budgets)" if judged > drawn else ""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.store.gaps import RequestedRecords, missing_of
+from nafaudit.store.missing import RequestedRecords, missing_of
 from nafaudit.store.run import Run
 from tests.commands import call
 from tests.records import judge_run
