@@ -33,7 +33,7 @@ def test_import_check_export_without_torch(tmp_path: Path) -> None:
     assert noticed["import: pad-tail"] == 50
     assert "hygiene: 50 x pad-tail" in done.stderr
     done = call("export", "r", "--out", "e", cwd=tmp_path, code=code)
-    assert done.stdout == "e/trajectories_k1_test.jsonl\n"
+    assert done.stdout == "e/trajectories_k1_test.jsonl\nnext: nafaudit checklist r\n"
 
 
 def test_a_log_is_checked_directly(tmp_path: Path) -> None:
