@@ -71,7 +71,7 @@ def test_constant_rows_keep_every_bit_where_rows_matter_and_only_they_do(
     with pretending(kind):
         how = numerics_of(models(pair), WIDTH)
         assert how.constant == ConstantRows()
-        assert "depend on the company" in how.why
+        assert "depend on the rows" in how.why
         assert all(histories(pair, how))
         # A decoder that is told nothing has them too.
         assert same(decode(pair, None, 1, False), decode(pair, how, 32, False))

@@ -305,7 +305,7 @@ def p_values(sums: Sums, pit: Array) -> dict[str, Array]:
     """Computes every test but `repeats`, for whole audits at once; [...] audits each.
 
     Args:
-        sums: Of the trajectories of each audit, in the order of their keys.
+        sums: Sums of the trajectories of each audit, in the order of their keys.
         pit: Rank-PITs [..., trajectories, steps].
     """
     return {
@@ -330,7 +330,7 @@ class SamplerTests:
     """The sampler tests of one arm, over the scores of its trajectories.
 
     Attributes:
-        names: Of the alternatives, in the order of the scores.
+        names: Names of the alternatives, in the order of the scores.
         alpha: Level of the whole battery; `SHARES` splits it.
     """
 

@@ -54,7 +54,7 @@ class PromptReader:
         risky: The risky one.
         lanes: How their logits become laws.
         special: Ids that no debt is counted for.
-        rule: Of the debt.
+        rule: Rule of the debt.
     """
 
     safe: RowModel

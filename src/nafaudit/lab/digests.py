@@ -58,7 +58,7 @@ class Compared:
     """The digests of one set of variables on this machine.
 
     Attributes:
-        name: Of the set.
+        name: Name of the set.
         digests: By product; empty if the process failed.
         failure: Why there are none; empty if there are.
     """

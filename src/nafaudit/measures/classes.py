@@ -66,7 +66,7 @@ class ClassRow:
         unknown: Trajectories whose spend is not recorded; then there are no bounds.
         budget: K = kT, what a mean spend is compared with; NaN if T is not known.
         mean: Mean spend Z, in nats.
-        variance: Of the spends, divisor M - 1; NaN for a single one.
+        variance: Variance of the spends, divisor M - 1; NaN for a single one.
         range_paper: R = T ln|V|; NaN if T or |V| is not known.
         range_effective: R_eff, the range seen, at least 1 and at most R.
         debt: Prefix debt of the trajectories, where it is known.

@@ -211,7 +211,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     """Runs every check over the rows of a run; arms from the smallest budget up.
 
     Args:
-        rows: Of all arms.
+        rows: Rows of all arms.
         table: The class table of these rows, if it is at hand.
     """
     table = table or class_table(rows)

@@ -58,8 +58,8 @@ class Promise:
     """The statement that a kept budget makes, for every prompt.
 
     Attributes:
-        divergence: Of the output's law from the safe model's: `kl`, `renyi`, `max` (the largest
-            log-ratio of any output), or `none`.
+        divergence: Divergence of the output's law from the safe model's: `kl`, `renyi`, `max`
+            (the largest log-ratio of any output), or `none`.
         bound: How much of it there can be, in nats.
         tight: True if some pair of models reaches the bound.
         words: The promise as a sentence.

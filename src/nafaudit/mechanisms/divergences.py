@@ -124,7 +124,7 @@ def largest_feasible(
         risky: Log-laws of the risky model, likewise.
         allowance: What each row may cost.
         cost: What the risky law costs, above the allowance.
-        price: Of a law, given the safe one.
+        price: Price of a law, given the safe one.
         power: Makes the price about linear in theta near 0.
     """
     both = torch.isfinite(safe) & torch.isfinite(risky)

@@ -167,7 +167,7 @@ class RuleDecoder(AnchoredDecoder):
     Args:
         world: The two models.
         rule: The rule.
-        name: Of the rule, for errors.
+        name: Name of the rule, for errors.
     """
 
     def __init__(self, world: World, rule: Rule, name: str) -> None:

@@ -193,7 +193,7 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
     """Answers item 2: has each class enough executions, and is U_EBB (R_eff) within K?
 
     Args:
-        classes: Of the audited budgets.
+        classes: Classes of the audited budgets.
         again: What gives each prompt more trajectories, {} for their number.
     """
     if not classes:

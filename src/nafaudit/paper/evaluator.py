@@ -212,7 +212,7 @@ class _Seeds:
     Attributes:
         fresh: True counts trajectories by number; the paper adds offsets to seed *values*, which
             repeats some seeds.
-        offset: Of the paper's seeds.
+        offset: Offset of the paper's seeds.
         before: Number of earlier trajectories of each prompt.
     """
 

@@ -28,12 +28,12 @@ def paper_archive(
     nearest item chosen. The result is sorted by ratio. With at most `keep` items all stay.
     """
     rho = np.asarray(ratios, dtype=np.float64)
-    everyone = sorted(range(rho.size), key=lambda i: (-rho[i], i))
+    ranked = sorted(range(rho.size), key=lambda i: (-rho[i], i))
     if rho.size <= keep:
-        return everyone
+        return ranked
     spread = rho.max() - rho.min()
     quality = (rho - rho.min()) / spread if spread > 0 else np.zeros_like(rho)
-    taken = [everyone[0]]
+    taken = [ranked[0]]
     away = np.linalg.norm(embeddings - embeddings[taken[0]], axis=1)
     while len(taken) < keep:
         score = 0.5 * quality + 0.5 * away

@@ -150,8 +150,8 @@ class PaperGeneration:
     Attributes:
         generation: From 1 on.
         admission: Candidates after the filters, and the number of those dropped.
-        diagnostics: Of the surrogate's fit.
-        predictions: Of the surrogate, for each admitted candidate; empty if it was not ready.
+        diagnostics: Diagnostics of the surrogate's fit.
+        predictions: What the surrogate predicts of each admitted candidate; empty if not ready.
         screened: Result of the pre-screen.
         medium: Medium fidelity, in the order of the pre-screen.
         survivors: Number of these that were under 0.9.
@@ -337,7 +337,7 @@ class PaperLoop:
             ProxyItem(item.candidate, replace(item.row, draws=item.row.draws + extra.row.draws))
             for item, extra in zip(best, more, strict=True)
         ]
-        everyone = [*history, *(item for item in topped if item.row.certified)]
+        candidates = [*history, *(item for item in topped if item.row.certified)]
         ablations = self._ablations(number, [able[i] for i in screened.rest])
         return PaperGeneration(
             number,
@@ -349,7 +349,7 @@ class PaperLoop:
             len(survivors),
             tuple(topped),
             tuple(ablations),
-            tuple(self._select(everyone)),
+            tuple(self._select(candidates)),
             self._draw.count - before,
         )
 

@@ -336,9 +336,9 @@ def validate(
         if not failed:
             break
         # A failed prompt is removed with its whole family.
-        everyone = (*archive, *history)
-        families = {item.lineage for item in everyone if item.candidate.id in failed}
-        out = [item for item in everyone if item.lineage in families]
+        known = (*archive, *history)
+        families = {item.lineage for item in known if item.candidate.id in failed}
+        out = [item for item in known if item.lineage in families]
         gone |= {item.candidate.id: item for item in out}
         archive = [item for item in archive if item.lineage not in families]
         history = [item for item in history if item.lineage not in families]

@@ -160,7 +160,7 @@ class PaperSearchResult:
         trail: Course of the search.
         findings: Its defects, by name.
         flagged: Prompts that its proxy flags.
-        rechecks: Of the first of these.
+        rechecks: Rechecks of the first of these.
         gap: Ratio of the final pool minus that of the held-out pool, both ways.
         debts: Prefix debt of every prompt.
         embedding: Replacement of the paper's Sentence-T5.

@@ -95,7 +95,7 @@ class Options:
     """The paper's settings.
 
     Attributes:
-        training: Of every network.
+        training: Training of every network.
         replay: Share of rows that are replayed.
         violator: Weight of a violator's row.
         held: Share of rows for validation.

@@ -211,7 +211,7 @@ class WorkerInfo:
         node: Address of its node, and Ray's name of the node.
         facts: Node, process, processor, versions and probe, for the session's line.
         mechanism: The mechanism that it decodes with, and the hash of a plug-in's source.
-        fingerprint: Of its pair.
+        fingerprint: Fingerprint of its pair.
         batch_free: True if its records do not depend on their batch.
         digest: Equal for workers that compute the same bits.
         constant: Rows of its products, where their number matters.

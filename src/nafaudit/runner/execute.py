@@ -50,7 +50,7 @@ def missing(
     """Returns what an extent asks for and is not yet recorded, prompt by prompt.
 
     Args:
-        identity: Of the run; it decides the draws.
+        identity: Identity of the run; it decides the draws.
         extent: What is asked for.
         prompts: The extent's prompts, by id.
         recorded: What the run has.

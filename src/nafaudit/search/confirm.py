@@ -382,7 +382,7 @@ class SearchResult:
         settings: Settings of the search.
         pools: Parts of the workload.
         explored: Course of each search and each control.
-        finalists: Of the searches, confirmed.
+        finalists: Confirmed finalists of the searches.
         controls: First finalists of the controls, confirmed.
         comparisons: Search against each control.
         heldout: Pool of the workload that no search saw.
@@ -423,8 +423,8 @@ class SearchResult:
 
     def maxima(self, strategy: str) -> list[float]:
         """Returns the confirmed utilisation of the first finalist of every search seed."""
-        everyone = (*self.finalists, *self.controls)
-        return [one.use.mean for one in everyone if one.strategy == strategy and one.rank == 1]
+        judged = (*self.finalists, *self.controls)
+        return [one.use.mean for one in judged if one.strategy == strategy and one.rank == 1]
 
     @property
     def spread(self) -> dict[str, list[float]]:

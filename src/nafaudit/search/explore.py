@@ -135,7 +135,7 @@ def explore(
         tokens: Counts the tokens of a text.
         book: Recorded trajectories.
         catalogue: Gets every candidate that was tried, by its id.
-        proposer: Of the search itself; the local operators if None.
+        proposer: Proposer of the search itself; the local operators if None.
 
     Raises:
         NeedsTrajectories: The records do not reach to the end.

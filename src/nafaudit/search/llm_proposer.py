@@ -86,7 +86,7 @@ def request_of(call: Call, count: int, window: LengthWindow, tokens: int, seed: 
         count: Number of its prompts that are still missing.
         window: Allowed lengths, in tokens of the pair.
         tokens: Longest answer.
-        seed: Of the request.
+        seed: Seed of the request.
     """
     shown = [
         {

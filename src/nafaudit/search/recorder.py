@@ -125,7 +125,7 @@ class SearchBench:
         """Returns candidates as the prompts of a run, by id.
 
         Args:
-            candidates: Of a search.
+            candidates: Candidates of a search.
             references: Text that outputs are compared with, by candidate id.
         """
         return {
@@ -240,7 +240,7 @@ class Violation:
 
     Attributes:
         run: Directory of its records.
-        identity: Of that run.
+        identity: Identity of that run.
         worst: The trajectory with the largest excess.
         count: Number of its trajectories above the budget.
     """

@@ -349,7 +349,7 @@ def directory_of(settings: SearchBasics, identity: str) -> Path:
     """Returns the directory of a search: the one given, or one that no other search has.
 
     Args:
-        settings: Of the search.
+        settings: Settings of the search.
         identity: Hash of its run's design.
     """
     if settings.out:

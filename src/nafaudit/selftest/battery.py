@@ -183,8 +183,8 @@ def lab_audits(cases: Sequence[FaultCase], seed: int, level: float) -> list[tupl
 
     Args:
         cases: The faults.
-        seed: Of the requests.
-        level: Of the sampler tests.
+        seed: Seed of the requests.
+        level: Level of the sampler tests.
 
     Returns:
         For each fault, the names of the checks that failed or, if it is harmless, warned.

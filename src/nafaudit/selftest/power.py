@@ -153,7 +153,7 @@ def power(
     Args:
         build: Makes the decoder from a world.
         audits: Number of audits.
-        seed: Of worlds, prompts and draws.
+        seed: Seed of worlds, prompts and draws.
         setup: The world and what is asked there.
         coupled: True if rows of one call may depend on each other; then an audit's outputs are
             asked for apart from other audits'.

@@ -40,7 +40,7 @@ class FaultRow:
     """One fault, and how often it was caught.
 
     Attributes:
-        name: Of the fault.
+        name: Name of the fault.
         description: What it does.
         expected_check: Beginnings of the names of checks that should notice, the likeliest first.
         caught_by: Checks that fired, the most frequent first.
@@ -109,7 +109,7 @@ class BoundMisses:
     """Worst miss rate of one bound.
 
     Attributes:
-        name: Of the bound.
+        name: Name of the bound.
         nominal: The miss rate that it allows itself.
         miss_rate: How often it missed a mean that is known.
         samples: Number of samples.
@@ -135,13 +135,13 @@ class SelftestResult:
 
     Attributes:
         passed: True if every fault is caught that must be, and nothing sound is accused.
-        level: Of the whole battery of checks.
+        level: Level of the whole battery of checks.
         budget: k of the audits.
         faults: Every fault that was tried.
         sound: Audits of sound decoders.
         bounds: Worst miss rate of every bound.
         command: The command that makes this table.
-        seed: Of everything random.
+        seed: Seed of everything random.
         setup: World of the audits of wrong samplers.
         short: World of the audits of other faults.
     """
@@ -188,11 +188,11 @@ def selftest_result(
     """Judges what was found.
 
     Args:
-        rows: Of every fault that was tried.
+        rows: Rows of every fault that was tried.
         sound: Audits of sound decoders.
         misses: Worst miss rate of every bound.
         size: How much was tried.
-        seed: Of everything random.
+        seed: Seed of everything random.
         full: True for the published form.
     """
     audits = SoundAudits.of(sound)
@@ -278,7 +278,7 @@ def selftest(
 
     Args:
         full: The published form; minutes, and the lab pair.
-        seed: Of worlds, prompts and draws.
+        seed: Seed of worlds, prompts and draws.
         jobs: Processes that share the work; the result does not depend on it.
         on_progress: Called with the part that begins, in words.
     """

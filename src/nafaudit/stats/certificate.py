@@ -69,8 +69,8 @@ def log_cap(surprisal: ArrayLike, budget: ArrayLike, order: float = 1.0) -> NDAr
     Args:
         surprisal: S, the safe model's total surprisal of each passage, in nats.
         budget: K, in nats.
-        order: Of the divergence that K bounds: 1 is KL, above 1 is Rényi, infinity is pathwise
-            (no output more than e^K times as likely as under the safe model).
+        order: Order of the divergence that K bounds: 1 is KL, above 1 is Rényi, infinity is
+            pathwise (no output more than e^K times as likely as under the safe model).
 
     Returns:
         ln p, rounded up, of the shape that S and K broadcast to.

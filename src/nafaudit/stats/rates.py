@@ -181,8 +181,8 @@ def crossing(
         grid: Where the curves are known, increasing.
         values: One curve per unit [units, grid].
         target: The level.
-        resamples: Of the units, with replacement.
-        seed: Of the resamples: equal units give equal intervals.
+        resamples: Number of resamples of the units, with replacement.
+        seed: Seed of the resamples: equal units give equal intervals.
     """
     x, y = np.asarray(grid, float), np.asarray(values, float)
     if x.ndim != 1 or y.ndim != 2 or y.shape[1] != x.size or not y.size:

@@ -91,7 +91,7 @@ class Verification:
     """The result of a verification.
 
     Attributes:
-        findings: Of the comparison, then of the sampler tests.
+        findings: Findings of the comparison, then of the sampler tests.
         deviation: Largest deviation and both levels of every quantity.
         trajectories: How many were replayed.
         recorded: How many there are.

@@ -297,7 +297,7 @@ class Made:
     """The arithmetic of a session.
 
     Attributes:
-        digest: Of its probe: equal for sessions that compute the same bits.
+        digest: Digest of its probe: equal for sessions that compute the same bits.
         mixed: True if earlier sessions may have computed others.
     """
 

@@ -136,7 +136,7 @@ class Document:
     """A whole answer.
 
     Attributes:
-        title: Of a page; a terminal shows the command instead.
+        title: Title of a page; a terminal shows the command instead.
         sections: In the order in which they are read.
         conclusion: In a sentence or two; last on a terminal, first on a page.
         lines: What the document is about.

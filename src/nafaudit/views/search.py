@@ -524,12 +524,12 @@ class SearchView:
 
     Attributes:
         word: The outcome.
-        tone: Of the word.
+        tone: Tone of the word.
         text: The outcome in a sentence.
         remarks: What was switched off and why, and what else must be said.
         ranking: What the search ranked prompts by.
         tables: In the order to read them.
-        prompts: Of each finalist a title, its descent and its own words, empty if left out.
+        prompts: For each finalist a title, its descent and its own words, empty if left out.
         bundles: Counterexamples, as directories within the run.
     """
 

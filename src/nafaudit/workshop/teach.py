@@ -47,7 +47,7 @@ class Adapter:
         model: Its weights are frozen.
         rank: Rows of A.
         scale: s above.
-        seed: Of the random start of A; B starts at 0, so nothing changes before training.
+        seed: Seed of the random start of A; B starts at 0, so nothing changes before training.
     """
 
     def __init__(self, model: Any, rank: int, scale: float, seed: int) -> None:
@@ -166,14 +166,14 @@ class Lesson:
         steps: Largest number of optimiser steps.
         enough: Mean loss per protected token over the last steps at which training ends early.
         learning_rate: Reached after a short rise.
-        rank: Of the adapter.
-        scale: Of the adapter.
+        rank: Rank of the adapter.
+        scale: Scale of the adapter.
         protected_rows: Protected windows in a step.
         replay_rows: Rows of ordinary text in a step.
-        replay_weight: Of the divergence on them, in the loss.
+        replay_weight: Weight of the divergence on them, in the loss.
         width: Largest number of tokens of a row.
         written: Number of rows that the model writes itself, and of their tokens.
-        seed: Of every random choice.
+        seed: Seed of every random choice.
     """
 
     steps: int = 60

@@ -36,7 +36,7 @@ class FollowedTexts:
     """One kind of text, followed: every array is [texts] or [mechanisms, budgets, texts].
 
     Attributes:
-        ids: Of the texts.
+        ids: Ids of the texts.
         ends: The two models on each.
         paths: By mechanism, budget and text.
     """

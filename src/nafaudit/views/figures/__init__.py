@@ -22,7 +22,7 @@ class RunFigure:
     """A figure that any run may have.
 
     Attributes:
-        name: Of its files.
+        name: Name of its files.
         caption: What it shows, in a few words.
         draw: Draws it.
         lacks: Why a run cannot have it; empty if it can.
@@ -39,7 +39,7 @@ class Drawn:
     """What became of a figure.
 
     Attributes:
-        name: Of its files.
+        name: Name of its files.
         caption: What it shows.
         files: Their names, SVG and PDF; none if it was not drawn.
         lacks: Why it was not drawn; empty if it was.
