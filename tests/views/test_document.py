@@ -27,7 +27,7 @@ class Colour(StrEnum):
 class Spread:
     low: float
     high: float
-    also: ClassVar = ("width",)
+    json_properties: ClassVar = ("width",)
 
     @property
     def width(self) -> float:
