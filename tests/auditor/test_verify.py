@@ -265,7 +265,7 @@ def test_a_black_box_is_held_to_its_promise(tmp_path: Path, tiny_pair_paths: Pat
     safe, risky = tiny_pair_paths("llama")
     lines = [{"id": f"p{i}", "text": "The baker said " * (i + 1), "class": "c"} for i in range(5)]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    decoder = Path(__file__).with_name("boxes.py")
+    decoder = Path(__file__).parents[1] / "runner" / "boxes.py"
     sizes = ("--k", 3, "--trajectories", 6, "--max-new-tokens", 24, "--out", "r", "--quiet")
     models = ("--safe", safe, "--risky", risky, "--prompts", "p.jsonl")
     done = call("run", *models, *sizes, "--decoder", f"{decoder}:Cold", cwd=tmp_path)

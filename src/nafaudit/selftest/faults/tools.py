@@ -61,9 +61,10 @@ def allowance_of(
 def divergence(p: Law, q: Law) -> float:
     """Returns D_KL(p || q) of two log-laws in nats, summed exactly (math.fsum)."""
     inside = p > -np.inf
-    with np.errstate(invalid="ignore"):
-        terms: NDArray[np.float64] = np.exp(p[inside]) * (p[inside] - q[inside])
-    return max(0.0, math.fsum(terms))
+    # Also where a probability is so small that it is 0 as a number.
+    if np.any(q[inside] == -np.inf):
+        return math.inf
+    return max(0.0, math.fsum(np.exp(p[inside]) * (p[inside] - q[inside])))
 
 
 def mixture(safe: Law, risky: Law, theta: float) -> Law:
