@@ -380,9 +380,9 @@ def test_the_command_prints_it_at_80_columns(place: Path, tiny_pair_paths: Paths
     safe, risky = tiny_pair_paths("llama")
     done = call(
         "search", "--protocol", "paper", "--safe", safe, "--risky", risky,
-        "--prompts", place / "p.jsonl", "--k", 60, "--max-new-tokens", 6, "--init", "a=30",
+        "--prompts", "p.jsonl", "--k", 60, "--max-new-tokens", 6, "--init", "a=30",
         "--heldout-class", "held", "--size", ",".join(f"{n}={v}" for n, v in SIZES.items()),
-        "--out", place / "whole", "--quiet", cwd=place,
+        "--out", "whole", "--quiet", cwd=place,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
