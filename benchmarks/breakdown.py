@@ -22,8 +22,8 @@ PROBES: dict[str, tuple[str, ...]] = {
     PROMPTS: ("nafaudit.engine.prompts:PromptReader.read",),
     "two laws": ("nafaudit.engine.write:log_law",),
     "theta, served law, charge": ("nafaudit.mechanisms.anchored:Anchored.serve",),
-    "random words": ("nafaudit.engine.write:draws",),
-    "picking the token": ("nafaudit.engine.write:draw",),
+    "random words": ("nafaudit.engine.write:noise_bounds",),
+    "picking the token": ("nafaudit.engine.write:pick_token",),
 }
 
 
