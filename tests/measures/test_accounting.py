@@ -61,7 +61,7 @@ def test_the_tolerance_is_that_of_the_source(facts: RunContext, gap: float, fire
     "logged, words",
     [
         (Logged(spend=1.25), "logged spend against the steps in 1 (by up to 0.25 nats)"),
-        (Logged(budget=4.0), "logged budget against the own length in 1 (by up to 2 nats)"),
+        (Logged(budget=4.0), "logged budget against that of its own length in 1 (by up to 2 nats)"),
         (Logged(length=4.0), "logged length against the steps in 1 (by up to 2 steps)"),
         (Logged(granted=np.array([1.0, 2.5])), "logged grants against the ledger in 1"),
         (Logged(cumulative=np.array([0.5, 1.1])), "logged cumulative charges against the steps"),

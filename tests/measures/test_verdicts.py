@@ -413,6 +413,26 @@ def test_one_program_one_suspicion(where: float) -> None:
     assert "sampler: gain" in next(a for a in arms if a.k == 2).finding("invariant").text
 
 
+def test_a_decoder_is_not_suspected_for_another_in_the_same_log() -> None:
+    finding = failed("sampler: gain", 1.0) | {"mechanism": "bad"}
+    context = RunContext(Banking(), foreign=True, failed=[finding])
+    rows = [
+        trajectory(Key(f"p{i}", name, k, 0), [0.0])
+        for name in ("bad", "good")
+        for k in (1.0, 2.0)
+        for i in range(20)
+    ]
+    arms = judge_rows(Measures.of(rows, context))
+    words = {(arm.mechanism, arm.k): arm.kept for arm in arms}
+    assert words == {
+        ("bad", 1.0): Kept.REFUTED,
+        ("bad", 2.0): Kept.REFUTED,
+        ("good", 1.0): Kept.WITHIN,
+        ("good", 2.0): Kept.WITHIN,
+    }
+    assert overall_of(arms).verdict == Kept.REFUTED
+
+
 def test_an_admission_counts_only_where_no_weight_is_claimed() -> None:
     nan = np.full(3, math.nan)
     truth = trajectory(KEY, [0.5, 0.5, 0.5])

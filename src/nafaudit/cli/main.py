@@ -73,7 +73,8 @@ app = Verbs(
     VERBS,
     PARTS,
     help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?"
-    "\n\nExit status: 0 within, 1 violated, 2 bad usage or input, 3 inconclusive, 70 our fault.",
+    "\n\nExit status: 0 within, 1 violated or refuted, 2 bad usage or input, 3 inconclusive, "
+    "70 our fault.",
     params=[
         click.Option(
             ["--version"],
@@ -88,7 +89,7 @@ app = Verbs(
 
 
 def main() -> None:
-    """Runs the command: 0 within, 1 violated, 2 bad input, 3 inconclusive, 70 our own fault."""
+    """Runs the command; the exit status is the one that its help explains."""
     try:
         # Not app.main(), which answers a closed pipe with 1, the status of a violation.
         with app.make_context("nafaudit", sys.argv[1:]) as context:

@@ -17,7 +17,7 @@ IDENTITIES = {
     "cumulative": ("logged cumulative charges against the steps", "nats"),
     "spend": ("logged spend against the steps", "nats"),
     "granted": ("logged grants against the ledger", "nats"),
-    "budget": ("logged budget against the own length", "nats"),
+    "budget": ("logged budget against that of its own length", "nats"),
     "length": ("logged length against the steps", "steps"),
     "stop": ("nothing after a stop token", "steps"),
     "limit": ("no more steps than the limit", "steps"),
@@ -136,7 +136,8 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
     for verdict, data in (*failed, *((CheckWord.SUSPECT, data) for data in context.suspected)):
         witness = data["witness"]
         k = data["k"] if data["k"] is not None else (witness or {}).get("k")
-        if k is not None and float(k) != arm.k:
+        named = data.get("mechanism") or (witness or {}).get("mechanism") or arm.mechanism
+        if named != arm.mechanism or (k is not None and float(k) != arm.k):
             continue
         name = data["check"].replace("replay: ", "claims: ")
         where = None
@@ -149,6 +150,7 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
 def debt_counts(context: RunContext, arm: Arm) -> str:
     """Returns how both counts of the debt judge an arm; empty if neither is exceeded."""
     for data in (context.verified or {}).get("findings", ()):
-        if data["check"] == DEBT_COUNTS and float(data["k"]) == arm.k:
+        named = data.get("mechanism") or arm.mechanism
+        if data["check"] == DEBT_COUNTS and (named, float(data["k"])) == (arm.mechanism, arm.k):
             return str(data["text"])
     return ""

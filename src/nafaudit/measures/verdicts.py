@@ -220,14 +220,17 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     keys = sorted(rows.arms.keys() | {key.arm for key in rows.lost})
     replayed = {key: list(replay_findings(rows.context, key)) for key in keys}
     contradicted = {
-        key: [one for one in found if one.verdict == CheckWord.FAILED]
-        for key, found in replayed.items()
+        key: [one for one in said if one.verdict == CheckWord.FAILED]
+        for key, said in replayed.items()
     }
     for key in keys:
         rows_of_arm, context, false = rows.of_arm(key), rows.context, contradicted[key]
         denied = _check_names(false)
-        if not false and any(contradicted.values()):
-            where = [other for other in keys if contradicted[other]]
+        # Logs of several decoders may stand in one run: only arms of one name are of one program.
+        where = [
+            other for other in keys if contradicted[other] and other.mechanism == key.mechanism
+        ]
+        if not false and where:
             names = _check_names([one for other in where for one in contradicted[other]])
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
