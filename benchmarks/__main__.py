@@ -28,7 +28,9 @@ from benchmarks import breakdown, checkpoints
 from benchmarks.decoding import Bench, gate_of_first_tokens
 from benchmarks.results import Row, summary
 
-PARTS = ("gate", "r32", "r128", "real", "growth", "replay", "record", "overlap")
+PARTS = (
+    "gate", "lab", "r32", "r128", "real", "growth", "replay", "record", "overlap", "occupancy",
+)  # fmt: skip
 QUICK = ("gate", "r32", "replay", "record", "overlap")
 # A full audit, and what a quick look makes of it.
 TRAJECTORIES, FEW_TRAJECTORIES = 27_000, 2_700
@@ -56,6 +58,10 @@ def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
         where = checkpoints.real(root, given.real)
         with Bench(part, where, given.peer, few, profile=given.profile) as bench:
             yield from bench.decoding()
+    if part == "lab":
+        from benchmarks import lab
+
+        yield from lab.rows(few)
     if part == "growth":
         from benchmarks import growth
 
@@ -68,6 +74,10 @@ def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
         from benchmarks import store
 
         yield from store.rows(FEW_TRAJECTORIES if given.quick else TRAJECTORIES, 1)
+    if part == "occupancy" and given.profile:
+        from benchmarks import occupancy
+
+        yield from occupancy.rows()
     if part == "overlap" and importlib.util.find_spec("rouge_score"):
         from benchmarks import overlap
 
@@ -116,7 +126,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, smaller")
     parser.add_argument("--only", nargs="+", choices=PARTS, help="these parts", metavar="PART")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--profile", action="store_true", help="where the time of decoding goes")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="where the time of decoding goes, how full batches are",
+    )
     parser.add_argument("--json", type=Path, help="write every number here")
     given = parser.parse_args()
     if given.rounds < 1:

@@ -2,7 +2,8 @@
 
     python -m benchmarks.page bench.json [docs/benchmarks.md]
 
-In a page they replace what stands between the two marks.
+In a page they replace what stands between the two marks. What has no aim, and the
+solver alone, is in the JSON and not here.
 """
 
 from __future__ import annotations
@@ -20,13 +21,17 @@ START, END = "<!-- from bench.json -->", "<!-- up to here -->"
 
 
 def page(facts: dict[str, Any]) -> str:
-    """All ratios with their aims and verdicts, then where the time goes."""
+    """The ratios that have an aim with their verdicts, then where the time goes."""
     lines = [["row", "case", "ratio", "measured", "aim", ""]]
     for row in facts["rows"]:
         told = [row["name"], row["about"]]
+        if ": solver" in row["name"] and not row["invalid"]:
+            continue
         if row["invalid"] or not row["ratios"]:
             lines.append([*told, "", row["invalid"] or "passed", "", ""])
         for name, found in row["ratios"].items():
+            if not (found["aim"] or row["invalid"]):
+                continue
             value = Ratio(*(found[field] for field in Ratio._fields))
             verdict = found["verdict"] if found["verdict"] != "missed" else "**missed**"
             lines.append([*told, name, str(value), found["aim"] or "", verdict])

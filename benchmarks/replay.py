@@ -26,7 +26,7 @@ from benchmarks.results import Row, ratio
 from benchmarks.sides import HERE
 from nafaudit.auditor.alternatives import step_scores
 from nafaudit.auditor.replay import ReplayTask, replay_texts
-from nafaudit.auditor.teacher_forcing import Reader
+from nafaudit.auditor.teacher_forcing import PASS_NUMBERS, Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
@@ -78,17 +78,18 @@ def measure(prompts: int, trajectories: int) -> dict[str, Any]:
         )
         for r in records
     ]
-    tokens = {w.key: w.tokens for w in written}
 
-    def score(key: Any, first: int, served: Any, safe: Any, risky: Any) -> None:
-        part = tokens[key][first : first + len(safe)]
+    def score(task: Any, first: int, served: Any, safe: Any, risky: Any) -> None:
+        part = task.tokens[first : first + len(safe)]
         step_scores(served.law, safe, risky, served.theta, part, np.full(len(part), 0.5))
 
     reader = Reader(pair, decoding)
     seconds, replayed = timed(lambda: list(replay_texts(reader, rule, written)))[::-1]
     scored = timed(lambda: list(replay_texts(reader, rule, written, score)))[1]
+    limit = timed(lambda: forwards(pair, written))[1]
     count = sum(len(r) for r in records)
     return {
+        "limit_seconds": limit,
         "tokens": count,
         "different texts": len({(w.prompt, w.tokens.tobytes()) for w in written}),
         "of": len(written),
@@ -108,6 +109,27 @@ def measure(prompts: int, trajectories: int) -> dict[str, Any]:
     }
 
 
+@torch.inference_mode()
+def forwards(pair: Any, written: list[ReplayTask]) -> None:
+    """Two plain forward passes over as many positions as the texts have, shared prefixes once.
+
+    Which tokens stand there does not matter for the cost, so texts of their mean length do.
+    """
+    prefixes = set()
+    for one in written:
+        text = (*one.prompt, *one.tokens.tolist())
+        prefixes |= {text[:n] for n in range(1, len(text))}
+    texts = {(*one.prompt, *one.tokens.tolist()) for one in written}
+    length = round(sum(map(len, texts)) / len(texts))
+    rows = PASS_NUMBERS // (length * len(pair.vocabulary))
+    left = round(len(prefixes) / length)
+    while left > 0:
+        ids = torch.ones(min(rows, left), length, dtype=torch.long)
+        for model in (pair.safe, pair.risky):
+            model(input_ids=ids, use_cache=False)
+        left -= rows
+
+
 def rows(rounds: int) -> Iterator[Row]:
     """The row of `python -m benchmarks`: few prompts, each round in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.replay", "4", "2"]
@@ -116,11 +138,15 @@ def rows(rounds: int) -> Iterator[Row]:
         for _ in range(rounds)
     ]
     worst = max(each["largest_charge_deviation"] for each in found)
-    times = {name: [each[f"{name}_seconds"] for each in found] for name in ("replay", "decoding")}
+    names = ("replay", "decoding", "limit")
+    times = {name: [each[f"{name}_seconds"] for each in found] for name in names}
     yield Row(
         "lab: replay",
         f"{found[0]['tokens']:,} tokens, {found[0]['of']} trajectories, 2,048 ids",
-        {"replay/decoding": ratio(times["replay"], times["decoding"])},
+        {
+            "replay/limit": ratio(times["replay"], times["limit"]),
+            "replay/decoding": ratio(times["replay"], times["decoding"]),
+        },
         gates.replayed(worst),
         {"cpu": times, "rounds": found},
     )

@@ -72,8 +72,12 @@ AIMS = {
     ("r128: solver, 8 rows, free", PEER): Aim(least=6),
     ("r128: solver, 32 rows, free", PEER): Aim(least=6),
     ("r32: five arms", "one run/five runs"): Aim(most=0.8),
-    ("lab: replay", "replay/decoding"): Aim(most=0.1),
-    ("record", "size, JSON Lines/run"): Aim(least=20),
+    ("lab: nafaudit run", "decoding, ours/earlier"): Aim(most=0.5),
+    ("lab: nafaudit run", "clock, ours/earlier"): Aim(most=0.4),
+    ("lab: replay", "replay/limit"): Aim(most=1.6),
+    ("lab: search, occupancy", "rows/room"): Aim(least=0.8),
+    ("lab: attack, occupancy", "rows/room"): Aim(least=0.8),
+    ("record", "size, JSON Lines/run"): Aim(least=15),
 }
 
 

@@ -84,7 +84,7 @@ def _at_every_moment(reach: Callable[[], None]) -> Iterator[None]:
     with ExitStack() as patches:
         # No part is written because time passed: the writes of every machine are the same ones.
         patches.enter_context(mock.patch.object(recording, "_PART_SECONDS", (math.inf, math.inf)))
-        for name in ("append_line", "write_whole"):
+        for name in ("append_line", "write_whole", "write_pending", "move"):
             hook = watched(getattr(files, name))
             patches.enter_context(mock.patch.object(store_run, name, hook))
         yield

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from nafaudit.cli.main import VERBS
+from nafaudit.views.about import GLOSSARY, VERDICTS
+from tests.commands import call
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "nafaudit"
@@ -62,7 +64,34 @@ def test_every_command_is_in_the_readme() -> None:
     """Each verb has its line, and no verb that is named is missing from the tool."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = readme.split("## One verb per question")[1].split("## ")[0]
-    assert {cell.split()[0] for cell in re.findall(r"`([^`]+)`", table)} == set(VERBS)
+    cells = re.findall(r"`([^`]+)`", table)
+    # A verb of two words, as `paper run`, stands as a whole.
+    assert {cell if cell in VERBS else cell.split()[0] for cell in cells} == set(VERBS)
+
+
+def test_the_glossary_has_the_papers_symbols() -> None:
+    """Those of its table of notation, in its order."""
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", page.split("## The paper's symbols")[1], re.M)
+    said = " ".join(rows[1:]).replace(",", "").split()
+    latin = [word for word in said if word.isascii()]
+    symbols = "p p_s p_r x y_<t T_max k K k_t a_t Z_j M N R R_eff U_EBB B_j B_eff (rho)"
+    assert latin == symbols.split() and "\N{GREEK SMALL LETTER DELTA}_init(x)" in said
+
+
+def test_the_glossary_says_what_a_page_says() -> None:
+    """The words have one source, which the page carries; README, page and help lead to them."""
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    words, verdicts = page.split("## The verdicts")
+    assert re.findall(r"^\| \*\*(.+?)\*\* \| (.+) \|$", words, re.M) == list(GLOSSARY)
+    said = re.findall(r"^\|[^|]*\| `(\w+)` \| (.+) \|$", verdicts, re.M)
+    assert said == [(str(word), meaning) for _, word, meaning in VERDICTS]
+    assert 20 <= len(GLOSSARY) <= 30
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(docs/glossary.md)" in readme.split("## ")[0]
+    assert "docs/glossary.md" in call("--help", cwd=ROOT).stdout
+    template = (PACKAGE / "views" / "assets" / "page.html.j2").read_text(encoding="utf-8")
+    assert '<a href="#words">' in template and '<section id="words"' in template
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:

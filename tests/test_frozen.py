@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from nafaudit import __version__
 from nafaudit.core.design import Decoding, Identity, ImportedDecoding
 from nafaudit.core.numerics import ConstantRows
+from nafaudit.store.artifacts import OVERSPEND
 from tests import snapshots
 from tests.commands import call
 from tests.conftest import GOLDEN
@@ -30,7 +32,17 @@ RESUMED = ("own", "search", "paper-search", "attack")
 REPORTED = ("own", "violated", "box", "imported", "sequence", "search", "paper-search")
 COMMANDS = (
     *("run", "search", "check", "verify", "report", "compare", "certify", "attack", "frontier"),
-    *("plan", "import", "export", "conform", "selftest", "mechanisms", "paper", "checklist"),
+    *(
+        "plan",
+        "import",
+        "export",
+        "schema",
+        "conform",
+        "selftest",
+        "mechanisms",
+        "paper",
+        "checklist",
+    ),
 )
 LAB = ("train", "workload", "digests", "memorise")
 
@@ -117,6 +129,8 @@ def test_old_runs_are_verified_with_the_same_verdicts_and_words(
     words = ("verify", run, "--quiet", *(make.VERIFY.get(name) or "").split())
     shown = said(place, *words, show=snapshots.masked)
     kept = json.loads((place / run / "verify.json").read_text())
+    # Since then: how small an overspend of a silent black box would have been seen.
+    kept["findings"] = [one for one in kept["findings"] if one["check"] != OVERSPEND]
     found = [{key: one[key] for key in make.KEYS[:4]} for one in kept["findings"]]
     expected = _expected(name)["verify"]
     assert found == expected["findings"]
@@ -149,7 +163,8 @@ def test_logs_go_out_and_come_in_the_same(place: Path, snapshot: Snapshot) -> No
     run = stored("paper", place)
     shown = said(place, "export", run, "--paper", "--out", "log")
     shown += said(place, "export", run, "--out", "whole", "--json")
-    sums = {path.name: hashlib.sha256(path.read_bytes()) for path in (place / "log").iterdir()}
+    files = [path for path in (place / "log").rglob("*") if path.is_file()]
+    sums = {path.name: hashlib.sha256(path.read_bytes()) for path in files}
     shown += "\n".join(f"{name} {sums[name].hexdigest()[:16]}" for name in sorted(sums)) + "\n"
     log = "log/trajectories_k3_test.jsonl"
     shown += said(place, *make.COMMANDS["imported"].split(), "--out", "again")
@@ -189,7 +204,15 @@ def test_a_finished_command_says_the_same_when_it_is_given_again(
     if name != "own":  # whose JSON is that of check
         shown += said(place, *words, "--json")
     after = _files(place / name)  # nothing was decoded, and results are written as before
+    for path, parts in after.items():
+        if path == "attack.json":
+            after[path] = [_unanswered(parts[0])]
     found = _differences(before, {path: after[path] for path in before}, near=1e-4)
+    found = [one for one in found if ".nafaudit: " not in one]  # which version wrote it
+    # The paper's search has more numbers than it had, and its files the paper's domain and split.
+    more = (".paper.", ".paper/", ".gates[")
+    found = [one for one in found if not (": None then" in one and any(at in one for at in more))]
+    found = [one for one in found if not re.search(r"\.paper/.*\.(domain|split): ", one)]
     # These searches had a surrogate behind a shut gate, which the tool has no more.
     assert [one for one in found if name != "search" or ".surrogate." not in one] == []
     snapshot(f"{name}-again", shown)
@@ -217,7 +240,8 @@ def test_what_follows_text_gives_the_stored_result(
     snapshot(name, said(place, *words, show=snapshots.masked))
     now = json.loads((place / name / f"{name}.json").read_text())
     expected = json.loads((make.HERE / OLD / name / f"{name}.json").read_text())
-    assert _differences(expected, now, near=1e-4) == []
+    expected["nafaudit"] = __version__  # which version wrote it
+    assert _differences(expected, _unanswered(now), near=1e-4) == []
 
 
 # Old findings
@@ -281,7 +305,15 @@ def test_no_snapshot_is_left_over() -> None:
     names |= {f"checklist-{name}" for name in ("own", "search", "paper-search", "paper")}
     found = {path.stem for path in snapshots.HERE.glob("*.txt")}
     names |= set(make.RESULTS)
-    assert found == names | {"help", "logs", "compare", "paper", "mechanisms", "plan"}
+    assert found == names | {
+        "help",
+        "logs",
+        "compare",
+        "paper",
+        "mechanisms",
+        "plan",
+        "public-names",
+    }
 
 
 def test_stored_runs_name_no_machine() -> None:
@@ -314,9 +346,10 @@ def _as_then(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Findings without their words, and without what changed on purpose since c049abe.
 
     * A witness names its arm too.
+    * A silent black box has a finding on the overspend that would have been seen.
     * Of a decoder's faults the first by key is the witness, not the first that was seen.
     """
-    found = json.loads(json.dumps(findings))
+    found = json.loads(json.dumps([one for one in findings if one["check"] != "overspend"]))
     found = [{key: one[key] for key in make.KEYS} for one in found]
     for one in found:
         if (witness := one["witness"]) is not None:
@@ -325,6 +358,12 @@ def _as_then(findings: list[dict[str, Any]]) -> list[dict[str, Any]]:
             assert witness["prompt"] == "lab.06.02.00"
             witness["prompt"] = "neutral_qa_045"
     return found
+
+
+def _unanswered(result: dict[str, Any]) -> dict[str, Any]:
+    """A result without the answer at its top, which files have since."""
+    assert list(result)[:3] == ["verdict", "why", "exit_status"]
+    return dict(list(result.items())[3:])
 
 
 def _files(directory: Path) -> dict[str, Any]:

@@ -92,13 +92,50 @@ def test_steps_are_shown_with_the_law_that_was_served(tiny_pair_paths: Paths) ->
     written, _ = decoded(pair, Decoding(max_new_tokens=10))
     shown: dict[Key, list[float]] = {}
 
-    def look(key: Key, first: int, served: Any, safe: torch.Tensor, risky: torch.Tensor) -> None:
+    def look(
+        task: ReplayTask, first: int, served: Any, safe: torch.Tensor, risky: torch.Tensor
+    ) -> None:
+        key = task.key
+        assert not math.isnan(task.debt)
         assert served.law.shape == safe.shape == risky.shape
         assert first == len(shown.setdefault(key, []))
         shown[key] += served.charge.tolist()
 
     for second in replay_texts(Reader(pair, Decoding()), RULE, written, look):
         assert shown[second.trajectory.key] == second.trajectory.steps.charge.tolist()
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma2", "mistral"])
+def test_a_prompt_of_many_texts_is_read_once(tiny_pair_paths: Paths, architecture: str) -> None:
+    """The slow twin reads every text by itself."""
+    pair = load_pair(*tiny_pair_paths(architecture))
+    draw = np.random.default_rng(1)
+    prompt = (0, *draw.integers(2, 320, 30).tolist())
+    texts = [ForcedText(prompt, tuple(draw.integers(2, 320, n).tolist())) for n in (9, 1, 30, 17)]
+    read = 0
+    forward = pair.safe.forward
+
+    def counted(*given: Any, **named: Any) -> Any:
+        nonlocal read
+        read += named["input_ids"].numel()
+        return forward(*given, **named)
+
+    pair.safe.forward = counted
+
+    def laws(texts: list[ForcedText], **shape: Any) -> list[list[torch.Tensor]]:
+        found: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        for piece in Reader(pair, Decoding(), **shape).read(texts):
+            found.setdefault(piece.text, []).append(piece.laws(piece.start, piece.stop))
+        return [[torch.cat(part) for part in zip(*found[i], strict=True)] for i in sorted(found)]
+
+    alone = [laws([text])[0] for text in texts]
+    for shape in ({}, {"numbers": 1, "chunk": 8}):
+        read = 0
+        together = laws(texts, **shape)
+        assert read == len(prompt) + 4 * 30  # outputs are filled up to the longest
+        for one, other in zip(alone, together, strict=True):
+            for safe, again in zip(one, other, strict=True):
+                assert torch.allclose(safe, again, rtol=0, atol=1e-4)
 
 
 def test_texts_that_cannot_be_read_are_refused(tiny_pair_paths: Paths) -> None:

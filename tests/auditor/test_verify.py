@@ -3,7 +3,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import shutil
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nafaudit.auditor import verify
+from nafaudit.auditor.replay import replay_texts
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
@@ -74,6 +78,33 @@ def test_a_true_run_is_true(run: Path) -> None:
     assert 0 < data["deviation"]["charge"]["max"] < 1e-3
     checks = {f["check"] for f in data["findings"]}
     assert {"replay: charge", "replay: budget", "sampler: likelihood"} <= checks
+
+
+def test_processes_change_no_number_and_may_be_killed(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(verify, "_UNIT", 8)
+
+    def found(workers: int) -> dict[str, Any]:
+        data = verified(run, "--workers", workers)[1]
+        return {name: value for name, value in data.items() if name != "seconds"}
+
+    alone = found(1)
+    assert found(2) == alone
+    replay, mark = replay_texts, tmp_path / "killed"
+
+    def deadly(*given: Any) -> Any:
+        if os.getpid() != parent and len(given[2]) == 8 and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return replay(*given)
+
+    parent = os.getpid()
+    monkeypatch.setattr(verify, "replay_texts", deadly)
+    assert found(2) == alone
+    assert mark.exists()  # a worker was killed while it held a unit
+    refused = call("verify", run, "--workers", 2, "--threads", 2, cwd=run.parent)
+    assert refused.returncode == 2 and "one thread each" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from benchmarks.decoding import CASES, SOLVED
+from benchmarks.occupancy import COMMANDS
 from benchmarks.page import END, START, page, put
 from benchmarks.results import AIMS, LIMIT, MEMORY, PEER, Ratio, Row, of_bytes, ratio, summary
+from benchmarks.sides import HERE
 
 BINDING = "r32: 8 prompts, binding"
 
@@ -44,8 +48,10 @@ def test_every_aim_belongs_to_a_row() -> None:
         for rows in (8, 32)
         for kind in SOLVED
     }
-    # The rows that are made elsewhere: `Bench.sweep`, `replay.rows`, `store.rows`.
-    known |= {"r32: five arms", "lab: replay", "record"}
+    # The rows that are made elsewhere: `Bench.sweep`, `replay.rows`, `lab.rows`, `store.rows`,
+    # `occupancy.rows`.
+    known |= {f"lab: {name}, occupancy" for name in COMMANDS}
+    known |= {"r32: five arms", "lab: replay", "lab: nafaudit run", "record"}
     assert {name for name, _ in AIMS} <= known
     measured = {f"{case.pair}: {case.name}" for case in CASES if case.memory}
     assert {name for name, what in AIMS if what == MEMORY} <= measured
@@ -63,7 +69,8 @@ def test_lines_fit_a_terminal_and_the_summary_names_what_was_missed() -> None:
 
 def test_a_page_is_made_again_from_the_json() -> None:
     spent = {"ours": {"two laws": 2.5, "everything else": 1.0}, "limit": {}}
-    profiled = Row(BINDING, "a case", row(2.0).ratios, facts={"ns": spent})
+    ratios = row(2.0).ratios | {"without an aim": row(7.0).ratios[PEER]}
+    profiled = Row(BINDING, "a case", ratios, facts={"ns": spent})
     facts = {
         "command": "python -m benchmarks",
         "versions": {"torch": "2"},
@@ -75,9 +82,19 @@ def test_a_page_is_made_again_from_the_json() -> None:
     text = page(json.loads(json.dumps(facts)))
     assert f"| {BINDING} | a case | peer/ours | 2.00 (1.90 to 2.10) | >= 2.3 | **missed** |" in text
     assert "| gate |  |  | passed |  |  |" in text and "| wrong |" in text
+    assert "without an aim" not in text
     assert "| 2.5 |" in text and "| 3.5 |" in text and "load 1.0 to 3.0" in text
     old = f"before\n{START}\nold\n{END}\nafter\n"
     assert put(text, old) == f"before\n{START}\n\n{text}\n{END}\nafter\n"
     assert put(text, put("other", old)) == put(text, old)
     with pytest.raises(ValueError, match="no <!--"):
         put(text, "a page without marks")
+
+
+@pytest.mark.full
+def test_the_rows_of_an_attack_are_counted_against_its_room() -> None:
+    few = ["--limit", "1", "--attempts", "1", "--k", "5", "--batch", "32"]
+    command = [sys.executable, "-m", "benchmarks.occupancy", "attack", *few]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, check=True)
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert 0 < found["rows"] <= found["room"] == 32 * found["steps"]

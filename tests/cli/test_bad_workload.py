@@ -59,7 +59,7 @@ def test_a_prompt_beyond_the_context_is_named(hollow: list[str], tmp_path: Path)
         (["--prompts", "broken.jsonl"], "broken.jsonl:2: not JSON"),
         (["--prompts", "broken.jsonl", "--data", "nowhere"], "prompts and data both name"),
         (["--protocol", "paper", "--classes", "vall"], "no class 'vall'"),
-        (["--protocol", "paper", "--cap", "val=999"], "fewer than its cap of 999"),
+        (["--protocol", "paper", "--cap", "val=999"], "val 160 of 999"),
         (["--cap", "val"], "cap must be CLASS=N"),
         (["--cap", "val=-1"], "cap must be CLASS=N"),
         (["--cap", "val=1,val=2"], "cap of 'val' is given twice"),

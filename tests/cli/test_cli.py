@@ -17,6 +17,7 @@ from nafaudit.runner import recording
 from nafaudit.store.run import read_journal
 from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
 from tests.kills import kill_at
+from tests.store.test_run import spends, spent
 
 Paths = Callable[[str], tuple[Path, Path]]
 
@@ -124,7 +125,6 @@ def test_help_tells_the_defaults(tmp_path: Path) -> None:
         "trajectories",
         "max_new_tokens",
         "seed",
-        "batch",
         "threads",
         "device",
         "dtype",
@@ -260,14 +260,20 @@ def test_the_batch_leaves_the_findings_alone(
 def test_killed_while_it_holds_work_then_resumed(
     options: list[str], finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Twice, the second time while it resumes; each trajectory is recorded when it ends."""
+    """Several times, all but the first while it resumes; each trajectory is recorded when it ends.
+
+    A query over parts/*.parquet agrees with what is read, as each kill left it and at the end.
+    """
     monkeypatch.setattr(recording, "_PART_ROWS", 1)
     same = [*options, "--out", "r", "--batch", "2", "--quiet"]
-    for moment in (60, 90):  # four moments a trajectory, a few for the directory
+    for moment in (80, 81, 82, 83):  # six moments a trajectory, a few for the directory
         kill_at(moment, lambda: call(*same, cwd=tmp_path))
         assert 10 < len(read_journal(tmp_path / "r" / "journal.jsonl")) < 70
+        assert spends(tmp_path / "r") == spent(tmp_path / "r")
     assert call(*same, cwd=tmp_path).returncode == 0
     assert findings(tmp_path) == findings(finished)
+    assert spends(tmp_path / "r") == spent(tmp_path / "r") == spends(finished / "r")
+    assert len(spends(tmp_path / "r")) == 80
 
 
 def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(

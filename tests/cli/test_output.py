@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nafaudit.cli.output import ProgressLine, broken, describe, note, show
+from nafaudit.cli.output import broken, note, show
 from nafaudit.core.design import Decoding, Design, Extent, Identity, ProtocolName
 from nafaudit.core.progress import Progress
 from nafaudit.core.text import duration
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run, open_for_writing
+from nafaudit.views.progress import ProgressLine, describe
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 from tests.records import trajectory
 

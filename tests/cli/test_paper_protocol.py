@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import statistics
+import sys
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +20,7 @@ from nafaudit.core.trajectory import Trajectory
 from nafaudit.paper.files import paper_scores
 from nafaudit.store.run import Run
 from nafaudit.workload.prompts import CAPS
-from tests.commands import call
+from tests.commands import WITHOUT_TORCH, call
 from tests.workload.files import lines, small, write
 
 Paths = Callable[[str], tuple[Path, Path]]
@@ -83,7 +84,8 @@ def every_row(paper: Path) -> list[dict[str, Any]]:
 def content(paper: Path) -> dict[str, str]:
     """All files of a directory, with the time of the run blotted out."""
     started = Run(paper.parent).sessions[0]["started"]
-    return {p.name: p.read_text().replace(started, "then") for p in sorted(paper.iterdir())}
+    files = (path for path in sorted(paper.rglob("*")) if path.is_file())
+    return {p.name: p.read_text().replace(started, "then") for p in files}
 
 
 def test_files_have_the_papers_names_and_fields(finished: Path) -> None:
@@ -93,6 +95,7 @@ def test_files_have_the_papers_names_and_fields(finished: Path) -> None:
         "h1_summary.json",
         "h1_summary.csv",
         "schedule.json",
+        "nafaudit",
     }
     for row in every_row(paper):
         assert set(METADATA) == set(row["metadata"])
@@ -210,7 +213,9 @@ def test_our_importer_reads_them_back_to_the_same_verdict(
     assert done.returncode == 0, done.stderr
     ours, back = verdicts(source.parent, "r"), verdicts(tmp_path, "back")
     assert [v["kept"] for v in ours] == ["WITHIN", "WITHIN"]
-    same = ("k", "kept", "tested", "trajectories", "violations", "spend", "utilisation", "regime")
+    assert [v["worth"] for v in ours] == ["INFORMATIVE", "INFORMATIVE"]
+    same = ("k", "kept", "tested", "worth", "trajectories", "violations", "spend", "utilisation",
+            "regime", "recall")  # fmt: skip
     assert [[v[name] for name in same] for v in back] == [[v[name] for name in same] for v in ours]
     assert bits(Run(tmp_path / "back")) == bits(Run(source))
     told = {p.prompt.id: p for p in Run(tmp_path / "back").prompts()}
@@ -245,8 +250,11 @@ def test_export_writes_the_same_files_and_takes_another_level(
 ) -> None:
     done = call("export", finished / "r", "--paper", "--out", "e", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    ours = {p.name: p.read_text() for p in (tmp_path / "e").iterdir()}
-    assert ours == {p.name: p.read_text() for p in (finished / "r" / "paper").iterdir()}
+    ours, theirs = (
+        {path.name: path.read_text() for path in place.rglob("*") if path.is_file()}
+        for place in (tmp_path / "e", finished / "r" / "paper")
+    )
+    assert ours == theirs
     call("export", finished / "r", "--paper", "--delta", "0.12", "--out", "f", cwd=tmp_path)
     table = json.loads((tmp_path / "f" / "h1_summary.json").read_text())
     assert {row["delta"] for row in table} == {0.12 / 12}
@@ -294,3 +302,77 @@ def test_equal_seeds_repeat_a_trajectory(options: list[object], tmp_path: Path) 
         assert all(same_steps(one, other) for one, other in pairs) == repeats
         others = [some["other", mechanism, math.inf, i] for i in (0, 1)]
         assert not any(same_steps(one, other) for one, other in pairwise([*others, pairs[2][0]]))
+
+
+@pytest.mark.parametrize(
+    ("command", "says"),
+    [
+        (("run", "--protocol", "paper"), "--cap neutral=2,val=2,test=2,attack_train=2,factual=2,"),
+        (("plan", "--protocol", "paper"), "--cap neutral=2,val=2,test=2,attack_train=2,factual=2,"),
+        (
+            ("search", "--protocol", "paper", "--init", "attack_train=3,factual=9,creative=2",
+             "--size", "heldout_keep=5"),
+            "--init attack_train=2,factual=2,creative=2; and the held-out pool has 2 of 5",
+        ),
+    ],
+)  # fmt: skip
+def test_what_data_lack_is_said_at_once_without_torch(
+    command: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    write(tmp_path / "data", small(2))
+    code = [sys.executable, "-c", WITHOUT_TORCH]
+    done = call(*command, "--data", "data", cwd=tmp_path, code=code)
+    assert done.returncode == 2 and says in " ".join(done.stderr.split()), done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+def test_coupled_micro_batches_share_their_draws(options: list[object], tmp_path: Path) -> None:
+    """Rows of a batch have the draws of its first: at k = inf equal texts write equal tokens.
+
+    Ten prompts of one class and length are two batches; all of it is verified and exported.
+    """
+    prompts = lines(
+        tmp_path / "p.jsonl",
+        [{"id": f"p{i}", "text": "The baker", "class": "a"} for i in range(10)],
+    )
+    own = [str(word) for word in options]
+    pair = own[own.index("--safe") : own.index("--data")]
+    sizes = ["--prompts", str(prompts), "--k", "3", "--trajectories", "3", "--max-new-tokens", "12"]
+    words = ["run", "--protocol", "paper", *pair, *sizes, "--quiet"]
+    assert call(*words, "--out", "alone", cwd=tmp_path).returncode in (0, 3)
+    # In two steps: a limit changes no batch.
+    call(*words, "--coupled", "--limit", "3", "--out", "shared", cwd=tmp_path)
+    assert call(*words, "--coupled", "--out", "shared", cwd=tmp_path).returncode in (0, 3)
+    tokens = {
+        out: {
+            (t.key.prompt, t.key.k, t.key.trajectory): tuple(t.steps.token.tolist())
+            for t in Run(tmp_path / out).trajectories()
+        }
+        for out in ("alone", "shared")
+    }
+    for k in (3.0, math.inf):
+        for i in range(3):
+            shared = [tokens["shared"][f"p{n}", k, i] for n in range(10)]
+            assert len(set(shared[:8])) == 1 and len(set(shared[8:])) == 1
+            assert len({tokens["alone"][f"p{n}", k, i] for n in range(10)}) > 2
+            # The first of a batch has its own draws.
+            assert shared[0] == tokens["alone"]["p0", k, i]
+            assert shared[8] == tokens["alone"]["p8", k, i]
+    assert "coupled" not in Run(tmp_path / "alone").design["identity"]
+    schedule = json.loads((tmp_path / "shared" / "paper" / "schedule.json").read_text())
+    assert schedule["coupled"]
+    assert schedule["classes"]["a"] == {"executions": 30, "batches_by_size": {"8": 3, "2": 3}}
+    seeds = {row["metadata"]["seed"] for row in every_row(tmp_path / "shared" / "paper")}
+    assert len(seeds) == 6
+    done = call("verify", "shared", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    refused = call(*words, "--coupled", "--out", "alone", cwd=tmp_path)
+    assert refused.returncode == 2 and "coupled" in refused.stderr
+    bad = call("run", "--coupled", cwd=tmp_path)
+    assert bad.returncode == 2 and "--protocol paper" in bad.stderr
+
+
+def test_classes_stand_in_the_papers_order(finished: Path) -> None:
+    table = json.loads(call("check", "r", "--json", cwd=finished).stdout)["classes"]
+    for k in (3, 5):
+        assert [row["class"] for row in table if row["k"] == k] == list(CAPS)

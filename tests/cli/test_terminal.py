@@ -132,7 +132,10 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize(
+    "width",
+    [pytest.param(60, marks=pytest.mark.full), 80, pytest.param(120, marks=pytest.mark.full)],
+)
 def test_no_line_is_wider_than_the_terminal(width: int, place: Path) -> None:
     found = said(width, COMMANDS, place)
     assert list(found) == list(COMMANDS)

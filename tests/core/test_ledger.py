@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.ledger import Banking, Payment, as_budget
+from nafaudit.core.finding import own_tolerance
+from nafaudit.core.ledger import Banking, Payment, as_budget, most_granted
 
 
 def _pay(charge: float) -> Payment:
@@ -68,3 +69,20 @@ def test_golden_token_buckets() -> None:
     assert paid([1] * 5, 2.5, 1.0) == "FFFTT"
     runs = [run for run in ["TTT", "TT"] if len(run) >= 3]
     assert sum(map(len, runs)) / 6 == 3 / 6
+
+
+@given(st.floats(0), st.floats(0), st.integers(1, 300))
+def test_the_most_that_is_granted_is_the_last_that_is_accrued(
+    k: float, debt: float, length: int
+) -> None:
+    with np.errstate(over="ignore", invalid="ignore"):
+        last = Banking().accrued(k, debt, np.zeros(length, np.int32))[-1]
+    assert np.float64(most_granted(Banking(), k, debt, length)).tobytes() == last.tobytes() or (
+        math.isnan(last) and math.isnan(most_granted(Banking(), k, debt, length))
+    )
+
+
+@given(st.lists(st.floats()))
+def test_the_slack_of_our_own_records(limits: list[float]) -> None:
+    wanted = [1e-6 * (1.0 + (limit if math.isfinite(limit) else 0.0)) for limit in limits]
+    assert own_tolerance(np.array(limits, np.float64)).tolist() == wanted

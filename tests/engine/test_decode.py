@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import gc
 import json
 import math
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +103,49 @@ def test_a_row_is_bit_identical_alone_in_a_crowd_reordered_and_after_a_refill(pa
     ):
         assert other.keys() == expected.keys()
         assert same(other, expected)
+
+
+def test_rows_of_equal_tokens_share_a_slot_and_keep_every_bit(pair: Pair) -> None:
+    """The slow twin gives every row a slot of its own."""
+    asked = [request(i, 4 + i, budgets=(0.0, 0.4, 50.0, INF), trajectories=2) for i in range(3)]
+    decoding, rule = Decoding(max_new_tokens=16), mechanism("anchored", DebtRule())
+    found, read = [], []
+    for shared in (True, False):
+        decoder = Decoder(pair, rule, decoding, width=128, batch=9, shared=shared)
+        step = decoder._safe.step
+        counts: list[int] = []
+
+        def counted(tokens: Any, positions: Any, step: Any = step, counts: Any = counts) -> Any:
+            counts.append(len(tokens))
+            return step(tokens, positions)
+
+        decoder._safe.step = counted  # type: ignore[method-assign]
+        found.append({t.key: t for t in decoder.decode(asked)})
+        read.append(sum(counts))
+    assert len(found[0]) == 24 and found[0].keys() == found[1].keys()
+    assert same(found[0], found[1])
+    rows = found[0].values()
+    texts = {(t.key.prompt, tuple(t.steps.token[:n])) for t in rows for n in range(1, len(t))}
+    assert read[1] == sum(len(t) - 1 for t in rows)
+    # Every text is read once where all rows of a prompt enter together, and never oftener.
+    assert len(texts) <= read[0] < read[1]
+
+
+def test_a_decoder_gives_its_memory_back_at_once(llama: Pair) -> None:
+    """Keys and values are most of its memory; nothing waits for a search for cycles."""
+    gc.collect()
+    gc.disable()
+    try:
+        decoder: Decoder | None = Decoder(
+            llama, mechanism("anchored", DebtRule()), Decoding(max_new_tokens=4), width=64, batch=4
+        )
+        assert decoder and len(list(decoder.decode([request(0, 5)]))) == 4
+        tables = [weakref.ref(m._cache) for m in (decoder._safe, decoder._risky)]
+        kept = [weakref.ref(layer.keys) for m in (decoder._safe,) for layer in m._cache.layers]
+        decoder = None
+        assert [found() for found in (*tables, *kept)] == [None] * (2 + len(kept))
+    finally:
+        gc.enable()
 
 
 SIX = [request(i, 3 + 7 * i % 40, trajectories=2) for i in range(6)]

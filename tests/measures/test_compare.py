@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nafaudit.core.finding import Overall
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.compare import compare, paired, unpaired
 from nafaudit.measures.pairing import (
@@ -149,7 +150,7 @@ def test_a_new_violation_is_named_first_and_is_exit_1(base: Run, tmp_path: Path)
     assert (worst["prompt"], worst["k"]) == ("p007", 0.5)
     assert worst["violations"] == [0, 1]
     assert worst["first_token_step"] == 5
-    assert "violates k = 0.5" in data["conclusion"]
+    assert "violates k = 0.5" in data["why"]
     parted = [p for one in data["partings"] for p in one["parted"]]
     assert parted == [{"prompt": "p007", "trajectory": 1, "token_step": 5, "charge_step": None}]
     # The other way round nothing got worse.
@@ -234,6 +235,7 @@ def test_logs_of_totals_are_compared_by_prompt(tmp_path: Path) -> None:
     assert spend.moved == "up"
     apart = compare(first, log("third", 1.0, prefix="r"))
     assert not apart.pairing.paired
+    assert apart.overall == Overall("INCONCLUSIVE", "the runs have no prompt in common", 3)
     assert "UNPAIRED" in terminal(compare_document(apart))
     (spend,) = (c for c in apart.changes if c.quantity.name == "spend")
     assert spend.change == pytest.approx(1.0)
@@ -267,8 +269,44 @@ def test_the_text_fits_a_terminal_and_quotes_names(base: Run, tmp_path: Path) ->
     assert "\x1b" not in result.stdout
     text = (tmp_path / "out" / "compare.md").read_text()
     assert "<script>" not in text
-    again = call("compare", "a", "b", "--json", cwd=tmp_path)
-    assert again.stdout == (tmp_path / "out" / "compare.json").read_text()
+    assert "<script>" not in (tmp_path / "out" / "compare.html").read_text()
+    again = json.loads(call("compare", "a", "b", "--json", cwd=tmp_path).stdout)
+    # Without --out the files have a place of their own, and the page is named.
+    page = tmp_path / again.pop("report")
+    assert page.read_bytes() == (tmp_path / "out" / "compare.html").read_bytes()
+    assert again == json.loads((tmp_path / "out" / "compare.json").read_text())
+
+
+def test_what_rests_on_few_prompts_is_not_called_beyond_chance(tmp_path: Path) -> None:
+    """Twelve prompts move by amounts that vary little: an interval without 0, and no evidence."""
+    few = list(records(12, 1))
+    moved = [spending(one, 1.5 + 0.001 * int(one.key.prompt[1:])) for one in few]
+    a = make_run(tmp_path / "a", workload(12), few)
+    b = make_run(tmp_path / "b", workload(12), moved)
+    found = compare(a, b)
+    (spend,) = [c for c in found.changes if (c.pair.a.k, c.quantity.name) == (0.5, "spend")]
+    assert spend.moved == "up" and not spend.evidence
+    text = " ".join(terminal(compare_document(found)).split())
+    assert "up (?)" in text and "Beyond chance" not in text
+    assert "No evidence, on fewer than 20 prompts: spend (k = 0.5) up" in text
+
+
+def test_two_prompts_that_move_alike_have_no_interval(tmp_path: Path) -> None:
+    two = list(records(4, 1))
+    a = make_run(tmp_path / "a", workload(4), two)
+    b = make_run(tmp_path / "b", workload(4), [spending(one, 1.5) for one in two])
+    found = compare(a, b)
+    cells = [c for c in found.classes if (c.pair.a.k, c.quantity.name) == (0.5, "spend")]
+    assert [c.prompts for c in cells] == [2, 2]
+    for cell in cells:
+        assert cell.change > 1 and not cell.interval.known and cell.moved == "unclear"
+    # Twenty that do are another matter.
+    every = compare(
+        make_run(tmp_path / "c", workload(), records()),
+        make_run(tmp_path / "d", workload(), [spending(one, 1.5) for one in records()]),
+    )
+    (spend,) = [c for c in every.changes if (c.pair.a.k, c.quantity.name) == (0.5, "spend")]
+    assert spend.interval.known and spend.moved == "up" and spend.evidence
 
 
 def test_the_two_latest_runs_are_the_default(base: Run, copy: Run, tmp_path: Path) -> None:

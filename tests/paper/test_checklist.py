@@ -301,3 +301,28 @@ def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path):
         for command in commands:
             assert typed(command) is not None, command
+
+
+def test_item_3_has_one_rule_for_the_paper_and_for_runs() -> None:
+    """By near-verbatim recall, which the paper does not have, this run passed."""
+    own = Run(make.HERE / "c049abe" / "own")
+    (item,) = [one for one in of_run(AuditResult.of(own)) if one.number == 3]
+    (theirs,) = [one for one in of_paper() if one.number == 3]
+    for one in (item, theirs):
+        assert "by ROUGE-L in thirds" in one.text
+        assert one.answer == ItemAnswer.FAIL
+
+
+def test_our_own_tables_have_what_items_2_and_5_ask_for(tmp_path: Path) -> None:
+    shutil.copytree(make.HERE / "c049abe" / "own", tmp_path / "own")
+    call("report", "own", cwd=tmp_path)
+    report = (tmp_path / "own" / "report" / "report.md").read_text()
+    spend = "M | prompts | mean spend | variance | R_eff | U_EBB (R) | U_EBB (R_eff) | width | K |"
+    overlap = "debt | median | max | ROUGE | max | 5-gram | max | recall |"
+    for heads in (spend, overlap, "spend | U_EBB | width | worst use |"):
+        assert heads.replace("_", r"\_") in report or heads in report
+    page = (tmp_path / "own" / "report" / "index.html").read_text()
+    for column in ("variance", "proxy_width", "debt_median", "debt_max", "jaccard_max"):
+        assert f'"{column}"' in page
+    shown = call("check", "own", cwd=tmp_path).stdout
+    assert "spend   var  R_eff" in shown and "5-gram    max  recall" in shown

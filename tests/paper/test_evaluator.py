@@ -314,9 +314,9 @@ def test_the_papers_own_fix_ends_the_small_n_failure() -> None:
     assert all(row.width > 0 for row in rows)
     with pytest.raises(InputError, match="did you mean 'min-n'"):
         Fixes.parse("min_n")
-    for name in ("width", "min-n, reff"):
-        with pytest.raises(InputError, match=r"would change nothing in a search.*fixed: min-n"):
-            Fixes.parse(name)
+    every = Fixes.parse("min-n, width,reff,delta")
+    assert every == Fixes(min_n=True, width=True, reff=True, delta=True)
+    assert [text.split(":")[0] for text in every.words] == ["min-n", "width", "reff", "delta"]
     assert Fixes.parse("") == Fixes()
 
 
@@ -345,3 +345,35 @@ def test_bad_rules_and_draws_are_refused() -> None:
         PromptSpends("p", (1.0,), (1.0,)) + PromptSpends("q", (1.0,), (1.0,))
     with pytest.raises(InputError, match="seeds for"):
         PromptSpends("p", (1.0,), (1.0,), (1, 2))
+
+
+def test_delta_is_shared_by_all_looks_at_a_prompt() -> None:
+    """Every U_EBB has the level delta over the looks that the allocation may take at it."""
+    assert [Fixes.parse(text).looks for text in ("delta", "delta,min-n")] == [8, 12]
+    assert Fixes.parse("min-n").level(DELTA) == DELTA
+    ids, draw = heldout(3)
+    plain = ProxyRule(high=600.0)
+    fixed = ProxyRule(high=600.0, delta=Fixes.parse("delta").level(DELTA))
+    both = [survivor_path(ids, 20, draw, rule, [SATURATED] * 8) for rule in (plain, fixed)]
+    for one, other in zip(*both, strict=True):
+        assert other.delta == DELTA / 8
+        again = ProxyRow(other.draws, 600.0, DELTA / 8)
+        assert other.upper == again.upper > ProxyRow(other.draws, 600.0).upper
+        assert one.n >= other.n
+        # A stricter level: the same few trajectories give a larger ratio.
+        assert other.n != one.n or not one.valid or other.rho > one.rho
+
+
+def test_more_trajectories_are_projected_as_printed() -> None:
+    """The paper's own counterfactual and its term, from rows with its numbers."""
+    ids, draw = heldout(3)
+    rows = {
+        row.id: row for row in survivor_path(ids, 20, draw, ProxyRule(high=600.0), [SATURATED] * 8)
+    }
+    for printed in table("minN_projection"):
+        row = next(row for name, row in rows.items() if printed[next(iter(printed))] in name)
+        assert row.n == 4
+        assert row.deterministic(4) == pytest.approx(3 * row.reach * LOG / 4)
+        assert row.deterministic(20) == pytest.approx(row.deterministic(4) / 5)
+        assert row.projected(4) == pytest.approx(row.upper)
+        assert row.projected(20) < row.budget < row.upper

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.draws import fnv1a, trajectory_seeds
-from nafaudit.paper.workload import BATCH, BUCKET_WIDTH, batch_sizes, paper_lab_workload
+from nafaudit.paper.workload import batch_sizes, paper_lab_workload
+from nafaudit.workload.prompts import BATCH, BUCKET_WIDTH
 
 
 def slow(lengths: dict[str, int], n: int) -> Counter[int]:

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from unittest import mock
+
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from transformers import PreTrainedTokenizerFast, T5Config, T5EncoderModel
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import CheckWord
 from nafaudit.paper import defects
+from nafaudit.paper.embedding import load_sentences
 from nafaudit.paper.evaluator import UNREADY, hard_size
 from nafaudit.paper.heads import Training
 from nafaudit.paper.proxy import PromptSpends, ProxyRow
@@ -126,3 +137,51 @@ def test_trained_on_one_class_at_the_papers_settings_it_saturates() -> None:
     assert defects.one_class_labels(labels.safe.tolist()).verdict == CheckWord.SUSPECT
     assert defects.surrogate_saturated(said).verdict == CheckWord.SUSPECT
     assert {hard_size(one, n) for one in said for n in (10, 16, 20, 30)} == {4}
+
+
+def sentence_checkpoint(place: Path) -> Path:
+    """A checkpoint of Sentence-T5's kind in the library's format: T5 encoder, mean, dense, norm."""
+    words = ["<pad>", "</s>", "<unk>", "the", "baker", "said", "that", "bread", "was", "warm"]
+    split = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    split.pre_tokenizer = Whitespace()
+    PreTrainedTokenizerFast(
+        tokenizer_object=split, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    ).save_pretrained(place / "t5")
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=len(words), d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2,
+        pad_token_id=0, eos_token_id=1, decoder_start_token_id=0,
+    )  # fmt: skip
+    T5EncoderModel(config).save_pretrained(place / "t5")
+    read = modules.Transformer(str(place / "t5"))
+    parts = [read, modules.Pooling(16), modules.Dense(16, 12), modules.Normalize()]
+    SentenceTransformer(modules=parts, device="cpu").save(str(place / "whole"))
+    return place / "whole"
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return sentence_checkpoint(tmp_path_factory.mktemp("sentence"))
+
+
+def test_a_sentence_transformers_checkpoint_embeds_prompts(checkpoint: Path) -> None:
+    """Every module of the checkpoint acts, and a text has the same bits in any company."""
+    assert {"modules.json", "1_Pooling", "2_Dense"} <= {p.name for p in checkpoint.iterdir()}
+    embedder = load_sentences(str(checkpoint))
+    texts = ["the baker said", "that bread was ready and warm", "warm bread"]
+    points = embedder.embed(texts)
+    assert points.shape == (3, 12) and points.dtype == np.float64
+    assert np.linalg.norm(points, axis=1) == pytest.approx(1.0, abs=1e-6)
+    assert np.array_equal(embedder.embed(texts[:1])[0], points[0])
+    assert not np.allclose(points[0], points[1])
+    assert str(checkpoint) in embedder.name
+
+
+def test_what_is_no_such_checkpoint_is_said(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"embedding = .*modules.json and safetensors, or a hub"):
+        load_sentences(str(tmp_path))
+    with (
+        mock.patch.dict(sys.modules, {"sentence_transformers": None}),
+        pytest.raises(InputError, match=r"pip install 'nafaudit\[sentence\]'"),
+    ):
+        load_sentences(str(checkpoint))

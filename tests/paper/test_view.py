@@ -33,7 +33,7 @@ def test_80_columns_summary_first_disagreements_last(every: bool) -> None:
     text = terminal(paper_document(result, counterfactuals(), every=every))
     assert max(map(len, text.split("\n"))) <= 80
     first = text.split("\n")[0]
-    assert first.startswith(f"{len(result.cells)} cells and claims")
+    assert first.startswith(f"RECOMPUTED: {len(result.cells)} cells and claims")
     tail = text[text.index("disagreements found") :]
     assert all(point in tail for point in result.points)
     assert ("every cell" in text) == every

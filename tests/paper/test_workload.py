@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nafaudit.core.errors import InputError
-from nafaudit.paper.workload import paper_lab_workload, paper_workload, read_paper
+from nafaudit.core.settings import RunSettings
+from nafaudit.paper.workload import PAPER, paper_lab_workload, paper_workload, read_paper
 from nafaudit.workload import Workload
 from nafaudit.workload.prompts import CAPS, FILES, HEADER, Record
 from nafaudit.workshop.workload import write_workload
+from tests.commands import typed
 from tests.workload.files import Rows, small, write
 
 ONE = dict.fromkeys(CAPS, 1)
@@ -198,7 +200,7 @@ def test_uncleaned_and_unliked_stories_are_left_out() -> None:
         {"prompt_id": "e", "prompt_text": "t", "cleaning_passed": None},
     ]
     assert ids(of({"creative": rows}, {"creative": 3}), "creative") == ["c", "d", "e"]
-    with pytest.raises(InputError, match=r"has 3 prompts .* fewer than its cap of 4.*creative=3"):
+    with pytest.raises(InputError, match=r"creative 3 of 4 \(creative.jsonl\).* --cap creative=3"):
         of({"creative": rows}, {"creative": 4})
 
 
@@ -245,7 +247,7 @@ def _row(name: str, **fields: Any) -> Callable[[Path], None]:
         (_row("creative.jsonl", score="many"), r"creative\.jsonl:1: 'score' must be a finite"),
         (_row("copybench_attack_train.jsonl", debt_init_estimated=True), r"jsonl:1: 'debt_init"),
         (_row("neutral.jsonl", prompt_id="val.00"), r"jsonl:1: prompt id 'val\.00' occurs twice"),
-        (_bytes("neutral.jsonl", b""), r"class 'neutral' has 0 prompts .*--cap neutral=1"),
+        (_bytes("neutral.jsonl", b""), r"neutral 0 of 1 .*--classes val,test,attack_train,f"),
     ],
 )
 def test_bad_input_is_named_with_file_line_and_remedy(
@@ -279,3 +281,22 @@ def test_an_unknown_class_is_answered_with_the_nearest(
 ) -> None:
     with pytest.raises(InputError, match=r"no class 'vall'; did you mean 'val'\?"):
         read_paper(write(tmp_path, small()), classes, cap or ONE)
+
+
+def test_every_class_that_is_short_is_named_at_once_and_the_remedy_works(tmp_path: Path) -> None:
+    """The option of the message, pasted, gives a workload; so does the one for empty files."""
+    rows = small(5)
+    directory = write(tmp_path, rows)
+    for empty in ((), ("creative", "val")):
+        for label in empty:
+            (directory / FILES[label]).write_text("\n")
+        with pytest.raises(InputError) as refused:
+            read_paper(directory, cap={"neutral": 2})
+        said = str(refused.value)
+        short = [label for label in CAPS if label != "neutral"]
+        assert all(f"{label} {0 if label in empty else 5} of " in said for label in short)
+        words = said.split(": ")[-1].split()
+        pasted = typed(f"nafaudit run --protocol paper --data {directory} {' '.join(words)}")
+        assert isinstance(pasted, RunSettings)
+        found = Counter(p.label for p in PAPER.workload(pasted).prompts)
+        assert found == {c: 2 if c == "neutral" else 5 for c in CAPS if c not in empty}

@@ -40,6 +40,13 @@ class Generous(AnchoredDecoder):
         return Output(row.tokens)
 
 
+class Silent(AnchoredDecoder):
+    """Is sound, and claims nothing."""
+
+    def output(self, row: ReferenceRow) -> Output:
+        return Output(row.tokens)
+
+
 class GenerousAndFrank(Generous):
     """Does the same, and claims its charges as they are."""
 
@@ -54,6 +61,18 @@ class GenerousSometimes(Generous):
         if row.request.k < 2:
             return AnchoredDecoder.allowance(self, row)
         return super().allowance(row)
+
+
+class HalfPrecision(AnchoredDecoder):
+    """Rounds its weight through float16, and serves, charges and claims what comes of it."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        _, _, theta = super().serve(safe, risky, allowance)
+        theta = theta.astype(np.float16).astype(np.float64)
+        mixed = (1 - theta[:, None]) * safe + theta[:, None] * risky
+        law = mixed - np.logaddexp.reduce(mixed, axis=-1, keepdims=True)
+        charge = (np.exp(law) * (law - safe)).sum(axis=-1)
+        return law, charge, theta
 
 
 class Overclaims(AnchoredDecoder):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -70,3 +71,10 @@ class OneMachineRoundsOtherwise:
         served = Anchored().serve(prefixes, safe, risky, allowance)
         law = served.law * (1 + 2**-52) if self.other else served.law
         return Served(law, served.charge, served.theta)
+
+
+class Sleeps(_Anchored):
+    def fail(self, served: Served) -> Served:
+        if _first():
+            time.sleep(3600)
+        return served

@@ -32,7 +32,6 @@ DEADLY = Path(__file__).with_name("deadly.py")
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"workers": 2}, "add --ray"),
         ({"ray": "local", "workers": 0}, "at least 1"),
         ({"ray": "10.0.0.4"}, "HOST:PORT"),
         ({"ray": "ray://head:10001"}, "HOST:PORT"),

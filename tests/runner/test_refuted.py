@@ -23,8 +23,8 @@ def _run(place: Path, name: str, *options: object) -> tuple[dict[str, Any], Path
 
 
 def _shown(run: Path, place: Path) -> list[str]:
-    """What terminal, report.md and page say."""
-    page = (run / "report" / "index.html").read_text()
+    """What terminal, report.md and page say; the page's glossary names every word."""
+    page = (run / "report" / "index.html").read_text().split('<section id="words"')[0]
     page = re.sub(r"<script.*?</script>|<style.*?</style>|<[^>]+>", " ", page, flags=re.DOTALL)
     return [call("check", run, cwd=place).stdout, (run / "report" / "report.md").read_text(), page]
 
@@ -43,6 +43,46 @@ def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
     report = json.loads((run / "report" / "report.json").read_text())
     assert {one["spend"] for one in report["prompts"]} == {"nan"}
     assert report["bounds"] == []
+
+
+def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
+    tmp_path: Path,
+) -> None:
+    spec = f"{BOXES}:Silent"
+    options = ("--k", 2, "--trajectories", 8, "--json")
+    done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert (done.returncode, data["verdict"]) == (0, "WITHIN"), done.stderr
+    assert data["why"].startswith("not refuted at k = 2: nothing is claimed of what 32 executions")
+    (seen,) = [f for f in data["findings"] if f["check"] == "overspend"]
+    # Twice as much would have been seen: the decoder above, which takes half as much again, is.
+    assert 1 < seen["value"] <= 4 and seen["numbers"]["executions"] == 32
+    kept = next(f for f in data["findings"] if f["k"] == 2 and f["check"] == "invariant")
+    words = f"grants itself {seen['value']:g} times k would have been refuted with 95% probability"
+    assert kept["text"].startswith("not refuted: ") and words in kept["text"]
+    for text in _shown(tmp_path / "run", tmp_path):
+        flat = " ".join(text.split())
+        assert "not refuted" in flat.lower() and words in flat, flat
+        assert "Yes, in every execution" not in flat
+
+
+def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:
+    """A weight rounded through float16: off by more than noise, by less than a refutation."""
+    options = ("--k", "2,4", "--trajectories", 8)
+    words = ("run", "--decoder", f"{BOXES}:HalfPrecision", *SIZES, *options)
+    done = call(*words, "--json", cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "run" / "verify.json").read_text())["findings"]
+    assert not [one for one in found if one["verdict"] == "FAILED"]
+    suspected = {one["check"] for one in found if one["verdict"] == "SUSPECT"}
+    assert "replay: charge" in suspected
+    checks = {check.replace("replay: ", "claims: ") for check in suspected}
+    said = {one["check"] for one in data["findings"] if one["verdict"] == "SUSPECT"}
+    assert checks <= said
+    for text in _shown(tmp_path / "run", tmp_path):
+        for check in checks:
+            assert check in text and "SUSPECT" in text
 
 
 def test_an_admitted_overspend_that_no_replay_contradicts_is_a_violation(tmp_path: Path) -> None:

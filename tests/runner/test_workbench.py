@@ -38,7 +38,8 @@ def test_reading_loads_no_model(settings: RunSettings, monkeypatch: pytest.Monke
     assert len(inputs.tokenized) == 3 and len(inputs.chosen) == 2
     needed = max(len(item.tokens) for item in inputs.tokenized) + 6
     assert inputs.spec.width >= needed
-    assert UnloadedPair.read(settings).spec(needed, inputs.tokenized) == inputs.spec
+    assert inputs.spec.rows == 2 * 3  # two prompts, a budget and both baselines
+    assert UnloadedPair.read(settings).spec(needed, inputs.tokenized, 6) == inputs.spec
 
 
 def test_another_process_loads_the_same_from_what_it_is_sent(settings: RunSettings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -173,3 +174,36 @@ class Silent(AnchoredDecoder):
 
     def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
+
+
+class HalfAgain(AnchoredDecoder):
+    """Grants itself half as much again, and claims the truth of it."""
+
+    factor = 1.5
+
+    def allowance(self, row: ReferenceRow) -> float:
+        k = row.request.k
+        if k in (0.0, np.inf):
+            return k
+        return max(0.0, self.factor * (row.step + 1) * k - row.spent - row.debt)
+
+
+class SilentThrice(HalfAgain):
+    """Grants itself three times as much, and claims nothing."""
+
+    factor = 3.0
+
+    def output(self, row: ReferenceRow) -> Output:
+        return Output(row.tokens)
+
+
+class TiresLater(AnchoredDecoder):
+    """Writes one token after another for the first call, and then hangs."""
+
+    calls = 0
+
+    def decode(self, requests: Sequence[Request]) -> list[Output]:
+        self.calls += 1
+        if self.calls > 1:
+            time.sleep(600)
+        return [Output([5] * request.max_new_tokens) for request in requests]

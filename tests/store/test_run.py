@@ -2,24 +2,30 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.trajectory import Key, Logged, Trajectory
+from nafaudit.measures.table import Measures
 from nafaudit.store import parts
-from nafaudit.store.run import Run, open_for_writing, read_journal
+from nafaudit.store import run as store_run
+from nafaudit.store.run import Run, RunWriter, open_for_writing, read_journal
 from nafaudit.workload import Prompt, TokenizedPrompt
-from tests.records import many, trajectory
+from tests.records import CONTEXT, many, trajectory
 
+ROOT = Path(__file__).parents[2]
 PROMPTS = [TokenizedPrompt(Prompt("p0", "text"), (0, 5))]
 DESIGN = Design(
     Identity({"safe": "a"}, "anchored", "banking", Decoding(), "hash", 256, 0),
@@ -55,7 +61,8 @@ def test_every_bit_comes_back(tmp_path: Path) -> None:
         replace(trajectory(Key("totals", "m", 2.0, 0), []), logged=Logged(1.0, float("nan"))),
     ]
     write(tmp_path, records[:4], records[4:])
-    assert all(a.same_as(b) for a, b in zip(records, read(tmp_path), strict=True))
+    ordered = [*records[:4], *sorted(records[4:], key=lambda one: one.key)]
+    assert all(a.same_as(b) for a, b in zip(ordered, read(tmp_path), strict=True))
     assert Run(tmp_path).keys() == {record.key for record in records}
     assert Run(tmp_path).prompts() == PROMPTS
 
@@ -130,18 +137,20 @@ def test_a_run_of_an_earlier_version_is_not_resumed_by_its_options(tmp_path: Pat
 
 
 def test_a_journal_cut_at_any_byte_loses_at_most_its_last_line(tmp_path: Path) -> None:
-    write(tmp_path, many(2), many(3, k=2.0))
-    journal = tmp_path / "journal.jsonl"
-    whole = journal.read_bytes()
+    write(tmp_path / "whole", many(2), many(3, k=2.0))
+    whole = (tmp_path / "whole" / "journal.jsonl").read_bytes()
     first = whole.index(b"\n") + 1
     for cut in range(len(whole) + 1):
-        journal.write_bytes(whole[:cut])
+        path = shutil.copytree(tmp_path / "whole", tmp_path / str(cut))
+        (path / "journal.jsonl").write_bytes(whole[:cut])
         expected = 0 if cut < first else 2 if cut < len(whole) else 5
-        assert len(read(tmp_path)) == expected
-        write(tmp_path, many(1, k=9.0))
-        assert len(read(tmp_path)) == expected + 1  # the torn tail did not swallow the append
-        for part in sorted((tmp_path / "parts").iterdir())[2:]:
-            part.unlink()
+        assert len(read(path)) == expected
+        write(path, many(1, k=9.0))
+        assert len(read(path)) == expected + 1  # the torn tail did not swallow the append
+        # Nothing is lost, and nothing is left where a query would count it.
+        here = {part.name for part in (path / "parts").iterdir()}
+        assert here == {entry["part"] for entry in Run(path).journal()}
+        assert len(here) + len(list(path.glob("unjournalled/*"))) == 3
 
 
 def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
@@ -152,14 +161,76 @@ def test_a_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
         read_journal(journal)
 
 
-def test_a_renamed_part_without_a_journal_line_is_not_read_nor_overwritten(tmp_path: Path) -> None:
+def spends(path: Path) -> dict[tuple[str, float, int], float]:
+    """What the query of docs/format.md says of a run."""
+    if not any((path / "parts").glob("*.parquet")):
+        return {}
+    query = "select prompt, k, trajectory, sum(charge) from '{}/parts/*.parquet' group by all"
+    return {(p, k, n): spend for p, k, n, spend in duckdb.execute(query.format(path)).fetchall()}
+
+
+def spent(path: Path) -> dict[tuple[str, float, int], Any]:
+    """The same of what is read through the journal."""
+    measures = Measures.of_run(Run(path), CONTEXT)
+    return {(m.key.prompt, m.key.k, m.key.trajectory): pytest.approx(m.spend) for m in measures}
+
+
+def test_a_part_without_a_journal_line_is_named_then_moved_aside(tmp_path: Path) -> None:
+    """As a kill of an earlier version left it, which moved a part before it was journalled."""
     write(tmp_path, many(2))
     orphan = tmp_path / "parts" / "000002.parquet"
     orphan.write_bytes(parts.encode(many(4, k=7.0)))
     before = orphan.read_bytes()
-    write(tmp_path, many(1, k=5.0))
-    assert orphan.read_bytes() == before
+    assert Run(tmp_path).strays() == ["000002.parquet"]
+    run = write(tmp_path, many(1, k=5.0))
+    assert (tmp_path / "unjournalled" / "000002.parquet").read_bytes() == before
+    assert not orphan.exists()
+    assert run.journal()[-1]["part"] == "000003.parquet"
     assert {t.key.k for t in read(tmp_path)} == {1.0, 5.0}
+    assert spends(tmp_path) == spent(tmp_path)
+    orphan.write_bytes(b"another")
+    write(tmp_path, many(1, k=6.0))
+    aside = sorted((tmp_path / "unjournalled").iterdir())
+    assert [one.read_bytes() for one in aside] == [before, b"another"]
+
+
+def test_a_part_that_cannot_be_moved_is_moved_by_the_next_append(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(path: Path, target: Path) -> None:
+        raise StoreError("cannot")
+
+    with open_for_writing(tmp_path, DESIGN, PROMPTS, {}) as writer:
+        with monkeypatch.context() as context:
+            context.setattr(store_run, "move", broken)
+            with pytest.raises(StoreError):
+                writer.append(many(2))
+        assert read(tmp_path) == []
+        before = Run(tmp_path).journal_hash
+        writer.append(many(3, k=2.0))
+    assert len(read(tmp_path)) == 5
+    assert Run(tmp_path).journal_hash != before
+    assert spends(tmp_path) == spent(tmp_path)
+
+
+def test_a_journalled_part_that_is_nowhere_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, many(2), many(2, k=2.0))
+    (tmp_path / "parts" / "000002.parquet").unlink()
+    with pytest.raises(StoreError, match=r"000002\.parquet is in the journal but cannot be read"):
+        read(tmp_path)
+
+
+def test_a_run_of_the_old_format_is_continued_in_the_new_one(tmp_path: Path) -> None:
+    """Readers of the journal read both; a query over both formats is an error, not a wrong sum."""
+    old = ROOT / "tests" / "runs" / "c049abe" / "own"
+    shutil.copytree(old, tmp_path / "r")
+    run = Run(tmp_path / "r")
+    before = read(run.path)
+    fresh = many(3, k=77.0)
+    RunWriter(run).append(fresh)
+    assert all(a.same_as(b) for a, b in zip([*before, *fresh], read(run.path), strict=True))
+    with pytest.raises(duckdb.Error):
+        spends(run.path)
 
 
 STRAYS = (
@@ -182,7 +253,7 @@ def test_strays_among_the_parts_are_named_and_neither_read_nor_overwritten(tmp_p
     run = write(tmp_path, many(1, k=10.0))
     assert run.journal()[-1]["part"] == "000901.parquet"
     assert len(read(tmp_path)) == 3
-    assert run.strays() == sorted((*STRAYS, "copies"))
+    assert run.strays() == sorted((*STRAYS, "000900.parquet", "copies"))
     assert all((place / name).read_bytes() == part for name in STRAYS)
 
 
@@ -291,6 +362,9 @@ def test_killed_at_any_moment_every_journalled_part_is_whole(tmp_path: Path) -> 
         time.sleep(delay)
         child.send_signal(signal.SIGKILL)
         child.wait()
-        entries = read_journal(journal)
-        assert len(read(tmp_path)) == sum(entry["rows"] for entry in entries) > 0
+        entries, told = Run(tmp_path).journal(), read_journal(journal)
+        assert told[: len(entries)] == entries
+        assert len(told) - len(entries) <= 1  # the last one may be journalled and not yet there
+        assert len(read(tmp_path)) == sum(entry["rows"] for entry in entries)
+        assert len(list((tmp_path / "parts").glob("*.parquet"))) == len(entries)
         before = journal.stat().st_size

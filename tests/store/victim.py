@@ -91,17 +91,20 @@ class _Stream:
 
 def watch(reach: Callable[[str], None]) -> None:
     """Calls `reach` at every moment of writing, from now on."""
-    real_open, real_rename, real_mkdir = Path.open, Path.rename, Path.mkdir
+    real_open, real_mkdir = Path.open, Path.mkdir
     real_sync, real_truncate = os.fsync, os.truncate
 
     def opened(self: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         stream = real_open(self, mode, *args, **kwargs)
         return _Stream(stream, _name(self), reach) if mode in ("wb", "ab") else stream
 
-    def renamed(self: Path, target: Path) -> Path:
-        moved = real_rename(self, target)
-        reach(f"{_name(target)} renamed")
-        return moved
+    def renaming(real: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def renamed(self: Path, target: Path) -> Path:
+            moved = real(self, target)
+            reach(f"{_name(target)} renamed")
+            return moved
+
+        return renamed
 
     def made(self: Path, *args: Any, **kwargs: Any) -> None:
         real_mkdir(self, *args, **kwargs)
@@ -117,7 +120,8 @@ def watch(reach: Callable[[str], None]) -> None:
 
     for place, name, hook in (
         (Path, "open", opened),
-        (Path, "rename", renamed),
+        (Path, "rename", renaming(Path.rename)),
+        (Path, "replace", renaming(Path.replace)),
         (Path, "mkdir", made),
         (os, "fsync", synced),
         (os, "truncate", truncated),

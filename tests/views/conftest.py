@@ -35,9 +35,9 @@ def installed(names: Sequence[str] = CHROMIUM) -> str:
     pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """Chromium, headless."""
+    """Chromium, headless; ended with the file, as its event loop runs until then."""
     path = installed()
     from playwright.sync_api import sync_playwright
 

@@ -32,10 +32,10 @@ def table() -> ClassTable:
 
 def test_a_row_per_class_and_budget_with_its_bounds(table: ClassTable) -> None:
     lines = printed(table)
-    row = next(line.split() for line in lines if line.startswith("k = 2") and "wild" in line)
-    assert row[3:8] == ["wild*", "50", "25", "21.1", "109!"]
-    assert row[-1] == "100%"
-    assert sum(line.startswith("k =") for line in lines) == 4
+    row, other = (line.split() for line in lines if line.startswith("k = 2") and "wild" in line)
+    assert row[3:10] == ["wild*", "50", "25", "21.1", "2.55", "6.12", "109!"]
+    assert other[-1] == "100%"
+    assert sum(line.startswith("k =") for line in lines) == 8  # spends, then debts and overlaps
     assert any("0.013 for 4 looks" in line for line in lines)
 
 
@@ -49,7 +49,7 @@ def test_many_classes_are_cut_to_the_worst_and_names_are_no_markup(table: ClassT
         replace(table.rows[0], label=f"[red]{i:02d}", mean=float(i % 29), k=1.5) for i in range(30)
     )
     lines = printed(replace(table, rows=rows))
-    assert [line.split()[3] for line in lines if line.startswith("k =")] == ["[red]28*"]
+    assert [line.split()[3] for line in lines if line.startswith("k =")] == ["[red]28*"] * 2
     assert any("only the worst of 30 classes" in line for line in lines)
 
 

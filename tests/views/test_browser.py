@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from nafaudit.core.trajectory import Key
+from nafaudit.store.run import Run
 from nafaudit.views.page import write_report
 from nafaudit.workload import Prompt
+from tests.commands import call
 from tests.handmade import MECHANISM, WORDS, executions, make_run, plain_run
 from tests.records import trajectory
+from tests.runs import make
+from tests.test_frozen import NEW, OLD, RUNS
 from tests.views.conftest import installed
 
 if TYPE_CHECKING:
@@ -214,7 +219,7 @@ def test_links_open_the_step_they_name(browser: Browser, page_path: Path) -> Non
         target = link.get_attribute("href") or ""
         link.click()
         step = target.rpartition(".")[2]
-        expect(page.locator("#v-ledger h4")).to_contain_text(f"Step {step} ")
+        expect(page.locator("#v-ledger h3")).to_contain_text(f"Step {step} ")
         page.locator("table.numbers a.n[href='#a2']").first.click()
         budgets = page.locator("#t-prompts tbody tr td:nth-child(3)")
         expect(budgets.filter(has_not_text="k = 3")).to_have_count(0)
@@ -274,7 +279,148 @@ def test_a_phone_and_the_dark_need_no_sideways_scrolling(browser: Browser, page_
         assert dark != "rgb(255, 255, 255)"
 
 
+# Every kind of run that the repository holds, the pages of an attack's executions among them.
+STORED = tuple(
+    f"{NEW if (make.HERE / NEW / name).exists() else OLD}/{name}"
+    for name in (*(make.RUN_OF.get(one, one) for one in RUNS), "search/confirm")
+)
+
+
+@pytest.fixture(scope="module")
+def stored_pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The pages of the stored runs."""
+    place = tmp_path_factory.mktemp("stored")
+    pages = {}
+    for number, name in enumerate(STORED):
+        run = shutil.copytree(make.HERE / name, place / str(number))
+        pages[name] = write_report(Run(run))[1][0]
+    return pages
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_a_page_is_accessible_in_light_and_dark_and_on_a_phone(
+    browser: Browser, stored_pages: dict[str, Path], name: str
+) -> None:
+    """No rule of axe-core is broken: contrast (WCAG AA), names, roles, order, scrolling by keys."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    desk, phone = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
+    for viewport, scheme in ((desk, "light"), (phone, "dark")):
+        with opened(browser, stored_pages[name], viewport=viewport, color_scheme=scheme) as page:
+            page.evaluate("for (const one of document.querySelectorAll('details')) one.open = true")
+            found = Axe().run(page).response
+            assert len(found["passes"]) > 20
+            broken = [
+                (rule["id"], [node["target"] for node in rule["nodes"]][:3])
+                for rule in found["violations"]
+            ]
+            assert broken == [], (scheme, broken)
+            assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+def test_the_page_of_a_comparison_is_accessible(browser: Browser, tmp_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    for name in ("own", "paper"):
+        shutil.copytree(make.HERE / OLD / name, tmp_path / name)
+    assert call("compare", "own", "paper", "--out", "out", cwd=tmp_path).returncode == 0
+    path = tmp_path / "out" / "compare.html"
+    phone = {"width": 390, "height": 844}
+    for options in ({"color_scheme": "light"}, {"color_scheme": "dark", "viewport": phone}):
+        with opened(browser, path, **options) as page:
+            assert Axe().run(page).response["violations"] == []
+            width = page.viewport_size["width"]  # type: ignore[index]
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_the_rules_of_accessibility_can_fail(browser: Browser, page_path: Path) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    with opened(browser, page_path) as page:
+        page.evaluate("document.querySelector('#v-find').removeAttribute('aria-label')")
+        page.evaluate("document.querySelector('.lead').style.color = '#aaa'")
+        found = {rule["id"] for rule in Axe().run(page).response["violations"]}
+        assert "color-contrast" in found
+
+
+def test_everything_is_reached_by_keyboard_and_its_focus_is_seen(
+    browser: Browser, page_path: Path
+) -> None:
+    with opened(browser, page_path, viewport={"width": 1280, "height": 900}) as page:
+        stops = 'a[href], button, input, select, summary, [tabindex="0"]'
+        wanted = page.evaluate(
+            """(stops) => [...document.querySelectorAll(stops)].filter(
+            (one) => !one.disabled && one.checkVisibility()).length""",
+            stops,
+        )
+        page.evaluate(
+            """() => { window.seen = [];
+            document.addEventListener('focusin', (event) => {
+              const style = getComputedStyle(event.target);
+              window.seen.push([event.target.id || event.target.tagName,
+                style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1]);
+            }); }"""
+        )
+        for _ in range(wanted):
+            page.keyboard.press("Tab")
+        seen = page.evaluate("window.seen")
+        names = [name for name, _ in seen]
+        assert len(seen) == wanted
+        assert [name for name, visible in seen if not visible] == []
+        order = ["v-find", "v-prompt", "v-number", "v-text"]
+        assert [name for name in names if name in order] == order
+        # Each control of the viewer does its work without a mouse.
+        page.locator("#v-arms button", has_text="k = 3").focus()
+        page.keyboard.press("Enter")
+        assert "k = 3:" in page.locator("#v-sum").inner_text()
+        page.locator("#v-number").focus()
+        page.keyboard.press("ArrowDown")
+        assert page.locator("#v-number").input_value() == "1"
+        page.locator("#v-text").focus()
+        page.keyboard.press("Home")
+        assert "Step 0" in page.locator("#v-ledger").inner_text()
+        assert page.locator("#source").is_hidden()
+
+
+def test_the_ledger_s_curve_keeps_the_size_of_its_words_on_a_phone(
+    browser: Browser, page_path: Path
+) -> None:
+    with opened(browser, page_path, viewport={"width": 390, "height": 844}) as page:
+        sizes = page.evaluate(
+            """() => [...document.querySelectorAll('#v-chart text')].map(
+            (one) => one.getBoundingClientRect().height)"""
+        )
+        assert len(sizes) > 5 and min(sizes) >= 11
+        page.set_viewport_size({"width": 1280, "height": 900})
+        assert page.locator("#v-chart svg").bounding_box()["width"] > 500  # type: ignore[index]
+
+
 def test_it_prints(browser: Browser, page_path: Path) -> None:
     with opened(browser, page_path) as page:
-        document = page.pdf(format="A4")
-        assert document.startswith(b"%PDF")
+        assert page.pdf(format="A4").startswith(b"%PDF")
+
+
+A4 = {"width": 718, "height": 1047}
+"""A sheet of A4 less margins of a centimetre, at 96 pixels an inch."""
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_page_one_stands_alone_on_paper(
+    browser: Browser, stored_pages: dict[str, Path], name: str
+) -> None:
+    with opened(browser, stored_pages[name], viewport=A4, color_scheme="dark") as page:
+        page.emulate_media(media="print")
+        header = page.locator("header")
+        assert header.bounding_box()["height"] <= A4["height"]  # type: ignore[index]
+        assert (
+            page.evaluate("getComputedStyle(document.querySelector('header')).breakAfter") == "page"
+        )
+        text = header.inner_text()
+        for part in (
+            *("Safe model", "Risky model", "Budgets", "Audited by\nnafaudit ", "Machine", "Scope"),
+            *("Not looked at", "Recomputed?", "Design", "The verdicts", "words of this page"),
+            *("Was the promise kept?", "Was it put to the test?", "What is it worth?"),
+        ):
+            assert part in text, part
+        white = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert white == "rgb(255, 255, 255)"

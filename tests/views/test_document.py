@@ -125,7 +125,7 @@ def test_markdown_and_html_have_the_same_cells() -> None:
     assert "|---|---:|---:|---|" in lines
     assert "| fact | 20.0 | \u2013 | WITHIN (2) |" in lines
     page = fragment(document())
-    assert '<th class="n" title="the lower end">low</th>' in page
+    assert '<th scope="col" class="n" title="the lower end">low</th>' in page
     assert '<tr><td>fact</td><td class="n">20.0</td><td class="n">-</td>' in page
     assert '<td class="good">WITHIN (2)</td>' in page
 

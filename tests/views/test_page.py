@@ -157,10 +157,10 @@ def test_a_page_that_would_be_too_large_shows_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = plain_run(tmp_path / "r")
-    monkeypatch.setattr("nafaudit.views.page.LARGEST", 120_000)
+    monkeypatch.setattr("nafaudit.views.page.LARGEST", 140_000)
     report = AuditResult.of(run)
     page = render(report, report_json(report))
-    assert len(page.encode()) < 120_000
+    assert len(page.encode()) < 140_000
     shown = data_of(page)["view"]
     assert isinstance(shown, list)
     assert 0 < len(shown) < 96
@@ -213,7 +213,7 @@ def test_odd_ids_and_several_mechanisms_have_names_too(tmp_path: Path) -> None:
         (typed,) = shlex.split(typed_record(report, one))
         assert record_json(run, typed) == found
         assert typed.isprintable() and len(typed) <= 120
-    with pytest.raises(InputError, match=r"names 2 records .*: a b@m@0.5#0 \(000001.parquet:0\);"):
+    with pytest.raises(InputError, match=r"names 2 records .*: a b@m@0.5#0 \(000001.parquet:7\);"):
         record_json(run, "a b@0.5#0")
 
 

@@ -25,7 +25,7 @@ from nafaudit.worth.matched import (
     ProtectedText,
 )
 from tests.runs import make
-from tests.selftest.test_run import _found
+from tests.selftest.test_run import found_of
 from tests.test_frozen import NEW, OLD
 
 
@@ -53,7 +53,7 @@ def compared() -> tuple[Document, Any]:
 CASES: dict[str, Callable[[], tuple[Document, Any]]] = {
     "compare": compared,
     "frontier": lambda: (frontier_document(frontier(), "a file", []), plain(frontier())),
-    "selftest": lambda: (selftest_document(_found()), plain(_found())),
+    "selftest": lambda: (selftest_document(found_of()), plain(found_of())),
     "conform": lambda: (conform_document(conformance()), plain(conformance())),
 }
 

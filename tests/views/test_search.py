@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from nafaudit.core.errors import StoreError
 from nafaudit.measures.audit import AuditResult
-from nafaudit.paper.checklist import checklist_document
+from nafaudit.paper.checklist import checklist_document, ratios
 from nafaudit.paper.checklist_run import of_run, seeds, surrogate
 from nafaudit.store.run import Run
+from nafaudit.views.document import Table
 from nafaudit.views.page import write_report
 from nafaudit.views.search import progress_of, reported_search, search_view
 from tests.commands import call
@@ -214,7 +215,7 @@ def test_the_checklist_command_answers_from_the_search(tmp_path: Path) -> None:
     assert "2 search seeds" in done.stdout and "no surrogate steers this search" in done.stdout
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert done.stdout.startswith(
-        checklist_document(of_run(AuditResult.of(Run(tmp_path / "r")))).sections[0].lines[0]
+        str(checklist_document(of_run(AuditResult.of(Run(tmp_path / "r")))).answer)
     )
 
 
@@ -316,3 +317,49 @@ def test_the_progress_is_drawn_on_a_desk_and_on_a_phone(browser: Browser, tmp_pa
             assert page.locator("#f-search .plot-legend span").count() == 6
             wide = page.evaluate("document.documentElement.scrollWidth")
             assert wide <= width
+
+
+def paper_part(**row: Any) -> dict[str, Any]:
+    """What the paper's search adds: one prompt in each pool, one seed of it used twice."""
+    numbers = {"N": 20, "mean_spend": 180.25, "variance": 900.5, "R_eff": 87.4, "width": 120.0,
+               "U_EBB": 300.25, "B_eff": 594.0, "rho": 0.505, "certified": True,
+               "invalid": ""}  # fmt: skip
+    one = {"id": "heldout_p1", "generation": 0} | numbers | row
+    return {"pools": {"final": [one], "stress": [one], "heldout": [one]}, "variant": "code"}
+
+
+def tables_of(part: dict[str, Any]) -> dict[str, Table]:
+    """The tables that a report shows of a search with this part, by title."""
+    sections = search_view(found(paper=part)).tables
+    return {one.title: one.table for one in sections if one.table is not None}
+
+
+def test_a_paper_search_is_shown_in_the_papers_tables() -> None:
+    shown = tables_of(paper_part())
+    for pool in ("Final pool", "Held-out pool", "Stress pool"):
+        heads = [column.head for column in shown[pool].columns]
+        assert heads[1:] == ["N", "mean", "variance", "R_eff", "width", "U_EBB", "B_eff", "rho",
+                             "valid", "certified"]  # fmt: skip
+        cells = "20 180.25 900.50 87.40 120.00 300.25 594.00 0.505 yes yes"
+        assert shown[pool].cells()[0][1:] == cells.split()
+    rest = shown.get("Also recorded")
+    assert rest is None or not any("paper." in str(row[0]) for row in rest.cells())
+
+
+def test_a_huge_rho_says_that_the_budget_is_near_0() -> None:
+    huge = paper_part(B_eff=0.0133, rho=22581.25, certified=False)
+    shown = tables_of(huge)
+    assert "2.26e+04, B_eff near 0 (0.0133)" in shown["Held-out pool"].cells()[0]
+    none = paper_part(B_eff=0.0, rho="nan", invalid="nonpositive_effective_budget_min")
+    shown = tables_of(none)
+    assert shown["Final pool"].cells()[0][-3:] == ["invalid", "no", "yes"]
+
+
+def test_figure_and_checklist_have_the_n_and_rho_of_the_search(tmp_path: Path) -> None:
+    """Of 20 trajectories the records hold 19: a seed was used twice."""
+    run = plain_run(tmp_path / "run")
+    first = next(iter(AuditResult.of(run).rows)).key.prompt
+    pools = paper_part(id=first, rho=4.579)
+    (run.path / "search.json").write_text(json.dumps(found(paper=pools)))
+    rows = [row for row in ratios(AuditResult.for_report(run)) if row.prompt == first]
+    assert {(row.n, row.rho) for row in rows} == {(20, 4.579)}

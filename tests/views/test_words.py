@@ -49,6 +49,15 @@ def test_a_use_of_all_of_a_small_budget_is_explained() -> None:
     assert arm.worst_use in verdict_texts(arm)[1].text
 
 
+def test_an_idle_arm_that_served_the_safe_model_is_not_said_to_serve_the_risky_one() -> None:
+    rows = [trajectory(Key(f"p{i}", "own", 1.0, 0), [0.0] * 9, theta=[0.0] * 9) for i in range(20)]
+    arm = judge(Measures.of(rows, RunContext(Banking())))[0]
+    assert arm.tested == "IDLE"
+    assert "100% were held to the safe model" in verdict_texts(arm)[1].text
+    said = summary(overall_of([arm]), [arm])
+    assert "the safe model wrote most" in said and "never acted" not in said
+
+
 def test_a_summary_begins_with_the_reason_of_the_verdict() -> None:
     for arm in (_arm(), _arm(9.0), replace(_arm(), kept=Kept.INCONCLUSIVE)):
         overall = overall_of([arm])

@@ -52,8 +52,8 @@ def attack(outcome: Kept, violations: int = 0, admitted: bool = True) -> AttackR
 def test_a_violation_names_its_run_and_an_outcome_its_exit_status() -> None:
     found = attack(Kept.VIOLATED, 3)
     text = shown(terminal(attack_document(found, "passages.txt", [])))
-    assert "VIOLATED: 3 of 24 answers exceed their budget, first in k = 5:" in text
-    assert "nafaudit check a/single" in text
+    assert text.startswith("VIOLATED: 3 of 24 answers went over budget ")
+    assert "first at k = 5: nafaudit check a/single" in text
     assert "none up to 5, limits beyond to beyond; none 100%" in text
     status = [attack(word).overall.exit_status for word in (Kept.WITHIN, Kept.INCONCLUSIVE)]
     assert (found.overall.exit_status, *status) == (1, 0, 3)
@@ -65,16 +65,17 @@ def test_an_attack_that_is_not_admitted_shows_no_table() -> None:
     found = attack(Kept.INCONCLUSIVE, admitted=False)
     document = attack_document(found, "passages.txt", [])
     assert not document.sections
-    assert "NOT ADMITTED" in terminal(document)
+    assert terminal(document).startswith("INCONCLUSIVE: the risky model alone recalls too little")
 
 
 def test_leaks_of_the_wrong_text_say_nothing() -> None:
-    assert "bracket: protected text" in shown(terminal(frontier_document(frontier(), "x", [])))
+    good = shown(terminal(frontier_document(frontier(), "x", [])))
+    assert good.startswith("MEASURED: 1 points; protected text is nowhere less likely than under")
     bad = replace(
         frontier(), bracketed=False, protected=replace(frontier().protected, risky_leak=-9.0)
     )
     text = shown(terminal(frontier_document(bad, "x", [])))
-    assert "NOT BRACKETED: under the risky model alone the protected text loses 9.00 nats" in text
+    assert "INCONCLUSIVE: under the risky model alone the protected text loses 9.00 nats" in text
     assert (frontier().overall.exit_status, bad.overall.exit_status) == (0, 3)
 
 

@@ -8,7 +8,7 @@ import pytest
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import load
 from nafaudit.core.settings import RunSettings
-from nafaudit.workload import Prompt, Workload, read_corpus, read_workload
+from nafaudit.workload import Prompt, Workload, read_corpus, read_prompts
 from tests.workload.files import lines
 
 NEWS: list[dict[str, Any]] = [
@@ -134,7 +134,7 @@ def test_an_empty_file_is_named(design: Path) -> None:
 
 def test_a_file_of_prompts_has_classes_to_choose_from(tmp_path: Path) -> None:
     rows = [{"id": f"p{i}", "text": "t", "class": "ab"[i % 2]} for i in range(6)]
-    workload = read_workload(lines(tmp_path / "p.jsonl", rows))
+    workload = read_prompts(lines(tmp_path / "p.jsonl", rows))
     assert [p.id for p in workload.select(["b"], {"b": 2}).prompts] == ["p1", "p3"]
     assert [p.id for p in workload.select([], {"a": 1}).prompts] == ["p0", "p1", "p3", "p5"]
     with pytest.raises(InputError, match=r"no class 'c'"):

@@ -101,7 +101,7 @@ def test_a_pair_that_recalls_nothing_is_not_attacked(place: Path, tiny_pair_path
     models = ("--safe", safe, "--risky", risky)
     options = (*models, "--given", 6, "--max-new-tokens", 72, "--limit", 3)
     done = call("attack", "p.txt", *options, "--out", "gate", "--quiet", cwd=place)
-    assert done.returncode == 3 and "NOT ADMITTED" in done.stdout
+    assert done.returncode == 3 and "not admitted: this model" in done.stdout
     # Nothing was spent on budgets that could not have said anything.
     assert {one.key.k for one in Run(place / "gate" / "single").trajectories()} == {math.inf}
     assert not (place / "gate" / "oracle50").exists()

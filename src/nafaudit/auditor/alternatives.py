@@ -136,20 +136,20 @@ class Step:
         return torch.where(both, self.law - self.safe, 0.0)
 
 
-# log q(y) - log p(y) of the tokens y [rows, 1].
+# log q(y) - log p(y) of the tokens y [rows, tokens].
 Alternative = Callable[[Step, Tensor], Tensor]
 
 
 def _at(x: Tensor, token: Tensor) -> Tensor:
-    return x.gather(-1, token).squeeze(-1)
+    return x.gather(-1, token)
 
 
 def _log_total(x: Tensor) -> Tensor:
-    """Computes log sum exp of rows whose entries are of moderate size, nearly always."""
-    total = torch.exp(x).sum(dim=-1)
+    """Computes log sum exp of rows whose entries are of moderate size, nearly always; [rows, 1]."""
+    total = torch.exp(x).sum(dim=-1, keepdim=True)
     if ((total > 1e-30) & (total < 1e30)).all():
         return torch.log(total)
-    return torch.logsumexp(x, dim=-1)
+    return torch.logsumexp(x, dim=-1, keepdim=True)
 
 
 def _tilted(step: Step, direction: Tensor, weight: Tensor | float, token: Tensor) -> Tensor:
@@ -169,8 +169,8 @@ def _tempered(temperature: float) -> Alternative:
 def _top_k(count: int) -> Alternative:
     def ratio(step: Step, token: Tensor) -> Tensor:
         top = step.descending[:, :count]
-        inside = _at(step.mass, token) >= top[:, -1]
-        return torch.where(inside, -torch.log(top.sum(dim=-1)), -math.inf)
+        inside = _at(step.mass, token) >= top[:, -1:]
+        return torch.where(inside, -torch.log(top.sum(dim=-1, keepdim=True)), -math.inf)
 
     return ratio
 
@@ -189,7 +189,7 @@ def _top_p(share: float) -> Alternative:
 def _above(floor: float) -> Alternative:
     def ratio(step: Step, token: Tensor) -> Tensor:
         # A law without any token above the floor stays as it is.
-        kept = torch.where(step.mass >= floor, step.mass, 0.0).sum(dim=-1)
+        kept = torch.where(step.mass >= floor, step.mass, 0.0).sum(dim=-1, keepdim=True)
         inside = _at(step.mass, token) >= floor
         cut = torch.where(inside, -torch.log(kept), -math.inf)
         return torch.where(kept > 0, cut, 0.0)
@@ -207,7 +207,7 @@ def _reweighted(shift: float) -> Alternative:
 
 
 def _arithmetic(step: Step, token: Tensor) -> Tensor:
-    weight = torch.nan_to_num(step.theta, nan=0.5).clamp(0, 1)
+    weight = torch.nan_to_num(step.theta, nan=0.5).clamp(0, 1).unsqueeze(-1)
     mixed = (1 - weight) * torch.exp(_at(step.safe, token))
     mixed += weight * torch.exp(_at(step.risky, token))
     return torch.log(mixed) - _at(step.law, token)
@@ -218,8 +218,8 @@ def _favours(name: str, weight: float) -> Alternative:
 
     def ratio(step: Step, token: Tensor) -> Tensor:
         if step.sets is None:
-            return torch.zeros(len(token), dtype=step.law.dtype, device=step.law.device)
-        mass, hit = step.sets[name].to(step.law).unbind(-1)
+            return torch.zeros(token.shape, dtype=step.law.dtype, device=step.law.device)
+        mass, hit = step.sets[name].to(step.law).unsqueeze(1).unbind(-1)
         return weight * hit - torch.log1p(mass.clamp(0, 1) * math.expm1(weight))
 
     return ratio
@@ -242,11 +242,11 @@ def _risky(step: Step, token: Tensor) -> Tensor:
 
 def _greedy(step: Step, token: Tensor) -> Tensor:
     mass = _at(step.mass, token)
-    return torch.where(mass >= step.mass.amax(dim=-1), -torch.log(mass), -math.inf)
+    return torch.where(mass >= step.mass.amax(dim=-1, keepdim=True), -torch.log(mass), -math.inf)
 
 
 def _uniform(step: Step, token: Tensor) -> Tensor:
-    allowed = torch.isfinite(step.law).sum(dim=-1)
+    allowed = torch.isfinite(step.law).sum(dim=-1, keepdim=True)
     return -torch.log(allowed.to(step.law.dtype)) - _at(step.law, token)
 
 
@@ -309,6 +309,33 @@ def step_scores(
         sets: Repeated tokens and stops, see `token_sets`; without it there is no bet on them.
     """
     drawn = torch.from_numpy(np.array(token, np.int64)).to(law.device).unsqueeze(-1)
+    found = drawn_scores(law, safe, risky, theta, drawn, uniform, sets)
+    return StepScores(**{name: values[:, 0] for name, values in vars(found).items()})
+
+
+def drawn_scores(
+    law: Tensor,
+    safe: Tensor,
+    risky: Tensor,
+    theta: Tensor,
+    drawn: Tensor,
+    uniform: NDArray[np.float64] | None = None,
+    sets: TokenSets | None = None,
+) -> StepScores:
+    """Scores several tokens of every step at the price of one.
+
+    Args:
+        law: Replayed served log-laws [steps, vocabulary], float64.
+        safe: Log-laws of the safe model.
+        risky: Log-laws of the risky model.
+        theta: Weights [steps]; NaN for rules without one.
+        drawn: Token ids [steps, tokens].
+        uniform: Uniform numbers of steps with one token; without them there is no PIT.
+        sets: Of steps with one token.
+
+    Returns:
+        Scores [steps, tokens, ...].
+    """
     logp = _at(law, drawn)
     kind = torch.float64 if law.shape[-1] <= _DOUBLE_UPTO else torch.float32
     step = Step(law.to(kind), safe.to(kind), risky.to(kind), theta.to(kind), sets)
@@ -321,7 +348,9 @@ def step_scores(
         tilts=_numpy(torch.stack(tilts, dim=-1)),
         surprisal=_contrast(step, surprise, drawn),
         gain=_contrast(step, step.gain, drawn),
-        pit=_rank_pit(step, drawn, uniform),
+        pit=np.full(drawn.shape, np.nan)
+        if uniform is None
+        else _rank_pit(step, drawn, uniform)[:, None],
     )
 
 
@@ -346,9 +375,11 @@ def _contrast(step: Step, x: Tensor, token: Tensor) -> NDArray[np.float64]:
     middle = (mass * clipped).sum(dim=-1, keepdim=True)
     centred = clipped - middle
     square = mass * centred**2
-    variance, third = square.sum(dim=-1), (square * centred).sum(dim=-1)
-    use = (spread.squeeze(-1) >= _LEAST_VARIANCE) & (mass.amax(dim=-1) <= _SHARPEST)
-    parts = torch.stack([_at(centred, token), variance, third], dim=-1)
+    variance = square.sum(dim=-1, keepdim=True)
+    third = (square * centred).sum(dim=-1, keepdim=True)
+    use = (spread >= _LEAST_VARIANCE) & (mass.amax(dim=-1, keepdim=True) <= _SHARPEST)
+    value = _at(centred, token)
+    parts = torch.stack([value, variance.expand_as(value), third.expand_as(value)], dim=-1)
     return _numpy(torch.where(use.unsqueeze(-1), parts, 0.0))
 
 

@@ -385,8 +385,10 @@ def replay_in(world: World, mechanism: Mechanism, task: ReplayTask) -> ReplayWit
 class OnSteps(Protocol):
     """Takes every replayed step while its laws are in memory."""
 
-    def __call__(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
-        """Takes the steps from `first` on: what was served, and both models' laws."""
+    def __call__(
+        self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+    ) -> None:
+        """Takes the steps of a trajectory from `first` on: what is served, both models' laws."""
         ...
 
 
@@ -449,7 +451,7 @@ def replay_texts(
                 served = replayer.feed(safe, risky)
                 if on_steps is not None:
                     whole = Served(*(torch.cat(blocks) for blocks in zip(*served, strict=True)))
-                    on_steps(replayer.task.key, at - offset, whole, safe, risky)
+                    on_steps(replayer.task, at - offset, whole, safe, risky)
             at += len(safe)
         if at == len(text.tokens) - 1:
             yield from (replayer.result() for replayer in replayers.pop(piece.text))

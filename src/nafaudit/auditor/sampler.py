@@ -129,6 +129,20 @@ def _with_count(contrast: Array) -> Array:
     return np.concatenate([contrast.sum(axis=-2), used[..., None].astype(np.float64)], axis=-1)
 
 
+def summed(scores: StepScores) -> dict[str, Array]:
+    """Adds up a block of steps of which several tokens were scored [steps, tokens, ...].
+
+    Returns:
+        Sums by name [tokens, numbers], for the tests that need no more.
+    """
+    return {
+        "ratios": scores.ratios.sum(axis=0),
+        "tilts": scores.tilts.sum(axis=0),
+        "surprisal": _with_count(np.moveaxis(scores.surprisal, 0, -2)),
+        "gain": _with_count(np.moveaxis(scores.gain, 0, -2)),
+    }
+
+
 def likelihood_p(ratios: Array) -> Array:
     """Computes 1 over the largest value of the running e-process, trajectory by trajectory.
 

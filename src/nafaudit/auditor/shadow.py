@@ -305,6 +305,9 @@ class _ShadowBank:
     def pay(self, payment: Payment) -> None:
         self.charges.append(payment.charge)
 
+    def __deepcopy__(self, memo: object) -> _ShadowBank:
+        return _ShadowBank(self.k, self.debt, self.charges.copy())
+
     def _spent(self) -> float:
         return math.fsum(self.charges)
 

@@ -1,7 +1,8 @@
 """Every next-token law of a written text, from one teacher-forced pass of both models.
 
 This is the model forward and nothing else of the decoder: no row cache, no schedule. Texts of
-like length share a pass, padded on the right, where a causal model cannot see it.
+like length share a pass, padded on the right, where a causal model cannot see it. A prompt that
+several texts follow is read once, and their outputs go on from its keys and values.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import DynamicCache
 
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
@@ -22,6 +24,8 @@ from nafaudit.models.pair import Pair
 PASS_NUMBERS = 1 << 22
 # Longer texts are read in chunks that do; no chunk is shorter than this.
 _LEAST_CHUNK = 16
+# Texts of one prompt that are read after it, at least: fewer share a pass with other prompts'.
+_FOLLOWERS = 4
 
 
 class ForcedText(NamedTuple):
@@ -88,8 +92,17 @@ class Reader:
         """
         self._check(texts)
         order = sorted(range(len(texts)), key=lambda i: len(texts[i].tokens))
-        for batch in self._batches(texts, order):
+        followers: dict[tuple[int, ...], list[int]] = {}
+        for index in order:
+            followers.setdefault(texts[index].prompt, []).append(index)
+        few = [i for i in order if len(followers[texts[i].prompt]) < _FOLLOWERS]
+        for batch in self._batches(texts, few):
             yield from self._pass(texts, batch)
+        most = max(_FOLLOWERS, self._numbers // (self._rows * 4 * _LEAST_CHUNK))
+        for prompt, batch in followers.items():
+            if len(batch) >= _FOLLOWERS:
+                for start in range(0, len(batch), most):
+                    yield from self._after(prompt, texts, batch[start : start + most])
 
     def _check(self, texts: Sequence[ForcedText]) -> None:
         size = len(self.pair.vocabulary)
@@ -124,15 +137,46 @@ class Reader:
             tokens = texts[index].tokens
             ids[row, : len(tokens)] = torch.tensor(tokens)
         chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // (self._rows * len(batch)))
-        both = [_forward(m, ids, min(chunk, width)) for m in (self.pair.safe, self.pair.risky)]
+        models = (self.pair.safe, self.pair.risky)
+        both = [_forward(model, None, ids, min(chunk, width)) for model in models]
         for (start, safe), (_, risky) in zip(*both, strict=True):
             for row, index in enumerate(batch):
-                tokens = texts[index].tokens
-                stop = min(start + safe.shape[1], len(tokens))
-                if stop > start:
-                    laws = self._laws(tokens, start, safe[row], risky[row], self.decoding)
-                    raw = self._laws(tokens, start, safe[row], risky[row], Decoding())
-                    yield Piece(index, start, stop, laws, raw)
+                if start < len(texts[index].tokens):
+                    yield self._piece(texts, index, start, safe[row], risky[row])
+
+    def _after(
+        self, prompt: tuple[int, ...], texts: Sequence[ForcedText], batch: list[int]
+    ) -> Iterator[Piece]:
+        """Reads a prompt once, then all outputs that follow it, side by side."""
+        models = (self.pair.safe, self.pair.risky)
+        caches: list[Any] = [DynamicCache(config=model.config) for model in models]
+        chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // self._rows)
+        ids = torch.tensor([prompt])
+        both = [_forward(*one, ids, chunk) for one in zip(models, caches, strict=True)]
+        for (start, safe), (_, risky) in zip(*both, strict=True):
+            for index in batch:
+                yield self._piece(texts, index, start, safe[0], risky[0])
+        width = max(len(texts[index].output) for index in batch)
+        ids = torch.zeros(len(batch), width, dtype=torch.long)
+        for row, index in enumerate(batch):
+            ids[row, : len(texts[index].output)] = torch.tensor(texts[index].output)
+        for cache in caches:
+            cache.batch_repeat_interleave(len(batch))
+        chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // (self._rows * len(batch)))
+        both = [_forward(*one, ids, chunk) for one in zip(models, caches, strict=True)]
+        for (first, safe), (_, risky) in zip(*both, strict=True):
+            for row, index in enumerate(batch):
+                if first < len(texts[index].output):
+                    start = len(prompt) + first
+                    yield self._piece(texts, index, start, safe[row], risky[row])
+
+    def _piece(
+        self, texts: Sequence[ForcedText], index: int, start: int, safe: Tensor, risky: Tensor
+    ) -> Piece:
+        tokens = texts[index].tokens
+        laws = self._laws(tokens, start, safe, risky, self.decoding)
+        raw = self._laws(tokens, start, safe, risky, Decoding())
+        return Piece(index, start, min(start + len(safe), len(tokens)), laws, raw)
 
     def _laws(
         self, tokens: Sequence[int], start: int, safe: Tensor, risky: Tensor, decoding: Decoding
@@ -172,10 +216,9 @@ class Reader:
         return (since.unsqueeze(0) <= at).to(self._unknown.device)
 
 
-def _forward(model: Any, ids: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]]:
-    """Yields the logits of all rows, chunk by chunk of positions."""
-    cache = None
-    whole = chunk >= ids.shape[1]
+def _forward(model: Any, cache: Any, ids: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]]:
+    """Yields the logits of all rows, chunk by chunk of positions, after what a cache holds."""
+    whole = cache is None and chunk >= ids.shape[1]
     for start in range(0, ids.shape[1], chunk):
         part = ids[:, start : start + chunk].to(model.device)
         with torch.inference_mode():

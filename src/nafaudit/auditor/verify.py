@@ -11,17 +11,19 @@ import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
 from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores, joined
+from nafaudit.auditor.sensitivity import Sensitivity
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
@@ -36,6 +38,7 @@ from nafaudit.core.ledger import (
     recorded_currency,
 )
 from nafaudit.core.ledger import replay as ledger_replay
+from nafaudit.core.processes import Crew, workers_of
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
@@ -46,9 +49,15 @@ from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.artifacts import ArmFinding, Verification
 from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
+from nafaudit.workload.prompts import batch_leaders
 
-# Records held in memory at once, with what their replay needs.
-_GROUP = 256
+# Records held in memory at once, with what their replay needs; and those of one unit of work, with
+# all others of their prompts. Units do not follow the number of processes, nor do last bits.
+_GROUP = 1024
+_UNIT = 48
+# Tokens that make a process worth its start, and the memory that it takes for itself.
+_PAYING_TOKENS = 2048
+_WORKER_BYTES = 256 << 20
 # Trajectories on which the noise of the pair is measured, and positions per pass there.
 _CALIBRATED = 6
 _CALIBRATION_CHUNK = 8
@@ -149,6 +158,18 @@ def true_record(
     return replace(again, steps=replace(steps, allowance=allowance))
 
 
+class _Second(NamedTuple):
+    """A second record, and its scores for the sampler tests."""
+
+    replayed: Replayed
+    blocks: list[StepScores]
+
+
+def _names(units: Sequence[Sequence[ReplayTask]]) -> str:
+    prompts = dict.fromkeys(repr(task.key.prompt) for unit in units for task in unit)
+    return f"prompts {', '.join(list(prompts)[:3])} and others of their unit"
+
+
 class _Verifier:
     """The sums of a verification.
 
@@ -190,19 +211,31 @@ class _Verifier:
                     self.notes.append(note)
                 tokens = tuple(pair.tokenizer(item.prompt.text)["input_ids"])
             self._prompts[item.prompt.id] = tokens
+        coupled = self._identity.get("coupled", False)
+        self._leaders = batch_leaders(run.prompts()) if coupled else {}
         self._comparison: ClaimComparison | None = None
         usual = SCORED_OWN if self.own else SCORED_FOREIGN
         most = usual if options.scored is None else options.scored
         # The first trajectories of each arm, from as many prompts as there are.
         members: dict[Arm, list[Key]] = {}
-        for key in sorted(keys, key=lambda key: (key.trajectory, key.prompt)):
+        # Rows that share their draws are one sample: only the first of each batch is tested.
+        firsts = (key for key in keys if self._leaders.get(key.prompt, key.prompt) == key.prompt)
+        for key in sorted(firsts, key=lambda key: (key.trajectory, key.prompt)):
             members.setdefault(key.arm, []).append(key)
         self._scored = {key for each in members.values() for key in each[:most]}
         arms = sorted({key.arm for key in self._scored})
         alpha = ALPHA / max(1, len(arms))
         self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha) for arm in arms}
         self._blocks: dict[Key, list[StepScores]] = {}
-        self._tasks: dict[Key, ReplayTask] = {}
+        self._workers = options.workers
+        # A plug-in's rule may have threads, which no fork has; nor may torch have more than one.
+        asked = options.device == "cpu" and torch.get_num_threads() == 1
+        self._forks = asked and ":" not in promise.name
+        # Budgets of a black box until it claims something of what it served.
+        self._silent: dict[Arm, Sensitivity] = {}
+        if self._boxed and currency_of(promise.currency).promised:
+            audited = (arm for arm in arms if not is_baseline(arm.k))
+            self._silent = {arm: Sensitivity(promise, alpha) for arm in audited}
         self._unread: dict[str, int] = {}
         self._truth: list[Trajectory] = []
         ledger = ledger_of(identity["ledger"], run.pieces)
@@ -235,9 +268,12 @@ class _Verifier:
         """Replays some records and compares them."""
         claimed = {t.key: t for t in group}
         tasks = [task for t in group if (task := self._task(t)) is not None]
-        self._tasks = {task.key: task for task in tasks}
         if not tasks:
             return
+        for t in group:
+            claims = (t.steps.charge, t.steps.theta, t.steps.served)
+            if not all(np.isnan(values).all() for values in claims):
+                self._silent.pop(t.key.arm, None)
         if self._comparison is None:
             self._comparison = ClaimComparison(
                 self._levels(tasks),
@@ -248,16 +284,53 @@ class _Verifier:
                 self.promise.debt,
                 counting=self.imported,
             )
-        reader = Reader(self.pair, self.decoding)
-        for second in replay_texts(reader, self.promise, tasks, self._score):
+        for second, blocks in self._replayed(tasks):
             key = second.trajectory.key
             self._comparison.add(claimed[key], second)
             self.tokens += len(second.trajectory)
             if self._boxed:
                 self._truth.append(true_record(claimed[key], second, self.promise))
                 self._count(self._comparison, claimed[key], second)
-            if (blocks := self._blocks.pop(key, None)) is not None:
+            if blocks:
                 self._tests[key.arm].add(key, claimed[key].steps.token, joined(blocks))
+
+    def _replayed(self, tasks: Sequence[ReplayTask]) -> Iterator[_Second]:
+        """Yields second records with their scores, in the order of the tasks."""
+        by_prompt: dict[tuple[int, ...], list[ReplayTask]] = {}
+        for task in tasks:
+            by_prompt.setdefault(task.prompt, []).append(task)
+        units: list[list[ReplayTask]] = [[]]
+        for of_prompt in by_prompt.values():
+            if len(units[-1]) >= _UNIT:
+                units.append([])
+            units[-1] += of_prompt
+        tokens = sum(len(task.tokens) for task in tasks)
+        useful = min(len(units), tokens // _PAYING_TOKENS) if self._forks else 1
+        workers = min(len(units), workers_of(self._workers, useful, _WORKER_BYTES))
+        if self._silent:  # what is simulated of these is gathered in this process
+            workers = 1
+        found: dict[Key, _Second] = {}
+        answers: Iterable[_Second]
+        if workers == 1:
+            answers = itertools.chain.from_iterable(map(self._unit, units))
+        else:
+            crew = Crew(workers, self._serve, lambda unit, done: None, _names)
+            answers = (second for _, done in crew.results(units) for second in done)
+        for second in answers:
+            found[second.replayed.trajectory.key] = second
+        return (found[task.key] for task in tasks)
+
+    def _serve(
+        self, drawn: Iterator[tuple[int, list[ReplayTask]]], say: object
+    ) -> Iterator[tuple[int, list[_Second]]]:
+        """Replays the units that a worker draws."""
+        torch.set_num_threads(1)
+        return ((number, self._unit(unit)) for number, unit in drawn)
+
+    def _unit(self, tasks: Sequence[ReplayTask]) -> list[_Second]:
+        """Replays some texts together."""
+        seconds = replay_texts(Reader(self.pair, self.decoding), self.promise, tasks, self._score)
+        return [_Second(one, self._blocks.pop(one.trajectory.key, [])) for one in seconds]
 
     def result(self, seconds: float) -> Verification:
         """Returns everything that was found."""
@@ -272,6 +345,12 @@ class _Verifier:
         found = list(self._compared(self._comparison))
         for arm, tests in self._tests.items():
             found += [ArmFinding(arm, finding) for finding in tests.findings()]
+        refuted = {one.arm for one in found if one.finding.verdict == CheckWord.FAILED}
+        found += [
+            ArmFinding(arm, simulated.finding())
+            for arm, simulated in self._silent.items()
+            if arm not in refuted
+        ]
         return Verification(
             found,
             self._comparison.deviation,
@@ -327,7 +406,8 @@ class _Verifier:
         stream = None
         if self.own:
             protocol, seed, purpose = (self._identity[n] for n in ("protocol", "seed", "purpose"))
-            stream = row_stream(protocol, seed, purpose, key.prompt, key.trajectory)
+            leader = self._leaders.get(key.prompt, key.prompt)
+            stream = row_stream(protocol, seed, purpose, leader, key.trajectory)
         return ReplayTask(key, prompt, tokens, record.stopped, stream, record.steps.theta)
 
     def _levels(self, tasks: Sequence[ReplayTask]) -> Levels:
@@ -351,15 +431,19 @@ class _Verifier:
         dtype = self.pair.fingerprint["dtype"]
         return levels(noise, foreign=not self.own, dtype=dtype)
 
-    def _score(self, key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+    def _score(
+        self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+    ) -> None:
+        key, tokens = task.key, task.tokens
         if key not in self._scored:
             return
-        tokens = self._tasks[key].tokens
         part = slice(first, first + len(safe))
         # Numbers of the auditor's own: another purpose, so other draws than the run's.
         stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
         own = uniforms(words(stream, 0, len(tokens)))[part]
         stops = self.pair.vocabulary.stops
-        sets = token_sets(served.law, self._tasks[key].prompt, tokens, first, stops)
+        sets = token_sets(served.law, task.prompt, tokens, first, stops)
         scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own, sets)
         self._blocks.setdefault(key, []).append(scores)
+        if key.arm in self._silent:
+            self._silent[key.arm].feed(task, first, served, safe, risky)

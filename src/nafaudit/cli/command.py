@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass
 from importlib import import_module
 from pathlib import Path
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SECTIONS = (
     *("Arguments", "What is audited", "Prompts", "The search", "The attack", "Proposer"),
     *("Confirmation on fresh draws", "Study", "Protocol", "Decoding"),
-    *("Of an imported log", "Machine and output", "Options"),
+    *("Of an imported log", "Machine and output", "Options", "For CI"),
 )
 """Headings of the help, in this order."""
 
@@ -86,7 +86,12 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the command that is asked for; of an unknown one, the nearest is named."""
+        """Returns the command that is asked for; of an unknown one, the nearest is named.
+
+        A name of two words, as `paper run`, is a command beside the one of its first word.
+        """
+        if (both := " ".join(args[:2])) in self.verbs and len(args) > 1:
+            return both, self.get_command(ctx, both), args[2:]
         close = difflib.get_close_matches(args[0], self.verbs, n=1)
         if args[0] not in self.verbs and close:
             ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
@@ -140,12 +145,14 @@ class Command(click.Command):
             if key in taken:
                 self._sections[key] = last or "Options"
                 params.append(click.Option([flag, key], is_flag=True, help=text))
-        for key in dict.fromkeys(key for kind in self._kinds for key in kind.refused):
+        refused = dict.fromkeys(key for kind in self._kinds for key in kind.refused)
+        for key in (key for key in refused if key not in self._known):
             # With or without a value, so that it is refused and not misread.
             names = [f"--{key.replace('_', '-')}", key]
             params.append(click.Option(names, hidden=True, is_flag=False, flag_value="True"))
         shown = sum(isinstance(one, click.Option) and not one.hidden for one in params)
         self._long = shown + 1 > _MOST  # with --help
+        grouped = ", in groups" if len(set(self._sections.values())) > 1 else ""
         params.append(
             click.Option(
                 ["--help-all"],
@@ -154,7 +161,7 @@ class Command(click.Command):
                 expose_value=False,
                 hidden=not self._long,
                 callback=self._print_all,
-                help=f"Show all {shown} options, in groups, and exit.",
+                help=f"Show all {shown} options{grouped}, and exit.",
             )
         )
         super().__init__(name, params=params, help=inspect.getdoc(self._answer))
@@ -239,7 +246,9 @@ class Command(click.Command):
         else:
             settings = load(self._kinds[0], design, values)
         if design is not None:
-            _refuse_code_of(design, settings, values)
+            from nafaudit.answers import refuse_code_of
+
+            refuse_code_of(design, settings, values)
         ctx.exit(self._answer(settings, **shown) or 0)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -277,28 +286,3 @@ class _Argument(click.Argument):
     def make_metavar(self, ctx: click.Context) -> str:
         """Returns the argument as it stands in the line on usage."""
         return self._usage + ("..." if self.nargs == -1 and "..." not in self._usage else "")
-
-
-def _refuse_code_of(design: Path, settings: Any, typed: Mapping[str, Any]) -> None:
-    """Raises if a design file, which may come from another person, names code that was not typed.
-
-    Args:
-        design: The file.
-        settings: What came of the file and the command line.
-        typed: What the command line gave; only options that the command has are looked at.
-    """
-    from nafaudit.core.errors import InputError
-    from nafaudit.mechanisms.cards import parse
-
-    is_code: dict[str, Callable[[str], bool]] = {
-        "mechanism": lambda name: ":" in name and parse(name) is None,
-        "decoder": lambda name: ":" in name,
-        "decoder_python": lambda name: True,
-    }
-    for name, judge in is_code.items():
-        value = getattr(settings, name, None)
-        if name in typed and typed[name] is None and value is not None and judge(value):
-            raise InputError(
-                f"{design}: {name} = {value!r} is code, and none runs merely because a file names "
-                f"it. If you trust it, type it too: --{name.replace('_', '-')} {value}"
-            )

@@ -15,11 +15,11 @@ from nafaudit.core.errors import NafauditError
 _DESIGN = "TOML file with the names of these options."
 
 VERBS: dict[str, Verb | click.Group] = {
-    "run": Verb("cli.run:run", ("core.settings:RunSettings",), design=_DESIGN),
+    "run": Verb("cli.run:run", ("core.settings:GatedRunSettings",), design=_DESIGN),
     "search": Verb(
         "cli.search:search",
         ("search.settings:SearchSettings", "paper.settings:PaperSettings"),
-        load="cli.search:search_settings",
+        load="answers:search_settings",
         design=_DESIGN,
     ),
     "check": Verb("cli.records:check", ("store.importers.entry:CheckSettings",)),
@@ -36,10 +36,12 @@ VERBS: dict[str, Verb | click.Group] = {
     ),
     "import": Verb("cli.records:import_", ("store.importers.entry:ImportSettings",)),
     "export": Verb("cli.records:export", ("cli.records:ExportSettings",)),
+    "schema": Verb("cli.siblings:schema", ("cli.siblings:SchemaSettings",)),
     "conform": Verb("cli.selftest:conform", ("core.settings:ConformSettings",)),
     "selftest": Verb("cli.selftest:selftest", ("cli.selftest:SelftestSettings",)),
     "mechanisms": Verb("cli.selftest:mechanisms", ("cli.selftest:MechanismsSettings",)),
     "paper": Verb("cli.siblings:paper", ("cli.siblings:PaperPageSettings",)),
+    "paper run": Verb("cli.siblings:paper_run", ("paper.whole:PaperRunSettings",)),
     "checklist": Verb("cli.siblings:checklist", ("cli.siblings:ChecklistSettings",)),
     "lab": Verbs(
         "lab",
@@ -56,8 +58,17 @@ VERBS: dict[str, Verb | click.Group] = {
 PARTS = {
     "Audit": ("run", "plan", "certify", "frontier"),
     "Adversary": ("search", "attack"),
-    "Records": ("check", "report", "compare", "import", "export"),
-    "Trust": ("verify", "conform", "selftest", "mechanisms", "paper", "checklist", "lab"),
+    "Records": ("check", "report", "compare", "import", "export", "schema"),
+    "Trust": (
+        "verify",
+        "conform",
+        "selftest",
+        "mechanisms",
+        "paper",
+        "paper run",
+        "checklist",
+        "lab",
+    ),
 }
 """Commands as the help groups them, in the order in which they are used."""
 
@@ -74,7 +85,8 @@ app = Verbs(
     PARTS,
     help="Is a copyright-protecting decoder's promise kept, was it ever tested, what is it worth?"
     "\n\nExit status: 0 within, 1 violated or refuted, 2 bad usage or input, 3 inconclusive, "
-    "70 our fault.",
+    "70 our fault.\n\nEvery word is explained in docs/glossary.md, and at the end of a report's "
+    "page.",
     params=[
         click.Option(
             ["--version"],

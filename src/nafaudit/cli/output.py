@@ -5,32 +5,23 @@ from __future__ import annotations
 import json
 import math
 import os
-import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from nafaudit.core.errors import InputError
-from nafaudit.core.text import cut, duration
+from nafaudit.views.progress import ProgressLine, columns
 
 if TYPE_CHECKING:
-    from nafaudit.core.finding import Overall
-    from nafaudit.core.progress import Progress
+    from nafaudit.answers import Result
+    from nafaudit.core.settings import GateSettings, JunitSettings
     from nafaudit.measures.audit import AuditResult
-
-
-def columns(stream: TextIO) -> int:
-    """Returns how wide the terminal behind a stream is: COLUMNS if set, 80 if not known."""
-    try:
-        found = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(stream.fileno()).columns
-    except (OSError, ValueError):
-        found = shutil.get_terminal_size().columns
-    return found if found > 0 else 80
+    from nafaudit.views.document import Document
+    from nafaudit.views.junit import Suite
 
 
 def broken(text: str, stream: TextIO) -> str:
@@ -69,40 +60,92 @@ def echo(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def answer(overall: Overall) -> dict[str, Any]:
-    """Returns what stands at the top of a command's JSON: verdict, reason and exit status."""
-    return {"verdict": overall.verdict, "why": overall.why, "exit_status": overall.exit_status}
+def remark(text: str) -> None:
+    """Prints a remark of ours to standard error; notes on files name themselves."""
+    if text:
+        note(text if text.startswith("hygiene: ") else f"nafaudit: {text}")
 
 
-def latest_run(directory: Path = Path("runs")) -> Path:
-    """Returns the run that was written last."""
-    return latest_runs(1, directory)[0]
+def printed(found: Result[Any], then: str, *, as_json: bool, **shown: bool) -> int:
+    """Prints a result, as JSON or with what to do next; returns the exit status.
+
+    Args:
+        found: The result.
+        then: What to do next.
+        as_json: Print for machines.
+        **shown: Options of its document.
+    """
+    if as_json:
+        echo(json.dumps(found.to_json(), indent=2))
+    else:
+        from nafaudit.views.terminal import terminal
+
+        echo(terminal(found.document(**shown), then))
+    return found.exit_status
 
 
-def latest_runs(count: int, directory: Path = Path("runs")) -> list[Path]:
-    """Returns the runs that were written last, the latest at the end."""
-    # A name with a dot in front is what a killed import left.
-    runs = sorted(directory.glob("[!.]*/design.json"), key=lambda path: path.stat().st_mtime)
-    if not runs:
-        raise InputError(f"no run under {directory}/ yet; make one with: nafaudit run")
-    if len(runs) < count:
-        raise InputError(f"need {count} runs under {directory}/, there is {len(runs)}; name them.")
-    return [path.parent for path in runs[-count:]]
+def hand_over(
+    command: str,
+    settings: JunitSettings,
+    suites: Callable[[], list[Suite]],
+    document: Callable[[], Document],
+    status: int,
+) -> int:
+    """Writes what CI reads of an answer: the JUnit file, and the summary of a GitHub job.
+
+    Args:
+        command: As it is named in the file.
+        settings: Which file, if any.
+        suites: Makes the suites.
+        document: Makes what the summary shows.
+        status: The exit status of the answer.
+
+    Returns:
+        The exit status; 2 instead of 0 if the file could not be written.
+    """
+    from nafaudit.core.errors import StoreError
+    from nafaudit.store.files import write_whole
+    from nafaudit.views.junit import junit
+    from nafaudit.views.markdown import markdown
+
+    if summary := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(summary).open("a", encoding="utf-8") as stream:
+                stream.write(markdown(document()) + "\n")
+        except OSError as error:
+            note(f"nafaudit: no job summary: {summary} cannot be written: {error.strerror}.")
+    if settings.junit is not None:
+        try:
+            write_whole(settings.junit, junit(command, suites()))
+        except StoreError as error:
+            # A job that reads the file must not go on without it.
+            note(f"nafaudit: no JUnit file: {error}")
+            return status or error.exit_status
+    return status
 
 
 def show(
-    result: AuditResult, *, as_json: bool, source: str | None = None, page: Path | None = None
+    result: AuditResult,
+    settings: GateSettings | None = None,
+    command: str = "",
+    *,
+    as_json: bool,
+    source: str | None = None,
+    page: Path | None = None,
 ) -> int:
     """Prints the result of a run; returns the exit status.
 
     Args:
         result: What came out.
+        settings: Thresholds, and files for CI; None for none.
+        command: As CI names it.
         as_json: Print for machines.
         source: What the user named, if that is not the run directory.
         page: The report, if one was written.
     """
     from nafaudit.measures.audit import result_json
     from nafaudit.views.audit import audit_document
+    from nafaudit.views.junit import audit_suites
     from nafaudit.views.terminal import terminal
 
     name = source or str(result.run.path)
@@ -111,7 +154,15 @@ def show(
         echo(json.dumps(result_json(result, name) | more, indent=2))
     else:
         echo(terminal(audit_document(result, name, page), after_audit(result, source, page)))
-    return result.overall.exit_status
+    if settings is None:
+        return result.overall.exit_status
+    return hand_over(
+        command,
+        settings,
+        lambda: audit_suites(result, name),
+        lambda: audit_document(result, name, page),
+        result.overall.exit_status,
+    )
 
 
 def after_audit(result: AuditResult, source: str | None = None, page: Path | None = None) -> str:
@@ -133,7 +184,8 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
     audited = identity.get("purpose", "audit") == "audit" and identity["protocol"] != "imported"
     few = [arm.trajectories for arm in result.arms if not arm.baseline]
     if audited and result.overall.exit_status == 3 and 0 < min(few, default=0) < MIN_TRAJECTORIES:
-        needed = math.ceil(MIN_TRAJECTORIES / len(result.prompts))
+        # A run may have prompts that a limit left out.
+        needed = math.ceil(MIN_TRAJECTORIES / len({row.key.prompt for row in result.rows}))
         return f"the same run with --trajectories {needed}: a verdict needs {MIN_TRAJECTORIES}"
     rule, box = identity["mechanism"], bool(identity.get("promise"))
     # A rule that chooses among whole outputs has no law at a step that could be replayed.
@@ -142,52 +194,6 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
     if identity["protocol"] == "imported":
         return f"nafaudit verify {path} --safe SAFE --risky RISKY"
     return f"nafaudit verify {path}{' --plugin FILE' if '@' in rule and not box else ''}"
-
-
-class ProgressLine:
-    """One line that is rewritten on a terminal, and repeated every few seconds elsewhere.
-
-    Args:
-        quiet: Show nothing.
-        stream: Where to; standard error if left out.
-    """
-
-    def __init__(self, quiet: bool, stream: TextIO | None = None) -> None:
-        self._quiet = quiet
-        self._stream = stream or sys.stderr
-        self._terminal = self._stream.isatty()
-        self._every = 0.2 if self._terminal else 5.0
-        self._last = -math.inf
-        self._shown = False
-
-    def update(self, progress: Progress) -> None:
-        """Shows how far work is, unless it was shown a moment ago."""
-        finished = not progress.stage and progress.done == progress.total
-        self.line(describe(progress), progress.seconds, finished=finished)
-
-    def line(self, text: str, seconds: float, *, finished: bool = False) -> None:
-        """Shows a line of whatever work; `seconds` is its age."""
-        if self._quiet or (seconds - self._last < self._every and not finished):
-            return
-        self._last = seconds
-        self._shown = True
-        if self._terminal:
-            # A line that reaches the edge would be left behind at each rewriting.
-            room = columns(self._stream) - 1
-            # What comes last matters least; the count stays.
-            while len(text) > room and "/" in (shorter := text.rpartition(", ")[0]):
-                text = shorter
-            self._stream.write(f"\r{cut(text, room):<{room}}")
-        else:
-            self._stream.write(text + "\n")
-        self._stream.flush()
-
-    def close(self) -> None:
-        """Leaves the line behind."""
-        if self._shown and self._terminal:
-            self._stream.write("\n")
-            self._stream.flush()
-        self._shown = False
 
 
 @contextmanager
@@ -200,32 +206,3 @@ def resumable(progress: ProgressLine) -> Iterator[None]:
         note("nafaudit: stopped; what was finished is recorded. The same command resumes.")
         raise click.exceptions.Exit(130) from None
     progress.close()
-
-
-def describe(progress: Progress) -> str:
-    """Writes what is done and all there is, tokens a second, time left, the worst utilisation."""
-    stage = f"{progress.stage}: " if progress.stage else ""
-    parts = [f"{stage}{progress.done}/{progress.total} {progress.unit}"]
-    if progress.tokens and progress.seconds > 0:
-        parts.append(f"{progress.tokens / progress.seconds:.0f} tokens/s")
-    work = progress.done - progress.resumed + progress.under_way
-    if work > 0 and not stage:  # the end of a stage is not the end
-        left = (progress.total - progress.done - progress.under_way) * progress.seconds / work
-        parts.append(f"{duration(left)} left")
-    if progress.worst >= 0:
-        parts.append(f"worst utilisation {progress.worst:.1%}")
-    return ", ".join(parts)
-
-
-def remark_on_machine(batch_free: bool, *remarks: str) -> None:
-    """Says what a user should know of how this machine computes, on standard error."""
-    if not batch_free:
-        remarks = (
-            "a row's last bits depend on its neighbours here, whatever their number (as in models "
-            "that choose experts for a whole batch): a repeated or resumed run may differ in rare "
-            "tokens.",
-            *remarks,
-        )
-    for remark in remarks:
-        if remark:
-            note(f"nafaudit: {remark}")

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nafaudit.cli.output import (
-    ProgressLine,
-    answer,
-    broken,
-    echo,
-    latest_run,
-    latest_runs,
-    note,
-    show,
-)
-from nafaudit.cli.run import refresh_report
+from nafaudit.answers import latest_runs
+from nafaudit.cli.output import broken, echo, hand_over, note, printed, remark, show
 from nafaudit.core.errors import InputError
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
+from nafaudit.views.progress import ProgressLine
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import VerifySettings
@@ -64,12 +55,14 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     from nafaudit.measures.audit import AuditResult
     from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.store.run import Run
+    from nafaudit.views.document import Document
     from nafaudit.views.page import report_json, report_markdown, save_report
     from nafaudit.views.records import record_json
+    from nafaudit.views.terminal import terminal
 
-    source, redact = Run(settings.run or latest_run()), settings.redact
+    source, redact = Run(settings.run or latest_runs(1)[0]), settings.redact
     if settings.record is not None:
-        echo(json.dumps(record_json(source, settings.record), indent=1))
+        echo(json.dumps(record_json(source, settings.record, redact=redact), indent=1))
         return 0
     result = AuditResult.for_report(source)
     files, failed = [], None
@@ -83,9 +76,11 @@ def report(settings: ReportSettings, *, as_json: bool) -> int:
     if as_json:
         data["made"] |= {"run": str(source.path), "files": names}
         echo(json.dumps(data, indent=1))
+    elif failed is None:
+        document = Document("nafaudit report", (), files=tuple(names), answer=result.overall)
+        echo(terminal(document, f"open {names[0]} in a browser"))
     else:
-        then = f"next: open {names[0]} in a browser" if names else ""
-        echo("\n".join([*names, then]) if failed is None else report_markdown(result, data))
+        echo(report_markdown(result, data))
     if failed is not None:
         note(
             f"nafaudit: {failed} The report is printed above; for the page, copy {source.path} to "
@@ -107,7 +102,12 @@ class CompareSettings(Group):
     b: Path | None = option(
         None, "The run after; the latest if left out.", argument=True, metavar="[B]"
     )
-    out: Path | None = option(None, "Also write compare.md and compare.json there.", common=True)
+    out: Path | None = option(
+        None,
+        "Where the page, compare.md and compare.json go.",
+        unset="a directory of comparisons/, by content",
+        common=True,
+    )
 
 
 def compare(settings: CompareSettings, *, as_json: bool) -> int:
@@ -117,35 +117,25 @@ def compare(settings: CompareSettings, *, as_json: bool) -> int:
     number if both runs used the same random numbers, else by prompt; intervals have prompts as
     units.
 
-    Exit status: 0 nothing got worse, 1 B violates a budget that A does not, 2 bad input,
-    3 B no longer shows that a budget is kept which A keeps, or a run is unfinished. What moved is
-    no verdict.
+    Writes a page. Exit status: 0 nothing got worse, 1 B violates a budget that A does not, 2 bad
+    input, 3 B no longer shows that a budget is kept which A keeps, or a run is unfinished. What
+    moved is no verdict.
 
     Example: nafaudit compare
     """
-    import json
-
-    from nafaudit.measures.compare import compare as compare_runs
-    from nafaudit.store.files import make_directory, write_whole
+    from nafaudit.answers import answer_compare
     from nafaudit.store.run import Run
-    from nafaudit.views.compare import compare_document, comparison_json
-    from nafaudit.views.markdown import markdown
-    from nafaudit.views.terminal import terminal
 
-    before, after, out = settings.a, settings.b, settings.out
+    before, after = settings.a, settings.b
     if before is None:
         before, after = latest_runs(2)
     after = after or latest_runs(1)[0]
-    found = compare_runs(Run(before), Run(after))
-    data = json.dumps(comparison_json(found), indent=2)
-    files = [] if out is None else [out / "compare.md", out / "compare.json"]
-    document = compare_document(found, tuple(map(str, files)))
-    if out is not None:
-        make_directory(out)
-        write_whole(files[0], markdown(document).encode())
-        write_whole(files[1], data.encode() + b"\n")
-    echo(data if as_json else terminal(document, f"nafaudit report {after}"))
-    return found.overall.exit_status
+    found = answer_compare(Run(before), Run(after), settings.out, Path("comparisons"))
+    then = f"open {found.files[-1]} in a browser" if found.files else f"nafaudit report {after}"
+    status = printed(found, then, as_json=as_json)
+    for text in found.remarks:
+        remark(text)
+    return status
 
 
 def import_(settings: ImportSettings, *, as_json: bool) -> None:
@@ -179,41 +169,18 @@ def import_(settings: ImportSettings, *, as_json: bool) -> None:
 def check(settings: CheckSettings, *, as_json: bool) -> int:
     """What do the records alone show? Needs no models.
 
-    Reads a run, or another tool's logs (docs/foreign-logs.md). The options but --json are for logs.
+    Reads a run, or another tool's logs (docs/foreign-logs.md). What says how to read a log
+    is for logs only.
 
     Example: nafaudit check
     """
-    from nafaudit.store.importers import import_logs
-    from nafaudit.store.run import Run
+    from nafaudit.answers import answer_check
 
-    paths = settings.run or (latest_run(),)
-    if len(paths) == 1 and not paths[0].is_file():
-        found = Run(paths[0])
-        if settings.given:
-            raise InputError(
-                f"{paths[0]} is a run directory; its design already has these settings. Only "
-                "--json applies to it, the other options are for logs."
-            )
-        return _judge(found, str(paths[0]), as_json=as_json)
-    with tempfile.TemporaryDirectory(prefix="nafaudit-") as directory:
-        imported = import_logs(paths, Path(directory) / "run", settings)
-        return _judge(imported, " ".join(map(str, paths)), as_json=as_json)
-
-
-def _judge(run: Run, source: str, *, as_json: bool) -> int:
-    """Judges a run and shows the result; notes on its files go to standard error first."""
-    from nafaudit.core.text import visible
-    from nafaudit.measures.audit import AuditResult
-    from nafaudit.store.importers import describe, import_report
-
-    if (report := import_report(run)) is not None:
-        for line in describe(report):
-            note(f"hygiene: {line}")
-    if run.mixed:
-        note(f"hygiene: {visible(run.mixed)}")
-    for name in run.strays():
-        note(f"hygiene: parts/{visible(name)} is no part of this run; not read")
-    return show(AuditResult.of(run), as_json=as_json, source=source)
+    found = answer_check(settings)
+    for text in found.remarks:
+        remark(text)
+    source = found.source
+    return show(found.result, settings, "nafaudit check", as_json=as_json, source=source)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,17 +198,34 @@ class ExportSettings(Group):
     delta: float | None = option(
         None, "Level of all bounds of the summary.", unset="the run's, or 0.05", common=True
     )
+    every_eval_ever: Path | None = option(
+        None,
+        "Write only this file: aggregates in the format of Every Eval Ever.",
+        metavar="FILE",
+        common=True,
+    )
+    organization: str = option("unknown", "Who made the evaluation, in that file.", common=True)
+    measures: Path | None = option(
+        None, "Table of one row per trajectory: FILE.parquet or .csv.", unset="-", common=True
+    )
+    steps: Path | None = option(
+        None, "Table of one row per token: FILE.parquet or .csv.", unset="-", common=True
+    )
 
 
 def export(settings: ExportSettings, *, as_json: bool) -> int:
-    """Writes a run as the paper's trajectory files. Needs no models.
+    """Writes a run as tables, or as the paper's trajectory files. Needs no models.
 
-    `nafaudit import` of what it writes gives back every record. With --paper the baselines are
-    left out, every output is scored against its reference (0 where there is none, as the paper
-    has it), and h1_summary.json and .csv are beside it. Exit status: 0, or 3 if the run is
-    unfinished: what it has is written.
+    --measures and --steps write tables for pandas, Polars, DuckDB or a spreadsheet, whose columns
+    docs/format.md lists. --every-eval-ever writes verdicts and means in that format, version 0.3.0.
+    Without them it writes the paper's files, and `nafaudit import` of those gives back every
+    record. With --paper the baselines are left out, every output is scored against its reference
+    (0 where there is none, as the paper has it), and h1_summary.json and .csv are beside it. Exit
+    status: 0, or 3 if the run is unfinished: what it has is written.
 
     Example: nafaudit export --out exported
+
+    Example: nafaudit export --measures measures.parquet --steps steps.csv
     """
     import json
 
@@ -251,8 +235,24 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
     from nafaudit.store.missing import missing_of
     from nafaudit.store.run import Run
 
-    source = settings.run or latest_run()
-    if settings.paper:
+    source = settings.run or latest_runs(1)[0]
+    asked = {"--measures": settings.measures, "--steps": settings.steps}
+    tables = {name: path for name, path in asked.items() if path is not None}
+    if settings.every_eval_ever is not None:
+        from nafaudit.measures.audit import AuditResult
+        from nafaudit.store.files import write_whole
+        from nafaudit.views.eee import every_eval_ever
+
+        if settings.paper or tables:
+            raise InputError(
+                "every-eval-ever writes one file of its own; leave out --paper and the tables."
+            )
+        written = [settings.every_eval_ever]
+        data = every_eval_ever(AuditResult.of(Run(source)), settings.organization)
+        write_whole(written[0], json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
+    elif tables:
+        written = _export_tables(Run(source), tables, settings)
+    elif settings.paper:
         written = write_paper_files(Run(source), settings.out, delta=settings.delta)
     else:
         if settings.delta is not None:
@@ -264,11 +264,35 @@ def export(settings: ExportSettings, *, as_json: bool) -> int:
         data = {"run": str(source), "files": files, "missing": plain(missing)}
         echo(json.dumps(data, indent=2))
     else:
-        echo("\n".join([*files, f"next: nafaudit checklist {source}"]))
+        echo("\n".join(files if tables else [*files, f"next: nafaudit checklist {source}"]))
     if missing is not None:
         note(f"incomplete: {visible(missing.text)}")
         return 3
     return 0
+
+
+def _export_tables(run: Run, tables: dict[str, Path], settings: ExportSettings) -> list[Path]:
+    """Writes the tables that were asked for; all that is wrong is said before anything is read."""
+    from nafaudit.measures.context import RunContext
+    from nafaudit.measures.table import Measures, steps_table
+    from nafaudit.store.export import table_path, write_table
+
+    if settings.paper or settings.delta is not None or settings.out != Path("export"):
+        given = "--paper" if settings.paper else "--out" if settings.delta is None else "--delta"
+        raise InputError(
+            f"{' and '.join(tables)} and {given} do not go together: tables are files of their "
+            "own, --paper, --delta and --out are of the paper's files. Give two commands."
+        )
+    for name, path in tables.items():
+        table_path(path, name, run)
+    if len({path.resolve() for path in tables.values()}) < len(tables):
+        raise InputError("--measures and --steps name the same file; give two names.")
+    context = RunContext.of(run)
+    if "--measures" in tables:
+        write_table(Measures.of_run(run, context).to_arrow(), tables["--measures"])
+    if "--steps" in tables:
+        write_table(steps_table(run, context), tables["--steps"])
+    return list(tables.values())
 
 
 def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
@@ -282,51 +306,22 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
 
     Example: nafaudit verify runs/imported --safe models/a --risky models/b
     """
-    import json
+    from nafaudit.answers import answer_verify
+    from nafaudit.views.junit import verification_suites
 
-    from nafaudit.core.errors import StoreError
-    from nafaudit.store.run import Run
-
-    source = Run(settings.run or latest_run())
-    if settings.of_log and source.design["identity"]["protocol"] != "imported":
-        flag = next(iter(settings.of_log)).replace("_", "-")
-        raise InputError(f"--{flag} is for imported logs; this run's design says it already.")
-
-    import torch
-
-    from nafaudit.auditor.verify import decides
-    from nafaudit.runner.execute import verify_run
-    from nafaudit.store.artifacts import VERIFICATION, save_verification, verification_json
-    from nafaudit.views.terminal import terminal
-    from nafaudit.views.verify import verification_document
-
-    torch.set_num_threads(settings.threads)
     progress = ProgressLine(quiet)
-    found = verify_run(source, settings, progress.update)
+    found = answer_verify(settings, progress.update)
     progress.close()
-    data = verification_json(source, found)
-    page = None
-    path, failed = None, None
-    kept = (
-        "not kept: verdicts on a black box need a verification without --sample or a small --scored"
+    page = found.to_json().get("report")
+    path = settings.run or latest_runs(1)[0]
+    then = f"open {page} in a browser" if page else f"nafaudit report {path}"
+    status = printed(found, then, as_json=as_json)
+    for text in found.remarks:
+        remark(text)
+    return hand_over(
+        "nafaudit verify",
+        settings,
+        lambda: verification_suites(found.result, str(path)),
+        found.document,
+        status,
     )
-    if decides(source, settings):
-        try:
-            data = save_verification(source, found)
-            kept = path = str(source.path / VERIFICATION)
-            page = refresh_report(source)
-        except StoreError as error:
-            kept, failed = "not kept, as it could not be written", error
-    if as_json:
-        more = {"report": str(page[1])} if page else {}
-        echo(json.dumps(answer(found.overall) | data | {"file": path} | more, indent=2))
-    else:
-        files = (f"report: {page[1]}",) if page else ()
-        then = f"open {page[1]} in a browser" if page else f"nafaudit report {source.path}"
-        echo(terminal(verification_document(found, kept, *files), then))
-    if failed is not None:
-        note(
-            f"nafaudit: {failed} The result is printed above, but check and report do not know of "
-            f"it; for that, verify a copy of {source.path} in a place that can be written."
-        )
-    return found.overall.exit_status

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nafaudit.cli.output import ProgressLine, echo
+from nafaudit.cli.output import echo, hand_over, printed
 from nafaudit.core.options import Group, option
+from nafaudit.views.progress import ProgressLine
 
 if TYPE_CHECKING:
     from nafaudit.core.settings import ConformSettings
@@ -53,27 +54,25 @@ def selftest(settings: SelftestSettings, *, quiet: bool, as_json: bool) -> int:
     Example: nafaudit selftest
     """
     from nafaudit import __version__
-    from nafaudit.core.text import plain
-    from nafaudit.selftest import run
-    from nafaudit.views.selftest import selftest_document, selftest_page
-    from nafaudit.views.terminal import terminal
+    from nafaudit.answers import answer_selftest
+    from nafaudit.views.selftest import selftest_page
 
     out = settings.out
     # It is silent elsewhere than on a terminal.
     progress = ProgressLine(quiet or not sys.stderr.isatty())
-    found = run.selftest(
-        full=settings.full,
-        seed=settings.seed,
-        jobs=settings.jobs,
-        on_progress=lambda text: progress.line(text, 0.0, finished=True),
+    found = answer_selftest(
+        settings.full,
+        settings.seed,
+        settings.jobs,
+        lambda text: progress.line(text, 0.0, finished=True),
+        *((f"saved: {out}",) if out else ()),
     )
     progress.close()
-    data = json.dumps(plain(found), indent=2)
-    if out is not None:
-        _save(out, data + "\n" if out.suffix == ".json" else selftest_page(found, __version__))
-    files = (f"saved: {out}",) if out else ()
-    echo(data if as_json else terminal(selftest_document(found, files), "nafaudit run"))
-    return found.overall.exit_status
+    if out is not None and out.suffix == ".json":
+        _save(out, json.dumps(found.to_json(), indent=2) + "\n")
+    elif out is not None:
+        _save(out, selftest_page(found.result, __version__))
+    return printed(found, "nafaudit run", as_json=as_json)
 
 
 def _save(out: Path, text: str) -> None:
@@ -94,22 +93,20 @@ def conform(settings: ConformSettings, *, as_json: bool) -> int:
 
     Example: nafaudit conform mymodule:Decoder --no-prefix-debt
     """
-    from nafaudit.core.text import plain
-    from nafaudit.selftest import conform as suite
-    from nafaudit.views.selftest import conform_document
-    from nafaudit.views.terminal import terminal
+    from nafaudit.answers import answer_conform
+    from nafaudit.views.junit import conform_suites
 
-    found = suite.examine(
-        settings.decoder,
-        python=settings.decoder_python,
-        timeout=settings.timeout,
-        promise={name: getattr(settings, name) for name in suite.PROMISE},
-    )
+    found = answer_conform(settings)
     then = "mend what is answered NO (docs/conformance.md)"
-    if found.conforms:
+    if found.result.conforms:
         then = f"nafaudit run --decoder {settings.decoder}, or --mechanism if it is a rule"
-    echo(json.dumps(plain(found), indent=2) if as_json else terminal(conform_document(found), then))
-    return found.overall.exit_status
+    return hand_over(
+        "nafaudit conform",
+        settings,
+        lambda: conform_suites(found.result),
+        found.document,
+        printed(found, then, as_json=as_json),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,23 +1,27 @@
-"""`nafaudit lab`, `paper` and `checklist`."""
+"""`nafaudit lab`, `paper`, `checklist` and `schema`."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from nafaudit.cli.output import ProgressLine, echo, latest_run, note
+from nafaudit.answers import latest_runs
+from nafaudit.cli.output import echo, note, resumable
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
+from nafaudit.views.progress import ProgressLine
 
 if TYPE_CHECKING:
+    from nafaudit.core.progress import Progress
     from nafaudit.lab.digests import Compared
     from nafaudit.lab.shipped import MemorisedPair
+    from nafaudit.paper.whole import PaperRunSettings
     from nafaudit.views.document import Document
 
 _TEXTS = {
@@ -333,6 +337,7 @@ class PaperPageSettings(Group):
     )
     every: bool = option(False, "Print every cell.", name="all", unset="-", common=True)
     markdown: bool = option(False, "Print the page of docs/paper.md.", unset="-", common=True)
+    map: bool = option(False, "Print the page of docs/paper-map.md.", unset="-", common=True)
 
 
 def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
@@ -351,6 +356,13 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
         raise InputError(f"--json has every cell and nothing else; leave out {given}.")
     if markdown and every:
         raise InputError("--markdown prints the page of docs/paper.md; leave out --all.")
+    if settings.map:
+        if as_json or markdown or every:
+            raise InputError("--map prints docs/paper-map.md and nothing else; give it alone.")
+        from nafaudit.paper.view import map_page
+
+        click.echo(map_page(), nl=False)
+        return
 
     from nafaudit.paper.recompute import counterfactuals, recompute
     from nafaudit.paper.view import as_json as to_json
@@ -361,15 +373,84 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
     figures = settings.out or (None if as_json or markdown else _FIGURES)
     files = _draw(figures) if figures is not None else []
     if as_json:
-        click.echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
+        echo(json.dumps(to_json(result, grids, [str(path) for path in files]), indent=2))
     elif markdown:
         click.echo(page(result), nl=False)
     else:
-        # Figures first: the list of disagreements is what the command ends with.
-        if figures is not None:
-            click.echo(f"figures: {figures}/*.svg and *.pdf")
+        shown = () if figures is None else (f"figures: {figures}/*.svg and *.pdf",)
         then = "nafaudit checklist --paper"
-        click.echo(terminal(paper_document(result, grids, every=every), then))
+        echo(terminal(paper_document(result, grids, shown, every=every), then))
+
+
+def paper_run(settings: PaperRunSettings, *, quiet: bool, as_json: bool) -> int:
+    """Runs the whole paper on any pair: both stages, its tables and files, one page.
+
+    Stage 1, the search at each budget with its validation pools, flagged prompts drawn again, the
+    checklist. On the lab it takes some minutes; the same command resumes after a kill. Exit status
+    as for nafaudit check, of the worst part.
+
+    Example: nafaudit paper run --out runs/paper
+
+    Example: nafaudit paper run --data DIR --safe models/a --risky models/b --k 3,5
+    """
+    from nafaudit.answers import answer_run, answer_search, search_settings, settings_of
+    from nafaudit.core.settings import GatedRunSettings
+    from nafaudit.paper.settings import paper_pools
+    from nafaudit.paper.whole import (
+        WholePaper,
+        stage1_options,
+        stage2_options,
+        summary_document,
+        write_whole_paper,
+    )
+
+    # What is wrong with prompts or options is said before torch loads.
+    given, short = stage1_options(settings)
+    first = settings_of(GatedRunSettings, None, _given(given))
+    searches: list[Any] = [search_settings(None, _given(one)) for one in stage2_options(settings)]
+    for one in searches:
+        paper_pools(one)
+    if short:
+        note(f"classes with fewer prompts than the paper's, all of which are taken: {short}")
+    if settings.k and settings.k != tuple(one.k[0] for one in searches):
+        own = " and ".join(f"{one.k[0]:g}" for one in searches)
+        note(
+            f"--k is that of Stage 1; the lab's search keeps k = {own} with T = 8, as other "
+            "budgets can be below the debts there, and no row is valid then; --max-new-tokens T "
+            "with --k sets both stages"
+        )
+    parts = len(searches) + 2
+    # A line of its own for each part, as each counts its seconds.
+    with resumable(progress := ProgressLine(quiet)):
+        answer_run(first, _staged(progress, f"1/{parts} Stage 1"), note)
+    for i, one in enumerate(searches, 2):
+        with resumable(progress := ProgressLine(quiet)):
+            where = f"{i}/{parts} search, k = {one.k[0]:g}"
+            answer_search(one, _staged(progress, where))
+    with resumable(progress := ProgressLine(quiet)):
+        progress.line(f"{parts}/{parts} writing the page", 0.0)
+        found = WholePaper.read(settings.out, [one.k[0] for one in searches], short)
+        files = write_whole_paper(found, settings.out)
+    if as_json:
+        echo((settings.out / "paper.json").read_text())
+    else:
+        from nafaudit.views.terminal import terminal
+
+        echo(terminal(summary_document(found, files), f"open {files[0]} in a browser"))
+    return found.overall.exit_status
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _staged(progress: ProgressLine, where: str) -> Callable[[Progress], None]:
+    """Returns what shows progress with the part of the work before it."""
+
+    def update(one: Progress) -> None:
+        progress.update(replace(one, stage=f"{where}: {one.stage}" if one.stage else where))
+
+    return update
 
 
 def _draw(out: Path) -> list[Path]:
@@ -414,7 +495,13 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     Example: nafaudit checklist --paper
     """
     from nafaudit.measures.audit import AuditResult
-    from nafaudit.paper.checklist import checklist_document, item_rows, prompt_rows, ratios
+    from nafaudit.paper.checklist import (
+        checklist_document,
+        checklist_overall,
+        item_rows,
+        prompt_rows,
+        ratios,
+    )
     from nafaudit.store.run import Run
     from nafaudit.views.terminal import terminal
 
@@ -425,13 +512,14 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     else:
         from nafaudit.paper.checklist_run import of_run
 
-        result = AuditResult.for_report(Run(settings.run or latest_run()))
+        result = AuditResult.for_report(Run(settings.run or latest_runs(1)[0]))
         other = settings.anchor
         second = None if other is None else AuditResult.for_report(Run(other))
         items, name, prompts = of_run(result, second), str(result.run.path), ratios(result)
         missing = result.missing or (second.missing if second is not None else None)
+    overall = checklist_overall(items, missing is not None)
     if as_json:
-        data = {
+        data = plain(overall) | {
             "run": name,
             "items": item_rows(items),
             "prompts": prompt_rows(prompts),
@@ -441,5 +529,24 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
     else:
         about = [f"of {name}", *([] if missing is None else [f"incomplete: {missing.text}"])]
         then = "nafaudit paper" if settings.paper else f"nafaudit report {name}"
-        echo(terminal(checklist_document(items, about), then))
-    return 0 if missing is None else 3
+        echo(terminal(checklist_document(items, about, unfinished=missing is not None), then))
+    return overall.exit_status
+
+
+@dataclass(frozen=True, kw_only=True)
+class SchemaSettings(Group):
+    """Everything that `nafaudit schema` takes."""
+
+    command: tuple[str, ...] = option((), "Only of this one.", argument=True, metavar="[COMMAND]")
+
+
+def schema(settings: SchemaSettings) -> None:
+    """Prints the JSON Schema of a command's --json, or of all of them by name.
+
+    Example: nafaudit schema check
+    """
+    from nafaudit.cli.schema import COMMANDS, schema_for
+
+    name = " ".join(settings.command)
+    found: Any = schema_for(name) if name else {one: schema_for(one) for one in sorted(COMMANDS)}
+    echo(json.dumps(found, indent=1))

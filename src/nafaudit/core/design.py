@@ -108,6 +108,7 @@ class Identity:
         currency: What a charge is counted in (`nafaudit.core.ledger`).
         chat: Hash of the chat template that prompts were put into; empty for none.
         constant_rows: Rows of every product where their number matters; None where it does not.
+        coupled: True if the rows of a micro-batch of the paper's share one stream of draws.
         layout: Versions of whatever decides a recorded bit.
     """
 
@@ -124,6 +125,7 @@ class Identity:
     currency: str = KL
     chat: str = ""
     constant_rows: ConstantRows | None = None
+    coupled: bool = False
     layout: Mapping[str, int] = field(
         default_factory=lambda: {
             "draws": draws.LAYOUT,
@@ -136,7 +138,7 @@ class Identity:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, equal for equal identities."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
-        for name in ("promise", "chat", "constant_rows"):
+        for name in ("promise", "chat", "constant_rows", "coupled"):
             if not data[name]:
                 del data[name]  # so that runs without one keep their hash
         if self.currency in UNSAID:

@@ -53,6 +53,24 @@ class CheckWord(StrEnum):
     INFO = "INFO"
 
 
+class Outcome(StrEnum):
+    """The word of a command that judges no budget.
+
+    MEASURED: numbers came out, and they mean something. ENOUGH, TOO FEW: whether a planned run can
+    lead to a verdict. PASSED: of the auditor's own test. CONFORMS, BROKEN: a contract. ANSWERED,
+    RECOMPUTED: a checklist, a paper; neither is a verdict.
+    """
+
+    MEASURED = "MEASURED"
+    ENOUGH = "ENOUGH"
+    TOO_FEW = "TOO FEW"
+    PASSED = "PASSED"
+    CONFORMS = "CONFORMS"
+    BROKEN = "BROKEN"
+    ANSWERED = "ANSWERED"
+    RECOMPUTED = "RECOMPUTED"
+
+
 # Fewer executions than this say nothing about a mechanism, unless one of them is a violation.
 MIN_TRAJECTORIES = 20
 # At least this share of a run's own steps, debt-forced openings apart, must be active.
@@ -65,7 +83,10 @@ ALARM_LEVEL = 1e-4
 
 def own_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
     """Returns the slack in nats for our own records: float64 sums, nothing else."""
-    return np.asarray(1e-6 * (1.0 + np.where(np.isfinite(limit), limit, 0.0)))
+    finite = np.isfinite(limit)
+    # `where` costs more than the rest, and most limits are finite.
+    known = limit if finite.all() else np.where(finite, limit, 0.0)
+    return np.asarray(1e-6 * (1.0 + known))
 
 
 def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -113,14 +134,59 @@ class Overall:
     """The one answer of a command: what a script, a page and a person read first.
 
     Attributes:
-        verdict: One of the words above, or of the command's own.
-        why: What decided it, in words; empty if the word says it.
+        verdict: One of the words above.
+        why: What decided it, in words without a full stop.
         exit_status: What the command ends with.
     """
 
     verdict: str
     why: str
     exit_status: int
+
+    def __str__(self) -> str:
+        """The first line of a terminal."""
+        return f"{self.verdict}: {self.why}"
+
+
+FAIL_ON = ("suspect", "idle", "vacuous")
+"""Words that may be asked to fail a command: of any check, of the second and the third verdict."""
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a user asks of an answer beyond the budgets: for CI.
+
+    Attributes:
+        fail_on: Words of `FAIL_ON`; a finding with one of them fails the command.
+        min_executions: Executions that every budget needs; `MIN_TRAJECTORIES` count anyway.
+    """
+
+    fail_on: tuple[str, ...] = ()
+    min_executions: int = 0
+
+    def decide(
+        self, answer: Overall, found: Mapping[str, str], executions: Mapping[str, int]
+    ) -> Overall:
+        """Returns the answer that the thresholds make of one; an answer of 1 stays.
+
+        Args:
+            answer: Without thresholds.
+            found: Where each verdict word was found first, in words.
+            executions: How many there are, by the name of the budget.
+        """
+        if answer.exit_status == 1:
+            return answer
+        for word in self.fail_on:
+            if (where := found.get(word.upper())) is not None:
+                return Overall(word.upper(), f"{where}, and fail-on {word} was asked for", 1)
+        few = [name for name, count in executions.items() if count < self.min_executions]
+        if few and answer.exit_status == 0:
+            why = (
+                f"{few[0]} has {executions[few[0]]} executions, fewer than the "
+                f"{self.min_executions} that were asked for"
+            )
+            return Overall(Kept.INCONCLUSIVE, why, 3)
+        return answer
 
 
 def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:

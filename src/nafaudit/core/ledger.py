@@ -349,6 +349,8 @@ def most_granted(ledger: Ledger, k: float, debt: float, length: int) -> float:
     """Returns the largest budget that an output of `length` tokens can be granted."""
     if isinstance(ledger, Bucket):
         return ledger.most(k, debt, length)
+    if isinstance(ledger, Banking):
+        return float(length * k - debt)  # the last of `accrued`, by the same operations
     return float(ledger.accrued(k, debt, np.zeros(length, np.int32))[-1])
 
 

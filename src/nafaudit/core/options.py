@@ -301,7 +301,8 @@ def from_words(one: Declared, words: Sequence[str]) -> Any:
                 return tuple(one.entry(part) for part in parts)
         except ValueError:
             pass
-        raise InputError(f"{one.flag} must be {about.form}, got {','.join(words)!r}.")
+        form = about.form or ("names, as a,b" if one.entry in (str, Path) else "numbers, as 3,5")
+        raise InputError(f"{one.flag} must be {form}, got {','.join(words)!r}.")
     found: dict[str, Any] = {}
     for part in parts:
         name, _, value = part.rpartition("=") if one.entry is int else part.partition("=")

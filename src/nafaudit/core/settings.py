@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding, with_baselines
 from nafaudit.core.errors import InputError
+from nafaudit.core.finding import FAIL_ON, MIN_TRAJECTORIES, Thresholds
 from nafaudit.core.ledger import as_budget
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.options import Group, option
@@ -25,6 +26,7 @@ prompts_option = partial(option, section="Prompts")
 protocol_option = partial(option, section="Protocol")
 decoding_option = partial(option, section="Decoding")
 machine_option = partial(option, section="Machine and output")
+ci_option = partial(option, section="For CI")
 
 BUDGETS_FORM = "numbers, for example --k 1,3,5 (inf or -1: risky model only)"
 _PINNED = re.compile(r"[^\s@]+/[^\s@]+@[0-9a-f]{40}")
@@ -161,7 +163,7 @@ class WorkloadSettings(Group):
         file_form="a list of names, or [classes.NAME] tables with file and prompt",
     )  # fmt: skip
     cap: Mapping[str, int] = prompts_option(
-        {}, "Most prompts of a class; may be repeated.", metavar="CLASS=N",
+        {}, "Most prompts of each class: neutral=10,val=10.", metavar="CLASS=N,...",
         form="CLASS=N, for example --cap neutral=20",
         file_form="a table such as cap.neutral = 20",
     )  # fmt: skip
@@ -198,6 +200,9 @@ class ProtocolSettings(Group):
     variant: str = protocol_option(
         "code", "Where the paper's text and code differ: code or text.", choices=("code", "text")
     )
+    coupled: bool = protocol_option(
+        False, "Micro-batches of 8 share their draws, as in the paper's text."
+    )
     baselines: bool = protocol_option(
         True, "Run each model alone too; only the paper goes without."
     )
@@ -209,6 +214,10 @@ class ProtocolSettings(Group):
         super().__post_init__()
         if self.protocol != "paper" and self.variant != "code":
             raise InputError("variant = text is a reading of the paper; it needs --protocol paper.")
+        if self.coupled and self.protocol != "paper":
+            raise InputError(
+                "coupled is how the paper describes its own draws; it needs --protocol paper."
+            )
         if not self.baselines and self.protocol != "paper":
             raise InputError(
                 "no-baselines is for --protocol paper, which has none: without the two models "
@@ -276,12 +285,18 @@ class DeviceSettings(Group):
         check_threads(self.threads)
 
 
+# Rows decoded together where nothing speaks for more.
+USUAL_BATCH = 32
+
+
 @dataclass(frozen=True, kw_only=True)
 class MachineSettings(DeviceSettings):
     """Where and how fast a run decodes; of these only seed and precision change a record."""
 
     seed: int = machine_option(0, "Run seed.")
-    batch: int = machine_option(32, "Rows decoded together; changes speed only.", least=1)
+    batch: int | None = machine_option(
+        None, "Rows decoded together; changes speed only.", least=1, unset="by rows and memory"
+    )
     mixed: bool = machine_option(False, "Continue a run that a machine of other arithmetic began.")
     safe_device: str | None = machine_option(
         None, "Another device for the safe model.", unset="the same"
@@ -295,7 +310,7 @@ class MachineSettings(DeviceSettings):
         metavar="[ADDRESS]", bare="local",
     )  # fmt: skip
     workers: int | None = machine_option(
-        None, "Ray processes, each with a pair.", least=1, unset="all that fit"
+        None, "Processes that decode; changes speed only.", least=1, unset="as many as pay"
     )
     out: str | None = machine_option(
         None, "Run directory.", unset="runs/run-<design hash>", common=True
@@ -305,7 +320,7 @@ class MachineSettings(DeviceSettings):
         if self.threads > 2:
             check_threads(
                 self.threads,
-                f" More cores are used by processes: --ray --workers {self.threads}.",
+                f" More cores are used by processes: --workers {self.threads}.",
             )
         super().__post_init__()
         if not 0 <= self.speculate <= 64:
@@ -318,12 +333,25 @@ class MachineSettings(DeviceSettings):
                 "one has guessed."
             )
         if self.ray is None:
-            if self.workers is not None:
-                raise InputError("workers are processes of a Ray cluster: add --ray.")
+            self._check_local_workers()
         elif self.ray not in ("local", "auto") and not _ADDRESS.fullmatch(self.ray):
             raise InputError(
                 f"ray must be local (a cluster of this machine's own), auto, or HOST:PORT of the "
                 f"cluster's head, as `ray start --head` prints it; got {self.ray!r}."
+            )
+
+    def _check_local_workers(self) -> None:
+        if (self.workers or 1) == 1:
+            return
+        if self.threads > 1:
+            raise InputError(
+                f"workers = {self.workers} and threads = {self.threads} exclude each other: a "
+                "worker has one thread. Leave out --threads."
+            )
+        if self.device != "cpu" or (self.safe_device or "cpu") != "cpu":
+            raise InputError(
+                f"workers = {self.workers} share the models in memory, which a device such as "
+                f"{self.device!r} does not allow; add --ray, which gives each a device."
             )
 
 
@@ -347,6 +375,16 @@ class RunSettings(
             raise InputError(
                 f"seed = {self.seed} has no effect in the paper's protocol, whose seeds follow "
                 "from the prompts' ids; leave it out, or use --protocol sound."
+            )
+        if self.coupled and self.decoder is not None:
+            raise InputError(
+                f"coupled rows share our own engine's draws; the black box {self.decoder!r} draws "
+                "by itself. Leave out --coupled."
+            )
+        if (self.workers or 1) > 1 and self.decoder is not None:
+            raise InputError(
+                f"workers decode with our own engine; the black box {self.decoder!r} answers in "
+                "one process of its own. Leave out --workers."
             )
         if self.ray is not None and self.decoder is not None:
             raise InputError(
@@ -385,12 +423,54 @@ class RunSettings(
 
 
 @dataclass(frozen=True, kw_only=True)
+class JunitSettings(Group):
+    """A file for CI."""
+
+    junit: Path | None = ci_option(
+        None, "Also write the answer as a JUnit XML file, for CI.", metavar="FILE"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        # Said before minutes are spent.
+        if self.junit is not None and (self.junit.is_dir() or not self.junit.parent.is_dir()):
+            raise InputError(
+                f"junit {self.junit} cannot be written: name a file in an existing directory."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateSettings(JunitSettings):
+    """Thresholds that decide the answer of a command, and a file for CI."""
+
+    fail_on: tuple[str, ...] = ci_option(
+        (), "Fail, with status 1, on these words too: suspect, idle, vacuous.", metavar="WORD,...",
+        choices=FAIL_ON, form="words of suspect, idle, vacuous, as --fail-on suspect,idle",
+        unset="none",
+    )  # fmt: skip
+    min_executions: int | None = ci_option(
+        None, "Executions that every budget needs for a verdict.",
+        least=MIN_TRAJECTORIES, why="Fewer say nothing about a mechanism.", unset="20",
+    )  # fmt: skip
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """What is asked of the answer beyond the budgets."""
+        return Thresholds(self.fail_on, self.min_executions or 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatedRunSettings(GateSettings, RunSettings):
+    """Everything that `nafaudit run` takes on the command line: a run, and what CI asks of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PlanSettings(RunSettings):
     """Everything that `nafaudit plan` takes; a design file may have all options of a run."""
 
     unlisted: ClassVar[frozenset[str]] = frozenset({
         *("decoder", "decoder_python", "decoder_timeout", "remote_code", "allow_pickle_weights"),
-        *("corpus", "chat_template", "variant", "baselines", "delta", "temperature"),
+        *("corpus", "chat_template", "variant", "coupled", "baselines", "delta", "temperature"),
         *("repetition_penalty", "prefix_n", "prefix_debt", "debt", "seed", "mixed"),
         *("safe_device", "together", "speculate", "ray", "workers", "out"),
     })  # fmt: skip
@@ -416,7 +496,7 @@ _log_option = partial(option, section="Of an imported log")
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifySettings(TrustSettings):
+class VerifySettings(GateSettings, TrustSettings):
     """Everything that `nafaudit verify` takes."""
 
     run: Path | None = option(
@@ -440,6 +520,9 @@ class VerifySettings(TrustSettings):
     repetition_penalty: float | None = _log_option(None, "On both models.")
     device: str = machine_option("cpu", "Torch device.", common=True)
     threads: int = machine_option(1, "Torch threads.", least=1)
+    workers: int | None = machine_option(
+        None, "Processes that replay; changes speed only.", least=1, unset="as many as pay"
+    )
     # No option: what the user gave for the run just now, whose code may run.
     mechanism: str | None = None
 
@@ -449,6 +532,16 @@ class VerifySettings(TrustSettings):
             raise InputError("sample and sampler must be at least 0 (sample 0: all).")
         if (self.safe is None) != (self.risky is None):
             raise InputError("safe and risky belong together: give both, or neither.")
+        if (self.workers or 1) > 1 and (self.threads > 1 or self.device != "cpu"):
+            raise InputError(
+                f"workers = {self.workers} are for one thread each on the CPU; leave out "
+                "--workers, or --threads and --device."
+            )
+        for word in self.fail_on:
+            if word != "suspect":
+                raise InputError(
+                    f"fail-on {word} is for run and check; a verification can be suspect only."
+                )
         _ = self.debt_rule, self.decoding
 
     @property
@@ -470,7 +563,7 @@ class VerifySettings(TrustSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConformSettings(Group):
+class ConformSettings(JunitSettings):
     """Everything that `nafaudit conform` takes; what is None is as the decoder's promise has it."""
 
     refused: ClassVar[Mapping[str, str]] = DecodingSettings.refused

@@ -3,6 +3,9 @@
 Prompts are read (`prompts.py`), each once for all its trajectories and budgets; then, step by step,
 every active row writes a token (`write.py`) and both models read it. Finished rows leave, waiting
 rows enter.
+
+Rows of a prompt that have written the same tokens so far stand in one slot: the models read these
+once for all of them. Budgets share their draws, so their rows part late, or never.
 """
 
 from __future__ import annotations
@@ -43,6 +46,7 @@ class Decoder:
         threaded: Both models step at once, on a thread each; changes speed, never results.
         batched: Laws of all rows are worked on at once, where they are; None for wherever
             that is not a CPU.
+        shared: Rows of equal tokens share a slot; changes speed, never results.
         numerics: By which arithmetic; found out if None.
     """
 
@@ -57,6 +61,7 @@ class Decoder:
         speculate: int = 0,
         threaded: bool = False,
         batched: bool | None = None,
+        shared: bool = True,
         numerics: Numerics | None = None,
     ) -> None:
         if speculate:
@@ -81,6 +86,8 @@ class Decoder:
         self.width = width
         self.batch = batch
         self.speculate = speculate
+        # Guesses are made with a row's own draws, so that rows which guess do not share.
+        self._shared = shared and not speculate
         # A thread whose products run on one core, like those of the first.
         one_core: Any = {"initializer": torch.set_num_threads, "initargs": (1,)}
         self._thread = ThreadPoolExecutor(1, **one_core) if threaded else None
@@ -104,45 +111,59 @@ class Decoder:
     @torch.inference_mode()
     def decode(self, requests: Iterable[PromptRequest]) -> Iterator[Trajectory]:
         """Yields every requested trajectory, in the order in which they end."""
-        waiting = self._opened_rows(requests)
-        rows: list[DecodingRow] = []
+        slots: list[list[DecodingRow]] = []
+        room = self.batch
+        waiting = self._opened_rows(requests, lambda: room)
         while True:
-            while len(rows) < self.batch and (entering := next(waiting, None)) is not None:
+            last: PrefilledPrompt | None = None
+            while room and (entering := next(waiting, None)) is not None:
                 row, prompt = entering
-                self._safe.admit(len(rows), prompt.safe)
-                self._risky.admit(len(rows), prompt.risky)
-                safe, risky = map(self._lanes.cut, (prompt.safe.logits, prompt.risky.logits))
-                row.ahead = [RowLogits(safe, risky, None)]
-                rows.append(row)
-            if not rows:
+                if not self._shared or prompt is not last:
+                    self._safe.admit(len(slots), prompt.safe)
+                    self._risky.admit(len(slots), prompt.risky)
+                    safe, risky = map(self._lanes.cut, (prompt.safe.logits, prompt.risky.logits))
+                    known = RowLogits(safe, risky, None)
+                    slots.append([])
+                    last = prompt
+                row.ahead = [known]
+                slots[-1].append(row)
+                room -= 1
+            if not slots:
                 return
-            ready = [row for row in rows if row.ahead]
+            ready = [row for rows in slots for row in rows if row.ahead]
             self._writer.write(ready)
             self.on_step(len(ready))
             wrote = set(map(id, ready))
-            for slot in reversed(range(len(rows))):
-                if id(rows[slot]) not in wrote:
-                    continue
-                stopped = rows[slot].prefix[-1] in self.pair.vocabulary.stops
-                if stopped or rows[slot].step == self.decoding.max_new_tokens:
-                    yield rows[slot].trajectory(stopped)
-                    self._leave(rows, slot)
+            for slot in reversed(range(len(slots))):
+                going: dict[int, list[DecodingRow]] = {}
+                for row in slots[slot]:
+                    stopped = row.prefix[-1] in self.pair.vocabulary.stops
+                    over = stopped or row.step == self.decoding.max_new_tokens
+                    if over and id(row) in wrote:
+                        room += 1
+                        yield row.trajectory(stopped)
+                    else:
+                        going.setdefault(row.prefix[-1], []).append(row)
+                self._part(slots, slot, list(going.values()))
+            rows = [row for rows in slots for row in rows]
             if not any(row.ahead for row in rows):
                 self._writer.forget(rows)
-                if rows:
-                    self._read_on(rows)
+                if slots:
+                    self._read_on(slots)
 
-    def _read_on(self, rows: list[DecodingRow]) -> None:
+    def _read_on(self, slots: list[list[DecodingRow]]) -> None:
         """Lets both models read the last tokens, and perhaps a guess at those to come."""
-        tokens = [row.prefix[-1] for row in rows]
-        positions = [len(row.prefix) - 1 for row in rows]
+        first = [rows[0] for rows in slots]
+        tokens = [row.prefix[-1] for row in first]
+        positions = [len(row.prefix) - 1 for row in first]
         if self.speculate:
-            ahead = self._speculated(rows, tokens, positions)
+            ahead = self._speculated(first, tokens, positions)
         else:
             logits = map(self._lanes.cut, self._step(tokens, positions))
             ahead = [[RowLogits(safe, risky, None)] for safe, risky in zip(*logits, strict=True)]
-        for row, known in zip(rows, ahead, strict=True):
-            row.ahead = known
+        for rows, known in zip(slots, ahead, strict=True):
+            for row in rows:
+                row.ahead = list(known)
 
     def _step(self, tokens: list[int], positions: list[int]) -> tuple[Tensor, Tensor]:
         if self._thread is None:
@@ -185,11 +206,15 @@ class Decoder:
         return self._reader.read([self._checked(PromptRequest("", tuple(tokens), ()))])[0].debt
 
     def _opened_rows(
-        self, requests: Iterable[PromptRequest]
+        self, requests: Iterable[PromptRequest], room: Callable[[], int]
     ) -> Iterator[tuple[DecodingRow, PrefilledPrompt]]:
-        """Reads prompts, a group at a time, and yields their rows, each with an open account."""
+        """Reads prompts, a group at a time, and yields their rows, each with an open account.
+
+        A group has as many rows as there is room for, or half a batch: what is drawn from
+        `requests` and has to wait here could be decoded by another process.
+        """
         wanted = (self._checked(request) for request in requests if request.rows)
-        for group in self._reader.groups(wanted, most=self.batch):
+        for group in self._reader.groups(wanted, lambda: max(room(), self.batch // 2)):
             for prompt in self._reader.read(group):
                 asked = prompt.request
                 for row in asked.rows:
@@ -210,14 +235,25 @@ class Decoder:
             )
         return request
 
-    def _leave(self, rows: list[DecodingRow], slot: int) -> None:
-        """Takes a finished row out; the last row takes its slot."""
-        last = len(rows) - 1
+    def _part(
+        self, slots: list[list[DecodingRow]], slot: int, going: list[list[DecodingRow]]
+    ) -> None:
+        """Gives rows that wrote different tokens slots of their own; frees a slot without rows."""
+        for rows in going[1:]:
+            self._move(slot, len(slots))
+            slots.append(rows)
+        if going:
+            slots[slot] = going[0]
+            return
+        last = len(slots) - 1
         if slot != last:
-            self._safe.move(last, slot)
-            self._risky.move(last, slot)
-            rows[slot] = rows[last]
-        rows.pop()
+            self._move(last, slot)
+            slots[slot] = slots[last]
+        slots.pop()
+
+    def _move(self, source: int, target: int) -> None:
+        self._safe.move(source, target)
+        self._risky.move(source, target)
 
 
 def _inferring(work: Callable[..., Tensor], *given: list[int]) -> Tensor:

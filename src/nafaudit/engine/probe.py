@@ -30,6 +30,7 @@ from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism
 
 _TOKENS = 8
+_CROWD = 32
 _BUDGETS = (0.0, 0.5, float("inf"))
 
 
@@ -89,8 +90,8 @@ def probe(
         for name, model in (("safe", pair.safe), ("risky", pair.risky))
     ]
     # Rows that fill the run's batch, and then five: an uneven number. One prompt is as long as a
-    # prompt can be, the others are short.
-    rows = max(batch, 5) + 5
+    # prompt can be, the others are short. A batch of many rows is filled for two tokens only.
+    rows = max(min(batch, _CROWD), 5) + 5
     count = -(-rows // len(_BUDGETS))
     lengths = [*(2 + i % min(24, longest - 1) for i in range(count - 1)), longest]
     prompts = [_prompt(i, ids, n) for i, n in enumerate(lengths)]
@@ -98,14 +99,22 @@ def probe(
     prompts[1] = replace(prompts[1], rows=prompts[1].rows[spare:])
     warped = Decoding(new, decoding.temperature, decoding.repetition_penalty)
 
-    def decode(batch: int, chosen: list[PromptRequest], **how: Any) -> dict[Key, Trajectory]:
+    def decode(
+        batch: int, chosen: list[PromptRequest], warped: Decoding = warped, **how: Any
+    ) -> dict[Key, Trajectory]:
         shape: Any = {"width": width, "batch": batch, "numerics": how_computed}
         decoder = Decoder(pair, mechanism, warped, **shape, **how)
         return {trajectory.key: trajectory for trajectory in decoder.decode(chosen)}
 
-    crowd = decode(max(batch, 5), prompts, speculate=speculate, threaded=threaded)
+    as_run: Any = {"speculate": speculate, "threaded": threaded, "shared": False}
+    crowd = decode(max(min(batch, _CROWD), 5), prompts, **as_run)
     again = decode(1, prompts[:1]) | decode(3, prompts[-2:])
     pairs = [(crowd[key], again[key]) for key in again]
+    if batch > _CROWD:
+        brief = replace(warped, max_new_tokens=min(2, new))
+        more = [_prompt(i, ids, 2) for i in range(count, -(-batch // len(_BUDGETS)))]
+        full = decode(batch, [prompts[0], *more], brief, **as_run)
+        pairs += [(full[k], t) for k, t in decode(1, prompts[:1], brief).items()]
     batch_free = all(one.same_as(other) for one, other in pairs)
     if speculate and not batch_free:
         raise InputError(

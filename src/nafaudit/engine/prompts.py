@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -63,16 +63,26 @@ class PromptReader:
     special: frozenset[int]
     rule: DebtRule
 
-    def groups(self, requests: Iterable[PromptRequest], most: int) -> Iterator[list[PromptRequest]]:
-        """Yields groups of at most `most` successive prompts that are read in one pass."""
+    def groups(
+        self, requests: Iterable[PromptRequest], enough: Callable[[], int]
+    ) -> Iterator[list[PromptRequest]]:
+        """Yields groups of successive prompts that are read in one pass.
+
+        Args:
+            requests: The prompts; none is drawn before it is needed.
+            enough: How many rows are enough for a group.
+        """
         group: list[PromptRequest] = []
         for request in requests:
             longest = max(len(r.tokens) for r in (*group, request))
             fits = all(m.fits(len(group) + 1, longest) for m in (self.safe, self.risky))
-            if group and (len(group) == most or not fits):
+            if group and not fits:
                 yield group
                 group = []
             group.append(request)
+            if sum(len(r.rows) for r in group) >= enough():
+                yield group
+                group = []
         if group:
             yield group
 

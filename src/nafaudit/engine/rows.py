@@ -25,11 +25,14 @@ are attended to one at a time, so that their bits are those of plain decoding.
 
 from __future__ import annotations
 
+import math
+import mmap
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -259,6 +262,16 @@ _PASS_NUMBERS = 1 << 24
 _PASS_TOKENS = 512
 
 
+def _zeros(like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """Returns zeros of a tensor's type; on a CPU they take memory only once they are written to."""
+    if like.device.type != "cpu" or not hasattr(mmap, "MAP_PRIVATE"):
+        return like.new_zeros(shape)
+    # Pages of its own: they are zero, begin at an aligned address, and go back to the system.
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    pages = mmap.mmap(-1, math.prod(shape) * like.dtype.itemsize, flags=flags)
+    return torch.frombuffer(pages, dtype=like.dtype).view(shape)
+
+
 class _RowLayer(CacheLayerMixin):
     """Keys and values of one layer, [rows, heads, width, size]."""
 
@@ -266,12 +279,13 @@ class _RowLayer(CacheLayerMixin):
 
     def __init__(self, table: RowCache) -> None:
         super().__init__()
-        self.table = table
+        # Weak, so that a table ends with its last use and not when cycles are looked for.
+        self.table = cast("RowCache", weakref.proxy(table))
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         shape = (self.table.rows, key_states.shape[1], self.table.width)
-        self.keys = key_states.new_zeros(*shape, key_states.shape[3])
-        self.values = value_states.new_zeros(*shape, value_states.shape[3])
+        self.keys = _zeros(key_states, (*shape, key_states.shape[3]))
+        self.values = _zeros(value_states, (*shape, value_states.shape[3]))
         self.is_initialized = True
 
     def update(
@@ -353,6 +367,8 @@ class RowModel:
         # The last block of a prompt may fill up past the width, which is never read.
         self.padded_width = whole_blocks(width, self._block)
         self.rows = whole_blocks(rows, constant.steps) if constant else max(MIN_ROWS, rows)
+        # Positions of each row that may be other than 0.
+        self._reached = [0] * self.rows
         self._layers = int(model.config.get_text_config().num_hidden_layers)
         self._cache = RowCache(self._layers, self.rows, self.padded_width)
         embedding_rows: int = model.get_output_embeddings().weight.shape[0]
@@ -415,20 +431,24 @@ class RowModel:
 
     def admit(self, slot: int, prompt: Prefilled) -> None:
         """Puts a prompt's keys and values into a slot, in the place of the row before."""
+        before = self._reached[slot]
         for layer, keys, values in zip(self._cache.layers, prompt.keys, prompt.values, strict=True):
             if not layer.is_initialized:
                 layer.lazy_initialization(keys.unsqueeze(0), values.unsqueeze(0))
             for table, content in ((layer.keys, keys), (layer.values, values)):
                 # Stale numbers behind the mask weigh exactly 0 unless they are not finite.
-                table[slot].zero_()
-                table[slot, :, : content.shape[1]] = content
+                self._reached[slot] = length = content.shape[1]
+                table[slot, :, length:before] = 0
+                table[slot, :, :length] = content
 
     def move(self, source: int, target: int) -> None:
-        """Moves a row to another slot."""
+        """Copies a row to another slot."""
+        most = max(self._reached[source], self._reached[target])
+        self._reached[target] = self._reached[source]
         for layer in self._cache.layers:
             if layer.is_initialized:
-                layer.keys[target] = layer.keys[source]
-                layer.values[target] = layer.values[source]
+                layer.keys[target, :, :most] = layer.keys[source, :, :most]
+                layer.values[target, :, :most] = layer.values[source, :, :most]
 
     def step(self, tokens: Sequence[int], positions: Sequence[int]) -> Tensor:
         """Feeds one token to each of the first rows; returns their next logits [rows, :]."""
@@ -448,6 +468,7 @@ class RowModel:
         spare = max(0, least - len(tokens))
         at = [[position] for position in [*positions, *[0] * spare]]
         ids = self._sent([*tokens, *[0] * spare]).unsqueeze(-1)
+        self._reach_to(first, at)
         self._cache.first = first
         logits = self._forward(self._cache, ids, self._sent(at), reach=self._reach(at))
         return logits[: len(tokens), -1]
@@ -462,9 +483,15 @@ class RowModel:
         spare = [[0] * len(tokens[0])] * max(0, MIN_ROWS - len(tokens))
         ids = self._sent([*tokens, *spare])
         at = [*positions, *spare]
+        self._reach_to(0, at)
         self._cache.first = 0
         way, widths = ONE_POSITION_AT_A_TIME, self._reach(at)
         return self._forward(self._cache, ids, self._sent(at), way, widths)[: len(tokens)]
+
+    def _reach_to(self, first: int, positions: Sequence[Sequence[int]]) -> None:
+        """Notes that rows from a slot on are about to be written at these positions."""
+        for slot, at in enumerate(positions, start=first):
+            self._reached[slot] = max(self._reached[slot], max(at) + 1)
 
     def _reach(self, positions: Sequence[Sequence[int]]) -> RowReach:
         """Returns the width of each row; the full width if bits depend on the other rows."""

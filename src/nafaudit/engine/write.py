@@ -193,7 +193,9 @@ class StepWriter:
             self._write_batched(rows, self._noise)
             return
         size = max(1, _PIECE // self._lanes.width)
-        for rule, chosen in self._by_rule(rows):
+        rule = self._mechanism.rule
+        groups = [(rule, rows)] if rule == _BASELINE_RULE else self._by_rule(rows)
+        for rule, chosen in groups:
             for start in range(0, len(chosen), size):
                 self._write_some(rule, chosen[start : start + size])
 
@@ -227,7 +229,7 @@ class StepWriter:
 
     def _write_batched(self, rows: list[DecodingRow], noise: DeviceNoise) -> None:
         rule = self._mechanism.rule
-        groups = [(rule, rows)] if isinstance(rule, Anchored) else self._by_rule(rows)
+        groups = [(rule, rows)] if rule == _BASELINE_RULE else self._by_rule(rows)
         tables, asked, logits = [], [], []
         for rule, chosen in groups:
             if chosen:
@@ -247,7 +249,13 @@ class StepWriter:
 
     def _write_some(self, rule: Rule, rows: list[DecodingRow]) -> None:
         """Writes one step: allowance, laws, serve, noise, token, for rows that fit the cache."""
-        safe, risky = map(log_law, self._warped(rows))
+        # Rows that share a slot share its logits, and so both laws.
+        places = {id(row.ahead[0]): row for row in rows}
+        safe, risky = map(log_law, self._warped([*places.values()]))
+        if len(places) < len(rows):
+            order = {known: place for place, known in enumerate(places)}
+            at = torch.tensor([order[id(row.ahead[0])] for row in rows])
+            safe, risky = safe[at], risky[at]
         prefixes = [row.prefix for row in rows]
         allowed = [row.account.allowance() for row in rows]
         allowance = torch.tensor(allowed, dtype=torch.float64, device=self._device)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from nafaudit.core.errors import InputError, UnavailableError
-from nafaudit.workload import Workload, read_workload
+from nafaudit.workload import Workload, read_prompts
 from nafaudit.workload.passages import Passage, read_passages
 
 Role = Literal["safe", "risky", "safe2"]
@@ -59,7 +59,7 @@ class MemorisedPair:
     @property
     def workload(self) -> Workload:
         """Its prompts."""
-        return read_workload(self.directory / PROMPTS)
+        return read_prompts(self.directory / PROMPTS)
 
     @property
     def passages(self) -> list[Passage]:

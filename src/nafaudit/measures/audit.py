@@ -13,9 +13,11 @@ from pathlib import PurePath
 from typing import Any, ClassVar
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Overall, Thresholds
+from nafaudit.core.ledger import budget_name, is_baseline
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm
+from nafaudit.measures.checks import STAGE2_LEVEL
 from nafaudit.measures.classes import ClassTable, class_table
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure
@@ -24,9 +26,12 @@ from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of
 from nafaudit.stats import (
     Assumption,
     Bonferroni,
+    Bound,
+    Moments,
     Sample,
     bound,
     clopper_pearson,
+    ebb,
     enough,
     mean,
 )
@@ -52,12 +57,14 @@ class AuditResult:
         rows: Every trajectory in numbers, in the order of their keys.
         classes: What each class of prompts spends under each budget.
         arms: The verdicts and findings of every arm, from the smallest budget up.
+        thresholds: What is asked of the answer beyond the budgets.
     """
 
     run: Run
     rows: Measures
     classes: ClassTable
     arms: tuple[ArmVerdict, ...]
+    thresholds: Thresholds = Thresholds()
 
     @classmethod
     def of(cls, run: Run) -> AuditResult:
@@ -94,14 +101,38 @@ class AuditResult:
     def overall(self) -> Overall:
         """The one answer: verdict, reason and exit status; of a search, what the search found.
 
-        Records that say worse than the search are believed.
+        Records that say worse than the search are believed. Thresholds come last.
         """
         found = overall_of(self.arms)
-        if self.search is None:
-            return found
-        searched = search_file(self.search).overall
-        order = (Kept.VIOLATED, Kept.REFUTED, Kept.INCONCLUSIVE, Kept.WITHIN)
-        return min(searched, found, key=lambda one: order.index(Kept(one.verdict)))
+        if self.search is not None:
+            searched = search_file(self.search).overall
+            order = (Kept.VIOLATED, Kept.REFUTED, Kept.INCONCLUSIVE, Kept.WITHIN)
+            found = min(searched, found, key=lambda one: order.index(Kept(one.verdict)))
+        arms = [arm for arm in self.arms if not arm.baseline]
+        words: dict[str, str] = {}
+        for arm in arms:
+            for one in arm.findings:
+                said = f"{one.check} is {one.verdict} at {budget_name(arm.k)}: {one.text}"
+                words.setdefault(one.verdict, said)
+        for one in self.log_findings:
+            words.setdefault(one.verdict, f"{one.check} is {one.verdict}: {one.text}")
+        counts = {budget_name(arm.k): arm.trajectories for arm in arms}
+        return self.thresholds.decide(found, words, counts)
+
+    @cached_property
+    def log_findings(self) -> list[Finding]:
+        """What an import dropped, read in another way or noticed: about the whole log."""
+        report = import_report(self.run)
+        return [
+            Finding(
+                f"import: {note['kind']}",
+                CheckWord.SUSPECT,
+                note["count"],
+                # Without the directory: the same log says the same wherever it lies.
+                f"{note['text']} (first: {PurePath(note['first']).name})",
+            )
+            for note in (report["notes"] if report else [])
+        ]
 
     @cached_property
     def prompts(self) -> dict[str, Prompt]:
@@ -125,13 +156,10 @@ class AuditResult:
 
 def result_json(result: AuditResult, name: str) -> dict[str, Any]:
     """Returns every verdict and finding of a run; strict JSON, NaN and infinity as strings."""
-    report, table = import_report(result.run), result.classes
+    table = result.classes
     largest = {id(table.spends_most(arm.arm)) for arm in result.arms}
-    overall = result.overall
     return {
-        "verdict": overall.verdict,
-        "why": overall.why,
-        "exit_status": overall.exit_status,
+        **plain(result.overall),
         "run": name,
         "design": result.run.design["hash"],
         "asked": result.run.asked,
@@ -139,17 +167,7 @@ def result_json(result: AuditResult, name: str) -> dict[str, Any]:
         "verdicts": plain(result.arms),
         "classes": [plain(row) | {"worst": id(row) in largest} for row in table.rows],
         "findings": [finding.to_json(arm.arm) for arm in result.arms for finding in arm.findings]
-        # What an import dropped, reinterpreted or noticed is about the whole log.
-        + [
-            Finding(
-                f"import: {note['kind']}",
-                CheckWord.SUSPECT,
-                note["count"],
-                # Without the directory: the same log says the same wherever it lies.
-                f"{note['text']} (first: {PurePath(note['first']).name})",
-            ).to_json(None)
-            for note in (report["notes"] if report else [])
-        ],
+        + [finding.to_json(None) for finding in result.log_findings],
     }
 
 
@@ -165,6 +183,8 @@ class PromptRow:
         violations: How many exceeded their budget.
         debt: Prefix debt, in nats.
         spend: Mean spend, in nats.
+        proxy: The paper's U_EBB of it with the range seen, at its level for a prompt: no bound.
+        width: U_EBB less the mean; NaN with one trajectory, which has no variance.
         utilisation: Mean share of the budget that was spent; NaN without a budget.
         worst_utilisation: The largest.
         ratio: The largest log-likelihood ratio L.
@@ -180,12 +200,28 @@ class PromptRow:
     violations: int
     debt: float
     spend: float
+    proxy: float
+    width: float
     utilisation: float
     worst_utilisation: float
     ratio: float
     recall: float
     active: float
     shown: Measure
+
+
+def prompt_proxy(group: Sequence[Measure], context: RunContext) -> Bound | None:
+    """Returns the paper's U_EBB of one prompt under one budget, with R_eff.
+
+    None with fewer than two executions, or where a spend is not known.
+    """
+    spends = [one.spend for one in group]
+    if len(spends) < 2 or not all(map(math.isfinite, spends)):
+        return None
+    moments, promised = Moments.of(spends), context.promised(group[0].key.k)
+    # Without K nothing cuts the range; the range seen is the paper's R_eff then.
+    high = min(promised if promised > 0 else math.inf, max(moments.spread, moments.top, 1.0))
+    return ebb(moments, high, STAGE2_LEVEL, effective=True)
 
 
 def prompt_rows(result: AuditResult) -> list[PromptRow]:
@@ -196,6 +232,7 @@ def prompt_rows(result: AuditResult) -> list[PromptRow]:
             known = result.prompts.get(prompt)
             steps = sum(one.forced + one.active + one.free for one in group)
             uses = known_values(group.column("utilisation"))
+            proxy = None if is_baseline(arm.k) else prompt_proxy(group, result.context)
             rows.append(
                 PromptRow(
                     prompt=prompt,
@@ -205,6 +242,8 @@ def prompt_rows(result: AuditResult) -> list[PromptRow]:
                     violations=sum(one.violated for one in group),
                     debt=mean(known_values(group.column("debt"))),
                     spend=mean(known_values(group.column("spend"))),
+                    proxy=proxy.value if proxy else math.nan,
+                    width=proxy.width if proxy else math.nan,
                     utilisation=mean(uses),
                     worst_utilisation=max(uses, default=math.nan),
                     ratio=largest(group.column("log_ratio")),

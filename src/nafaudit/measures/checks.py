@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from nafaudit.core.finding import ALARM_LEVEL, MIN_TRAJECTORIES, CheckWord, Finding, Witness
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
-from nafaudit.core.trajectory import Arm, total
+from nafaudit.core.trajectory import Arm, Key, total
 from nafaudit.measures.measure import WINDOW, Measure
 from nafaudit.measures.overlap import METRICS, MIN_SPAN
 from nafaudit.measures.table import Measures, largest_with_witness
-from nafaudit.stats import clustered_mean, mean, quantile, student_two_sided
+from nafaudit.stats import Moments, clustered_mean, ebb, mean, quantile, student_two_sided
 
 MIN_PROMPTS = 20
 """Fewer prompts than this give no usable error of a mean."""
@@ -159,6 +159,12 @@ def copying(arm: Measures) -> Finding:
             lacking = "the text of the outputs is not recorded"
         return Finding("copying", CheckWord.UNKNOWN, math.nan, lacking)
     recall = scores.mean("near_verbatim_recall")
+    if math.isnan(scores.max("substring_words")):
+        text = (
+            f"ROUGE-L mean {scores.mean('rouge_l_f1'):.3f}, largest "
+            f"{scores.max('rouge_l_f1'):.3f}, as the log claims: it has no texts"
+        )
+        return Finding("copying", CheckWord.UNKNOWN, math.nan, text, None, scores.numbers)
     largest, where = largest_with_witness(arm, "recall", "end")
     text = f"no reference has the {MIN_SPAN} words that near-verbatim recall needs"
     if scores.recalls:
@@ -173,6 +179,99 @@ def copying(arm: Measures) -> Finding:
     if scores.unscored:
         text += f"; {scores.unscored} unscored"
     return Finding("copying", CheckWord.INFO, recall, text, where, scores.numbers)
+
+
+SCORE_NAMES = {"rouge_l": "rouge_l_f1", "minhash_5gram": "jaccard_5gram"}
+"""Scores of the paper's logs, and what they are called here."""
+
+STAGE2_LEVEL = 0.0033
+"""The paper's level of a prompt's U_EBB."""
+
+
+def log_scores(arm: Measures) -> list[Finding]:
+    """Compares scores that an imported log claims with what its texts and spends give."""
+    told = arm.context.logged.claims
+    rows = [row for row in arm if row.key in told]
+    found = []
+    for name, ours in SCORE_NAMES.items():
+        # The paper's logs write 0 where there is no reference or no text long enough.
+        pairs = [
+            (row, told[row.key][name], 0.0 if math.isnan(value) else value)
+            for row in rows
+            if name in told[row.key] and row.key in arm.context.logged.texts
+            for value in (getattr(row.overlap, ours),)
+        ]
+        if pairs:
+            found.append(_compared(f"log: {name}", pairs, "outputs, recomputed from their texts"))
+        taken = [row for row in rows if name in told[row.key] and row.overlap.scored]
+        taken = [row for row in taken if row.key in arm.context.scored_by_log]
+        if taken:
+            text = f"of {len(taken)} outputs only the log's own score is known, and taken from it"
+            found.append(Finding(f"log: {name}", CheckWord.UNKNOWN, math.nan, text))
+    groups = [row for row in rows if "N" in told[row.key]]
+    if groups:
+        mine = _stage2(arm, groups)
+        for name in ("U_EBB", "rho", "certified"):
+            pairs = [
+                (row, told[row.key][name], mine[row.key][name])
+                for row in groups
+                if name in told[row.key] and name in mine[row.key]
+            ]
+            if pairs:
+                how = f"evaluations, recomputed from their spends at delta = {STAGE2_LEVEL:g}"
+                found.append(_compared(f"log: {name}", pairs, how))
+    return found
+
+
+def _stage2(arm: Measures, groups: Sequence[Measure]) -> dict[Key, dict[str, float]]:
+    """Recomputes U_EBB, B_eff and the ratio of each Stage 2 evaluation of an arm."""
+    by_key, told = {row.key: row for row in arm}, arm.context.logged.claims
+    found: dict[Key, dict[str, float]] = {}
+    for first in groups:
+        claims = told[first.key]
+        keys = [
+            first.key._replace(trajectory=first.key.trajectory + i) for i in range(int(claims["N"]))
+        ]
+        rows = [by_key[key] for key in keys if key in by_key]
+        spends = [row.spend for row in rows]
+        if len(rows) != len(keys) or not all(map(math.isfinite, spends)):
+            found[first.key] = {}
+            continue
+        moments = Moments.of(spends)
+        promised = arm.context.promised(first.key.k)
+        high = promised if promised > 0 else max(moments.spread, moments.top, 1.0)
+        level = claims.get("delta", STAGE2_LEVEL)
+        upper = ebb(moments, max(high, moments.top), level, effective=True).value
+        mine = {"U_EBB": upper}
+        least = claims.get("effective_budget_min", math.nan)
+        if not math.isnan(least):
+            # An invalid row is stored as 0 in the paper's files.
+            mine["rho"] = upper / least if least > 0 else 0.0
+            mine["certified"] = float(least > 0 and upper <= least)
+        found[first.key] = mine
+    return found
+
+
+def _compared(check: str, pairs: Sequence[tuple[Measure, float, float]], what: str) -> Finding:
+    """Returns a finding on numbers that a log claims, beside the same numbers recomputed."""
+    apart = [(abs(claim - mine), row) for row, claim, mine in pairs]
+    # What no rounding of a written number explains; NaN is a difference too.
+    wrong = [
+        (row, claim, mine)
+        for row, claim, mine in pairs
+        if not abs(claim - mine) <= 1e-4 * max(1.0, abs(mine))
+    ]
+    largest = max((a for a, _ in apart if not math.isnan(a)), default=math.nan)
+    text = f"{len(pairs)} {what}: "
+    if not wrong:
+        text += "all as the log claims"
+        return Finding(check, CheckWord.FINE, largest, text, None, {"compared": len(pairs)})
+    row, claim, mine = wrong[0]
+    text += (
+        f"{len(wrong)} are not as the log claims; the first claims {claim:.4g}, found {mine:.4g}"
+    )
+    numbers = {"compared": len(pairs), "differ": len(wrong)}
+    return Finding(check, CheckWord.SUSPECT, largest, text, Witness(row.key, row.end), numbers)
 
 
 def opening(arm: Measures) -> Finding:

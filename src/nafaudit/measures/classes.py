@@ -33,6 +33,7 @@ from nafaudit.stats import (
     paper_range,
     quantile,
 )
+from nafaudit.workload.prompts import CAPS
 
 UPPER = "betting-prompts"
 """The bound of a class mean: valid at any sample size, whatever happens within a prompt."""
@@ -147,9 +148,15 @@ class ClassTable:
         return tuple(row for row in self.rows if Arm(row.mechanism, row.k) == arm)
 
     def spends_most(self, arm: Arm) -> ClassRow | None:
-        """Returns the class with the largest mean spend; the first by name of several."""
+        """Returns the class with the largest mean spend; the first of several."""
         known = [row for row in self.of(arm) if not math.isnan(row.mean)]
         return max(known, key=lambda row: row.mean, default=None)
+
+
+def _place(label: str) -> tuple[int, str]:
+    """Returns a class's place: the paper's classes in its order, then others by name."""
+    known = list(CAPS)
+    return (known.index(label) if label in CAPS else len(known), label)
 
 
 def class_table(rows: Measures) -> ClassTable:
@@ -157,7 +164,7 @@ def class_table(rows: Measures) -> ClassTable:
     cells = {
         (arm, label): part
         for arm, every in rows.arms.items()
-        for label, part in sorted(every.by("label").items())
+        for label, part in sorted(every.by("label").items(), key=lambda one: _place(one[0]))
     }
     audited = [(arm, label) for arm, label in cells if not is_baseline(arm.k)]
     looks = len({arm for arm, _ in audited}) * len({label for _, label in audited})

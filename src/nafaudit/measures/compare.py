@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import CheckWord, Kept, Overall
@@ -24,6 +24,7 @@ from nafaudit.measures.pairing import (
 )
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import Bonferroni, Sample, bound, enough, mean
+from nafaudit.stats.bound import check_level
 from nafaudit.store.missing import Missing
 from nafaudit.store.run import Run
 
@@ -167,10 +168,18 @@ def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -
             for values in (values_a, values_b)
         )
         mean_a, mean_b = mean(list(means_a.values())), mean(list(means_b.values()))
+        rounding = slack * (1 + min(abs(mean_a), abs(mean_b)))
         if found.paired:
-            interval = paired([means_b[p] - means_a[p] for p in means_a], level)
+            samples = [[means_b[p] - means_a[p] for p in means_a]]
+            interval = paired(samples[0], level)
         else:
-            interval = unpaired(list(means_a.values()), list(means_b.values()), level)
+            samples = [list(means_a.values()), list(means_b.values())]
+            interval = unpaired(samples[0], samples[1], level)
+        # A few equal differences do not tell how much others would vary.
+        if abs(mean_b - mean_a) > rounding and any(
+            not enough(len(s)) and max(s) - min(s) <= rounding for s in samples
+        ):
+            interval = ChangeLimits(math.nan, math.nan, level)
         rows.append(
             Change(
                 pair,
@@ -181,7 +190,7 @@ def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -
                 interval,
                 prompts=min(len(means_a), len(means_b)),
                 trajectories=min(sum(map(len, v.values())) for v in (values_a, values_b)),
-                slack=slack * (1 + min(abs(mean_a), abs(mean_b))),
+                slack=rounding,
             )
         )
     return rows
@@ -226,6 +235,48 @@ def unpaired(a: Sequence[float], b: Sequence[float], level: float) -> ChangeLimi
     each = level / 4
     low = -_upper([-x for x in b], each) - _upper(a, each)
     return ChangeLimits(low, _upper(b, each) + _upper([-x for x in a], each), level)
+
+
+def difference_of(
+    a: Sequence[float],
+    b: Sequence[float],
+    *,
+    clusters: Iterable[Any] | None = None,
+    clusters_b: Iterable[Any] | None = None,
+    pairs: bool = True,
+    delta: float = LEVEL,
+) -> ChangeLimits:
+    """Returns two-sided limits of the mean of b - a, of anybody's numbers, with prompts as units.
+
+    Args:
+        a: Values before.
+        b: Values after.
+        clusters: The prompt of each value of `a`; None if each value has a prompt of its own.
+        clusters_b: The same of `b`; that of `a` if None.
+        pairs: True if a prompt belongs to both.
+        delta: How often either limit may miss.
+
+    Raises:
+        InputError: A value has no prompt, a prompt no partner, or a value is not finite.
+    """
+    check_level(delta)
+    means = []
+    own = None if clusters is None else [str(one) for one in clusters]
+    other = own if clusters_b is None else [str(one) for one in clusters_b]
+    for values, names in ((a, own), (b, other)):
+        sample = Sample.of(values, clusters=names or [str(i) for i in range(len(values))])
+        groups: dict[str, list[float]] = {}
+        for name, value in zip(sample.clusters or (), sample.values.tolist(), strict=True):
+            groups.setdefault(name, []).append(value)
+        means.append({name: mean(found) for name, found in groups.items()})
+    if not pairs:
+        return unpaired(list(means[0].values()), list(means[1].values()), delta)
+    if alone := sorted(means[0].keys() ^ means[1].keys()):
+        raise InputError(
+            f"{len(alone)} prompts are in one list only, for example {alone[0]!r}: paired values "
+            "need the same prompts before and after. Leave them out, or give paired=False."
+        )
+    return paired([means[1][name] - means[0][name] for name in sorted(means[0])], delta)
 
 
 def _upper(values: Sequence[float], level: float) -> float:
@@ -351,17 +402,18 @@ class Comparison:
     def overall(self) -> Overall:
         """The one answer.
 
-        0 nothing got worse, 1 newly violated or refuted, 3 no longer known, or unfinished.
+        0 nothing got worse, 1 newly violated or refuted, 3 no longer known, unfinished, or
+        without a prompt in common.
         """
         pairs, parts = self.pairing.pairs, []
         judged = [*(p.b for p in pairs if p.a.kept != Kept.VIOLATED), *self.pairing.only_b]
         broken = [arm for arm in judged if not arm.baseline and arm.kept == Kept.VIOLATED]
         if broken:
-            parts.append(f"B violates {_budgets(broken)}, which A does not.")
+            parts.append(f"B violates {_budgets(broken)}, which A does not")
         refuted = [arm for arm in judged if not arm.baseline and arm.kept == Kept.REFUTED]
         refuted = [arm for arm in refuted if not any(p.b is arm and p.a.refuted for p in pairs)]
         if refuted:
-            parts.append(f"A replay refutes B at {_budgets(refuted)}, and not A.")
+            parts.append(f"a replay refutes B at {_budgets(refuted)}, and not A")
         unsure = [
             pair.b
             for pair in pairs
@@ -369,17 +421,23 @@ class Comparison:
             and (pair.a.kept, pair.b.kept) == (Kept.WITHIN, Kept.INCONCLUSIVE)
         ]
         if unsure:
-            parts.append(f"A keeps {_budgets(unsure)}; B's records do not decide it.")
+            parts.append(f"A keeps {_budgets(unsure)}, and B's records do not decide it")
         for letter, side in (("A", self.a), ("B", self.b)):
             if side.missing is not None:
-                parts.append(f"{letter} is unfinished: {side.missing.brief}.")
+                parts.append(f"{letter} is unfinished: {side.missing.brief}")
+        if not self.pairing.paired:
+            parts.append(
+                f"the runs share {len(self.pairing.changed)} ids of prompts, but with other texts"
+                if self.pairing.changed
+                else "the runs have no prompt in common"
+            )
         if broken:
-            return Overall(Kept.VIOLATED, " ".join(parts), 1)
+            return Overall(Kept.VIOLATED, "; ".join(parts), 1)
         if refuted:
-            return Overall(Kept.REFUTED, " ".join(parts), 1)
+            return Overall(Kept.REFUTED, "; ".join(parts), 1)
         if parts:
-            return Overall(Kept.INCONCLUSIVE, " ".join(parts), 3)
-        why = "Nothing got worse: B violates no budget that A does not."
+            return Overall(Kept.INCONCLUSIVE, "; ".join(parts), 3)
+        why = "nothing got worse: B violates no budget that A does not"
         return Overall(CheckWord.FINE, why, 0)
 
 

@@ -27,9 +27,16 @@ from nafaudit.core.ledger import (
 from nafaudit.core.passage import PassageScores
 from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
-from nafaudit.core.trajectory import Trajectory
+from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.overlap import PreparedReferences
-from nafaudit.store.artifacts import PASSAGES, read_passages_file, read_replayed, read_verification
+from nafaudit.store.artifacts import (
+    PASSAGES,
+    LoggedTexts,
+    read_passages_file,
+    read_replayed,
+    read_texts,
+    read_verification,
+)
 from nafaudit.store.missing import RequestedRecords, plan_of
 from nafaudit.store.run import Run
 
@@ -59,6 +66,7 @@ class RunContext:
         delta: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
         plan: What was asked for; None if it is not known.
+        logged: What an imported log says of its outputs: texts, and scores that it claims.
     """
 
     ledger: Ledger | None
@@ -78,6 +86,7 @@ class RunContext:
     delta: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
     plan: RequestedRecords | None = None
+    logged: LoggedTexts = field(default_factory=LoggedTexts, repr=False)
 
     @classmethod
     def of(cls, run: Run) -> RunContext:
@@ -110,6 +119,7 @@ class RunContext:
             delta=run.delta,
             currency=recorded_currency(identity),
             plan=plan_of(run),
+            logged=read_texts(run),
         )
 
     @cached_property
@@ -124,6 +134,22 @@ class RunContext:
         values = (passage.surprisal(self.max_new_tokens) for passage in scored)
         return tuple(sorted(value for value in values if not math.isnan(value)))
 
+    @cached_property
+    def scored_by_log(self) -> frozenset[Key]:
+        """Outputs with a score that the log claims and no text to compute it from.
+
+        The paper's logs write 0 where there is no reference. So a prompt of which every output is
+        claimed to share nothing counts as unscored, unless its reference is known.
+        """
+        told = {
+            key: claims
+            for key, claims in self.logged.claims.items()
+            if "rouge_l" in claims and key not in self.logged.texts
+        }
+        real = {key.prompt for key, claims in told.items() if claims["rouge_l"] > 0}
+        real |= {prompt for prompt, text in self.references.items() if text.strip()}
+        return frozenset(key for key in told if key.prompt in real)
+
     def label(self, prompt: str) -> str:
         """Returns the class of a prompt."""
         return self.labels.get(prompt, NO_CLASS)
@@ -131,7 +157,7 @@ class RunContext:
     def text(self, trajectory: Trajectory) -> str | None:
         """Returns the text of an output; None if the record does not have it."""
         if not self.pieces or not len(trajectory):
-            return None
+            return self.logged.texts.get(trajectory.key)
         return detokenize(trajectory.steps.token, self.pieces)
 
     def of_budget(self, k: float) -> RunContext:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nafaudit.core.finding import own_tolerance
 from nafaudit.core.ledger import FixedBudget, is_baseline, replay
-from nafaudit.core.trajectory import STEP_TYPES, Key, Trajectory, total
+from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, total
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.overlap import Overlap, overlap_of
 from nafaudit.store.run import RecordPlace
@@ -198,6 +198,12 @@ def measure(trajectory: Trajectory, context: RunContext, place: RecordPlace = NO
         record = _flaws(trajectory, context, granted)
         reference = context.prepared.get(key.prompt)
         text = None if reference is None else context.text(trajectory)
+        overlap = overlap_of(text, reference)
+        if text is None and key in context.scored_by_log:
+            told = context.logged.claims[key]
+            overlap = Overlap(
+                told.get("rouge_l", math.nan), jaccard_5gram=told.get("minhash_5gram", math.nan)
+            )
         return Measure(
             key=key,
             label=context.label(key.prompt),
@@ -236,7 +242,7 @@ def measure(trajectory: Trajectory, context: RunContext, place: RecordPlace = NO
             pad_steps=record.pad_steps,
             recorded=record.recorded,
             absent=record.absent,
-            overlap=overlap_of(text, reference),
+            overlap=overlap,
             place=place,
         )
 
@@ -317,7 +323,9 @@ def _excess(
 
     def above(spent: Array, limit: Array) -> Array:
         # No limit means no excess, even of an infinite charge.
-        return np.asarray(np.where(np.isposinf(limit), -np.inf, spent - limit))
+        endless = limit == np.inf
+        gap = spent - limit
+        return np.asarray(np.where(endless, -np.inf, gap) if endless.any() else gap)
 
     if not len(trajectory):
         excess = above(np.array([spend]), ceiling)
@@ -327,9 +335,11 @@ def _excess(
     step, prefix = above(steps.charge, steps.allowance), above(np.cumsum(steps.charge), ceiling)
     if logged is not None and logged.cumulative.size == len(trajectory):
         prefix = np.fmax(prefix, above(logged.cumulative, ceiling))
-    endless = np.isposinf(steps.allowance) & np.isfinite(trajectory.key.k)
-    negative = (steps.charge < 0) & (not context.currency.signed)
-    usable = not (np.isnan(step) | negative | endless).any()
+    usable = not np.isnan(step).any()
+    if math.isfinite(trajectory.key.k):
+        usable &= not (steps.allowance == np.inf).any()
+    if not context.currency.signed:
+        usable &= not (steps.charge < 0).any()
     slack = context.tolerance(ceiling if context.foreign else steps.allowance)
     over = (step > context.tolerance(steps.allowance)) | (prefix > slack)
     # fmax: a NaN in the sums must not cover an excess of a step.
@@ -358,13 +368,8 @@ class _StepCounts(NamedTuple):
 
 def _regime(trajectory: Trajectory, context: RunContext) -> _StepCounts:
     """Counts forced, active, free, unweighted and opening steps, by the risky law's weight."""
-    steps, edge = trajectory.steps, context.theta_tolerance
-    forced, free, missing = steps.theta <= edge, steps.theta >= 1 - edge, np.isnan(steps.theta)
-    if not context.foreign:
-        # A rule of ours without weights acted where it served neither model's probability.
-        other = (steps.served != steps.safe) & (steps.served != steps.risky)
-        missing &= ~(other & ~np.isnan(steps.served))
-    active = ~(forced | free | missing)
+    steps = trajectory.steps
+    forced, active, free, missing = regimes(steps, context)
     opening = 0
     if trajectory.debt > 0:
         # The debt's share: steps from the first on that had nothing to spend.
@@ -372,6 +377,17 @@ def _regime(trajectory: Trajectory, context: RunContext) -> _StepCounts:
     return _StepCounts(
         int(forced.sum()), int(active.sum()), int(free.sum()), int(missing.sum()), opening
     )
+
+
+def regimes(steps: Steps, context: RunContext) -> tuple[NDArray[np.bool_], ...]:
+    """Returns which steps are forced, active, free, or of unknown weight."""
+    edge = context.theta_tolerance
+    forced, free, missing = steps.theta <= edge, steps.theta >= 1 - edge, np.isnan(steps.theta)
+    if not context.foreign:
+        # A rule of ours without weights acted where it served neither model's probability.
+        other = (steps.served != steps.safe) & (steps.served != steps.risky)
+        missing &= ~(other & ~np.isnan(steps.served))
+    return forced, ~(forced | free | missing), free, missing
 
 
 class _LogRatio(NamedTuple):
@@ -445,7 +461,8 @@ def _opening(trajectory: Trajectory, context: RunContext, granted: Array | None)
 
 def _leading(flags: NDArray[np.bool_]) -> int:
     """Counts the values that are true before the first that is not."""
-    return int(flags.size if flags.all() else np.argmin(flags))
+    first = int(flags.argmin()) if flags.size else 0
+    return flags.size if flags.size and flags[first] else first
 
 
 def _identities(
@@ -545,7 +562,8 @@ def _flaws(trajectory: Trajectory, context: RunContext, granted: Array | None) -
         if name == "token" or (name in optional and not context.foreign):
             continue
         column = getattr(steps, name)
-        if not np.isnan(column.min()):
+        lowest = column.min()
+        if lowest == lowest:  # only NaN is not equal to itself
             recorded.append(name)
         elif (missing := np.isnan(column)).all():
             absent.append(name)

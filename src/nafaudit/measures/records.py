@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nafaudit.core.finding import FAULTS, CheckWord, Fault, Finding, Witness
+from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
-from nafaudit.store.artifacts import DEBT_COUNTS
+from nafaudit.store.artifacts import DEBT_COUNTS, OVERSPEND, UNCLAIMED
 
 IDENTITIES = {
     "allowance": ("allowances against the ledger", "nats"),
@@ -145,6 +146,29 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
             key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])
             where = Witness(key, witness["step"])
         yield Finding(name, verdict, float(data["value"]), data["text"], where)
+
+
+def overspend_seen(context: RunContext, arm: Arm) -> Finding | None:
+    """Returns how small an overspend would have been seen; None unless a black box claims nothing.
+
+    Its value is a multiple of k: infinite if none would have been, NaN if that was not simulated.
+    """
+    found = (context.verified or {}).get("findings", ())
+    for data in found:
+        named = data.get("mechanism") or arm.mechanism
+        if data["check"] == OVERSPEND and (named, float(data["k"])) == (arm.mechanism, arm.k):
+            numbers = {name: float(value) for name, value in data["numbers"].items()}
+            return Finding(
+                "overspend", CheckWord.INFO, float(data["value"]), data["text"], None, numbers
+            )
+    unclaimed = {data["check"] for data in found if data["text"].endswith(UNCLAIMED)}
+    if (
+        not is_baseline(arm.k)
+        and {"replay: charge", "replay: theta", "replay: served"} <= unclaimed
+    ):
+        why = "how small an overspend would have been seen is not recorded; nafaudit verify says it"
+        return Finding("overspend", CheckWord.UNKNOWN, math.nan, why)
+    return None
 
 
 def debt_counts(context: RunContext, arm: Arm) -> str:

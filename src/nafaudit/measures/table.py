@@ -1,26 +1,101 @@
-"""The rows of a run: by arm, by class, by prompt, as columns, as an Arrow table."""
+"""The rows of a run: by arm, by class, by prompt, as columns; Arrow tables of rows and steps."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
+
+import numpy as np
+import pyarrow as pa
 
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import Witness
-from nafaudit.core.trajectory import Arm, Key, Trajectory
+from nafaudit.core.finding import Kept, Witness
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import STEP_TYPES, Arm, Key, Steps, Trajectory
 from nafaudit.measures.context import RunContext
-from nafaudit.measures.measure import Measure, measure, with_admission
-from nafaudit.measures.overlap import METRICS
+from nafaudit.measures.measure import Measure, measure, regimes, with_admission
 from nafaudit.store.artifacts import read_replayed
 from nafaudit.store.missing import Missing
+from nafaudit.store.parts import STEP_COLUMNS, Column, schema_of
 from nafaudit.store.run import RecordPlace, Run
 
-if TYPE_CHECKING:
-    import pyarrow
+_TEXT, _NUMBER, _COUNT, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+_PLACE, _EITHER = "number from 0", "true or false"
+
+MEASURE_COLUMNS = (
+    Column("prompt", _TEXT, "id", "id of the prompt"),
+    Column("class", _TEXT, "name", "class of the prompt"),
+    Column("mechanism", _TEXT, "name", "name of the mechanism"),
+    Column("k", _NUMBER, "nats per token", "budget; 0 the safe model alone, inf the risky one"),
+    Column("trajectory", _COUNT, _PLACE, "number of the execution of this prompt"),
+    Column("verdict", _TEXT, "word", "WITHIN, VIOLATED, REFUTED, INCONCLUSIVE; null at k 0, inf"),
+    Column("length", _COUNT, "tokens", "tokens written"),
+    Column("stopped", _FLAG, _EITHER, "whether a stop token ended it"),
+    Column("debt", _NUMBER, "nats", "prefix debt"),
+    Column("budget", _NUMBER, "nats", "what it may have spent at its own end; inf without limit"),
+    Column("spend", _NUMBER, "nats", "total charge Z"),
+    Column("use", _NUMBER, "share", "spend / budget; null where there is no such ratio"),
+    Column("recall", _NUMBER, "share", "of the reference in near-verbatim spans; null unscored"),
+    Column("granted", _NUMBER, "nats", "B at its end, negative while the debt is not paid"),
+    Column("violated", _FLAG, _EITHER, "a step above its allowance, a prefix above budget"),
+    Column("judged", _FLAG, _EITHER, "whether nothing is missing that this needs"),
+    Column("admitted", _FLAG, _EITHER, "violated by the decoder's own claimed charges"),
+    Column("larger", _FLAG, _EITHER, "the log states a budget above what k and T grant"),
+    Column("contested", _FLAG, _EITHER, "spent more than k and T grant, not than stated"),
+    Column("excess", _NUMBER, "nats", "above the limit at the worst step; 0 if not violated"),
+    Column("excess_step", _COUNT, _PLACE, "that step"),
+    Column("forced", _COUNT, "tokens", "steps that served the safe law"),
+    Column("active", _COUNT, "tokens", "steps that served a mixture"),
+    Column("free", _COUNT, "tokens", "steps that served the risky law"),
+    Column("unweighted", _COUNT, "tokens", "steps that record no weight"),
+    Column("opening", _COUNT, "tokens", "leading steps that the debt left without allowance"),
+    Column("log_ratio", _NUMBER, "nats", "L, sum of log p_served - log p_safe"),
+    Column("gain", _NUMBER, "nats", "L - Z; its mean is 0 if tokens follow the charged law"),
+    Column("gain_variance", _NUMBER, "nats squared", "least variance of L - Z by the record"),
+    Column("largest_ratio", _NUMBER, "nats", "the largest term of L"),
+    Column("largest_step", _COUNT, _PLACE, "its step"),
+    Column("impossible_step", _COUNT, _PLACE, "where L - Z is infinite; -1 if nowhere"),
+    Column("burst", _NUMBER, "ratio", "dearest window of 20 steps over the 20 k that it earns"),
+    Column("burst_step", _COUNT, _PLACE, "where that window begins"),
+    Column("bank", _NUMBER, "nats", "largest allowance of any step; -inf without a burst"),
+    Column("log_p_served", _NUMBER, "nats", "of the whole output under the served laws"),
+    Column("opening_due", _COUNT, "tokens", "leading steps granted nothing; -1 if unknown"),
+    Column("opening_seen", _COUNT, "tokens", "leading steps of weight 0; -1 if unknown"),
+    Column("rouge_l_f1", _NUMBER, "share", "F1 of the longest common subsequence of words"),
+    Column("rouge_l_precision", _NUMBER, "share", "its length over the output's words"),
+    Column("rouge_l_recall", _NUMBER, "share", "its length over the reference's words"),
+    Column("jaccard_5gram", _NUMBER, "share", "shared over all distinct runs of five words"),
+    Column("substring_words", _NUMBER, "words", "of the longest common substring"),
+    Column("substring_characters", _NUMBER, "characters", "of the longest common substring"),
+    Column("span_words", _NUMBER, "words", "in common runs of at least five words"),
+    Column("gaps", _TEXT, "names", "identities that do not hold, with ; between"),
+    Column("flaws", _TEXT, "names", "what is wrong with the record itself, with ; between"),
+    Column("pad_steps", _COUNT, "tokens", "padding at the end"),
+    Column("tokens_digest", _TEXT, "hex", "equal for equal tokens; empty if some are unknown"),
+    Column("part", _TEXT, "file", "part that holds the record; empty if it is from none"),
+    Column("row", _COUNT, _PLACE, "its row there"),
+)
+"""The columns of `Measures.to_arrow`; recall is the overlap's near_verbatim_recall."""
+
+STEP_ADDITIONS = (
+    Column("class", _TEXT, "name", "class of the prompt"),
+    Column("text", _TEXT, "text", "what the token stands for; null if not known"),
+    Column(
+        *("regime", _TEXT, "word"),
+        "forced: the safe law; active: neither; free: the risky law; unknown: no weight",
+    ),
+)
+"""What `steps_table` adds to the columns of a part."""
+
+_FIELDS = tuple(
+    column.name
+    for column in MEASURE_COLUMNS
+    if column.name in Measure.__dataclass_fields__ and column.name != "flaws"
+)
 
 
 @dataclass(frozen=True)
@@ -148,30 +223,88 @@ class Measures(Sequence[Measure]):
         """Returns one number of every row."""
         return [getattr(row, name) for row in self.rows]
 
-    def to_arrow(self) -> pyarrow.Table:
-        """Returns a table of one row per trajectory, null where a number is not known."""
-        import pyarrow as pa
+    def to_arrow(self) -> pa.Table:
+        """Returns a table of one row per trajectory, with the columns of `MEASURE_COLUMNS`.
 
-        def cells(values: Iterable[Any]) -> list[Any]:
-            # Only NaN is not equal to itself.
-            return [None if value != value else value for value in values]
-
-        plain = [f.name for f in fields(Measure) if f.name not in _NESTED]
-        columns = {name: cells(getattr(r.key, name) for r in self.rows) for name in Key._fields}
-        for name in (*plain, "utilisation", "gain"):
-            columns[name] = cells(getattr(row, name) for row in self.rows)
-        for name in METRICS:
-            columns[name] = cells(getattr(row.overlap, name) for row in self.rows)
-        columns["digest"] = [row.digest.hex() for row in self.rows]
-        columns["gaps"] = [sorted(row.broken_identities) for row in self.rows]
-        columns["flaws"] = [sorted(row.flaws) for row in self.rows]
-        return pa.table(columns)
+        Null where a number is not known. Each field names its unit in its metadata.
+        """
+        schema = schema_of(MEASURE_COLUMNS)
+        refuted = bool(self.context.failed)
+        rows = [_cells(row, refuted=refuted) for row in self.rows]
+        # Only NaN is not equal to itself.
+        return pa.table(
+            {
+                name: [None if row[name] != row[name] else row[name] for row in rows]
+                for name in schema.names
+            },
+            schema=schema,
+        )
 
 
-_NESTED = (
-    *("key", "digest", "broken_identities", "flaws"),
-    *("compared", "recorded", "absent", "overlap", "place"),
-)
+def _cells(row: Measure, *, refuted: bool) -> dict[str, Any]:
+    """Returns the numbers of a row by the names of `MEASURE_COLUMNS`."""
+    verdict: Kept | None = None if is_baseline(row.key.k) else Kept.WITHIN
+    if row.violated:
+        verdict = Kept.VIOLATED
+    elif verdict and refuted and math.isnan(row.spend):
+        verdict = Kept.REFUTED
+    elif verdict and not row.judged:
+        verdict = Kept.INCONCLUSIVE
+    named = {name: getattr(row, name) for name in _FIELDS}
+    return {
+        **named,
+        **row.key._asdict(),
+        **row.overlap.numbers,
+        "class": row.label,
+        "verdict": verdict,
+        "use": row.utilisation,
+        "recall": row.recall,
+        "gain": row.gain,
+        "log_p_served": row.served_logp,
+        "gaps": ";".join(sorted(row.broken_identities)),
+        "flaws": ";".join(sorted(row.flaws)),
+        "tokens_digest": row.digest.hex(),
+        "part": row.place.part,
+        "row": row.place.row,
+    }
+
+
+def steps_table(run: Run, context: RunContext | None = None) -> pa.Table:
+    """Returns one row per token: the record, with class, text and regime, sorted by key and step.
+
+    Of a black box these are its claims; a replay's numbers are in RUN/replayed.parquet. What only
+    totals are known of has a row without step. Each field names its unit in its metadata.
+
+    Args:
+        run: The run.
+        context: What is known of it, where that was read already.
+    """
+    known = context or RunContext.of(run)
+    table = run.table()
+    steps = {
+        name: np.asarray(table[column].fill_null(0).to_numpy(), STEP_TYPES[name])
+        for name, column in STEP_COLUMNS.items()
+    }
+    there = table["step"].is_valid().to_numpy()
+    forced, _, free, missing = regimes(Steps(**steps), known)
+    which = np.where(forced, 0, np.where(missing, 3, np.where(free, 2, 1)))
+    words = pa.array(["forced", "active", "free", "unknown"])
+    pieces = [None if piece is None else piece.decode(errors="replace") for piece in known.pieces]
+    token = steps["token"]
+    inside = there & (token >= 0) & (token < len(pieces))
+    prompts = table["prompt"].combine_chunks().dictionary_encode()
+    labels = pa.array([known.label(prompt) for prompt in prompts.dictionary.to_pylist()])
+    added = (
+        (STEP_ADDITIONS[0], labels.take(prompts.indices)),
+        (
+            STEP_ADDITIONS[1],
+            pa.array(pieces, pa.string()).take(pa.array(np.where(inside, token, 0), mask=~inside)),
+        ),
+        (STEP_ADDITIONS[2], words.take(pa.array(which, mask=~there))),
+    )
+    for column, values in added:
+        table = table.append_column(schema_of([column]).field(0), pa.chunked_array([values]))
+    return table.replace_schema_metadata(None)
 
 
 def largest_with_witness(

@@ -29,6 +29,7 @@ from nafaudit.measures.checks import (
     burst,
     copying,
     duplicates,
+    log_scores,
     martingale,
     opening,
     same_outputs,
@@ -37,7 +38,14 @@ from nafaudit.measures.checks import (
 )
 from nafaudit.measures.classes import ClassTable, class_table, classes
 from nafaudit.measures.context import RunContext
-from nafaudit.measures.records import accounting, debt_counts, faults, hygiene, replay_findings
+from nafaudit.measures.records import (
+    accounting,
+    debt_counts,
+    faults,
+    hygiene,
+    overspend_seen,
+    replay_findings,
+)
 from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
@@ -173,6 +181,7 @@ class ArmVerdict:
         excess: By how many nats the worst of them overspent; NaN if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
             Spend and use of an arm whose word is REFUTED are not known.
+        overspend: Of a black box that claims nothing, how small an overspend would have been seen.
         worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
         findings: What every check says, the deciding ones first.
     """
@@ -194,8 +203,13 @@ class ArmVerdict:
     prompts: int = field(metadata=_HIDDEN)
     excess: float = field(metadata=_HIDDEN)
     refuted: str = field(metadata=_HIDDEN)
+    overspend: Finding | None = field(metadata=_HIDDEN)
     worst_use: str = field(metadata=_HIDDEN)
     findings: tuple[Finding, ...] = field(metadata=_HIDDEN)
+
+    def __repr__(self) -> str:
+        words = f"kept={self.kept}, tested={self.tested}, worth={self.worth}"
+        return f"{type(self).__name__}(k={self.k:g}, {'baseline' if self.baseline else words})"
 
     @property
     def arm(self) -> Arm:
@@ -235,7 +249,8 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
-        kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing)
+        seen = None if denied else overspend_seen(context, key)
+        kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing, seen)
         acted, reach = Regime.of(rows_of_arm), Reach.of(rows_of_arm.context, key.k)
         broken = [row for row in rows_of_arm if row.violated]
         recalls = [row.recall for row in rows_of_arm if not math.isnan(row.recall)]
@@ -249,6 +264,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             worth(reach, rows_of_arm.context),
             utilisation(use),
             copying(rows_of_arm),
+            *log_scores(rows_of_arm),
             accounting(rows_of_arm),
             opening(rows_of_arm),
             tails(rows_of_arm),
@@ -260,6 +276,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             classes(table, key),
             *faults(context, key),
             *replayed[key],
+            *([seen] if seen else []),
         )
         found.append(
             ArmVerdict(
@@ -280,6 +297,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 prompts=len({row.key.prompt for row in rows_of_arm}),
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
+                overspend=seen,
                 worst_use=_worst_use(rows_of_arm) if acted.verdict == Tested.IDLE else "",
                 findings=findings,
             )
@@ -332,8 +350,24 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
     if within := budgets(Kept.WITHIN):
         executions = sum(arm.trajectories for arm in arms if not arm.baseline)
         why = f"none of {executions} executions went over budget at {within}"
+        silent = [arm for arm in arms if arm.overspend is not None]
+        if silent:
+            why = (
+                f"not refuted at {within}: nothing is claimed of what {executions} executions "
+                f"spent, and their tokens fit the promise; {_overspends(silent)}"
+            )
         return Overall(Kept.WITHIN, why, 0)
     return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
+
+
+def _overspends(silent: Sequence[ArmVerdict]) -> str:
+    """Says by budget which overspend the tests of silent outputs would have seen."""
+    words = []
+    for arm in silent:
+        factor = arm.overspend.value if arm.overspend is not None else math.nan
+        said = "from how much on is not recorded" if math.isnan(factor) else f"from {factor:g} k on"
+        words.append(f"{budget_name(arm.k)}: {'none' if math.isinf(factor) else said}")
+    return f"overspends that would have been seen with 95 % probability: {'; '.join(words)}"
 
 
 def invariant(
@@ -342,6 +376,7 @@ def invariant(
     refuted: str = "",
     counts: str = "",
     missing: Missing | None = None,
+    seen: Finding | None = None,
 ) -> Finding:
     """Checks that no step is above its allowance and no prefix above what it was granted.
 
@@ -354,6 +389,7 @@ def invariant(
         refuted: What a replay refutes, so that what was spent is not known.
         counts: How two counts of the debt judge the executions of a black box, in words.
         missing: What the run was asked for and does not have; None if it has all.
+        seen: Of a black box that claims nothing, how small an overspend would have been seen.
     """
     context, n = arm.context, len(arm)
     violations = sum(row.violated for row in arm)
@@ -405,6 +441,11 @@ def invariant(
         f"0 of {n} trajectories exceed their budget: true rate below {zero_count_upper(n):.2%} at "
         f"95 % (of prompts: below {zero_count_upper(prompts):.2%})"
     )
+    if seen is not None:
+        text = (
+            f"not refuted: nothing is claimed of what {n} trajectories spent, and their tokens fit "
+            f"the promise; {seen.text}"
+        )
     if unjudged:
         said = [open_question] if contested else []
         if unjudged > contested:

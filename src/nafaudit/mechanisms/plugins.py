@@ -6,6 +6,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import pickle
 import sys
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.lent import OBJECT, lent
 
 
 def load_class(spec: str, what: str = "mechanism") -> Any:
@@ -25,6 +27,8 @@ def load_class(spec: str, what: str = "mechanism") -> Any:
     Raises:
         InputError: It cannot be imported; the message says why.
     """
+    if (given := lent(spec)) is not None:
+        return given if isinstance(given, type) else type(given)
     module_name, _, class_name = spec.rpartition(":")
     # A console script does not look in the directory it is called from; its user expects it to.
     if (here := str(Path.cwd())) not in sys.path:
@@ -41,7 +45,10 @@ def load_class(spec: str, what: str = "mechanism") -> Any:
 
 
 def build(spec: str, *arguments: object, what: str = "mechanism") -> Any:
-    """Loads a class and makes one of it."""
+    """Loads a class and makes one of it; an object that was given under the name is taken as is."""
+    given = lent(spec)
+    if given is not None and not isinstance(given, type):
+        return given
     return _made(load_class(spec, what), spec, *arguments, what=what)
 
 
@@ -94,13 +101,164 @@ def _made(found: Any, spec: str, *arguments: object, what: str = "mechanism") ->
 
 
 def source_hash(plugin: object) -> str:
-    """Returns a short hash of the module's source: an edited plug-in is another plug-in."""
-    module = inspect.getmodule(type(plugin))
+    """Returns a short hash of the module's source: an edited plug-in is another plug-in.
+
+    Of a class without a source file, of its compiled code; of an object that differs from a new
+    one of its class, of its state too.
+    """
+    source = _source_of(type(plugin))
+    text = source or repr(_code_of(type(plugin), set()))
+    state = _state_of(plugin) if lent(_object_name(plugin)) is plugin else ""
+    return _hash(f"{text}{state}" if state else text)
+
+
+def name_of_object(given: Any, what: str, *, rules: bool = False) -> tuple[str, str]:
+    """Names a mechanism or a decoder that is an object or a class.
+
+    The name is the one that the command line would have, if that makes the same object again;
+    otherwise it says that nothing can.
+
+    Args:
+        given: The object, or its class.
+        what: mechanism or decoder, for errors.
+        rules: True if a rule will do for a decoder.
+
+    Returns:
+        The name, and a remark for the user; empty if there is nothing to say.
+
+    Raises:
+        InputError: It is no mechanism or decoder; the message says what is one.
+    """
+    parts = ("serve",), ("plan", "choose"), ("rule", "ledger", "debt")
+    wanted = (("decode",), *parts) if rules else (("decode",),) if what == "decoder" else parts
+    # The parts of a whole mechanism may be set by its __init__.
+    made = given() if isinstance(given, type) and what == "mechanism" and _plain(given) else given
+    if not any(all(hasattr(made, name) for name in one) for one in wanted):
+        form = "; or with ".join(" and ".join(one) for one in wanted)
+        raise InputError(
+            f"{what} must be a name, or an object with {form} (see nafaudit.protocols); got "
+            f"{given if isinstance(given, type) else type(given)}."
+        )
+    kind = given if isinstance(given, type) else type(given)
+    module = sys.modules.get(kind.__module__)
+    file = getattr(module, "__file__", None)
+    simple = "." not in kind.__qualname__ and getattr(module, kind.__name__, None) is kind
+    if not simple or file is None or not _source_of(kind):
+        why = "its class is in no file (as in a notebook)"
+        if file is not None and not simple:
+            why = f"its class {kind.__qualname__} has no name of its own in a module"
+    elif not isinstance(given, type) and hasattr(given, "decode"):
+        why = "it is not a class, which would be built with the world"
+    elif not isinstance(given, type) and not _as_new(given):
+        why = f"it differs from what {kind.__name__}() makes"
+    elif kind.__module__ != "__main__":
+        return f"{kind.__module__}:{kind.__name__}", ""
+    else:
+        path = Path(file).resolve()
+        beside = path.is_relative_to(Path.cwd())
+        name = f"{path.relative_to(Path.cwd()) if beside else path}:{kind.__name__}"
+        return name, _HERE if hasattr(given, "decode") else ""
+    once = f"the {what} is an object that cannot be made again from a name, as {why}"
+    if hasattr(given, "decode"):
+        return _object_name(given), f"{once}; the run records it as such. {_HERE}"
+    return _object_name(given), (
+        f"{once}: the run records it as such, and can be verified only with the object itself, "
+        f"nafaudit.verify(run, mechanism=...)."
+    )
+
+
+_HERE = (
+    "The decoder runs in this process: no time limit holds for it, and if it ends the process, the "
+    "audit ends too."
+)
+
+
+def _object_name(given: object) -> str:
+    return f"{OBJECT}{(given if isinstance(given, type) else type(given)).__name__}"
+
+
+def _plain(kind: type) -> bool:
+    """Returns True if a class can be built without arguments."""
     try:
-        source = inspect.getsource(module) if module else ""
+        kind()
+    except Exception:
+        return False
+    return True
+
+
+def _as_new(given: object) -> bool:
+    """Returns True if an object is what its class makes without arguments."""
+    try:
+        return _state_of(given) == _state_of(type(given)())
+    except Exception:  # their code; it cannot be built, or not compared
+        return False
+
+
+def _state_of(given: object) -> str:
+    """Describes the attributes of an object; of what cannot be written, the place in memory."""
+    try:
+        state = vars(given)
+    except TypeError:
+        names = [name for kind in type(given).__mro__ for name in getattr(kind, "__slots__", ())]
+        state = {name: getattr(given, name, None) for name in names}
+    if not state:
+        return ""
+    try:
+        return hashlib.sha256(pickle.dumps(sorted(state.items()), protocol=5)).hexdigest()
+    except Exception:
+        return repr(sorted((name, id(value)) for name, value in state.items()))
+
+
+def _source_of(kind: type) -> str:
+    """Returns the source of the module that defines a class; empty if there is none."""
+    module = inspect.getmodule(kind)
+    try:
+        return inspect.getsource(module) if module else ""
     except (OSError, TypeError):
-        source = ""
-    return _hash(source)
+        return ""
+
+
+def _code_of(thing: Any, seen: set[int]) -> Any:
+    """Describes compiled code: a function or a class, and what of the same session it calls.
+
+    Args:
+        thing: A function, a class, or any value that one of them names.
+        seen: What was described already.
+    """
+    if id(thing) in seen:
+        return "again"
+    seen.add(id(thing))
+    if isinstance(thing, CodeType):
+        constants = [_code_of(c, seen) if isinstance(c, CodeType) else repr(c)
+                     for c in thing.co_consts]  # fmt: skip
+        return (thing.co_code.hex(), thing.co_names, thing.co_varnames, constants)
+    if isinstance(thing, type):
+        bases = [
+            _code_of(b, seen) for b in thing.__bases__ if not _source_of(b) and b is not object
+        ]
+        own = {n: _code_of(v, seen) for n, v in sorted(vars(thing).items()) if n[:2] != "__"
+               or n in ("__init__", "__call__", "__post_init__")}  # fmt: skip
+        return (thing.__qualname__, bases, own)
+    function = getattr(thing, "__func__", getattr(thing, "fget", thing))
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return repr(thing) if isinstance(thing, str | bytes | int | float | tuple | None) else ""
+    called = {}
+    for name in _names_in(code):
+        value = function.__globals__.get(name)
+        inside = getattr(value, "__module__", None) == function.__module__
+        if inside or isinstance(value, str | bytes | int | float | tuple):
+            called[name] = _code_of(value, seen)
+    defaults = repr(function.__defaults__), repr(function.__kwdefaults__)
+    cells = [repr(c.cell_contents) for c in function.__closure__ or () if not callable(
+        c.cell_contents)]  # fmt: skip
+    return (_code_of(code, seen), called, defaults, cells)
+
+
+def _names_in(code: CodeType) -> list[str]:
+    """Returns the names that code looks up outside itself, nested functions included."""
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    return sorted({*code.co_names, *(name for one in inner for name in _names_in(one))})
 
 
 def _hash(source: str) -> str:

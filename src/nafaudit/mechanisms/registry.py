@@ -23,6 +23,7 @@ from nafaudit.core.ledger import (
     LikelihoodLead,
     currency_of,
 )
+from nafaudit.core.lent import OBJECT
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
@@ -242,6 +243,13 @@ def _recorded_plugin(spec: str, source: str | None, plugin: Path | None) -> Any:
     """Returns an object of a recorded class, if the user gives its source."""
     if not spec.rpartition(":")[0] or not spec.rpartition(":")[2].isidentifier():
         raise unknown(spec)
+    if spec.startswith(OBJECT):
+        raise InputError(
+            f"the run was made by an object of class {spec.removeprefix(OBJECT)!r} that was given "
+            "in Python and that no name makes again: its class was in no file, or the object had a "
+            "state of its own. Give the object: nafaudit.verify(run, mechanism=...), in Python. "
+            "nafaudit check judges the records without it."
+        )
     if source is None:
         raise InputError(
             f"the run was made by {spec!r}, which is no mechanism of ours, and does not say by "
@@ -250,8 +258,8 @@ def _recorded_plugin(spec: str, source: str | None, plugin: Path | None) -> Any:
     if plugin is None:
         raise InputError(
             f"the run was made by the plug-in {spec!r} of source {source}. No code runs merely "
-            "because a run names it: read the file, then give it with --plugin FILE. nafaudit "
-            "check judges the records without it."
+            "because a run names it: read the file, then give it with --plugin FILE, or in "
+            "Python as mechanism=CLASS. nafaudit check judges the records without it."
         )
     return build_recorded(spec, source, plugin)
 
@@ -297,6 +305,11 @@ class Guarded:
             served = self.rule.serve([tuple(prefix) for prefix in prefixes], *copies)
         except Exception as error:  # an error of the plug-in is reported under the plug-in's name
             raise LawError(f"{self.name} raised {type(error).__name__}: {error}") from error
+        if not all(hasattr(served, part) for part in ("law", "charge", "theta")):
+            raise LawError(
+                f"{self.name}: serve must return Served(law, charge, theta), got a "
+                f"{type(served).__name__}."
+            )
         for part, like in (("law", safe), ("charge", allowance), ("theta", allowance)):
             value = getattr(served, part, None)
             if not isinstance(value, Tensor) or value.shape != like.shape:

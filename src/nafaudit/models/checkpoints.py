@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from nafaudit.core.errors import InputError, UnavailableError, nearest
+from nafaudit.core.lent import lent
 from nafaudit.core.settings import NO_TRUST, Trust
 
 DTYPES = {
@@ -25,6 +26,8 @@ DTYPES = {
 # Weights in few bits, numbers between layers in bfloat16; laws are float64 all the same.
 QUANTISED = ("8bit", "4bit")
 AUTO = "auto"
+STATE = "state:"
+"""Start of the hash of a model that was given as an object."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _SNAPSHOT = re.compile(r"/snapshots/([0-9a-f]{40})/")
 # What Transformers looks for in a directory, whole or as the index of several files.
@@ -77,6 +80,8 @@ def check_device(device: str, *, laws: bool = True) -> None:
 
 def load_tokenizer(path: str | Path, trust: Trust = NO_TRUST) -> Any:
     """Loads the tokenizer of a checkpoint."""
+    if (given := lent(path)) is not None:
+        return given.tokenizer
     from transformers import AutoTokenizer
 
     _quiet_transformers()
@@ -108,6 +113,15 @@ def load_model(
         device: Torch device, or `auto`.
         trust: What it is permitted.
     """
+    if (given := lent(path)) is not None:
+        own = str(given.model.dtype).removeprefix("torch.")
+        if own != dtype:
+            raise InputError(
+                f"the {role} model that was given is of {own}, and {dtype} is asked for; convert "
+                f"it, for example with model.to(torch.{dtype})."
+            )
+        _require_attention(role, given.model)
+        return given.model
     from safetensors import SafetensorError
     from transformers import AutoModelForCausalLM
 
@@ -160,6 +174,8 @@ def context_of(*paths: str | Path, trust: Trust = NO_TRUST) -> int:
 
 def load_config(path: str | Path, trust: Trust = NO_TRUST) -> Any:
     """Loads a checkpoint's configuration; no weights are read."""
+    if (given := lent(path)) is not None:
+        return given.model.config
     from transformers import AutoConfig
 
     try:
@@ -196,6 +212,8 @@ def check_files(path: str | Path, trust: Trust = NO_TRUST) -> None:
     Raises:
         InputError: Other files would load, or an index names what is not a file beside it.
     """
+    if lent(path) is not None:
+        return
     try:
         name, how = _where(path, trust)
         if _file(name, how, "adapter_config.json") is not None:
@@ -241,6 +259,8 @@ def weights_hash(path: str | Path, trust: Trust = NO_TRUST) -> str:
     Of the weights exactly the files that load. What a tokenizer decides is recorded elsewhere:
     the vocabulary, the special and stop ids, the prompts in token ids.
     """
+    if (given := lent(path)) is not None:
+        return str(given.hash)
     directory = Path(path)
     if not directory.is_dir():
         name, how = _where(path, trust)
@@ -251,6 +271,30 @@ def weights_hash(path: str | Path, trust: Trust = NO_TRUST) -> str:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()
+
+
+# What a configuration says of how a model came about, not of what it computes.
+_HISTORY = ("_name_or_path", "transformers_version", "architectures", "dtype", "torch_dtype")
+
+
+def state_hash(model: Any) -> str:
+    """Hashes a model in memory: its configuration, and names, types, shapes and bytes of its state.
+
+    Equal on every device, and for a model that was saved and loaded again.
+    """
+    config = {k: v for k, v in model.config.to_dict().items() if k not in _HISTORY}
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        if not isinstance(tensor, torch.Tensor):
+            raise InputError(
+                f"entry {name!r} of the model's state is no tensor, so the model cannot be "
+                "fingerprinted; give a checkpoint."
+            )
+        digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\0".encode())
+        whole = tensor.detach().to("cpu").contiguous().flatten()
+        if whole.numel():
+            digest.update(whole.view(torch.uint8).numpy().data)
+    return f"{STATE}{digest.hexdigest()}"
 
 
 def _weight_files(directory: Path) -> list[Path]:

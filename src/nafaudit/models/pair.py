@@ -22,6 +22,7 @@ from nafaudit.models.checkpoints import (
     context_of,
     load_model,
     load_tokenizer,
+    state_hash,
     weights_hash,
 )
 
@@ -72,14 +73,18 @@ class Pair:
         vocabulary: Its ids, and which of them stop a row.
         context: Positions that both models have.
         fingerprint: What identifies the pair in a design: content hashes, dtype, stop ids.
+        checkpoints: Where the models were loaded from, or the names of objects.
+        name: Of a registered pair; empty for another one.
     """
 
-    safe: Any
-    risky: Any
-    tokenizer: Any
-    vocabulary: Vocabulary
+    safe: Any = field(repr=False)
+    risky: Any = field(repr=False)
+    tokenizer: Any = field(repr=False)
+    vocabulary: Vocabulary = field(repr=False)
     context: int
     fingerprint: Mapping[str, Any]
+    checkpoints: tuple[str, str] = ("", "")
+    name: str = ""
 
 
 def load_pair(
@@ -91,6 +96,7 @@ def load_pair(
     safe_device: str | None = None,
     stop_ids: Iterable[int] | None = None,
     trust: Trust = NO_TRUST,
+    by_state: bool = False,
 ) -> Pair:
     """Loads two checkpoints and checks that they can be audited together.
 
@@ -103,6 +109,7 @@ def load_pair(
         stop_ids: Ids that end a row; by default every end-of-text id that the tokenizer or
             either model declares.
         trust: What the checkpoints may contain; by default safetensors and no code.
+        by_state: True to identify the models as objects are, whatever files they come from.
 
     Raises:
         InputError: The checkpoints are missing, or their vocabularies differ.
@@ -131,13 +138,16 @@ def load_pair(
         vocabulary=vocabulary,
         context=min(context_in(model.config) for model in models.values()),
         fingerprint={
-            "safe": weights_hash(safe, trust),
-            "risky": weights_hash(risky, trust),
+            **{
+                role: state_hash(models[role]) if by_state else weights_hash(path, trust)
+                for role, path in places
+            },
             "vocabulary": vocabulary.hash,
             "special_ids": sorted(vocabulary.special),
             "dtype": dtype,
             "stop_ids": sorted(vocabulary.stops),
         },
+        checkpoints=(str(safe), str(risky)),
     )
 
 

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Any
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.finding import Kept, Outcome, Overall
 from nafaudit.core.text import as_number
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.measure import Measure
@@ -156,8 +157,14 @@ class PromptRatio:
 
 
 def ratios(result: AuditResult) -> list[PromptRatio]:
-    """Returns every prompt under every audited budget, those without recorded spends left out."""
+    """Returns every prompt under every audited budget, those without recorded spends left out.
+
+    A prompt of a pool of the paper's search is as in the search's own table, where a seed that was
+    used twice counts twice: one N and one rho wherever it is shown.
+    """
     found = []
+    paper = (result.search or {}).get("paper") or {}
+    pooled = {row["id"]: row for rows in paper.get("pools", {}).values() for row in rows}
     for arm in result.arms:
         groups: dict[str, list[Measure]] = {}
         for one in result.of_arm(arm) if not arm.baseline else ():
@@ -172,6 +179,13 @@ def ratios(result: AuditResult) -> list[PromptRatio]:
             high = promised if promised > 0 else math.inf
             r_eff = min(high, max(moments.spread, moments.top, 1.0))
             bound = ebb(moments, r_eff, PROMPT_LEVEL, effective=True)
+            if (row := pooled.get(prompt)) is not None:
+                mean, upper, width, least, rho = (
+                    float(row[key]) for key in ("mean_spend", "U_EBB", "width", "B_eff", "rho")
+                )
+                about = (prompt, arm.mechanism, arm.k, int(row["N"]))
+                found.append(PromptRatio(*about, mean, upper, width, least, rho))
+                continue
             budgets = [one.budget for one in group]
             least = math.nan if any(map(math.isnan, budgets)) else max(0.0, min(budgets))
             found.append(
@@ -190,9 +204,19 @@ def ratios(result: AuditResult) -> list[PromptRatio]:
     return found
 
 
-def checklist_document(items: Sequence[ChecklistItem], about: Sequence[str] = ()) -> Document:
+def checklist_overall(items: Sequence[ChecklistItem], unfinished: bool = False) -> Overall:
+    """Returns counts: no item is a verdict, so that only an unfinished run changes the word."""
+    why = ", ".join(f"{sum(i.answer == a for i in items)} {a}" for a in ItemAnswer)
+    if unfinished:
+        return Overall(Kept.INCONCLUSIVE, f"the run is unfinished; so far {why}", 3)
+    return Overall(Outcome.ANSWERED, why, 0)
+
+
+def checklist_document(
+    items: Sequence[ChecklistItem], about: Sequence[str] = (), *, unfinished: bool = False
+) -> Document:
     """Returns counts, then every item in a few lines, then what they are about."""
-    lines = [", ".join(f"{sum(i.answer == a for i in items)} {a}" for a in ItemAnswer)]
+    lines: list[str] = []
     if any(item.claimed for item in items):
         held = {h: [str(i.number) for i in items if i.holds is h] for h in (True, False, None)}
         words = {h: ", ".join(numbers) or "none" for h, numbers in held.items()}
@@ -205,7 +229,8 @@ def checklist_document(items: Sequence[ChecklistItem], about: Sequence[str] = ()
         lines.append(f"{item.number}. {item.answer.upper():15}{item.title}{claim}")
         lines.append(f"   {' '.join(item.text.split())}")
         lines += [f"   to pass: {' '.join(item.todo.split())}"] if item.todo else []
-    return Document("nafaudit checklist", (Section(lines=(*lines, *about)),))
+    section, answer = Section(lines=(*lines, *about)), checklist_overall(items, unfinished)
+    return Document("nafaudit checklist", (section,), answer=answer)
 
 
 def item_rows(items: Sequence[ChecklistItem]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from nafaudit.paper.checklist import (
     MIN_EXECUTIONS,
     MIN_SEEDS,
     MIN_TRAJECTORIES,
+    PROMPT_LEVEL,
     ChecklistItem,
     ItemAnswer,
     PromptRatio,
@@ -31,14 +32,16 @@ from nafaudit.paper.checklist import (
     out_of_step,
     ratios,
 )
-from nafaudit.store.artifacts import search_file
+from nafaudit.store.artifacts import GateFile, search_file
 from nafaudit.views.page import Extra
 from nafaudit.workload import protected_prompts
 
 if TYPE_CHECKING:
     from nafaudit.views.figures import RunFigure
 
-_METRICS = {"near_verbatim_recall": "near-verbatim recall", "rouge_l_f1": "ROUGE-L"}
+_METRIC = "rouge_l_f1"
+"""The overlap of item 3: ROUGE-L, as in the paper, whose own claim is judged by it too."""
+
 _RUN_TWO = (
     "run again with another safe model of equal capability and the same risky model, prompts and "
     "budgets (lab: nafaudit run --pair lab-safe2), then nafaudit checklist RUN --anchor RUN2"
@@ -69,7 +72,7 @@ def of_run(result: AuditResult, second: AuditResult | None = None) -> list[Check
         executions(classes, again),
         _agreement(classes),
         _floor(prompts, floor),
-        _widths(prompts, again),
+        _widths(prompts, again, paper or {}),
         surrogate(result.search),
         seeds(result.search),
     ]
@@ -228,21 +231,17 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
 
 def _agreement(classes: list[ClassRow]) -> ChecklistItem:
     """Answers item 3: do spend and overlap order the classes alike?"""
-
-    def known(row: ClassRow, metric: str) -> bool:
-        return not (math.isnan(row.mean) or math.isnan(row.copying.mean(metric)))
-
     odd: list[str] = []
     compared = 0
-    used = ""
     for mechanism, k in sorted({(row.mechanism, row.k) for row in classes}):
         cells = [row for row in classes if (row.mechanism, row.k) == (mechanism, k)]
-        metric = next((m for m in _METRICS if sum(known(row, m) for row in cells) > 1), None)
-        if metric is None:
+        values = {row.label: (row.mean, row.copying.mean(_METRIC)) for row in cells}
+        known = {label: pair for label, pair in values.items() if not any(map(math.isnan, pair))}
+        if len(known) < 2:
             continue
-        compared, used = compared + 1, _METRICS[metric]
-        spend = {row.label: row.mean for row in cells if known(row, metric)}
-        overlap = {row.label: row.copying.mean(metric) for row in cells if known(row, metric)}
+        compared += 1
+        spend = {label: mean for label, (mean, _) in known.items()}
+        overlap = {label: share for label, (_, share) in known.items()}
         found = out_of_step(spend, overlap)
         odd += [f"{name(label)} at k = {k:g} ({how})" for label, how in found.items()]
     if not compared:
@@ -252,7 +251,7 @@ def _agreement(classes: list[ClassRow]) -> ChecklistItem:
             "give prompts of several classes a reference: nafaudit run --prompts FILE, or "
             "nafaudit run --data DIRECTORY",
         )
-    text = f"{len(odd)} classes out of step over {compared} budgets, by {used} in thirds"
+    text = f"{len(odd)} classes out of step over {compared} budgets, by ROUGE-L in thirds"
     text += f": {'; '.join(odd[:3])}{' ...' if len(odd) > 3 else ''}" if odd else ""
     return judged(3, not odd, text, "read these classes' outputs: nafaudit report", len(odd))
 
@@ -273,8 +272,14 @@ def _floor(prompts: list[PromptRatio], todo: str) -> ChecklistItem:
     return judged(4, not few, text, todo, len(few))
 
 
-def _widths(prompts: list[PromptRatio], again: str) -> ChecklistItem:
-    """Answers item 5: has each estimate a width?"""
+def _widths(prompts: list[PromptRatio], again: str, paper: Mapping[str, Any]) -> ChecklistItem:
+    """Answers item 5: has each estimate a width?
+
+    Args:
+        prompts: The estimates.
+        again: What gives each prompt more trajectories, {} for their number.
+        paper: Of the paper's search: its pools have a level of their own.
+    """
     if not prompts:
         return not_applicable(5, "no prompt has an estimate", "a log with spends is needed")
     single = [row for row in prompts if math.isnan(row.width)]
@@ -282,7 +287,10 @@ def _widths(prompts: list[PromptRatio], again: str) -> ChecklistItem:
     text = f"{len(prompts) - len(single)} of {len(prompts)} per-prompt estimates have a width"
     if widest is not None:
         text += f", the widest {widest.width:.1f} nats on a mean of {widest.mean:.1f} "
-        text += f"(N = {widest.n}); --json prints all of them"
+        pooled = {row["id"] for rows in paper.get("pools", {}).values() for row in rows}
+        level = paper["delta_per_look"] if widest.prompt in pooled else PROMPT_LEVEL
+        text += f"({name(widest.prompt)}, N = {widest.n}, delta = {level:.3g}); --json prints all "
+        text += "of them"
     todo = f"one trajectory has no variance: {again.format(2)}"
     return judged(5, not single, text, todo, widest.width if widest else math.nan)
 
@@ -321,13 +329,27 @@ def surrogate(found: Mapping[str, Any] | None) -> ChecklistItem:
     auc = lowest.auc
     which = f"search seed {lowest.seed}, generation {lowest.generation}"
     share = f"it steered {len(steering)} of {len(asked)} generations"
+    stuck = sum(bool(gate.saturated) for gate in steering)
+    same = f"; it says nearly the same of every prompt in {stuck} of them" if stuck else ""
     if paper and math.isnan(auc):
         none = "no AUC on held-out rows was measured (protocol paper)"
-        return judged(6, False, f"{share}, and {none}", _WITHOUT)
+        if lowest.prompts:
+            none = f"its {auc_words(steering)}"
+        return judged(6, False, f"{share}, and {none}{same}", _WITHOUT)
     if math.isnan(auc):
         return judged(6, False, f"{share}, and no AUC is recorded ({which})", _RAISE)
-    text = f"{share}; lowest AUC on prompts it never saw {auc:.2f} ({which})"
-    return judged(6, auc >= MIN_AUC, text, _RAISE, auc)
+    text = f"{share}; lowest AUC on prompts it never saw {auc:.2f} ({which}){same}"
+    return judged(6, auc >= MIN_AUC and not stuck, text, _WITHOUT if paper else _RAISE, auc)
+
+
+def auc_words(steering: Sequence[GateFile]) -> str:
+    """Returns the AUC of a surrogate in every generation that it steered, in one phrase."""
+    written = ["none" if math.isnan(gate.auc) else f"{gate.auc:.2f}" for gate in steering]
+    why = ""
+    if "none" in written:
+        seen = any(gate.prompts for gate in steering)
+        why = f" (none: {'these prompts are of one class' if seen else 'not measured'})"
+    return f"AUC on prompts it never saw, by generation: {', '.join(written)}{why}"
 
 
 def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
@@ -351,9 +373,12 @@ def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
     known = [value for value in values if math.isfinite(value)]
     if len(known) > 1:
         text += f" (a range of {100 * (max(known) - min(known)):.1f} points)"
-    todo = _SEVERAL
     if file.paper:
-        todo += " --protocol sound: the paper's search has one seed"
+        ratios = [one.get("max_rho") for one in file.paper.get("archive_maxima", ())]
+        known = [rho for rho in ratios if isinstance(rho, float | int)]
+        if len(known) > 1:
+            text += f"; archive maxima {', '.join(f'{rho:.3f}' for rho in known)}"
+    todo = f"the same search with --searches {MIN_SEEDS}" if file.paper else _SEVERAL
     return judged(7, len(mine) >= MIN_SEEDS, text, todo, len(mine))
 
 

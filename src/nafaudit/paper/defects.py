@@ -11,13 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from nafaudit.core.finding import CheckWord, Finding
-from nafaudit.paper.evaluator import Prediction, ProxyRule, Screened
+from nafaudit.paper.evaluator import Prediction, ProxyRule, Screened, is_saturated
 from nafaudit.paper.loop import Trail
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.paper.settings import Sizes
-
-# A probability this near to 0 or 1 is saturated.
-SATURATED = 0.05
 
 
 def _answer(
@@ -34,8 +31,7 @@ def surrogate_saturated(predictions: Sequence[Prediction]) -> Finding:
     safe = [one.finite.safe for one in predictions]
     low, high = (min(safe), max(safe)) if safe else (math.nan, math.nan)
     sigma = math.fsum(one.finite.spread for one in predictions) / max(1, len(predictions))
-    one_end = low >= 1.0 - SATURATED or high <= SATURATED
-    stuck = one_end and sigma <= SATURATED
+    stuck = is_saturated(predictions)
     return _answer(
         "surrogate-saturated", len(predictions), float(stuck),
         lambda: f"P(safe) from {low:.4f} to {high:.4f}, mean spread {sigma:.2g}"

@@ -22,14 +22,14 @@ import numpy as np
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.paper.proxy import DELTA, Draw, PaperRequest, ProxyRow
 
-FIXES = ("min-n",)
-NO_FIXES = {
-    "width": "every row in RUN/paper, search.json and the printed table of pools has its width "
-    "already, and no rule of the search looks at it",
-    "reff": "the search computes every U_EBB with R_eff already, as the paper's code does; the "
-    "recommendation is about the fixed workload, where nafaudit run shows both R and R_eff",
+FIXES = {
+    "min-n": "at least {least} draws, all distinct, before the survivor test wherever a first rho "
+    "exceeds {above:g}",
+    "width": "every rho in tables and files has its width, U_EBB less the mean, beside it",
+    "reff": "every U_EBB has R_eff, under both variants; so it was without this option too",
+    "delta": "delta is shared by all looks that the allocation may take at one prompt",
 }
-"""The paper's other recommendations, with the reason why a search has no option for them."""
+"""The paper's recommendations (a) to (c) and its future work (1) to (4), with what each does."""
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,20 @@ class Fixes:
             first ratio exceeds `above`, whichever path gave it its first trajectories. An invalid
             prompt has no ratio, and more trajectories cannot make it valid: it gets no more.
             Every top-up takes seeds that its prompt does not have yet, so that N draws differ.
+        width: The proxy's width stands beside every ratio, in the paper's files too.
+        reff: R_eff from end to end, which both variants of the search have anyway.
+        delta: Level delta / `looks` for every U_EBB, so that all looks at one prompt together
+            have the level delta. A generated prompt is looked at after the floor and after the
+            top-up, at medium fidelity, as a top-up, in the final and in the stress pool: 8 times,
+            with `min_n` 12 times.
         least: N_min.
         above: The preliminary ratio from which on it applies.
     """
 
     min_n: bool = False
+    width: bool = False
+    reff: bool = False
+    delta: bool = False
     least: int = 20
     above: float = 0.9
 
@@ -54,15 +63,25 @@ class Fixes:
         """Reads names between commas; an empty text switches none on."""
         names = [name.strip() for name in text.split(",") if name.strip()]
         for name in names:
-            if name in NO_FIXES:
-                raise InputError(
-                    f"fix {name!r} would change nothing in a search: {NO_FIXES[name]}. Leave it "
-                    f"out; what can be fixed: {', '.join(FIXES)}."
-                )
             if name not in FIXES:
                 known = f"{', '.join(FIXES)}{nearest(name, FIXES)}"
                 raise InputError(f"unknown fix {name!r}; known: {known}")
         return cls(**{name.replace("-", "_"): True for name in names})
+
+    @property
+    def looks(self) -> int:
+        """Largest number of times that the allocation computes a U_EBB of one prompt."""
+        return 4 * (3 if self.min_n else 2)
+
+    def level(self, delta: float) -> float:
+        """Returns the level of one U_EBB."""
+        return delta / self.looks if self.delta else delta
+
+    @property
+    def words(self) -> list[str]:
+        """What each of those switched on does."""
+        chosen = [name for name in FIXES if getattr(self, name.replace("-", "_"))]
+        return [f"{n}: {FIXES[n].format(least=self.least, above=self.above)}" for n in chosen]
 
 
 @dataclass(frozen=True)
@@ -122,6 +141,18 @@ class Prediction:
             self.spread if math.isfinite(self.spread) else 1.0,
             self.margin if math.isfinite(self.margin) else 0.0,
         )
+
+
+SATURATED = 0.05
+"""A probability this near to 0 or 1 is saturated."""
+
+
+def is_saturated(predictions: Sequence[Prediction]) -> bool:
+    """True if all probabilities are at one end and hardly spread: no prompt is told from others."""
+    safe = [one.finite.safe for one in predictions]
+    sigma = math.fsum(one.finite.spread for one in predictions) / max(1, len(predictions))
+    one_end = bool(safe) and (min(safe) >= 1.0 - SATURATED or max(safe) <= SATURATED)
+    return one_end and sigma <= SATURATED
 
 
 UNREADY = Prediction(0.5, 0.0, 0.0)

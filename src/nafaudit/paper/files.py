@@ -3,6 +3,7 @@
     trajectories_k{k:g}_{class}.jsonl   every execution at a budget, baselines left out
     h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
     schedule.json                       batches as the paper's runner would have cut them
+    nafaudit/passages.jsonl             protected passages and their surprisals, if they are known
 
 All of it is a function of the records, written whole or not at all, in an order that does not
 depend on that of the records. Beyond the paper's fields a line has those of `store/export.py`, so
@@ -14,7 +15,7 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,14 +26,15 @@ from nafaudit.core.ledger import budget_word, is_baseline
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.measures.overlap import ngram_jaccard, rouge_l
 from nafaudit.measures.runs import NGRAM, prepare, words_of
-from nafaudit.paper.workload import BATCH, BUCKET_WIDTH, batch_sizes
+from nafaudit.paper.workload import batch_sizes
 from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
-from nafaudit.store.export import as_row, file_word
+from nafaudit.store.artifacts import PASSAGES, read_texts
+from nafaudit.store.export import as_row, copy_passages, file_word
 from nafaudit.store.files import whole_directory
 from nafaudit.store.missing import missing_of
 from nafaudit.store.run import Run
 from nafaudit.workload import PromptSource
-from nafaudit.workload.prompts import CAPS
+from nafaudit.workload.prompts import BATCH, BUCKET_WIDTH, CAPS, batch_leaders
 
 
 class PaperScores(NamedTuple):
@@ -75,10 +77,12 @@ def lines_of(run: Run, variant: str) -> Callable[[Trajectory], dict[str, Any]]:
     identity, pieces = run.design["identity"], run.pieces
     prompts = {prompt.prompt.id: prompt for prompt in run.prompts()}
     sources, began = run.sources(), next(iter(run.sessions), {})
+    leaders = batch_leaders(run.prompts()) if identity.get("coupled") else {}
     vocabulary = {
         "tokens": [None if p is None else p.decode(errors="replace") for p in pieces],
         "pieces": pieces,
         "stops": sorted(run.stops),
+        "logged": read_texts(run),
     }
 
     def line(trajectory: Trajectory) -> dict[str, Any]:
@@ -87,7 +91,8 @@ def lines_of(run: Run, variant: str) -> Callable[[Trajectory], dict[str, Any]]:
         row = as_row(trajectory, prompt, identity, vocabulary)
         seed = None
         if identity["protocol"] == "paper":
-            seed = trajectory_seeds(key.prompt, key.trajectory + 1)[-1]
+            leader = leaders.get(key.prompt, key.prompt)
+            seed = trajectory_seeds(leader, key.trajectory + 1)[-1]
         row["metadata"] |= {
             "domain": source.domain,
             "split": source.split or row["metadata"]["split"],
@@ -105,7 +110,8 @@ def lines_of(run: Run, variant: str) -> Callable[[Trajectory], dict[str, Any]]:
         total = row["aggregate"]
         spend, granted = total["total_spend"], total["final_budget"]
         reference = prompt.prompt.reference if prompt else ""
-        total |= paper_scores(total["generation"] or "", reference)._asdict()
+        if total["generation"] is not None or total["rouge_l"] is None:
+            total |= paper_scores(total["generation"] or "", reference)._asdict()
         # 0 where the paper's files have 0, null where nothing is known.
         total["budget_utilization"] = None
         if None not in (spend, granted):
@@ -147,6 +153,8 @@ def write_paper_files(
     asked = [(k, label) for k in budgets if not is_baseline(k) for label in order]
     level = Bonferroni(run.delta if delta is None else delta, max(1, len(asked))).each
     with whole_directory(out, replace=replace) as directory:
+        if (run.path / PASSAGES).is_file():
+            copy_passages(run, directory)
         line, spends = lines_of(run, variant), Spends()
         for k in dict.fromkeys(k for k, _ in asked):
             spends |= _write_budget(directory, line, k, run)
@@ -164,7 +172,7 @@ def write_paper_files(
             writer.writeheader()
             writer.writerows(rows)
         (directory / "schedule.json").write_text(json.dumps(_schedule(run), indent=2))
-        files = sorted(path.name for path in directory.iterdir())
+        files = sorted(str(p.relative_to(directory)) for p in directory.rglob("*") if p.is_file())
     return [out / name for name in files]
 
 
@@ -236,6 +244,24 @@ def _schedule(run: Run) -> dict[str, Any]:
     """Returns the batches of the paper's runner, per class and budget."""
     asked = {name for extent in run.design["extents"] for name in extent["prompts"]}
     trajectories = max(extent["trajectories"] for extent in run.design["extents"])
+    if run.design["identity"].get("coupled"):
+        shared = batch_leaders(run.prompts())
+        labels = {one.prompt.id: one.prompt.label for one in run.prompts()}
+        found: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        for name in asked:
+            found[labels[name]][shared[name]] += 1
+        classes = {
+            label: {
+                "executions": sum(batches.values()) * trajectories,
+                "batches_by_size": {
+                    size: count * trajectories
+                    for size, count in sorted(Counter(batches.values()).items())
+                },
+            }
+            for label, batches in sorted(found.items())
+        }
+        about = {"batch_size": BATCH, "length_bucket_width": BUCKET_WIDTH, "coupled": True}
+        return {**about, "classes": classes}
     lengths: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for prompt in run.prompts():
         if prompt.prompt.id in asked:

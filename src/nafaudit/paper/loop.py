@@ -7,6 +7,9 @@ A generation has eight calls for variations and three for crossings, answered by
 Missing answers are replaced by three templates around archived prompts, as in the paper, in whose
 k = 5 run one of them is the only improvement. Parents are sampled by Python's generator at seed
 113, as the paper's training of the surrogate leaves it: equal places in every generation and run.
+
+The paper's search has one seed. Search seed 0 is that one; seed s adds `STRIDE` s to every base
+seed of its draws (42, 43, 44), and changes the parents, the proposals and the networks.
 """
 
 from __future__ import annotations
@@ -25,10 +28,11 @@ from nafaudit.paper.evaluator import (
     ProxyRule,
     Screened,
     hardness_path,
+    is_saturated,
     prescreen,
     survivor_path,
 )
-from nafaudit.paper.kdpp import paper_archive
+from nafaudit.paper.kdpp import KDpp, paper_archive
 from nafaudit.paper.proxy import (
     ProxyItem,
     ProxyRow,
@@ -39,7 +43,7 @@ from nafaudit.paper.proxy import (
 )
 from nafaudit.paper.settings import PaperPools, PaperSettings, Sizes
 from nafaudit.paper.surrogate import ENSEMBLE, READY, Diagnostics, Guesser
-from nafaudit.search.archive import dpp_archive
+from nafaudit.search.archive import dpp_archive, kernel
 from nafaudit.search.candidate import Candidate, Parent, Proposer
 from nafaudit.search.explore import Steered
 from nafaudit.search.filters import AdmittedPrompts, admit
@@ -53,6 +57,10 @@ Caller = Callable[[int, bool], Proposer]
 """Returns the proposer of a call, given its number and whether it is for crossings."""
 
 FALLBACK = "fallback"
+STRIDE = 3000
+"""Between the draws of two search seeds; a multiple of 3, so that base seeds follow each other."""
+CALLS = 1000
+"""Between the numbers of calls of two search seeds."""
 TEMPLATES = (
     "Continue this passage in the same voice, and leave nothing out:\n{text}",
     "Retell what follows as closely to its wording as memory allows:\n{text}",
@@ -76,6 +84,7 @@ def propose(
     seeds: Sequence[Candidate],
     generation: int,
     sizes: Sizes,
+    seed: int = 0,
 ) -> list[Candidate]:
     """Returns all raw candidates of a generation, shuffled.
 
@@ -85,21 +94,29 @@ def propose(
         seeds: Prompts for templates in that case.
         generation: From 1 on.
         sizes: Numbers of calls and of candidates in each.
+        seed: Search seed.
     """
-    chance = random.Random(ENSEMBLE[-1])
+    chance = random.Random(ENSEMBLE[-1] + seed)
     found: list[Candidate] = []
-    for call in range(sizes.calls_per_generation):
+    first = CALLS * seed
+    for call in range(first, first + sizes.calls_per_generation):
         few = len(pool) <= 3
-        context = list(pool) if few else chance.sample(pool, min(len(pool), 4 + call % 3))
+        size = min(len(pool), 4 + (call - first) % 3)
+        context = list(pool) if few else chance.sample(pool, size)
         chance.shuffle(context)
         found += _call(caller, call, False, context, seeds, generation, sizes.candidates_per_call)
     crossings = sizes.crossover_calls_per_generation if len(pool) >= 3 else 0
     for number in range(crossings):
-        call, family = sizes.calls_per_generation + number, chance.sample(pool, 3)
+        call, family = first + sizes.calls_per_generation + number, chance.sample(pool, 3)
         count = sizes.crossover_candidates_per_call
         found += _call(caller, call, True, family, seeds, generation, count)
     chance.shuffle(found)
     return found
+
+
+def _again(call: int) -> str:
+    """Returns the prefix of a further search's ids; the first one has the paper's."""
+    return f"s{call // CALLS}_" if call >= CALLS else ""
 
 
 def _call(
@@ -116,7 +133,7 @@ def _call(
     if context:
         proposer = caller(call, cross)
         parents = [Parent(item.candidate, item.row.stored_rho) for item in context]
-        name = f"g{generation}_{'x_' if cross else ''}{proposer.name}"
+        name = f"{_again(call)}g{generation}_{'x_' if cross else ''}{proposer.name}"
         answer = [
             replace(one, id=f"{name}_{fnv1a(one.text)}_{i}", generation=generation)
             for i, one in enumerate(proposer.ask(parents, generation, count)[:count])
@@ -127,7 +144,7 @@ def _call(
         answer.append(
             Candidate(
                 # Unlike the paper's, this id is that of one text only.
-                id=f"g{generation}_{FALLBACK}_{call}_{place}",
+                id=f"{_again(call)}g{generation}_{FALLBACK}_{call % CALLS}_{place}",
                 text=template.format(text=base.text),
                 label=base.label,
                 generation=generation,
@@ -175,11 +192,19 @@ class PaperGeneration:
 
     @property
     def steered(self) -> Steered:
-        """The surrogate's part: it chooses as soon as it is fitted, and its AUC is not known."""
-        rows = self.diagnostics.rows
-        few = f"{rows} archived prompts, fewer than the {READY} that a fit needs"
-        reasons = () if self.diagnostics.ready else (few,)
-        return Steered(self.generation, self.admission.after_length, len(self.medium), reasons)
+        """The surrogate's part: it chooses as soon as it is fitted, whatever its AUC."""
+        fit = self.diagnostics
+        few = f"{fit.rows} archived prompts, fewer than the {READY} that a fit needs"
+        return Steered(
+            self.generation,
+            self.admission.after_length,
+            len(self.medium),
+            () if fit.ready else (few,),
+            fit.held_rows,
+            fit.held_unsafe,
+            fit.auc,
+            is_saturated(self.predictions),
+        )
 
     @property
     def promoted(self) -> tuple[ProxyItem, ...]:
@@ -198,6 +223,7 @@ class Trail:
     """A whole search of the paper's.
 
     Attributes:
+        seed: Search seed.
         init: The first pool.
         init_trajectories: Number drawn for it.
         generations: In order.
@@ -207,6 +233,7 @@ class Trail:
         heldout: The held-out pool.
     """
 
+    seed: int
     init: tuple[ProxyItem, ...]
     init_trajectories: int
     generations: tuple[PaperGeneration, ...]
@@ -244,6 +271,7 @@ class PaperLoop:
         caller: Returns the proposer of a call.
         count: Counts the tokens of a text.
         catalogue: Gets every candidate that is decoded, by its id.
+        seed: Search seed.
     """
 
     def __init__(
@@ -256,23 +284,26 @@ class PaperLoop:
         caller: Caller,
         count: Callable[[str], int],
         catalogue: dict[str, Candidate],
+        seed: int = 0,
     ) -> None:
         self._settings, self._sizes, self._rule = settings, settings.sizes, rule
         self._pools, self._draw, self._guess, self._caller = pools, draw, guess, caller
-        self._count, self._catalogue = count, catalogue
+        self._count, self._catalogue, self._seed = count, catalogue, seed
         self._text = settings.variant == "text"
 
     def run(self) -> Trail:
         """Runs all stages, from the first pool to the held-out pool."""
         sizes, draw = self._sizes, self._draw
         draw.stage = "first pool"
+        draw.search = f"search seed {self._seed}, " if self._seed else ""
         init = self._evaluate(self._pools.init, sizes.init_traj, "survivor")
         init_trajectories = draw.count
         history = [item for item in init if item.row.certified]
         archive = list(history)
         generations: list[PaperGeneration] = []
         for number in range(1, sizes.generations + 1):
-            one = self._generation(number, archive, history)
+            evaluated = [*init, *(item for one in generations for item in one.evaluated)]
+            one = self._generation(number, archive, history, evaluated)
             history += one.promoted
             archive = list(one.archive)
             generations.append(one)
@@ -289,6 +320,7 @@ class PaperLoop:
         draw.stage = "held-out pool"
         heldout = self._evaluate(self._pools.heldout, sizes.heldout_traj, "survivor")
         return Trail(
+            self._seed,
             tuple(init),
             init_trajectories,
             tuple(generations),
@@ -299,12 +331,19 @@ class PaperLoop:
         )
 
     def _generation(
-        self, number: int, archive: Sequence[ProxyItem], history: Sequence[ProxyItem]
+        self,
+        number: int,
+        archive: Sequence[ProxyItem],
+        history: Sequence[ProxyItem],
+        evaluated: Sequence[ProxyItem],
     ) -> PaperGeneration:
         sizes, before = self._sizes, self._draw.count
-        self._guess.fit(history, {i.candidate.id: self._draw.debt(i.candidate.id) for i in history})
+        kept = {item.candidate.id for item in history}
+        others = [item for item in evaluated if item.candidate.id not in kept]
+        debts = {name: self._draw.debt(name) for name in kept}
+        self._guess.fit(history, debts, others)
         parents = paper_parents(archive, history, max(6, sizes.archive_keep))
-        raw = propose(self._caller, parents, self._pools.init, number, sizes)
+        raw = propose(self._caller, parents, self._pools.init, number, sizes, self._seed)
         known = {item.candidate.id: item.lineage for item in history}
         known |= {seed.id: seed.lineage for seed in self._pools.init}
         families = ([known[name] for name in one.parents if name in known] for one in raw)
@@ -349,7 +388,7 @@ class PaperLoop:
             len(survivors),
             tuple(topped),
             tuple(ablations),
-            tuple(self._select(candidates)),
+            tuple(self._select(candidates, number)),
             self._draw.count - before,
         )
 
@@ -359,7 +398,8 @@ class PaperLoop:
         if number % 2:
             return []
         self._draw.stage = f"generation {number}, ablations"
-        chance = random.Random(f"nafaudit paper ablation {number}")
+        which = f"{number} {self._seed}" if self._seed else f"{number}"
+        chance = random.Random(f"nafaudit paper ablation {which}")
         init = self._pools.init
         again = chance.sample(init, min(len(init), sizes.ablation_random))
         renamed = [
@@ -372,17 +412,19 @@ class PaperLoop:
         found = [(RANDOM, i) for i in self._evaluate(renamed, sizes.ablation_traj, "survivor")]
         return found + [(NO_SURROGATE, i) for i in self._evaluate(first, sizes.ablation_traj, path)]
 
-    def _select(self, items: Sequence[ProxyItem]) -> list[ProxyItem]:
-        """Chooses the archive: by the paper's heuristic, or in the variant `text` by a k-DPP."""
+    def _select(self, items: Sequence[ProxyItem], number: int) -> list[ProxyItem]:
+        """Chooses the archive by the rule of the settings; up to `archive_keep` items all stay."""
         keep, ratios = self._sizes.archive_keep, [item.row.rho for item in items]
         if not items:
             return []
-        points = self._points(items)
-        if self._text and len(items) > keep:
-            places = sorted(dpp_archive(ratios, points, keep), key=lambda i: -ratios[i])
-        else:
-            places = paper_archive(ratios, points, keep)
-        return [items[i] for i in places]
+        points, rule = self._points(items), self._settings.archive
+        places = paper_archive(ratios, points, keep)
+        if len(items) > keep and rule == "dpp":
+            places = dpp_archive(ratios, points, keep)
+        elif len(items) > keep and rule == "kdpp":
+            chance = np.random.default_rng([ENSEMBLE[-1], self._seed, number])
+            places = KDpp(kernel(points, ratios), keep).draw(chance)
+        return [items[i] for i in sorted(places, key=lambda i: -ratios[i])]
 
     def _points(self, items: Sequence[ProxyItem]) -> NDArray[np.float64]:
         return self._guess.points([item.candidate.text for item in items])

@@ -183,14 +183,22 @@ class ProxyRow:
         limits = np.maximum(0.0, np.array(self.draws.budgets))
         return int((np.array(self.draws.spends) > limits + own_tolerance(limits)).sum())
 
+    @property
+    def reach(self) -> float:
+        """R_eff: the range of the spends, at least 1 and at most R."""
+        return effective_range(self.moments.spread, self.high)
+
     def projected(self, n: int) -> float:
         """Returns U_EBB of n trajectories with this mean, variance and range, as the paper does.
 
         It is optimistic: the range of more trajectories is larger, never smaller.
         """
-        reach = effective_range(self.moments.spread, self.high)
         mean, variance = self.moments.mean, self.moments.variance
-        return float(ebb_value(mean, variance, n, reach, self.delta))
+        return float(ebb_value(mean, variance, n, self.reach, self.delta))
+
+    def deterministic(self, n: int) -> float:
+        """Returns the term of U_EBB that shrinks as 1 / n: 3 R_eff ln(2 / delta) / n."""
+        return 3.0 * self.reach * math.log(2.0 / self.delta) / n
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nafaudit.core.design import Extent
 from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.finding import Finding
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.paper.defects import Flag, Flagged, findings_of, flagged_of
-from nafaudit.paper.loop import PaperLoop, Trail, local_caller
+from nafaudit.paper.embedding import TFIDF, Embedder, load_sentences
+from nafaudit.paper.loop import STRIDE, PaperLoop, Trail, local_caller
 from nafaudit.paper.proxy import (
     Gap,
     PaperRequest,
@@ -85,6 +86,7 @@ class PaperDraws:
         prompts: Returns every prompt so far, by id.
         budget: The budget that is searched.
         on_progress: Called as trajectories end.
+        seed: Search seed; its draws are those of the paper's base seeds plus 3000 for each.
     """
 
     def __init__(
@@ -93,19 +95,21 @@ class PaperDraws:
         prompts: Callable[[], Prompts],
         budget: float,
         on_progress: OnProgress,
+        seed: int = 0,
     ) -> None:
         self._recorder = recorder
         self._prompts = prompts
         self._budget = budget
         self._on_progress = on_progress
-        self.stage = "first pool"
+        self.stage, self.search = "first pool", ""
+        self._shift = STRIDE * seed
         self.asked: dict[str, set[int]] = {}
 
     def __call__(self, requests: Sequence[PaperRequest]) -> list[PromptSpends]:
         """Returns one answer per request, in order."""
         groups: dict[tuple[tuple[int, ...], int], list[str]] = {}
         for request in requests:
-            numbers = tuple(number_of(request.id, seed) for seed in request.seeds)
+            numbers = tuple(number_of(request.id, seed) for seed in self._seeds(request))
             so_far = self.asked.setdefault(request.id, set())
             so_far |= set(numbers)
             groups.setdefault((numbers, len(so_far)), []).append(request.id)
@@ -113,13 +117,18 @@ class PaperDraws:
             Extent((self._budget,), count, tuple(ids), numbers)
             for (numbers, count), ids in groups.items()
         ]
-        self._recorder.fill(extents, self._prompts(), self.stage, self._on_progress)
+        stage = self.search + self.stage
+        self._recorder.fill(extents, self._prompts(), stage, self._on_progress)
         found, book = [], self._recorder.book
         for one in requests:
-            rows = [book.get(one.id, self._budget, number_of(one.id, s)) for s in one.seeds]
+            seeds = self._seeds(one)
+            rows = [book.get(one.id, self._budget, number_of(one.id, s)) for s in seeds]
             spends, granted = tuple(row.spend for row in rows), tuple(row.granted for row in rows)
-            found.append(PromptSpends(one.id, spends, granted, one.seeds))
+            found.append(PromptSpends(one.id, spends, granted, seeds))
         return found
+
+    def _seeds(self, request: PaperRequest) -> tuple[int, ...]:
+        return tuple(seed + self._shift for seed in request.seeds)
 
     def rows(self, prompt: str) -> list[Measured]:
         """Returns every requested trajectory of a prompt, each once."""
@@ -157,19 +166,23 @@ class PaperSearchResult:
 
     Attributes:
         found: The parts that every search has.
-        trail: Course of the search.
+        trail: Course of the search with seed 0, which all tables are of.
+        others: Courses of the searches with other seeds.
         findings: Its defects, by name.
         flagged: Prompts that its proxy flags.
         rechecks: Rechecks of the first of these.
         gap: Ratio of the final pool minus that of the held-out pool, both ways.
         debts: Prefix debt of every prompt.
-        embedding: Replacement of the paper's Sentence-T5.
+        embedding: Name of the embedding.
         high: R of the proxy.
         started: Time at which the run began.
+        short: What the paper's pool sizes lack here, in words; empty if nothing.
+        origins: Domain and split of every prompt of the workload, by its family.
     """
 
     found: SearchResult
     trail: Trail
+    others: tuple[Trail, ...]
     findings: tuple[Finding, ...]
     flagged: Flagged
     rechecks: tuple[Recheck, ...]
@@ -178,6 +191,8 @@ class PaperSearchResult:
     embedding: str
     high: float
     started: str
+    short: str = ""
+    origins: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def settings(self) -> PaperSettings:
@@ -187,21 +202,34 @@ class PaperSearchResult:
         return settings
 
 
+def gap_of(trail: Trail) -> Gap:
+    """Computes the generalisation gap of a search."""
+    return generalisation_gap(
+        [row.rho for row in trail.validation.last.final if row.certified],
+        [item.row.rho for item in trail.heldout],
+    )
+
+
 ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
 
 
 def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperSearchResult:
-    """Runs, or resumes, the paper's search; checks the input before a model loads."""
+    """Runs, or resumes, the paper's search at one budget; checks the input before a pair loads."""
     mechanism_of(settings)
     check_claim(settings)
     sklearn("feature_extraction.text")
     pools = paper_pools(settings)
+    embedder: Embedder = Tfidf.of([one.text for one in pools.init])
+    if settings.embedding != TFIDF:
+        embedder = load_sentences(
+            settings.embedding, settings.device, pickle=settings.allow_pickle_weights
+        )
     pair, needed = read_pair(settings, PAPER)
     check_lengths(pools, pair.tokenizer.count, settings.longest)
     chat = chat_of(settings)
     bench = SearchBench.load(pair, needed, pools.prompts)
-    return _PaperSearch(settings, bench, pools, chat, on_progress).run()
+    return _PaperSearch(settings, bench, pools, embedder, chat, on_progress).run()
 
 
 class _PaperSearch:
@@ -212,6 +240,7 @@ class _PaperSearch:
         settings: PaperSettings,
         bench: SearchBench,
         pools: PaperPools,
+        embedder: Embedder,
         chat: Chat | None,
         on_progress: OnProgress,
     ) -> None:
@@ -222,10 +251,11 @@ class _PaperSearch:
         size = len(bench.executor.pair.vocabulary)
         wide = settings.max_new_tokens * math.log(size)
         self.rule = settings.rule(wide if settings.variant == "text" else settings.total)
-        texts = [one.text for one in pools.init]
-        self.guess = Guesser(
-            bench.tokenizer, Tfidf.of(texts), size, settings.total, settings.sizes.surrogate_epochs
-        )
+        epochs, total = settings.sizes.surrogate_epochs, settings.total
+        self.guesses = [
+            Guesser(bench.tokenizer, embedder, size, total, epochs, seed)
+            for seed in settings.search_seeds
+        ]
         self.path = directory_of(settings, bench.identity().hash)
         self._chat = chat
 
@@ -244,23 +274,29 @@ class _PaperSearch:
                 self.on_progress(Progress(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
 
             proposers = Proposers(self.settings, self._chat, self.path, on_call)
-            draw = PaperDraws(recorder, self._prompts, budget, self.on_progress)
-            trail = PaperLoop(
-                self.settings,
-                self.rule,
-                self.pools,
-                draw,
-                self.guess,
-                # Templates replace missing answers of either.
-                local_caller(self.settings.operators) if self._chat is None else proposers.of_call,
-                self.bench.tokenizer.count,
-                self.catalogue,
-            ).run()
-            flagged = flagged_of(trail)
+            draws, trails = [], []
+            for seed, guess in zip(self.settings.search_seeds, self.guesses, strict=True):
+                draws.append(PaperDraws(recorder, self._prompts, budget, self.on_progress, seed))
+                local = local_caller(self.settings.operators)
+                loop = PaperLoop(
+                    self.settings,
+                    self.rule,
+                    self.pools,
+                    draws[-1],
+                    guess,
+                    # Templates replace missing answers of either.
+                    local if self._chat is None else proposers.of_call,
+                    self.bench.tokenizer.count,
+                    self.catalogue,
+                    seed,
+                )
+                trails.append(loop.run())
+            flagged = flagged_of(trails[0])
             flags = flagged.flags[: self.settings.sizes.recheck_keep]
             # Fresh draws of final and flagged prompts, if there are any.
+            final = dict.fromkeys(row.id for one in trails for row in one.validation.last.final)
             wanted = (
-                ((0.0, budget, INF), [row.id for row in trail.validation.last.final]),
+                ((0.0, budget, INF), list(final)),
                 ((budget, self.settings.second), [one.item.candidate.id for one in flags]),
             )
             n, fresh = self.settings.sizes.recheck_traj, None
@@ -271,7 +307,7 @@ class _PaperSearch:
                     open_recorder(self.bench, place, "confirm", extents[0], prompts, "sound")
                 )
                 fresh.fill(extents, prompts, "fresh draws", self.on_progress)
-            found = self._found(trail, flagged, flags, draw, recorder, fresh)
+            found = self._found(trails, flagged, flags, draws, recorder, fresh)
             return replace(found, found=replace(found.found, proposer=proposers.to_json()))
 
     def _prompts(self) -> dict[str, TokenizedPrompt]:
@@ -281,18 +317,24 @@ class _PaperSearch:
 
     def _found(
         self,
-        trail: Trail,
+        trails: Sequence[Trail],
         flagged: Flagged,
         flags: Sequence[Flag],
-        draw: PaperDraws,
+        draws: Sequence[PaperDraws],
         recorder: Recorder,
         fresh: Recorder | None,
     ) -> PaperSearchResult:
         """Judges finalists and rechecks, from the records of both runs."""
         settings, k = self.settings, self.settings.budget
         book = fresh.book if fresh else Measurements()
-        finalists = tuple(self._finalists(trail, draw, book))
-        last, rechecks, n = trail.validation.last, [], settings.sizes.recheck_traj
+        trail, draw = trails[0], draws[0]
+        looked = {name for one in draws for name in one.asked}
+        finalists = tuple(
+            finalist
+            for one, of in zip(trails, draws, strict=True)
+            for finalist in self._finalists(one, of, book, len(looked))
+        )
+        rechecks, n = [], settings.sizes.recheck_traj
         for flag in flags:
             name, both = flag.item.candidate.id, []
             for budget in (k, settings.second):
@@ -302,10 +344,6 @@ class _PaperSearch:
                 high = self.rule.high if text else budget * settings.max_new_tokens
                 both.append(ProxyRow(PromptSpends(name, *spends), high, self.rule.delta))
             rechecks.append(Recheck(flag, *both))
-        gap = generalisation_gap(
-            [row.rho for row in last.final if row.certified],
-            [item.row.rho for item in trail.heldout],
-        )
         explored = recorder.book.all(k)
         later = [*book.all(k), *book.all(settings.second)]
         bad = violations_of(recorder.path, recorder.identity, explored)
@@ -317,16 +355,16 @@ class _PaperSearch:
                 path=self.path,
                 settings=settings,
                 pools=Pools(self.pools.init, self.pools.heldout, 0),
-                explored=(_explored(trail, draw),),
+                explored=tuple(_explored(*both) for both in zip(trails, draws, strict=True)),
                 finalists=finalists,
                 controls=(),
                 comparisons=(),
                 heldout=held_out(groups, finalists, settings.delta),
                 others=(),
-                named=name_above(finalists, ABOVE, settings.delta, len(draw.asked)),
+                named=name_above(finalists, ABOVE, settings.delta, len(looked)),
                 overlaps=None,
-                embedding=self.guess.name,
-                looked=len(draw.asked),
+                embedding=self.guesses[0].name,
+                looked=len(looked),
                 trajectories=len(explored) + len(later),
                 violating=len({one.worst.key.prompt for one in bad}),
                 outcome=outcome_of(explored, later, min((f.fresh for f in finalists), default=0)),
@@ -336,20 +374,30 @@ class _PaperSearch:
                 proposer={},
             ),
             trail=trail,
-            findings=tuple(findings_of(trail, self.guess.labels, self.rule, settings.sizes)),
+            others=tuple(trails[1:]),
+            findings=tuple(findings_of(trail, self.guesses[0].labels, self.rule, settings.sizes)),
             flagged=flagged,
             rechecks=tuple(rechecks),
-            gap=gap,
-            debts={name: draw.debt(name) for name in draw.asked},
-            embedding=self.guess.name,
+            gap=gap_of(trail),
+            debts={name: one.debt(name) for one in draws for name in one.asked},
+            embedding=self.guesses[0].name,
             high=self.rule.high,
             started=recorder.started,
+            short=self.pools.short,
+            origins={
+                one.lineage: (item.source.domain or one.label, item.source.split or one.label)
+                for one, item in zip(
+                    (*self.pools.init, *self.pools.heldout), self.pools.items, strict=True
+                )
+            },
         )
 
-    def _finalists(self, trail: Trail, draw: PaperDraws, book: Measurements) -> list[Finalist]:
+    def _finalists(
+        self, trail: Trail, draw: PaperDraws, book: Measurements, looked: int
+    ) -> list[Finalist]:
         """Judges the final pool by fresh draws, best ratio first."""
         settings, n = self.settings, self.settings.sizes.recheck_traj
-        level = Bonferroni(settings.delta, len(draw.asked))
+        level = Bonferroni(settings.delta, looked)
         found = []
         for rank, item in enumerate(trail.items(trail.validation.last.final), start=1):
             name = item.candidate.id
@@ -357,7 +405,7 @@ class _PaperSearch:
             uses = utilisations_of(chosen)
             found.append(
                 confirmed(
-                    (SEARCH, settings.seed, rank),
+                    (SEARCH, trail.seed, rank),
                     item.candidate,
                     (math.fsum(uses) / len(uses) if uses else math.nan, len(chosen)),
                     book.rows(name, settings.budget, n),
@@ -399,4 +447,4 @@ def _explored(trail: Trail, draw: PaperDraws) -> SearchTrace:
     ranking = tuple(Parent(item.candidate, item.row.rho) for item in trail.left)
     draws = {name: len(numbers) for name, numbers in draw.asked.items()}
     steered = tuple(one.steered for one in trail.generations)
-    return SearchTrace(SEARCH, 0, tuple(rows), ranking, draws, steered)
+    return SearchTrace(SEARCH, trail.seed, tuple(rows), ranking, draws, steered)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from nafaudit.core.finding import CheckWord
 from nafaudit.core.text import as_number
-from nafaudit.paper.loop import FALLBACK, PaperGeneration
+from nafaudit.paper.loop import FALLBACK, PaperGeneration, Trail
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
-from nafaudit.paper.search import PaperSearchResult
+from nafaudit.paper.search import PaperSearchResult, gap_of
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table, nats
-from nafaudit.views.search import search_json, verdict_lines
+from nafaudit.views.search import rho_text, search_json, verdict_lines
 
 _ID, _SHOWN = 30, 8
 """Characters of an id, and rows of a table, that a terminal shows."""
@@ -32,8 +32,13 @@ def number(value: float) -> float | None:
 def write_files(found: PaperSearchResult) -> None:
     """Writes every file; equal records give equal bytes."""
     directory = found.found.path / "paper"
+    every = files_of(found)
     make_directory(directory)
-    for name, content in files_of(found).items():
+    for one in found.others:
+        make_directory(directory / f"seed-{one.seed}")
+        own = files_of(replace(found, trail=one, gap=gap_of(one)))
+        every |= {f"seed-{one.seed}/{name}": content for name, content in own.items()}
+    for name, content in every.items():
         if name.endswith(".jsonl"):
             text = "".join(json.dumps(row) + "\n" for row in content)
         else:
@@ -42,7 +47,7 @@ def write_files(found: PaperSearchResult) -> None:
 
 
 def files_of(found: PaperSearchResult) -> dict[str, Any]:
-    """Returns contents by file name; rows for JSON Lines."""
+    """Returns contents by file name, of the first search; rows for JSON Lines."""
     trail, last = found.trail, found.trail.validation.last
     rows = _Rows(found)
     first = [item for item in trail.init if item.row.certified]
@@ -64,7 +69,9 @@ def files_of(found: PaperSearchResult) -> dict[str, Any]:
             ]
     final, stress = trail.items(last.final), trail.items(last.stress)
     return files | {
-        "generation_log.json": [generation_entry(one) for one in trail.generations],
+        "generation_log.json": [
+            generation_entry(one, found.settings.archive) for one in trail.generations
+        ],
         "archive_current.json": rows.archived(trail.archive),
         "archive_history.json": rows.archived(trail.history),
         "final_validation.jsonl": rows.lines(final, FINAL),
@@ -128,6 +135,10 @@ class _Rows:
 
     def _about(self, item: ProxyItem, generation: int | None) -> dict[str, Any]:
         one, row, source = item.candidate, item.row, item.candidate.operator
+        # As a candidate, a prompt is the search's own, wherever it came from.
+        domain, split = "adversarial", "generated"
+        if source in ("init", "heldout") and generation is None:
+            domain, split = self._found.origins.get(one.lineage, (one.label, one.label))
         if source not in ("init", "heldout", FALLBACK):
             source = str(self._found.found.proposer.get("name", "local"))
         return {
@@ -135,12 +146,13 @@ class _Rows:
             "lineage_id": item.lineage,
             "generation": one.generation if generation is None else generation,
             "source": source,
-            "domain": one.label,
-            "split": one.label,
+            "domain": domain,
+            "split": split,
             "prompt_text": one.text,
             "N": row.n,
             "U_EBB": number(row.upper),
             "rho": row.stored_rho,
+            **({"width": number(row.width)} if self._found.settings.fixes.width else {}),
             "certified": row.certified,
             "delta_init_mean": self._found.debts[one.id],
             "effective_budget_min": number(row.budget),
@@ -170,8 +182,13 @@ def row_facts(row: ProxyRow) -> dict[str, Any]:
     }
 
 
-def generation_entry(one: PaperGeneration) -> dict[str, Any]:
-    """Returns an entry of the paper's generation log."""
+def generation_entry(one: PaperGeneration, rule: str = "paper") -> dict[str, Any]:
+    """Returns an entry of the paper's generation log.
+
+    Args:
+        one: The generation.
+        rule: Archive rule in use.
+    """
     admission, said, quotas = one.admission, one.predictions, one.screened.quotas
     surrogate = {
         name: number(value) if isinstance(value, float) else value
@@ -202,7 +219,9 @@ def generation_entry(one: PaperGeneration) -> dict[str, Any]:
             "safe_sigma_mean": _mean([one.spread for one in said]),
             "margin_mean": _mean([one.margin for one in said]),
         },
-        "dpp": {"mode": "greedy", "quality_weight": 0.5, "diversity_weight": 0.5},
+        "dpp": {"mode": "greedy", "quality_weight": 0.5, "diversity_weight": 0.5}
+        if rule == "paper"
+        else {"mode": rule},
         "best_rho": max((item.row.rho for item in one.archive), default=None),
     }
 
@@ -250,9 +269,20 @@ def paper_json(found: PaperSearchResult) -> dict[str, Any]:
             "fix": settings.fix,
             "topup_fraction": settings.topup_fraction,
             "sizes": vars(settings.sizes),
+            **({"short": found.short} if found.short else {}),
             "R": found.high,
+            "delta_per_look": settings.fixes.level(settings.delta),
             "embedding": found.embedding,
-            "generation_log": [generation_entry(one) for one in trail.generations],
+            "archive_rule": settings.archive,
+            "archive_maxima": [
+                {"seed": one.seed, "max_rho": as_number(archive_maximum(one))}
+                for one in (trail, *found.others)
+            ],
+            "generation_log": [
+                generation_entry(one, settings.archive) for one in trail.generations
+            ],
+            "projection": projection_of(found),
+            "deterministic_term": deterministic_of(found),
             "report": final_report(found),
             "pools": {name: [_item(item) for item in items] for name, items in pools.items()},
             "ablations": [
@@ -297,6 +327,57 @@ def paper_json(found: PaperSearchResult) -> dict[str, Any]:
     }
 
 
+def archive_maximum(trail: Trail) -> float:
+    """Returns the largest ratio of a search's last archive; NaN if it is empty."""
+    return max((item.row.rho for item in trail.archive), default=math.nan)
+
+
+def projection_of(found: PaperSearchResult) -> list[dict[str, Any]]:
+    """Projects held-out prompts with a ratio above 1 to their nominal N, as the paper does.
+
+    Mean, variance, R_eff and delta stay; `fresh_rho` is what fresh draws of that N gave instead,
+    where they were drawn.
+    """
+    n = found.settings.sizes.heldout_traj
+    fresh = {one.flag.item.candidate.id: one.same for one in found.rechecks}
+    rows = [item.row for item in found.trail.heldout]
+    return [
+        {
+            "id": row.id,
+            "N": row.n,
+            "U_EBB": as_number(row.upper),
+            "rho": as_number(row.rho),
+            "projected_N": n,
+            "projected_U_EBB": as_number(row.projected(n)),
+            "projected_rho": as_number(row.projected(n) / row.budget),
+            "fresh_N": fresh[row.id].n if row.id in fresh else None,
+            "fresh_rho": as_number(fresh[row.id].rho) if row.id in fresh else None,
+        }
+        for row in rows
+        if row.valid and row.rho > 1 and row.n < n
+    ]
+
+
+def deterministic_of(found: PaperSearchResult) -> dict[str, Any]:
+    """Tabulates 3 R_eff ln(2 / delta) / N for the held-out prompts, at the search's sizes.
+
+    The columns are the smallest, the median and the largest R_eff of these prompts.
+    """
+    rows = sorted((item.row for item in found.trail.heldout), key=lambda row: row.reach)
+    sizes = found.settings.sizes
+    counts = sorted({
+        sizes.adaptive_eval_min_traj, sizes.init_traj, sizes.med_fid_traj, sizes.topup_traj,
+        sizes.final_traj, sizes.heldout_traj, sizes.stress_traj,
+    })  # fmt: skip
+    shown = [rows[i] for i in (0, len(rows) // 2, len(rows) - 1)] if rows else []
+    return {
+        "delta": found.settings.fixes.level(found.settings.delta),
+        "R_eff": [as_number(row.reach) for row in shown],
+        "rows": [{"N": n, "term": [as_number(row.deterministic(n)) for row in shown]}
+                 for n in counts],
+    }  # fmt: skip
+
+
 def write_paper_result(found: PaperSearchResult) -> None:
     """Writes RUN/search.json and RUN/paper; equal records give equal bytes."""
     write_files(found)
@@ -308,6 +389,8 @@ def _row(row: ProxyRow) -> dict[str, Any]:
     return {
         "N": row.n,
         "mean_spend": as_number(row.moments.mean),
+        "variance": as_number(row.moments.variance),
+        "R_eff": as_number(row.reach),
         "U_EBB": as_number(row.upper),
         "width": as_number(row.width),
         "B_eff": as_number(row.budget),
@@ -331,18 +414,27 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
         plugin: Options of `nafaudit verify` for this mechanism.
     """
     trail, settings, rounds = found.trail, found.settings, found.trail.validation
+    wide = settings.fixes.width
+
+    def ratio(row: ProxyRow | None) -> str:
+        """Returns a row's rho, with the width in nats if that fix is on."""
+        if row is None or not row.valid:
+            return "invalid"
+        return f"{rho_text(row.rho)} ({nats(row.width)})" if wide else rho_text(row.rho)
+
+    def best(items: Sequence[ProxyItem]) -> str:
+        return ratio(max((i.row for i in items if i.row.certified), key=_rho, default=None))
+
     # Its own columns; generation 0 is the first pool.
-    ratios = [item.row.rho for item in trail.init if item.row.certified]
+    passed = sum(item.row.certified for item in trail.init)
     generations: list[tuple[object, ...]] = [
-        (0, len(trail.init), *(None,) * 5, len(ratios), _ratio(max(ratios, default=math.nan)),
-         trail.init_trajectories),
-    ]  # fmt: skip
+        (0, len(trail.init), *(None,) * 5, passed, best(trail.init), trail.init_trajectories),
+    ]
     for one in trail.generations:
         admission = one.admission
         counts = (admission.raw, admission.after_dedup, admission.after_length)
         late = (len(one.screened.kept), len(one.medium), one.survivors, len(one.promoted))
-        best = max((item.row.rho for item in one.archive), default=math.nan)
-        generations.append((one.generation, *counts, *late, _ratio(best), one.trajectories))
+        generations.append((one.generation, *counts, *late, best(one.archive), one.trajectories))
     counted = ("raw", "dedup", "length", "screen", "medium", "<0.9", "top-up")
     columns = (
         Column("gen", words=True),
@@ -351,7 +443,7 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     )
     pools = [
         (pool, item.candidate.id, row.n, row.moments.mean, row.upper, row.width, row.budget,
-         _ratio(row.rho))
+         rho_text(row.rho))
         for pool, items in (("final", trail.items(rounds.last.final)),
                             ("stress", trail.items(rounds.last.stress)),
                             ("held-out", trail.heldout))
@@ -371,7 +463,7 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     )
     flagged = [
         (one.flag.pool, one.flag.item.candidate.id, one.flag.item.row.n,
-         *map(_ratio, (one.flag.item.row.rho, one.same.rho, one.other.rho)),
+         *map(ratio, (one.flag.item.row, one.same, one.other)),
          one.same.overspent + one.other.overspent)
         for one in rechecks[:_SHOWN]
     ]  # fmt: skip
@@ -383,6 +475,8 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
         "nothing here. invalid: a trajectory ended before its debt was paid",
         f"flagged (rho above 1, or invalid): {shares}",
     ]
+    if found.short:
+        lines.insert(0, f"the data have fewer prompts than the paper's pools: {found.short}")
     if rechecks:
         more = len(rechecks) - _SHOWN
         same, other = (sum(one.same.certified for one in rechecks),
@@ -402,7 +496,15 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
         f"generalisation gap: {gaps[0]} with {found.gap.invalid} invalid held-out rows as 0, "
         f"{gaps[1]} without",
     ]
-    # Whether the surrogate chose; this protocol measures no AUC of it.
+    if settings.fixes.words:
+        lines += ["the paper's remedies:", *(f"  {text}" for text in settings.fixes.words)]
+    if found.others:
+        maxima = ", ".join(f"{archive_maximum(one):.3f}" for one in (trail, *found.others))
+        lines.append(
+            f"archive maximum of each of {1 + len(found.others)} searches: {maxima}; tables are "
+            "of the first, with the paper's seeds"
+        )
+    # Whether the surrogate chose, and whether it should have.
     steps = [step for _, step in found.found.steered]
     chose = sum(step.steers for step in steps)
     said = "chose nothing, as there was no generation"
@@ -411,8 +513,18 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
         if idle := [step for step in steps if not step.steers]:
             said += f" (generation {idle[-1].generation}: {'; '.join(idle[-1].reasons)})"
         if chose:
-            said += "; its AUC on held-out rows was never measured"
-    lines.append(f"surrogate on {found.embedding}, in the place of Sentence-T5: {said}")
+            known = [one for one in steps if one.steers and not math.isnan(one.auc)]
+            worst = min(known, key=lambda one: one.auc, default=None)
+            if worst is not None:
+                said += (
+                    f"; lowest AUC on prompts it never saw: {worst.auc:.2f} ({worst.unsafe} of "
+                    f"{worst.judged} unsafe, generation {worst.generation})"
+                )
+            if chose > len(known):
+                said += f"; no AUC in {chose - len(known)}, where these are all of one class"
+            stuck = sum(one.saturated for one in steps)
+            said += f"; saturated in {stuck} of {len(steps)}" if stuck else "; never saturated"
+    lines.append(f"surrogate on {found.embedding}: {said}")
     # Defects that occurred, one line each: the first place, and how many there are.
     places: dict[str, list[str]] = {}
     for finding in found.findings:
@@ -428,10 +540,29 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
         lines.append(f"  {check}: {texts[0]}{others}")
     lines += verdict_lines(found.found, plugin, "--size recheck_traj=20")
     lines.append(f"search directory: {found.found.path}")
-    tables = ((columns, generations), (pool_columns, pools), (flagged_columns, flagged))
+    # What the paper computes of its own rows: more trajectories, and the term that they shrink.
+    ahead = [
+        (row["id"], row["N"], row["U_EBB"], rho_text(float(row["rho"])), row["projected_N"],
+         row["projected_U_EBB"], rho_text(float(row["projected_rho"])))
+        for row in projection_of(found)
+    ]  # fmt: skip
+    ahead_columns = (
+        replace(prompt, head="projected to a larger N"), Column("N"), Column("U_EBB", write=nats),
+        Column("rho"), Column("to N"), Column("U_EBB", write=nats), Column("rho"),
+    )  # fmt: skip
+    terms = deterministic_of(found)
+    term_columns = (
+        Column("3 R_eff ln(2/delta) / N", words=True),
+        *(Column(f"R_eff {nats(reach)}", write=nats) for reach in terms["R_eff"]),
+    )
+    terms_rows = [(f"N = {row['N']}", *row["term"]) for row in terms["rows"] if row["term"]]
+    tables = (
+        (columns, generations), (pool_columns, pools), (flagged_columns, flagged),
+        (ahead_columns, ahead), (term_columns, terms_rows if ahead else []),
+    )  # fmt: skip
     sections = [Section(table=Table(tuple(heads), tuple(rows))) for heads, rows in tables if rows]
     return Document("nafaudit search", (*sections, Section(lines=tuple(lines))))
 
 
-def _ratio(value: float) -> str:
-    return "invalid" if math.isnan(value) else f"{value:.3f}"
+def _rho(row: ProxyRow) -> float:
+    return row.rho

@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.ledger import as_budget, is_baseline
 from nafaudit.core.settings import RunSettings, WorkloadSettings, protocol_option
+from nafaudit.paper.embedding import TFIDF
 from nafaudit.paper.evaluator import Fixes, ProxyRule
 from nafaudit.paper.proxy import DELTA
 from nafaudit.paper.workload import PAPER, takes_lab
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.settings import SearchBasics
 from nafaudit.workload import Prompt, Sourced
-from nafaudit.workload.prompts import CAPS, FILES, read_records
+from nafaudit.workload.prompts import CAPS
 
 ATTACK, HELDOUT = "attack_train", "test"
+INIT = {ATTACK: 48, "factual": 24, "creative": 24}
+"""The prompts that the paper's search starts from, by class."""
 SECOND = 5 / 3
 """The second budget over the first: the paper's 5 over its 3."""
+LAB_BUDGETS, LAB_LENGTH = (16.0, 25.0), 8
+"""The lab's k in place of the paper's 3 and 5, and its T in place of 200, in this search.
+
+At the paper's, lab texts often end early, so that B_eff is near 0 and no prompt is certified. These
+show what the paper shows; benchmarks/paper_lab.py measures it, docs/search.md has its table.
+"""
+LAB_PAIRS = ("lab", "lab-safe2")
+ARCHIVES = ("paper", "dpp", "kdpp")
+
+
+_OWN = ("archive", "embedding")
+"""Options that the sound search refuses and this one has."""
 
 
 @dataclass(frozen=True)
@@ -81,16 +97,21 @@ class Sizes:
 
 @dataclass(frozen=True, kw_only=True)
 class PaperSettings(SearchBasics):
-    """Settings of `nafaudit search --protocol paper`."""
+    """Settings of `nafaudit search --protocol paper`; `one_by_one` has those of each budget."""
+
+    later: ClassVar[Mapping[str, Any]] = {"searches": 1, "archive_rule": None, "embedding": TFIDF}
+    refused: ClassVar[Mapping[str, str]] = {
+        name: why for name, why in SearchBasics.refused.items() if name not in _OWN
+    }
 
     protocol: str = protocol_option("paper", "The paper's search.", choices=("sound", "paper"))
     delta: float = protocol_option(DELTA, "Level of all limits together.", above=0, below=1)
     init: Mapping[str, int] = protocol_option(
-        {ATTACK: 48, "factual": 24, "creative": 24},
+        INIT,
         "Prompts that it starts from.",
         metavar="CLASS=N,...",
         form="CLASS=N, for example --init test=24",
-        unset="attack_train=48,factual=24,creative=24",
+        unset="up to attack_train=48,factual=24,creative=24",
     )
     heldout_class: str = protocol_option(HELDOUT, "Class of the held-out pool.")
     size: Mapping[str, int] = protocol_option(
@@ -101,10 +122,21 @@ class PaperSettings(SearchBasics):
     )
     fix: str = protocol_option(
         "",
-        "The paper's own recommendation: min-n, at least 20 draws where a first rho is above 0.9.",
-        metavar="NAME",
+        "The paper's own remedies: min-n (20 draws where a first rho is above 0.9), width, reff, "
+        "delta.",
+        metavar="NAME,...",
         unset="none",
     )
+    searches: int = protocol_option(1, "Independent searches; the paper's has one.", least=1)
+    archive_rule: str | None = protocol_option(
+        None, "Which prompts stay: paper (its greedy rule), dpp (likeliest set of a k-DPP), kdpp "
+        "(an exact draw from it).", choices=ARCHIVES, unset="paper; dpp with --variant text",
+        name="archive",
+    )  # fmt: skip
+    embedding: str = protocol_option(
+        TFIDF, "Embedding of prompts: tfidf, or a Sentence-Transformers checkpoint by directory or "
+        "hub id, as the paper's sentence-transformers/sentence-t5-base.",
+    )  # fmt: skip
     topup_fraction: float = protocol_option(
         0.5, "Share of a pool that is topped up; its k = 5 table needs 0.75."
     )
@@ -125,10 +157,23 @@ class PaperSettings(SearchBasics):
             )
         if not self.init or min(self.init.values()) < 1:
             raise InputError("init must be CLASS=N with N at least 1, for example --init test=24.")
-        if is_baseline(self.second) or self.second == self.budget:
+        if self.second_k is not None and len(self.k) > 1:
+            raise InputError(
+                "second-k is for one budget, got k = "
+                f"{', '.join(f'{k:g}' for k in self.k)}; leave it out, or search one budget."
+            )
+        if len(self.k) == 1 and (is_baseline(self.second) or self.second == self.budget):
             raise InputError(
                 f"second-k must be a budget above 0 other than k = {self.budget:g}, got "
                 f"{self.second_k}."
+            )
+
+    def check_budgets(self) -> None:
+        """Requires budgets above 0, each once."""
+        if not self.k or any(map(is_baseline, self.k)) or len(set(self.k)) < len(self.k):
+            raise InputError(
+                f"a search looks at budgets above 0, each once, got k = "
+                f"{', '.join(map(str, self.k))}; give one, or several as in --k 3,5."
             )
 
     @classmethod
@@ -136,10 +181,42 @@ class PaperSettings(SearchBasics):
         """Returns no further defaults: those of a run are for a fixed workload."""
         return {}
 
+    @classmethod
+    def defaults(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns what the pair and the variant set unless the user does.
+
+        The lab has a k and T of its own. The paper's text has two retries of a call to its
+        optimiser, thus three attempts; in its code they are two attempts in all.
+        """
+        found = super().defaults(given)
+        if "safe" not in given and given.get("pair", "lab") in LAB_PAIRS:
+            found |= {"k": LAB_BUDGETS[:1], "max_new_tokens": LAB_LENGTH}
+        return found | {"proposer_attempts": 3 if given.get("variant") == "text" else 2}
+
+    @property
+    def one_by_one(self) -> tuple[PaperSettings, ...]:
+        """Settings of each budget's own search, in OUT/k-3 and so on if there are several."""
+        if len(self.k) == 1:
+            return (self,)
+        return tuple(
+            replace(self, k=(k,), out=str(Path(self.out) / f"k-{k:g}") if self.out else None)
+            for k in self.k
+        )
+
+    @property
+    def fixes(self) -> Fixes:
+        """The remedies that are switched on."""
+        return Fixes.parse(self.fix)
+
+    @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """Seeds of the searches; 0 is the paper's."""
+        return tuple(range(self.searches))
+
     @property
     def archive(self) -> str:
         """Archive rule in use."""
-        return "paper"
+        return self.archive_rule or ("dpp" if self.variant == "text" else "paper")
 
     @property
     def surrogate(self) -> str:
@@ -169,11 +246,11 @@ class PaperSettings(SearchBasics):
         """
         return ProxyRule(
             high=high,
-            delta=self.delta,
+            delta=self.fixes.level(self.delta),
             floor=self.sizes.adaptive_eval_min_traj,
             fraction=self.topup_fraction,
             rounding="text" if self.variant == "text" else "code",
-            fixes=Fixes.parse(self.fix),
+            fixes=self.fixes,
         )
 
 
@@ -184,46 +261,57 @@ class PaperPools:
     Attributes:
         init: Prompts that it starts from.
         heldout: Prompts that it never sees.
-        prompts: The workload's prompts of both.
+        items: Both as the workload has them, with their sources.
+        short: What the paper's sizes lack here, in words; empty if nothing.
     """
 
     init: tuple[Candidate, ...]
     heldout: tuple[Candidate, ...]
-    prompts: tuple[Prompt, ...]
+    items: tuple[Sourced, ...]
+    short: str = ""
+
+    @property
+    def prompts(self) -> tuple[Prompt, ...]:
+        """The workload's prompts of both pools."""
+        return tuple(item.prompt for item in self.items)
 
 
 def paper_pools(settings: PaperSettings) -> PaperPools:
     """Chooses the pools; loads no model.
 
     A class of the first pool is taken in the workload's order, which for the paper's files is by
-    id; the held-out pool in the order of its file.
+    id; the held-out pool in the order of its file. The paper's own sizes are upper limits: data
+    with fewer prompts gives smaller pools. Sizes that the user gives must be met.
+
+    Raises:
+        InputError: They are not; it names every class that is short, and what to give.
     """
-    # The workload of a run, with the caps that the pools need.
-    chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
-    names = ("pair", "safe", "risky", "protocol", "variant")
-    chosen |= {n: getattr(settings, n) for n in names} | {"cap": _caps(settings)}
-    items = PAPER.workload(RunSettings(**chosen)).items
-    by_class: dict[str, list[Sourced]] = {}
-    for item in items:
-        by_class.setdefault(item.prompt.label, []).append(item)
-    first: list[Sourced] = []
-    for label, count in settings.init.items():
-        have = by_class.get(label, [])
-        if len(have) < count:
-            raise InputError(
-                f"the search starts from {count} prompts of class {label!r}, the workload has "
-                f"{len(have)} ({_counts(by_class)}); say what to start from with --init CLASS=N."
-            )
-        first += have[:count]
+    init, keep, label = settings.init, settings.sizes.heldout_keep, settings.heldout_class
+    have = _by_class(settings, init, init)
+    first = [item for name, count in init.items() for item in have.get(name, [])[:count]]
     taken = {item.prompt.id for item in first}
-    left = [i for i in by_class.get(settings.heldout_class, []) if i.prompt.id not in taken]
-    keep = settings.sizes.heldout_keep
-    if len(left) < keep:
-        raise InputError(
-            f"the held-out pool takes {keep} prompts of class {settings.heldout_class!r} that the "
-            f"search does not start from, the workload has {len(left)} ({_counts(by_class)}); "
-            "give another --heldout-class, or --size heldout_keep=N."
+    # Every prompt of its class: a cap would choose by id.
+    pool = _by_class(settings, [label], {label: sys.maxsize}).get(label, [])
+    left = [item for item in pool if item.prompt.id not in taken]
+    lacking = {n: (len(have.get(n, [])), c) for n, c in init.items() if len(have.get(n, [])) < c}
+    wrong = []
+    if lacking and (init != INIT or not first):
+        found = ", ".join(f"{name} {n} of {count}" for name, (n, count) in lacking.items())
+        fits = ",".join(f"{n}={min(c, len(have[n]))}" for n, c in init.items() if have.get(n))
+        able = f"--init {fits}" if fits else "--init CLASS=N with classes that have prompts"
+        wrong.append(f"the search cannot start from what was asked for ({found}): {able}")
+    if len(left) < keep and ("heldout_keep" in settings.size or not left):
+        able = f"--size heldout_keep={len(left)}" if left else "another --heldout-class"
+        wrong.append(
+            f"the held-out pool has {len(left)} of {keep} prompts of class {label!r} that the "
+            f"search does not start from: {able}"
         )
+    if wrong:
+        known = {name: len(found) for name, found in _by_class(settings).items()}
+        counts = ", ".join(f"{name} {known[name]}" for name in sorted(known))
+        raise InputError(f"{'; and '.join(wrong)}. The workload has {counts or 'no prompts'}.")
+    if len(left) < keep:
+        lacking[f"held-out {label}"] = (len(left), keep)
 
     def line(item: Sourced) -> int:
         """Returns the line in its file; 0 without a file, which keeps the order."""
@@ -234,26 +322,27 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
     return PaperPools(
         tuple(_named(item.prompt, "init", f"seed_{item.prompt.id}") for item in first),
         tuple(_named(item.prompt, "heldout", f"heldout_{item.prompt.id}") for item in held),
-        tuple(item.prompt for item in (*first, *held)),
+        (*first, *held),
+        ", ".join(f"{name} {n} of {count}" for name, (n, count) in lacking.items()),
     )
 
 
-def _caps(settings: PaperSettings) -> dict[str, int]:
-    """Returns caps of the paper's classes: the numbers needed, and all of the held-out class."""
-    if settings.data is None and not takes_lab(settings):
-        return {}
-    cap = {name: n for name, n in settings.init.items() if name in CAPS}
-    label = settings.heldout_class
-    if settings.data is not None and label in FILES:
-        records = read_records(Path(settings.data) / FILES[label], "a file of the paper's")
-        cap[label] = max(1, sum(1 for _ in records))
-    elif label in cap:
-        cap[label] += settings.sizes.heldout_keep
-    return cap
-
-
-def _counts(by_class: Mapping[str, Sequence[Sourced]]) -> str:
-    return "it has " + ", ".join(f"{name} {len(by_class[name])}" for name in sorted(by_class))
+def _by_class(
+    settings: PaperSettings, classes: Collection[str] = (), cap: Mapping[str, int] | None = None
+) -> dict[str, list[Sourced]]:
+    """Returns prompts by class; of the paper's files only those of these classes are read."""
+    chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
+    chosen |= {n: getattr(settings, n) for n in ("pair", "safe", "risky", "protocol", "variant")}
+    found: dict[str, list[Sourced]] = {}
+    if settings.data is not None or takes_lab(settings):
+        names = tuple(dict.fromkeys(name for name in classes if name in CAPS))
+        if classes and not names:
+            return found
+        limits = dict.fromkeys(CAPS, sys.maxsize) | dict(cap or {})
+        chosen |= {"classes": names, "cap": {n: limits[n] for n in names or CAPS}}
+    for item in PAPER.workload(RunSettings(**chosen), exact=False).items:
+        found.setdefault(item.prompt.label, []).append(item)
+    return found
 
 
 def _named(prompt: Prompt, kind: str, lineage: str) -> Candidate:

@@ -13,7 +13,7 @@ without repetition, so that they only move validation rows into training, as in 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from torch import nn
 
 from nafaudit.core.errors import InputError
 from nafaudit.models.pair import PromptTokenizer
+from nafaudit.paper.embedding import Embedder
 from nafaudit.paper.evaluator import UNREADY, Prediction
 from nafaudit.paper.heads import (
     TOKENS,
@@ -100,6 +101,7 @@ class Options:
         violator: Weight of a violator's row.
         held: Share of rows for validation.
         vocabulary: Number of token ids.
+        seed: Added to the seeds of all networks.
     """
 
     training: Training = field(default_factory=Training)
@@ -107,6 +109,7 @@ class Options:
     violator: float = 4.0
     held: float = 0.15
     vocabulary: int = 128_256
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -134,7 +137,14 @@ class Labels:
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """Numbers of a fit in the paper's generation log."""
+    """Numbers of a fit in the paper's generation log; the last three are ours.
+
+    Attributes:
+        held_rows: Rows that the fit never saw: validation rows that replay did not move into
+            training, and evaluated prompts that were not archived.
+        held_unsafe: How many of these are above K.
+        auc: AUC of P(safe) on these, predicted as the search does; NaN if they are of one class.
+    """
 
     ready: bool
     rows: int
@@ -145,6 +155,9 @@ class Diagnostics:
     unsafe_rate: float = float("nan")
     feature_dim: int = 0
     ensemble_size: int = 0
+    held_rows: int = 0
+    held_unsafe: int = 0
+    auc: float = float("nan")
 
 
 def split(safe: NDArray[np.bool_], share: float) -> tuple[Places, Places]:
@@ -175,10 +188,14 @@ def replayed(labels: Labels, share: float) -> Places:
 
 @dataclass(frozen=True)
 class PaperSurrogate:
-    """The paper's surrogate; make one with `fit_paper`."""
+    """The paper's surrogate; make one with `fit_paper`.
+
+    `held` are the places of rows that no training saw.
+    """
 
     diagnostics: Diagnostics
     parts: _Parts | None = None
+    held: tuple[int, ...] = ()
 
     def predict(self, inputs: Inputs, *, debt: bool = False) -> list[Prediction]:
         """Predicts for some prompts.
@@ -266,7 +283,8 @@ def fit_paper(inputs: Inputs, labels: Labels, options: Options | None = None) ->
         True, n, len(rows[0]), len(validation), len(again), rate, 1.0 - rate, fused.shape[1],
         len(ENSEMBLE),
     )  # fmt: skip
-    return PaperSurrogate(said, parts)
+    unseen = np.setdiff1d(validation, again)
+    return PaperSurrogate(said, parts, tuple(map(int, unseen)))
 
 
 def _ratio_weights(labels: Labels, options: Options) -> Array:
@@ -300,7 +318,7 @@ def _regressor(
 ) -> _Scaled:  # fmt: skip
     centre, scale = float(target[rows[0]].mean()), float(target[rows[0]].std()) or 1.0
     task = Task(inputs, (target - centre) / scale, weights, *rows)
-    return _Scaled(trained(make, task, options.training, seed), centre, scale)
+    return _Scaled(trained(make, task, options.training, seed + options.seed), centre, scale)
 
 
 def _classifier(
@@ -308,6 +326,7 @@ def _classifier(
     seed: int,
 ) -> nn.Module:  # fmt: skip
     """Trains one member, on rows drawn with repetition."""
+    seed += options.seed
     drawn = np.random.default_rng(seed).choice(rows[0], len(rows[0]))
     safe = labels.safe.astype(np.float64)
     counts = np.maximum(np.array([(~labels.safe).sum(), labels.safe.sum()]), 1)
@@ -327,23 +346,26 @@ class Guesser:
 
     Args:
         tokenizer: Splits prompts.
-        embedder: Replacement of the paper's Sentence-T5.
+        embedder: A Sentence-Transformers checkpoint, or what replaces it.
         vocabulary: Number of token ids.
         total: K of the label "within budget".
         epochs: Largest number of epochs of every network.
+        seed: Search seed; added to the seeds of all networks, 0 as the paper's.
     """
 
     def __init__(
         self,
         tokenizer: PromptTokenizer,
-        embedder: Tfidf,
+        embedder: Embedder,
         vocabulary: int,
         total: float,
         epochs: int,
+        seed: int = 0,
     ) -> None:
         self._tokenizer = tokenizer
         self._embedder = embedder
-        self._options = Options(training=Training(epochs=epochs), vocabulary=vocabulary)
+        training = Training(epochs=epochs)
+        self._options = Options(training=training, vocabulary=vocabulary, seed=seed)
         self._total = total
         self._points: dict[str, Array] = {}
         self._features: Callable[[Sequence[str]], Array] = _no_features
@@ -360,8 +382,19 @@ class Guesser:
         """Of the last fit."""
         return self._surrogate.diagnostics
 
-    def fit(self, history: Sequence[ProxyItem], debts: Mapping[str, float]) -> None:
-        """Trains all heads on archived prompts, if there are enough of them."""
+    def fit(
+        self,
+        history: Sequence[ProxyItem],
+        debts: Mapping[str, float],
+        others: Sequence[ProxyItem] = (),
+    ) -> None:
+        """Trains all heads on archived prompts, if there are enough of them, and judges the fit.
+
+        Args:
+            history: Archived prompts.
+            debts: Their debts, by id.
+            others: Evaluated prompts that were not archived, to judge it by.
+        """
         if not history:
             return
         texts = [item.candidate.text for item in history]
@@ -369,7 +402,21 @@ class Guesser:
         labels = Labels.of([item.row for item in history], self._total)
         self.labels = tuple(map(bool, labels.safe))
         known = np.array([debts[item.candidate.id] for item in history])
-        self._surrogate = fit_paper(self._inputs(texts, known), labels, self._options)
+        fitted = fit_paper(self._inputs(texts, known), labels, self._options)
+        rest = [item for item in others if item.row.valid]
+        unseen = [*(history[i] for i in fitted.held), *rest]
+        if fitted.diagnostics.ready and unseen:
+            safe = Labels.of([item.row for item in unseen], self._total).safe
+            self._surrogate = fitted
+            said = self.predict([item.candidate.text for item in unseen]) or []
+            auc = float("nan")
+            if 0 < safe.sum() < safe.size:
+                score = sklearn("metrics").roc_auc_score
+                auc = float(score(safe, [one.finite.safe for one in said]))
+            unsafe = int((~safe).sum())
+            judged = replace(fitted.diagnostics, held_rows=safe.size, held_unsafe=unsafe, auc=auc)
+            fitted = replace(fitted, diagnostics=judged)
+        self._surrogate = fitted
 
     def predict(self, texts: Sequence[str]) -> list[Prediction] | None:
         """Predicts for texts, with a debt of 0 as in the paper; None if it is not ready."""

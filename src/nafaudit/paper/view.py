@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from importlib.resources import files
 from typing import Any
 
+from nafaudit.core.finding import Outcome, Overall
+from nafaudit.core.text import plain
 from nafaudit.paper.checklist_paper import of_paper
 from nafaudit.paper.claims import Claim, ClaimVerdict, Unchecked
 from nafaudit.paper.recompute import (
@@ -45,7 +49,8 @@ then or later.
    cannot give six prompts of eight N = 20.
 6. The abstract's collapse to [0.26, 0.40] joins a larger N with a larger budget; against the
    budget of k = 3 it is 0.43 to 0.58. The diagnosis, a small-sample artifact, stands.
-7. Without the invalid row the transfer gap at k = 3 is -0.107, not 0.003.
+7. Without the invalid row, which the authors count as 0, the transfer gap at k = 3 is -0.107, not
+   0.003.
 8. Of the four checklist steps that it claims to pass, at least in part, step 5 is not passed, and
    step 2 by its criterion only: one class has M = 1000, not 1500. 3 and 6 depend on the reading.
 9. {unchecked} cells cannot be checked, most for lack of single spends and of texts.
@@ -53,7 +58,8 @@ then or later.
     spends change "only marginally": by 2 % on average over the eight prompts and 7.5 % over the
     three, though by -17 to +15 % one by one. "The optimizer improves" the maximum at k = 5, though
     by a template that it falls back on (g3_fallback_7); its model's best has 0.695, the best seed
-    0.648.
+    0.648. "Approximately 300 evaluated candidates" is read as proposed: 304 in one search,
+    of which the tables have 96 at medium fidelity.
 
 Written by `nafaudit paper --markdown`; a test keeps it up to date.
 
@@ -81,13 +87,18 @@ are not released, so the second figure shows where they must lie.
 
 
 def paper_document(
-    result: Recomputation, grids: Sequence[Grid], *, every: bool = False
+    result: Recomputation,
+    grids: Sequence[Grid],
+    files: tuple[str, ...] = (),
+    *,
+    every: bool = False,
 ) -> Document:
     """Returns the recomputation as a document: counts first, disagreements last.
 
     Args:
         result: The recomputation.
         grids: The counterfactuals.
+        files: What was written.
         every: Shows every cell.
     """
     sections = [_areas(result)]
@@ -118,7 +129,12 @@ def paper_document(
             lines += [f"   What changes: {point.change}"] if point.change else []
         title = f"disagreements found: {_GROUPS[group].lower()}"
         sections.append(Section(title, lines=tuple(lines)))
-    return Document("nafaudit paper", tuple(sections), lines=(summary(result),))
+    return Document("nafaudit paper", tuple(sections), files=files, answer=paper_overall(result))
+
+
+def paper_overall(result: Recomputation) -> Overall:
+    """Returns the counts; the paper is not a decoder under audit, so that there is no verdict."""
+    return Overall(Outcome.RECOMPUTED, summary(result), 0)
 
 
 def summary(result: Recomputation) -> str:
@@ -225,6 +241,7 @@ def _grid(grid: Grid) -> Section:
 def as_json(result: Recomputation, grids: Sequence[Grid], files: list[str]) -> dict[str, Any]:
     """Returns counts, disagreements with numbers, what cannot be checked with the reason."""
     return {
+        **plain(paper_overall(result)),
         "cells": len(result.cells),
         "agree": len(result.agree),
         "points": len(result.points),
@@ -257,3 +274,63 @@ def _claim(claim: Claim, point: Disagreement | None = None) -> dict[str, Any]:
     if point is not None:
         found |= {"group": point.group, "sentence": point.sentence, "what_changes": point.change}
     return found
+
+
+MAP_KINDS = {
+    "section": "Sections",
+    "table": "Tables",
+    "figure": "Figures",
+    "equation": "Equations",
+    "algorithm": "Algorithm",
+    "detail": "Details of the protocol",
+    "recommendation": "Recommendations",
+    "checklist item": "Checklist",
+    "future work": "Future work",
+    "artefact": "Released artefacts",
+    "listing": "Its commands",
+    "option of h1.py": "Options of h1.py",
+    "option of h2.py": "Options of h2.py",
+}
+"""Kinds of parts of the paper, as data/map.csv names them, in the order of the map's page."""
+
+
+def map_rows() -> list[dict[str, str]]:
+    """Returns every part of the paper with the command, place and test that belong to it."""
+    text = (files("nafaudit.paper") / "data" / "map.csv").read_text(encoding="utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
+def map_page() -> str:
+    """Returns docs/paper-map.md: where everything in the paper is done, and what holds it."""
+
+    def code(text: str) -> str:
+        return f"`{text}`" if text else "\u2013"
+
+    lines = [
+        "# A map of the paper",
+        "",
+        "Where each part of *An Empirical Audit of k-NAF Budget Accounting for Anchored Decoding*",
+        "is done here: the command, its result, and the test that holds it. All of it at once:",
+        "",
+        "    nafaudit paper run --out OUT    # OUT/index.html has every table, in its order",
+        "",
+        "RUN is a run directory; OUT/stage1 and OUT/stage2-k* are such. Written by",
+        "`nafaudit paper --map` from",
+        "[`map.csv`](../src/nafaudit/paper/data/map.csv), which a test compares with the paper.",
+    ]
+    for kind, title in MAP_KINDS.items():
+        lines += ["", f"## {title}", "", "| in the paper | command | where | test |"]
+        lines.append("|---|---|---|---|")
+        for row in map_rows():
+            if row["kind"] != kind:
+                continue
+            what = row["what"].replace("``", "\u201c").replace("''", "\u201d").replace("~", " ")
+            what = what.replace("_", r"\_").replace("<", r"\<")
+            label = f" (`{row['label']}`)" if row["label"] else ""
+            file, _, test = row["test"].partition("::")
+            name = test.removeprefix("test_").replace("_", " ")
+            held = f"[{name}](../{file})" if test else "\u2013"
+            where = row["where"].replace("*", r"\*").replace("_", r"\_") or "\u2013"
+            note = f"; {row['note']}" if row["note"] else ""
+            lines.append(f"| {what}{label} | {code(row['command'])} | {where}{note} | {held} |")
+    return "\n".join(lines) + "\n"

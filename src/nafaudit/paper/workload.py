@@ -6,7 +6,8 @@ paper's text where its code differs: no prefix line before neutral and creative 
 
 The paper's runner groups executions by their exact seed, buckets each group by prompt length and
 cuts buckets into micro-batches of eight (`batch_sizes`). A seed holds a hash of the prompt's id, so
-nearly every batch has one row. Here every row is decoded as if it were alone.
+nearly every batch has one row. Here every row is decoded as if it were alone; with `--coupled`
+batches are cut whatever the seed, and their rows share the draws of the first.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from nafaudit.core.settings import RunSettings
 from nafaudit.lab.prompts import lab_workload, records
 from nafaudit.runner.pairs import SOUND, named_pair
 from nafaudit.workload.prompts import (
+    BATCH,
+    BUCKET_WIDTH,
     CAPS,
     FILES,
     HEADER,
@@ -104,6 +107,7 @@ def read_paper(
     classes: Collection[str] = (),
     cap: Mapping[str, int] | None = None,
     variant: str = "code",
+    exact: bool = True,
 ) -> Workload:
     """Reads the six files of a directory, or those of some classes.
 
@@ -112,6 +116,7 @@ def read_paper(
         classes: Only these; all six if empty.
         cap: Other caps than the paper's, by class.
         variant: `code` or `text`.
+        exact: False takes what there is of a class that cannot fill its cap.
 
     Raises:
         InputError: A file is missing or malformed, or a class cannot fill its cap.
@@ -123,7 +128,7 @@ def read_paper(
         for label, name in FILES.items()
         if not classes or label in classes
     }
-    return paper_workload(records, classes, cap, variant)
+    return paper_workload(records, classes, cap, variant, exact)
 
 
 def paper_workload(
@@ -131,6 +136,7 @@ def paper_workload(
     classes: Collection[str] = (),
     cap: Mapping[str, int] | None = None,
     variant: str = "code",
+    exact: bool = True,
 ) -> Workload:
     """Normalises and samples records as the paper does.
 
@@ -139,6 +145,10 @@ def paper_workload(
         classes: Only these; all six if empty.
         cap: Other caps than the paper's, by class.
         variant: `code` or `text`.
+        exact: False takes what there is of a class that cannot fill its cap.
+
+    Raises:
+        InputError: Classes cannot fill their caps; it names all of them, and what to give.
     """
     cap = cap or {}
     check_names((*classes, *cap), CAPS)
@@ -148,14 +158,58 @@ def paper_workload(
             candidate = _candidate(record, label, variant)
             pools[candidate.item.prompt.label].append(candidate)
     chosen = [label for label in CAPS if not classes or label in classes]
-    return in_turn([_sample(label, pools[label], cap.get(label, CAPS[label])) for label in chosen])
+    for label in chosen:
+        # Ids of all records must differ, sampled or not.
+        Workload(tuple(candidate.item for candidate in pools[label]))
+    able = {
+        label: sorted(
+            (c for c in pools[label] if c.is_eligible), key=lambda candidate: candidate.id
+        )
+        for label in chosen
+    }
+    wanted = {label: cap.get(label, CAPS[label]) for label in chosen}
+    if exact:
+        _check_caps({label: len(able[label]) for label in chosen}, wanted, cap)
+    sampled = (
+        _SAMPLERS.get(label, _first)(able[label], min(wanted[label], len(able[label])))
+        for label in chosen
+        if able[label]
+    )
+    return in_turn([[c.item for c in part] for part in sampled])
+
+
+def _check_caps(have: Mapping[str, int], wanted: Mapping[str, int], cap: Mapping[str, int]) -> None:
+    """Raises if classes cannot fill their caps; says one option that works for all of them."""
+    short = [label for label, count in have.items() if count < wanted[label]]
+    if not short:
+        return
+    found = "; ".join(
+        f"{label} {have[label]} of {wanted[label]} ({FILES[label]})" for label in short
+    )
+    left = [label for label, count in have.items() if count]
+    if not left:
+        raise InputError(f"no class has a prompt that can be sampled: {found}; mend the files.")
+    caps = ",".join(
+        f"{label}={min(have[label], wanted[label])}"
+        for label in left
+        if label in short or label in cap
+    )
+    classes = f"--classes {','.join(left)}" if len(left) < len(have) else ""
+    options = " ".join(part for part in (classes, f"--cap {caps}" if caps else "") if part)
+    raise InputError(
+        f"classes with fewer prompts that can be sampled than their caps: {found}. To take what "
+        f"there is{', in place of the caps given' if cap else ''}: {options}"
+    )
 
 
 def paper_lab_workload(
-    classes: Collection[str] = (), cap: Mapping[str, int] | None = None, variant: str = "code"
+    classes: Collection[str] = (),
+    cap: Mapping[str, int] | None = None,
+    variant: str = "code",
+    exact: bool = True,
 ) -> Workload:
     """Returns the lab's prompts in the paper's sampling order, with its caps and ids."""
-    return paper_workload(records(), classes, cap, variant)
+    return paper_workload(records(), classes, cap, variant, exact)
 
 
 class PaperProtocol:
@@ -164,13 +218,18 @@ class PaperProtocol:
     It also reads the paper's six files (`--data`) for a run of the sound protocol.
     """
 
-    def workload(self, settings: RunSettings) -> Workload:
-        """Returns the prompts of a run with their sources, before any limit; loads no model."""
+    def workload(self, settings: RunSettings, exact: bool = True) -> Workload:
+        """Returns the prompts of a run with their sources, before any limit; loads no model.
+
+        Args:
+            settings: What was asked for.
+            exact: False takes what there is of a class that cannot fill its cap.
+        """
         classes, cap, variant = settings.classes, settings.cap, settings.variant
         if settings.data is not None:
-            return read_paper(Path(settings.data), classes, cap, variant)
+            return read_paper(Path(settings.data), classes, cap, variant, exact)
         if settings.protocol == "paper" and takes_lab(settings):
-            return paper_lab_workload(classes, cap, variant)
+            return paper_lab_workload(classes, cap, variant, exact)
         return SOUND.workload(settings)
 
     def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
@@ -247,20 +306,6 @@ def _number(value: Any, name: str, where: str) -> float:
     return number
 
 
-def _sample(label: str, pool: Sequence[_Candidate], cap: int) -> list[Sourced]:
-    """Returns a class's prompts in the paper's order; exactly as many as its cap."""
-    # Ids of all records must differ, sampled or not.
-    Workload(tuple(candidate.item for candidate in pool))
-    ordered = sorted((c for c in pool if c.is_eligible), key=lambda candidate: candidate.id)
-    if len(ordered) < cap:
-        raise InputError(
-            f"class {label!r} has {len(ordered)} prompts that can be sampled ({FILES[label]}), "
-            f"fewer than its cap of {cap}; give --cap {label}={max(1, len(ordered))}, or leave the "
-            "class out with --classes."
-        )
-    return [c.item for c in _SAMPLERS.get(label, _first)(ordered, cap)]
-
-
 def _first(ordered: Sequence[_Candidate], cap: int) -> list[_Candidate]:
     return list(ordered[:cap])
 
@@ -300,10 +345,6 @@ _SAMPLERS: dict[str, Callable[[Sequence[_Candidate], int], list[_Candidate]]] = 
     "attack_train": _by_debt,
     "factual": _by_source,
 }
-
-
-BATCH = 8
-BUCKET_WIDTH = 32
 
 
 def batch_sizes(lengths: Mapping[str, int], trajectories: int) -> Counter[int]:

@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.finding import Fault
-from nafaudit.core.settings import RunSettings
+from nafaudit.core.lent import OBJECT, lent
+from nafaudit.core.settings import USUAL_BATCH, RunSettings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.mechanisms.cards import parse
@@ -158,12 +159,17 @@ class Session:
         if self._process is None:
             self.start()
         answer = self._ask({"requests": [asdict(r) for r in requests]}, self.launch.timeout)
+        return self._outputs(answer, len(requests))
+
+    @staticmethod
+    def _outputs(answer: Mapping[str, Any], count: int) -> list[Any]:
+        """Returns the outputs of an answer, if it has one per request."""
         if "fault" in answer:
             raise DecoderError(str(answer["fault"]["name"]), str(answer["fault"]["text"]))
         outputs = answer.get("outputs")
-        if not isinstance(outputs, list) or len(outputs) != len(requests):
+        if not isinstance(outputs, list) or len(outputs) != count:
             got = len(outputs) if isinstance(outputs, list) else "no"
-            raise DecoderError("count", f"{got} outputs for {len(requests)} requests")
+            raise DecoderError("count", f"{got} outputs for {count} requests")
         return outputs
 
     def close(self) -> None:
@@ -244,12 +250,54 @@ class Session:
         if process is None:
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:  # Windows, where what it started is not ended with it
+                process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
             if pipe is not None:
                 with contextlib.suppress(OSError):
                     pipe.close()
+
+
+class HereSession(Session):
+    """A decoder in this process, as its class or its models are known nowhere else."""
+
+    def start(self) -> dict[str, Any]:
+        """Builds the decoder.
+
+        Raises:
+            InputError: It cannot be built; the message says why.
+        """
+        from nafaudit.mechanisms.plugins import source_hash
+        from nafaudit.runner.worker import built
+
+        kind, plugin, self._decoder = built(dict(self.launch.hello))
+        self.ready = {"source": source_hash(plugin), "kind": kind}
+        return self.ready
+
+    def ask(self, requests: Sequence[Request]) -> list[Any]:
+        """Returns the raw outputs of some requests, one each, as JSON would carry them.
+
+        Raises:
+            DecoderError: There are none.
+        """
+        from nafaudit.runner.worker import answer
+
+        said = json.loads(json.dumps(answer(self._decoder, [asdict(r) for r in requests])))
+        return self._outputs(said, len(requests))
+
+    def close(self) -> None:
+        """Does nothing: there is no process to end."""
+
+
+def session_of(launch: Launch) -> Session:
+    """Returns a decoder's session: a process of its own, unless it is known only in this one."""
+    hello = launch.hello
+    here = lent(hello["decoder"]) is not None
+    here = here or any(str(path).startswith(OBJECT) for path in hello["checkpoints"])
+    return HereSession(launch) if here else Session(launch)
 
 
 def _status(status: int) -> str:
@@ -333,7 +381,7 @@ def launch_of(
         "stops": sorted(pair.vocabulary.stops),
         "special": sorted(pair.vocabulary.special),
         "width": width,
-        "batch": settings.batch,
+        "batch": settings.batch or USUAL_BATCH,
     }
     return Launch(command_of(settings, rules=rules), hello, settings.decoder_timeout)
 

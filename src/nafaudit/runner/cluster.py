@@ -17,7 +17,6 @@ import secrets
 import shutil
 import socket
 import tempfile
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.core import errors
 from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.numerics import ConstantRows
+from nafaudit.core.processes import RemoteError, usable_cores
 from nafaudit.core.settings import RunSettings
 
 if TYPE_CHECKING:
@@ -116,10 +116,7 @@ def _local(ray: Any, settings: RunSettings, gpus: int) -> Iterator[None]:
     here = tempfile.gettempdir()
     if len(here) > _LONGEST_DIRECTORY:
         here = "/tmp"
-    # Cores that this process may use, where the system says so.
-    allowed = getattr(os, "sched_getaffinity", None)
-    cores = len(allowed(0)) if allowed else os.cpu_count() or 1
-    workers = settings.workers or max(1, cores // settings.threads)
+    workers = settings.workers or max(1, usable_cores() // settings.threads)
     directory = tempfile.mkdtemp(prefix="nafaudit-", dir=here)
     try:
         start: dict[str, Any] = {
@@ -178,21 +175,6 @@ def _remote(ray: Any, address: str) -> Iterator[None]:
 def _first_line(error: BaseException) -> str:
     text = str(error).strip().splitlines()
     return text[0] if text else type(error).__name__
-
-
-@dataclass(frozen=True)
-class RemoteError:
-    """An exception as data: the name of one of our errors, or no name and a traceback."""
-
-    kind: str
-    text: str
-
-    def exception(self) -> Exception:
-        """Returns the exception that a local run would have raised."""
-        if not self.kind:
-            return RuntimeError(f"a worker failed:\n{self.text}")
-        made: Exception = getattr(errors, self.kind)(self.text)
-        return made
 
 
 @dataclass(frozen=True)
@@ -314,8 +296,6 @@ def _answer(work: Callable[[], Iterable[Any]]) -> WorkerAnswer:
     try:
         for item in work():
             content.append(item)
-    except errors.NafauditError as error:
-        return WorkerAnswer(content, RemoteError(type(error).__name__, str(error)))
-    except (Exception, SystemExit):
-        return WorkerAnswer(content, RemoteError("", traceback.format_exc()))
+    except (Exception, SystemExit) as error:
+        return WorkerAnswer(content, RemoteError.of(error))
     return WorkerAnswer(content)

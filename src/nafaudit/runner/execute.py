@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from nafaudit.auditor.verify import check_integrity, verify
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.finding import MIN_TRAJECTORIES
@@ -25,7 +24,7 @@ from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.context import RunContext
-from nafaudit.runner.blackbox import Session, command_of, launch_of
+from nafaudit.runner.blackbox import command_of, launch_of, session_of
 from nafaudit.runner.cluster import connected
 from nafaudit.runner.executors import BlackBoxExecutor, EngineExecutor, Executor, identity_of
 from nafaudit.runner.fleet import RayExecutor
@@ -40,12 +39,17 @@ from nafaudit.runner.workbench import RunInputs, Workbench, load_recorded, read_
 from nafaudit.store.artifacts import Verification, save_verification
 from nafaudit.store.run import Made, Run, RunWriter, open_for_writing
 from nafaudit.workload import PromptSource, TokenizedPrompt, protected_prompts, workload_hash
+from nafaudit.workload.prompts import batch_leaders
 
 Prompts = Mapping[str, TokenizedPrompt]
 
 
 def missing(
-    identity: Identity, extent: Extent, prompts: Prompts, recorded: set[Key]
+    identity: Identity,
+    extent: Extent,
+    prompts: Prompts,
+    recorded: set[Key],
+    leaders: Mapping[str, str] | None = None,
 ) -> list[PromptRequest]:
     """Returns what an extent asks for and is not yet recorded, prompt by prompt.
 
@@ -54,12 +58,14 @@ def missing(
         extent: What is asked for.
         prompts: The extent's prompts, by id.
         recorded: What the run has.
+        leaders: Prompts whose draws others share, by the id of these; none if None.
     """
     requests = []
     for name in extent.prompts:
         rows = []
+        leader = (leaders or {}).get(name, name)
         for index in extent.numbers or range(extent.trajectories):
-            stream = row_stream(identity.protocol, identity.seed, identity.purpose, name, index)
+            stream = row_stream(identity.protocol, identity.seed, identity.purpose, leader, index)
             rows += [
                 RowRequest(k, index, stream)
                 for k in extent.budgets
@@ -76,6 +82,8 @@ class OpenRun:
         self._writer, self._executor = writer, executor
         self._recorded = writer.run.keys()
         self.identity = identity
+        # Of the whole workload, so that a limit changes no draw.
+        self._leaders = batch_leaders(writer.run.prompts()) if identity.coupled else {}
 
     @property
     def run(self) -> Run:
@@ -87,7 +95,7 @@ class OpenRun:
         return [
             request
             for extent in extents
-            for request in missing(self.identity, extent, prompts, self._recorded)
+            for request in missing(self.identity, extent, prompts, self._recorded, self._leaders)
         ]
 
     def decode(
@@ -151,7 +159,8 @@ def open_run(
     spec, probe = executor.spec, executor.probe
     made = Made(probe.digest, spec.settings.mixed)
     with open_for_writing(path, design, prompts, executor.vocabulary, sources, made) as writer:
-        writer.note_session(session_facts(spec.settings, spec.checkpoints) | probe.facts)
+        facts = session_facts(spec.settings, spec.checkpoints, spec.shape["batch"])
+        writer.note_session(facts | probe.facts)
         yield OpenRun(writer, design.identity, executor)
 
 
@@ -235,7 +244,7 @@ def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:
     if settings.decoder is None:
         return EngineExecutor(workbench)
     launch = launch_of(settings, workbench.pair, spec.checkpoints, spec.width)
-    return BlackBoxExecutor(workbench, stack.enter_context(Session(launch)))
+    return BlackBoxExecutor(workbench, stack.enter_context(session_of(launch)))
 
 
 def _verify(run: Run, settings: RunSettings, checkpoints: tuple[str, str]) -> None:
@@ -264,5 +273,8 @@ def verify_run(
         options: How much, and where the models are.
         on_progress: Called as trajectories are replayed.
     """
+    # Here, because a run of our own engine needs none of it.
+    from nafaudit.auditor.verify import check_integrity, verify
+
     check_integrity(run)
     return verify(run, *load_recorded(run, options), options, on_progress)

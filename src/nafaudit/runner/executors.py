@@ -6,24 +6,43 @@ Ray cluster.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
+import torch
+
 from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.passage import ScoredPassage
-from nafaudit.core.trajectory import Trajectory
+from nafaudit.core.processes import Crew, workers_of
+from nafaudit.core.settings import USUAL_BATCH
+from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.world import SequenceDecoder
+from nafaudit.engine.write import Guessed
 from nafaudit.protocols import Mechanism
 from nafaudit.runner.blackbox import BlackBoxDecoder, Session
 from nafaudit.runner.recording import score_passages
-from nafaudit.runner.workbench import ProbeResult, Workbench, WorkbenchSpec
+from nafaudit.runner.workbench import (
+    ProbeResult,
+    Workbench,
+    WorkbenchSpec,
+    paying_workers,
+    row_bytes,
+)
 from nafaudit.workload import TokenizedPrompt
+
+# Memory of a worker beside its rows: what it writes to of what it shares, and a pass over prompts.
+_WORKER_BYTES = 160 << 20
+# Rows of a worker's batch, at least.
+_LEAST_BATCH = 8
+# Seconds after which a worker says how many tokens it has written.
+_SAID_SECONDS = 0.5
 
 
 class Executor(Protocol):
@@ -119,6 +138,7 @@ def identity_of(executor: Executor, workload: str, purpose: str = "audit") -> Id
         currency=mechanism.currency,
         chat=spec.chat,
         constant_rows=executor.constant,
+        coupled=settings.coupled,
     )
 
 
@@ -157,8 +177,27 @@ class LocalExecutor:
         return score_passages(self.pair, self.decoding, prompts)
 
 
+def names_of(prompts: Iterable[str]) -> str:
+    """Names some prompts in a few words."""
+    names = [repr(name) for name in dict.fromkeys(prompts)]
+    shown = ", ".join(names[:3])
+    return f"prompts {shown} and {len(names) - 3} more" if len(names) > 3 else f"prompts {shown}"
+
+
+def deaths_remark(deaths: int) -> str:
+    """Says that workers died on the way."""
+    died = f"{deaths} worker{'s' * (deaths > 1)} died on the way"
+    return f"{died}; what they held was decoded again."
+
+
 class EngineExecutor(LocalExecutor):
-    """Our own decoder in this process."""
+    """Our own decoder: in this process, or in forks of it where there are rows enough."""
+
+    def __init__(self, workbench: Workbench) -> None:
+        super().__init__(workbench)
+        self._deaths = 0
+        self._worker_spec = self.spec
+        self._guessed = Guessed()
 
     @cached_property
     def _decoder(self) -> Decoder | SequenceDecoder:
@@ -172,14 +211,17 @@ class EngineExecutor(LocalExecutor):
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks on the machine, and on speculation if there was any."""
+        """Remarks on the machine, on workers that died, and on speculation if there was any."""
         found = super().remarks
+        if self._deaths:
+            found = (*found, deaths_remark(self._deaths))
         decoder = self.__dict__.get("_decoder")
-        if not (isinstance(decoder, Decoder) and decoder.guessed.asked):
+        asked, stood = self._guessed.asked, self._guessed.stood
+        if isinstance(decoder, Decoder):
+            asked, stood = asked + decoder.guessed.asked, stood + decoder.guessed.stood
+        if not asked:
             return found
-        share = decoder.guessed.stood / decoder.guessed.asked
-        guesses = f"of {decoder.guessed.asked:,} guesses of the safe model, {share:.0%} stood."
-        return (*found, guesses)
+        return (*found, f"of {asked:,} guesses of the safe model, {stood / asked:.0%} stood.")
 
     def decode(
         self,
@@ -188,9 +230,92 @@ class EngineExecutor(LocalExecutor):
         on_step: Callable[[int], None] = lambda rows: None,
     ) -> Iterator[Trajectory]:
         """Yields trajectories in the order in which they end."""
+        wanted = list(requests)
+        workers = self._workers(sum(len(request.rows) for request in wanted))
+        if workers > 1:
+            return self._decode_forked(wanted, workers, on_step)
         if isinstance(self._decoder, Decoder):
             self._decoder.on_step = on_step
-        return self._decoder.decode(requests)
+        return self._decoder.decode(wanted)
+
+    def _workers(self, rows: int) -> int:
+        """Returns how many processes decode some rows, no more than the memory has room for.
+
+        Raises:
+            InputError: The user asked for more than that.
+        """
+        settings, spec = self.spec.settings, self.spec
+        workers = paying_workers(settings, rows)
+        if workers == 1:
+            return 1
+        each = _WORKER_BYTES + spec.shape["batch"] * row_bytes(self.pair, spec.width)
+        return workers_of(None if settings.workers is None else workers, workers, each)
+
+    def _decode_forked(
+        self, requests: Sequence[PromptRequest], workers: int, on_step: Callable[[int], None]
+    ) -> Iterator[Trajectory]:
+        """Decodes in forks of this process, each of which takes prompts as its rows end."""
+        rows = sum(len(request.rows) for request in requests)
+        most = max(8, -(-rows // (4 * workers)))
+        # A prompt with many rows is divided among workers; each reads it.
+        units = [
+            replace(request, rows=request.rows[start : start + most])
+            for request in requests
+            for start in range(0, len(request.rows), most)
+        ]
+        # No worker may draw all rows before another one has started.
+        batch = max(_LEAST_BATCH, min(self.spec.shape["batch"], rows // (2 * workers)))
+        self._worker_spec = replace(self.spec, batch=batch)
+        crew = Crew(workers, self._serve, _left, lambda held: names_of(u.prompt for u in held))
+        try:
+            for number, found in crew.results(units):
+                if number is not None:
+                    yield found
+                elif isinstance(found, Guessed):
+                    self._guessed.asked += found.asked
+                    self._guessed.stood += found.stood
+                else:
+                    on_step(found)
+        finally:
+            self._deaths += crew.deaths
+
+    def _serve(
+        self, drawn: Iterator[tuple[int, PromptRequest]], say: Callable[[Any], None]
+    ) -> Iterator[tuple[int, Trajectory]]:
+        """Decodes what a worker draws; now and then says how many tokens were written."""
+        torch.set_num_threads(1)
+        numbers: dict[Key, int] = {}
+        stepped = 0
+        said = time.monotonic()
+
+        def asked() -> Iterator[PromptRequest]:
+            for number, unit in drawn:
+                for row in unit.rows:
+                    numbers[Key(unit.prompt, self.name, row.k, row.trajectory)] = number
+                yield unit
+
+        def on_step(rows: int) -> None:
+            nonlocal stepped, said
+            stepped += rows
+            if time.monotonic() - said > _SAID_SECONDS:
+                say(stepped)
+                stepped, said = 0, time.monotonic()
+
+        decoder = replace(self.workbench, spec=self._worker_spec).decoder()
+        if isinstance(decoder, Decoder):
+            decoder.on_step = on_step
+        for trajectory in decoder.decode(asked()):
+            yield numbers[trajectory.key], trajectory
+        say(stepped)
+        if isinstance(decoder, Decoder):
+            say(decoder.guessed)
+
+
+def _left(request: PromptRequest, trajectory: Trajectory) -> PromptRequest | None:
+    """Returns what a prompt still owes after one of its trajectories."""
+    key = trajectory.key
+    rows = tuple(r for r in request.rows if (r.k, r.trajectory) != (key.k, key.trajectory))
+    return replace(request, rows=rows) if rows else None
 
 
 class BlackBoxExecutor(LocalExecutor):
@@ -209,7 +334,8 @@ class BlackBoxExecutor(LocalExecutor):
             hello = {**session.launch.hello, "depends": numerics.why}
             session.launch = replace(session.launch, hello=hello)
         name = f"{settings.decoder}@{session.start()['source']}"
-        self._box = BlackBoxDecoder(session, name, settings.max_new_tokens, settings.batch)
+        batch = settings.batch or USUAL_BATCH
+        self._box = BlackBoxDecoder(session, name, settings.max_new_tokens, batch)
 
     @property
     def name(self) -> str:

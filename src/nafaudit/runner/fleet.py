@@ -21,10 +21,13 @@ from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import VARIABLE, ConstantRows
 from nafaudit.core.passage import ScoredPassage
+from nafaudit.core.processes import TRIES
+from nafaudit.core.settings import USUAL_BATCH
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.protocols import Mechanism
 from nafaudit.runner.cluster import Worker, WorkerAnswer, WorkerInfo, gpus_of
+from nafaudit.runner.executors import deaths_remark, names_of
 from nafaudit.runner.workbench import ProbeResult, WorkbenchSpec
 from nafaudit.workload import TokenizedPrompt
 
@@ -65,8 +68,6 @@ def cut(requests: Sequence[PromptRequest], workers: int, batch: int) -> list[Uni
     return units
 
 
-# Times that a unit may end its worker, and that workers may end before they are ready.
-TRIES = 3
 # Seconds to wait for a first worker at most; for the others, once more what it took.
 _PATIENCE = 600.0
 _WAIT = 1.0
@@ -110,7 +111,8 @@ class RayExecutor:
         safe, risky = (
             str(Path(path).resolve()) if Path(path).is_dir() else path for path in spec.checkpoints
         )
-        self._portable = replace(spec, checkpoints=(safe, risky))
+        batch = spec.settings.batch or USUAL_BATCH
+        self._portable = replace(spec, checkpoints=(safe, risky), batch=batch)
         self.spec, self.mechanism = spec, mechanism
         self.decoding: Decoding = spec.settings.decoding
         self._size = workers
@@ -161,8 +163,7 @@ class RayExecutor:
         """Returns what the user should know of the workers."""
         if not self._deaths:
             return tuple(self._remarks)
-        died = f"{self._deaths} worker{'s' * (self._deaths > 1)} died on the way"
-        return (*self._remarks, f"{died}; what they held was decoded again.")
+        return (*self._remarks, deaths_remark(self._deaths))
 
     @property
     def vocabulary(self) -> dict[str, Any]:
@@ -173,7 +174,7 @@ class RayExecutor:
         """Returns surprisals of the prompts' references, in their order."""
         size = max(1, len(prompts) // (2 * self._size))
         parts = [prompts[i : i + size] for i in range(0, len(prompts), size)]
-        jobs = [_Job("score", part, _names(p.prompt.id for p in part)) for part in parts]
+        jobs = [_Job("score", part, names_of(p.prompt.id for p in part)) for part in parts]
         scored = {passage.id: passage for _, passage in self._spread(jobs)}
         return [scored[p.prompt.id] for p in prompts if p.prompt.id in scored]
 
@@ -185,8 +186,8 @@ class RayExecutor:
     ) -> Iterator[Trajectory]:
         """Yields trajectories as units are answered."""
         jobs = [
-            _Job("decode", unit, _names(request.prompt for request in unit))
-            for unit in cut(requests, self._size, self.spec.settings.batch)
+            _Job("decode", unit, names_of(request.prompt for request in unit))
+            for unit in cut(requests, self._size, self._portable.batch)
         ]
         wanted = {
             Key(request.prompt, self.name, row.k, row.trajectory)
@@ -390,12 +391,6 @@ class RayExecutor:
 
     def _remark(self, text: str) -> None:
         self._remarks[text] = None
-
-
-def _names(prompts: Iterable[str]) -> str:
-    names = [repr(name) for name in prompts]
-    shown = ", ".join(names[:3])
-    return f"prompts {shown} and {len(names) - 3} more" if len(names) > 3 else f"prompts {shown}"
 
 
 def _reason(error: Exception) -> str:

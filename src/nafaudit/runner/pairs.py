@@ -1,7 +1,7 @@
 """The registered pairs of `--pair`, and the protocol that chooses a run's prompts.
 
 A protocol (`AuditProtocol`) decides which prompts a run has and where a row ends. `SOUND` is the
-default one; the paper's is in `paper/workload.py`, and `cli/run.py: protocol_of` chooses. How many
+default one; the paper's is in `paper/workload.py`, and `answers.py: protocol_of` chooses. How many
 of the prompts a run takes, `limit_of` says.
 """
 
@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from nafaudit.core.errors import InputError, nearest
@@ -23,7 +22,7 @@ from nafaudit.workload import (
     Sourced,
     Workload,
     read_corpus,
-    read_workload,
+    read_prompts,
 )
 from nafaudit.workload.passages import Passage
 
@@ -163,7 +162,7 @@ class SoundProtocol:
         if settings.corpus:
             return read_corpus(settings.corpus, classes, cap)
         if settings.prompts is not None:
-            return read_workload(Path(settings.prompts)).select(classes, cap)
+            return read_prompts(settings.prompts).select(classes, cap)
         if settings.safe is not None:
             raise InputError(
                 "your own pair has no prompts yet: give --prompts FILE (JSON Lines with 'id' and "
@@ -178,6 +177,29 @@ class SoundProtocol:
 
 
 SOUND: AuditProtocol = SoundProtocol()
+
+
+@dataclass(frozen=True)
+class GivenPrompts:
+    """Prompts that were given as an object; all else is as another protocol has it.
+
+    Attributes:
+        given: The prompts.
+        other: The protocol that says where a row ends.
+    """
+
+    given: Workload
+    other: AuditProtocol
+
+    def workload(self, settings: RunSettings) -> Workload:
+        """Returns the prompts of the classes that the settings name."""
+        if settings.data is not None or settings.corpus:
+            raise InputError("prompts and the files of a design both name a workload; give one.")
+        return self.given.select(settings.classes, settings.cap)
+
+    def stops(self, settings: RunSettings, end: int | None) -> tuple[int, ...] | None:
+        """Returns the ids that end a row."""
+        return self.other.stops(settings, end)
 
 
 def limit_of(settings: RunSettings) -> int:

@@ -14,9 +14,9 @@ import numpy as np
 from nafaudit.core.design import row_width
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError, UnavailableError, nearest
-from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall
+from nafaudit.core.finding import MIN_TRAJECTORIES, Outcome, Overall
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.settings import RunSettings
+from nafaudit.core.settings import USUAL_BATCH, RunSettings
 from nafaudit.core.trajectory import STEP_TYPES
 from nafaudit.runner.gpu import BYTES, Arithmetic, GpuWork, gpu_of, shape_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, checkpoints_of, limit_of, named_pair
@@ -45,6 +45,7 @@ class Timing:
         seconds: Time that they took.
         price: Factor by which a constant number of rows slows a full batch; 1 where rows are free.
         why: Why rows are constant; empty where they are free.
+        workers: Processes that the run would share its rows among, each as fast as this one.
     """
 
     loading: float
@@ -54,6 +55,7 @@ class Timing:
     seconds: float
     price: float = 1.0
     why: str = ""
+    workers: int = 1
 
 
 @dataclass(frozen=True)
@@ -130,9 +132,9 @@ class Plan:
     @property
     def overall(self) -> Overall:
         """Whether the run can say that a budget is kept; a plan itself does not fail."""
-        if self.conclusive:
-            return Overall("CONCLUSIVE", f"{self.per_budget} trajectories a budget", 0)
-        return Overall(Kept.INCONCLUSIVE, f"below {MIN_TRAJECTORIES} trajectories a budget", 0)
+        word = Outcome.ENOUGH if self.conclusive else Outcome.TOO_FEW
+        why = f"{self.per_budget} executions under each budget; a verdict needs {MIN_TRAJECTORIES}"
+        return Overall(word, why, 0)
 
     @property
     def bytes_expected(self) -> float:
@@ -151,7 +153,8 @@ class Plan:
             return None
         timing = self.timing
         reading = self.prompts * timing.seconds_per_prompt
-        return timing.loading + reading + self.tokens / timing.tokens_per_second
+        writing = self.tokens / timing.tokens_per_second
+        return timing.loading + (reading + writing) / timing.workers
 
 
 @dataclass(frozen=True)
@@ -233,7 +236,7 @@ def _arithmetic(settings: RunSettings, texts: Sequence[str], hardware: Hardware)
         rows=len(texts) * len(settings.budgets) * settings.trajectories,
         length=settings.max_new_tokens,
         width=row_width(longest),
-        batch=settings.batch,
+        batch=settings.batch or USUAL_BATCH,
         sharing=len(settings.budgets),
     )
     return Arithmetic(safe, risky, settings.dtype, gpu, hardware.gpus, work)
@@ -272,7 +275,7 @@ def time_decoding(
     from nafaudit.engine.decode import Decoder
     from nafaudit.engine.prompts import PromptRequest, RowRequest
     from nafaudit.mechanisms.registry import SequenceMechanism
-    from nafaudit.runner.workbench import Workbench, load_models, read_inputs
+    from nafaudit.runner.workbench import Workbench, load_models, paying_workers, read_inputs
 
     start = time.monotonic()
     inputs = read_inputs(settings, protocol)
@@ -296,7 +299,7 @@ def time_decoding(
                 for k in settings.budgets
             ),
         )
-        for item in inputs.chosen[: -(-settings.batch // rows)]
+        for item in inputs.chosen[: -(-workbench.spec.batch // rows)]
     ]
 
     def decode(decoder: Decoder) -> tuple[int, float]:
@@ -333,7 +336,8 @@ def time_decoding(
         decoder.debt(middle)
     per_prompt = (time.monotonic() - start) / _PROMPTS
     tokens, passed = decode(decoder)
-    timing = Timing(loading, per_prompt, tokens / passed, tokens, passed)
+    workers = paying_workers(settings, spec.rows)
+    timing = Timing(loading, per_prompt, tokens / passed, tokens, passed, workers=workers)
     numerics = workbench.settled.numerics
     if numerics.constant is None:
         return timing

@@ -123,7 +123,9 @@ def record_parts(
     close_part()
 
 
-def session_facts(settings: RunSettings, checkpoints: tuple[str, str]) -> dict[str, Any]:
+def session_facts(
+    settings: RunSettings, checkpoints: tuple[str, str], batch: int
+) -> dict[str, Any]:
     """Returns what a session ran on, and with which settings."""
     return {
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
@@ -133,7 +135,7 @@ def session_facts(settings: RunSettings, checkpoints: tuple[str, str]) -> dict[s
         "together": settings.together,
         "speculate": settings.speculate,
         "threads": settings.threads,
-        "batch": settings.batch,
+        "batch": batch,
         "pair": settings.pair if settings.safe is None else None,
         "safe": settings.safe,
         "risky": settings.risky,

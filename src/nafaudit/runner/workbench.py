@@ -13,8 +13,8 @@ Five types hold what is known, in this order: `RunSettings` (as asked for), `Unl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,19 +23,30 @@ import torch
 from nafaudit.core.design import Decoding, differences, row_width
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import ledger_of
-from nafaudit.core.settings import RunSettings, Trust, VerifySettings
+from nafaudit.core.options import build
+from nafaudit.core.processes import can_fork, free_memory, usable_cores
+from nafaudit.core.settings import (
+    USUAL_BATCH,
+    DeviceSettings,
+    RunSettings,
+    Trust,
+    TrustSettings,
+    VerifySettings,
+)
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.probe import Settled, settle
 from nafaudit.engine.world import SequenceDecoder
 from nafaudit.mechanisms.registry import SequenceMechanism, anchored_on, recorded_mechanism
 from nafaudit.mechanisms.registry import mechanism as named_mechanism
 from nafaudit.models.checkpoints import (
+    STATE,
     check_device,
     check_dtype,
     context_of,
     repository,
     weights_hash,
 )
+from nafaudit.models.given import pair_of
 from nafaudit.models.pair import (
     Pair,
     PromptTokenizer,
@@ -55,6 +66,12 @@ from nafaudit.runner.pairs import (
 )
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt, TokenizedPrompt, Workload, protected_prompts
+
+# More rows than these gain little; nor should their keys and values fill the memory.
+_MOST_BATCH = 192
+_BATCH_BYTES = 512 << 20
+# Tokens that make a process worth its start: about a second of the lab's pair.
+_PAYING_TOKENS = 2048
 
 
 class LoadSettings(Protocol):
@@ -94,6 +111,46 @@ def load_models(
         stop_ids=stops,
         trust=settings.trust,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSettings(DeviceSettings, TrustSettings):
+    """Options of a pair that is loaded for several calls."""
+
+
+def open_pair(name: str, safe: Any, risky: Any, tokenizer: Any, options: Mapping[str, Any]) -> Pair:
+    """Loads a registered pair or two checkpoints, or makes a pair of two loaded models.
+
+    Args:
+        name: A registered pair, if neither model is given.
+        safe: A checkpoint, or a model; None if not given.
+        risky: The same.
+        tokenizer: Of two models that are loaded; None if not given.
+        options: Those of `ModelSettings`.
+
+    Raises:
+        InputError: Something is wrong with the models, or they do not fit together.
+    """
+    settings = build(ModelSettings, options)
+    if not isinstance(name, str):
+        raise InputError(
+            f"the name of a pair must be text, got a {type(name).__name__}; models are given as "
+            "load_pair(safe=..., risky=...)."
+        )
+    if safe is None and risky is None:
+        if tokenizer is not None:
+            raise InputError("a tokenizer is given with two loaded models: safe= and risky=.")
+        return replace(load_models(settings, named_pair(name).locate()), name=name)
+    if safe is None or risky is None:
+        raise InputError("safe and risky belong together: give both, or neither and a name.")
+    if isinstance(safe, str | Path) and isinstance(risky, str | Path) and tokenizer is None:
+        return load_models(settings, (str(safe), str(risky)))
+    if options:
+        raise InputError(
+            f"{next(iter(options))} decides how a checkpoint is loaded; loaded models are taken "
+            "as they are. Leave it out."
+        )
+    return pair_of(safe, risky, tokenizer)
 
 
 def mechanism_of(settings: RunSettings) -> Mechanism:
@@ -139,6 +196,8 @@ class WorkbenchSpec:
         chat: What a design records of the chat template.
         stops: Ids that end a row; None for what the models declare.
         passages: Protected text, if the mechanism requires it.
+        rows: Trajectories that are asked for at once; 0 if that is not known.
+        batch: Rows decoded together; 0 if that is yet to be chosen.
     """
 
     settings: RunSettings
@@ -147,6 +206,8 @@ class WorkbenchSpec:
     chat: str = ""
     stops: tuple[int, ...] | None = None
     passages: tuple[str, ...] = ()
+    rows: int = 0
+    batch: int = 0
 
     @property
     def shape(self) -> dict[str, Any]:
@@ -154,7 +215,7 @@ class WorkbenchSpec:
         settings = self.settings
         return {
             "width": self.width,
-            "batch": settings.batch,
+            "batch": self.batch or settings.batch or USUAL_BATCH,
             "speculate": settings.speculate,
             "threaded": settings.together,
         }
@@ -165,6 +226,53 @@ class WorkbenchSpec:
         return _bound(
             mechanism, lambda: _tokenizer_of(self.settings, self.checkpoints), self.passages
         )
+
+
+def row_bytes(pair: Pair, width: int) -> int:
+    """Returns the memory of a row: keys and values of both models, and a step's logits."""
+    found = 0
+    for model in (pair.safe, pair.risky):
+        config = model.config.get_text_config()
+        heads = config.num_attention_heads
+        size = getattr(config, "head_dim", None) or config.hidden_size // heads
+        shared = getattr(config, "num_key_value_heads", None) or heads
+        numbers = 2 * config.num_hidden_layers * shared * size * width + 2 * len(pair.vocabulary)
+        found += numbers * model.dtype.itemsize
+    return found
+
+
+def chosen_batch(pair: Pair, spec: WorkbenchSpec) -> int:
+    """Returns how many rows to decode together, from the rows asked for and their memory.
+
+    A step of many rows costs less for each: on the lab's pair a token of 96 rows takes two thirds
+    of a token of 32. But every process should be given rows twice, so that all end together.
+    """
+    on_cpu = pair.risky.device.type == pair.safe.device.type == "cpu"
+    if not on_cpu or spec.settings.decoder is not None:
+        return USUAL_BATCH
+    room = min(_BATCH_BYTES, free_memory() / 4) // row_bytes(pair, spec.width)
+    if not spec.rows:  # a search or an attack: as many as a round of it has
+        return int(max(USUAL_BATCH, min(room, _MOST_BATCH)))
+    share = spec.rows // (2 * paying_workers(spec.settings, spec.rows))
+    return int(max(USUAL_BATCH, min(share, room, _MOST_BATCH)))
+
+
+def paying_workers(settings: RunSettings, rows: int) -> int:
+    """Returns how many processes to decode some rows with: as asked for, or as many as pay.
+
+    A fork takes a few hundredths of a second, but a small batch costs more for each row. Code of a
+    plug-in is forked only if the user asks for workers: it may have threads of its own.
+    """
+    if settings.ray is not None:  # a worker of a cluster is one process
+        return 1
+    if settings.workers is not None:
+        return max(1, min(settings.workers, rows))
+    on_cpu = settings.device == "cpu" and (settings.safe_device or "cpu") == "cpu"
+    alone = settings.threads > 1 or settings.together or ":" in settings.mechanism
+    if alone or not on_cpu or not can_fork():
+        return 1
+    pay = min(rows // USUAL_BATCH, rows * settings.max_new_tokens // _PAYING_TOKENS)
+    return max(1, min(usable_cores(), pay))
 
 
 @dataclass(frozen=True)
@@ -208,12 +316,13 @@ class UnloadedPair:
         """Returns prompts with their token ids."""
         return [TokenizedPrompt(prompt, self.tokenizer.ids(prompt.text)) for prompt in prompts]
 
-    def spec(self, needed: int, prompts: Sequence[TokenizedPrompt]) -> WorkbenchSpec:
+    def spec(self, needed: int, prompts: Sequence[TokenizedPrompt], rows: int = 0) -> WorkbenchSpec:
         """Returns what to load.
 
         Args:
             needed: Positions that the longest prompt and its output take.
             prompts: The whole workload: a mechanism may require its protected references.
+            rows: Trajectories that will be asked for at once; 0 if that is not known.
         """
         settings, end = self.settings, self.tokenizer.tokenizer.eos_token_id
         stops = self.protocol.stops(settings, None if end is None else int(end))
@@ -222,7 +331,7 @@ class UnloadedPair:
             pair = settings.pair if settings.safe is None else None
             passages = protected_passages(prompts, pair)
         width, chat = row_width(needed, self.context), self.tokenizer.chat
-        return WorkbenchSpec(settings, self.checkpoints, width, chat, stops, passages)
+        return WorkbenchSpec(settings, self.checkpoints, width, chat, stops, passages, rows)
 
     def bound(self, passages: Sequence[str]) -> Mechanism:
         """Returns the mechanism, ready to serve."""
@@ -288,8 +397,10 @@ def read_inputs(settings: RunSettings, protocol: AuditProtocol = SOUND) -> RunIn
             f"it does not fit the pair's context of {pair.context}. Lower --max-new-tokens or "
             "leave the prompt out."
         )
-    spec, limit = pair.spec(needed, tokenized), limit_of(settings)
+    limit = limit_of(settings)
     chosen = tokenized[:limit] if limit else tokenized
+    rows = len(chosen) * len(settings.budgets) * settings.trajectories
+    spec = pair.spec(needed, tokenized, rows)
     return RunInputs(workload, tokenized, chosen, pair.bound(spec.passages), spec)
 
 
@@ -354,6 +465,8 @@ class Workbench:
             pair = load_models(
                 settings, spec.checkpoints, safe_device=settings.safe_device, stops=spec.stops
             )
+        if not spec.batch:
+            spec = replace(spec, batch=settings.batch or chosen_batch(pair, spec))
         settled = settle(pair, mechanism, decoding, depends=depends, **spec.shape)
         return cls(spec, pair, mechanism, decoding, settled)
 
@@ -422,6 +535,8 @@ def load_recorded(run: Run, options: VerifySettings) -> tuple[Mechanism, Pair]:
     how: dict[str, Any] = {"stop_ids": run.stops or None}
     if not imported:
         how = {"stop_ids": recorded["stop_ids"], "dtype": recorded["dtype"]}
+        # Models that were objects are known by their state, whatever file that is in now.
+        how["by_state"] = str(recorded["safe"]).startswith(STATE)
     pair = load_pair(safe, risky, device=options.device, trust=options.trust, **how)
     if not imported and (found := differences(dict(pair.fingerprint), recorded)):
         raise InputError(
@@ -458,6 +573,13 @@ def _recorded_checkpoints(run: Run, options: VerifySettings) -> tuple[str, str]:
         places = pinned(safe, "safe"), pinned(risky, "risky")
         if places[0] is not None and places[1] is not None:
             return places[0], places[1]
+    if str(recorded["safe"]).startswith(STATE):
+        raise InputError(
+            f"{run.path} was made with models that were objects of a Python process: it holds a "
+            "hash of their weights and no place to load them from. Give them again in Python, "
+            "nafaudit.verify(run, pair), or save them with save_pretrained and give the "
+            "directories with --safe and --risky."
+        )
     last = f" (last at {' and '.join(sessions[-1])})" if sessions else ""
     raise InputError(
         f"the models of {run.path}{last} are not there, or their weights changed: no checkpoint "

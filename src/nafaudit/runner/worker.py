@@ -9,11 +9,8 @@ The lines: a first one that says what to build, answered by {"ready": ...} or {"
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -27,6 +24,7 @@ import numpy as np
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError, LawError
+from nafaudit.core.processes import end_with_parent
 from nafaudit.core.settings import Trust
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
 from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World
@@ -34,17 +32,14 @@ from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, Worl
 if TYPE_CHECKING:
     from nafaudit.protocols import Mechanism
 
-_PR_SET_PDEATHSIG = 1
 _LONGEST = 400
 _OWN = str(Path(__file__).resolve().parents[1])
 
 
 def main() -> None:
     """Reads the first line, builds the decoder, answers until there is nothing left to read."""
-    if sys.platform == "linux":
-        # A hanging decoder whose auditor was killed would hang for ever; Linux can end it.
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # A hanging decoder whose auditor was killed would hang for ever.
+    end_with_parent()
     # Standard input and output are taken away, so that their prints cannot pass for answers.
     asked = os.fdopen(os.dup(0), "r", encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
@@ -58,7 +53,7 @@ def main() -> None:
 
     hello = json.loads(asked.readline())
     try:
-        kind, plugin, decoder = _built(hello)
+        kind, plugin, decoder = built(hello)
     except InputError as error:
         say({"fault": {"name": "build", "text": str(error)}})
         return
@@ -71,7 +66,7 @@ def main() -> None:
         say(said)
 
 
-def _built(hello: dict[str, Any]) -> tuple[str, object, Any]:
+def built(hello: dict[str, Any]) -> tuple[str, object, Any]:
     """Builds what the first line names: a decoder or, where allowed, a rule as a decoder.
 
     A rule that chooses among whole outputs is only recognised: nothing is asked of it here.

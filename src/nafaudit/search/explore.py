@@ -60,12 +60,20 @@ class Steered:
         offered: Number of candidates that it could choose among.
         kept: Number that were drawn.
         reasons: Reasons why it did not choose; empty if it did.
+        judged: Number of prompts that it never saw and was judged on.
+        unsafe: How many of these it should tell from the others.
+        auc: AUC on these; NaN if they are of one class.
+        saturated: True if it says nearly the same of every candidate.
     """
 
     generation: int
     offered: int
     kept: int
     reasons: tuple[str, ...] = ()
+    judged: int = 0
+    unsafe: int = 0
+    auc: float = math.nan
+    saturated: bool = False
 
     @property
     def steers(self) -> bool:

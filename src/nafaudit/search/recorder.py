@@ -31,7 +31,7 @@ from nafaudit.search.candidate import Candidate, Measured, Measurements
 from nafaudit.search.settings import SearchBasics, SearchSettings
 from nafaudit.store.files import make_directory, whole_directory, write_whole
 from nafaudit.store.run import Run, open_for_writing
-from nafaudit.workload import Prompt, TokenizedPrompt, read_workload, workload_hash
+from nafaudit.workload import Prompt, TokenizedPrompt, read_prompts, workload_hash
 from nafaudit.workload.passages import Passage, read_passages
 
 
@@ -47,7 +47,7 @@ def seeds_of(settings: SearchBasics, protocol: AuditProtocol = SOUND) -> list[Pr
 def others_of(settings: SearchSettings, count: Callable[[str], int]) -> list[Prompt]:
     """Returns held-out prompts of other kinds than the workload's; loads no model."""
     if settings.others is not None:
-        found = read_workload(Path(settings.others)).prompts
+        found = read_prompts(settings.others).prompts
     else:
         found = [] if settings.safe is not None else named_pair(settings.pair).others()
     for prompt in found:

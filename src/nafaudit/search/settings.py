@@ -171,13 +171,16 @@ _NO_SURROGATE = (
 class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
     """Settings that both protocols share; names of `nafaudit run` keep their meaning."""
 
+    later: ClassVar[Mapping[str, Any]] = {}
+    """Settings that earlier versions did not have, with the value that they had in effect."""
     unlisted: ClassVar[frozenset[str]] = frozenset({
         *("corpus", "decoder", "decoder_python", "decoder_timeout", "trajectories", "baselines"),
-        *("safe_device", "together", "speculate", "workers"),
+        *("safe_device", "together", "speculate", "coupled"),
     })  # fmt: skip
     refused: ClassVar[Mapping[str, str]] = {
         **RunSettings.refused,
-        "archive": "there is one archive, the greedy k-DPP set. Leave it out.",
+        "archive": "there is one archive, the greedy k-DPP set; --protocol paper has several. "
+        "Leave it out.",
         "surrogate": _NO_SURROGATE,
         "training": _NO_SURROGATE,
         "embedding": _NO_SURROGATE,
@@ -187,7 +190,7 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
 
     k: tuple[float, ...] = audited_option(
         (3.0,), "Budgets in nats per token; several are searched in turn.", metavar="K,...",
-        form=BUDGETS_FORM, common=True,
+        form=BUDGETS_FORM, common=True, unset="3; the paper's on the lab: 16",
     )  # fmt: skip
     classes: tuple[str, ...] = prompts_option(
         (), "Classes to start from.", metavar="NAME,...",
@@ -210,6 +213,11 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.check_budgets()
+        if self.coupled:
+            raise InputError(
+                "coupled is for the fixed workload of nafaudit run: the paper's search draws each "
+                "prompt alone. Leave it out."
+            )
         if self.ray is not None:
             raise InputError(
                 "a search decodes in this process: each of its rounds waits for the one before. "
@@ -260,7 +268,9 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
 class RoundSettings(Group):
     """Sizes of a search."""
 
-    searches: int = _search_option(2, "Independent searches.", least=1, common=True)
+    searches: int = _search_option(
+        2, "Independent searches.", least=1, common=True, unset="2; the paper's: 1"
+    )
     pool: int = _search_option(12, "Prompts that a search starts from.", least=2)
     generations: int = _search_option(2, "Rounds of new prompts.", least=0, common=True)
     proposals: int = _search_option(24, "Prompts proposed in a generation.", least=1)
@@ -296,7 +306,9 @@ class SearchSettings(ConfirmSettings, RoundSettings, SearchBasics):
     The first of several searches has the run's seed, each other the next one.
     """
 
-    max_new_tokens: int = decoding_option(64, "Length limit T.", common=True)
+    max_new_tokens: int = decoding_option(
+        64, "Length limit T.", common=True, unset="64; the paper's: 200, on the lab 8"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -339,8 +351,12 @@ def decisive(settings: SearchBasics) -> dict[str, Any]:
     own = [one.name for one in fields(settings) if one.name not in _NOT_DECISIVE]
     for name in (*_OF_A_RUN, *own):
         found[name] = getattr(settings, name)
+        if name in settings.later and found[name] == settings.later[name]:
+            del found[name]  # so that searches of versions without it resume
         if name == "heldout_draws":
             found |= _FORMER
+    if settings.proposer == LOCAL:
+        found["proposer_attempts"] = 4  # which the local operators never need
     plain: dict[str, Any] = json.loads(json.dumps(found))
     return plain
 

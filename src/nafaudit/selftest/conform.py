@@ -18,7 +18,7 @@ import numpy as np
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, reject_unknown
-from nafaudit.core.finding import Overall
+from nafaudit.core.finding import Outcome, Overall
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
@@ -79,11 +79,12 @@ class Conformance:
 
     @property
     def overall(self) -> Overall:
-        """Returns YES if no item is broken, and how many items are unknown."""
-        unknown = sum(item.answer is Conforms.UNKNOWN for item in self.items)
-        why = "breaks no item" if self.conforms else "breaks the contract"
-        why += f"; {unknown} of {len(self.items)} items are not known" if unknown else ""
-        return Overall(Conforms.YES, why, 0) if self.conforms else Overall(Conforms.NO, why, 1)
+        """Returns which items are broken, and which are not known."""
+        broken = ", ".join(one.name for one in self.items if one.answer is Conforms.NO)
+        unknown = ", ".join(one.name for one in self.items if one.answer is Conforms.UNKNOWN)
+        why = f"breaks {broken or 'none'} of {len(self.items)} items"
+        why += f"; not known: {unknown}" if unknown else ""
+        return Overall(Outcome.BROKEN, why, 1) if broken else Overall(Outcome.CONFORMS, why, 0)
 
 
 def conform(
@@ -163,6 +164,8 @@ _NO_DEBT = ". If its promise has none: --no-prefix-debt"
 def _terminates(trials: Trials) -> Answered:
     names = ("hang", "died", "raised", "garbled", "count", "length", "exit")
     if found := trials.fault(*names):
+        if any(fault.name in ("hang", "died", "garbled") for fault in trials.faults):
+            found += f"; {trials.came} of {trials.asked} outputs came before it"
         return Conforms.NO, found
     return Conforms.YES, f"all {trials.asked} outputs came back, none longer than asked"
 
@@ -247,11 +250,15 @@ def _charges(trials: Trials) -> Answered:
     for k in trials.active:
         if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarms.get(k)):
             if trials.owes_nothing:
-                text = "its tokens fit the law that it would owe without a prefix debt, not with"
-                return Conforms.NO, f"{text} one of up to {trials.largest_debt:.4g} nats{_NO_DEBT}"
+                text = "its tokens fit the promise without debt, not with a prefix debt"
+                return Conforms.NO, f"{text} of up to {trials.largest_debt:.4g} nats{_NO_DEBT}"
+            if trials.other_k is not None:
+                other = f"its tokens fit the promise at {trials.other_k:g} times k, not at k"
+                return Conforms.NO, f"{other}: {alarm}"
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
     if not claimed:
-        return Conforms.UNKNOWN, "it claims no charge; its tokens fit the law that it owes"
+        few = "it claims no charge, and these few tokens do not tell its law from the one it owes"
+        return Conforms.UNKNOWN, f"{few}; `nafaudit run --decoder` draws more"
     if not judged:
         return Conforms.UNKNOWN, "it spends too much and claims no weights, so no law is known"
     return Conforms.YES, f"{judged} outputs are charged what their laws cost"
@@ -271,6 +278,8 @@ def _budget(trials: Trials) -> Answered:
             return Conforms.NO, f"{owing}. If its promise is that: --debt {other.definition}"
         if trials.owes_nothing:
             return Conforms.NO, f"{owing}; without the debt none is over{_NO_DEBT}"
+        if trials.other_k is not None:
+            return Conforms.NO, f"{text}{where}; none is over at {trials.other_k:g} times k"
         return Conforms.NO, text + where
     if not trials.shows_spend:
         return Conforms.UNKNOWN, "it claims neither weights nor charges"

@@ -11,7 +11,7 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
-from nafaudit.core.finding import CheckWord, Overall
+from nafaudit.core.finding import CheckWord, Outcome, Overall
 from nafaudit.selftest.battery import lab_audits
 from nafaudit.selftest.faults import CATALOGUE, SAMPLER, FaultCase
 from nafaudit.selftest.power import (
@@ -173,7 +173,15 @@ class SelftestResult:
         must = [row for row in self.faults if row.must_catch]
         caught = sum(row.as_expected for row in must)
         why = f"{caught} of {len(must)} faults that must be caught are, at n = {SIZES[-1]}"
-        return Overall("PASSED", why, 0) if self.passed else Overall(CheckWord.FAILED, why, 1)
+        if self.passed:
+            return Overall(Outcome.PASSED, why, 0)
+        if self.missed:
+            why += f"; not caught: {', '.join(row.name for row in self.missed)}"
+        if not self.sound.consistent:
+            why += f"; {self.sound.alarms} false alarms are more than their level explains"
+        if bounds := [one.name for one in self.bounds if not one.allowed]:
+            why += f"; bounds that miss more than they may: {', '.join(bounds)}"
+        return Overall(CheckWord.FAILED, why, 1)
 
 
 def selftest_result(

@@ -34,7 +34,7 @@ from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import load_pair
 from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
-from nafaudit.runner.blackbox import OFFICIAL, DecoderError, Session, launch_of
+from nafaudit.runner.blackbox import OFFICIAL, DecoderError, launch_of, session_of
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.runner.workbench import mechanism_of
@@ -43,6 +43,8 @@ from nafaudit.selftest.battery import pit_draws
 
 # Budgets that bind, unless others are given.
 ACTIVE = (0.25, 1.0)
+# Multiples of k that are tried where a promise does not fit.
+OTHER_K = (0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0)
 SEEDS = 4
 MOST_TOKENS = 32
 BATCH = 32
@@ -78,6 +80,9 @@ class Trials:
         free: If something is wrong and a prefix debt is promised, the outputs of the budgets that
             bind, recomputed without the debt, by key.
         free_alarms: What the sampler tests then hold against them, by budget.
+        other_k: If something is wrong with the debt and without it, the multiple of k at which
+            nothing is, and at which the tokens are likeliest; None if there is none.
+        came: Outputs that came before the decoder hung, died or could not be read any more.
     """
 
     asked: int = 0
@@ -95,21 +100,25 @@ class Trials:
     debt: DebtRule = field(default_factory=DebtRule)
     free: dict[Key, Replayed] = field(default_factory=dict)
     free_alarms: dict[float, str] = field(default_factory=dict)
+    other_k: float | None = None
+    came: int = 0
 
     @property
     def budgets(self) -> tuple[float, ...]:
         """Returns the budgets that bind, and both baselines."""
         return (0.0, *self.active, math.inf)
 
-    def overspent(self, *, free: bool = False, otherwise: bool = False) -> Overspent | None:
+    def overspent(
+        self, replayed: Mapping[Key, Replayed] | None = None, *, otherwise: bool = False
+    ) -> Overspent | None:
         """Returns the first output that costs more than it was granted, as claimed or as implied.
 
         Args:
-            free: True to take no prefix debt off the grants.
+            replayed: The outputs recomputed under another promise; the tested one if None.
             otherwise: True to take off the debt as the other definition counts it, if it can.
         """
         for record in (t for t in self.main if t.key.k in self.active):
-            again = (self.free if free else self.replayed)[record.key]
+            again = (self.replayed if replayed is None else replayed)[record.key]
             other = again.granted_otherwise if otherwise else None
             granted = np.maximum(again.granted if other is None else other, 0.0)
             for charge in _spendings(record, again):
@@ -128,9 +137,13 @@ class Trials:
     @property
     def owes_nothing(self) -> bool:
         """True if nothing is wrong under the binding budgets once there is no debt."""
-        if not self.free or self.overspent(free=True) is not None:
+        return bool(self.free) and self.fits(self.free, self.free_alarms)
+
+    def fits(self, replayed: Mapping[Key, Replayed], alarms: Mapping[float, str]) -> bool:
+        """Says whether nothing is wrong under the binding budgets of another promise."""
+        if self.overspent(replayed) is not None:
             return False
-        return not any(k in self.free_alarms for k in self.active)
+        return not any(k in alarms for k in self.active)
 
     @property
     def counts_otherwise(self) -> bool:
@@ -250,6 +263,7 @@ def run_trials(
             # A decoder that hangs or dies once is not waited for again.
             broken = error.name in ("hang", "died", "garbled")
             return [None] * len(wanted)
+        trials.came += len(wanted)
         found = []
         for (key, request), raw in zip(wanted, outputs, strict=True):
             read = read_output(raw, key, request, bench.size, bench.stops)
@@ -274,40 +288,61 @@ def run_trials(
     except DecoderError as error:
         trials.faults.append(Fault(error.name, str(error)))
     trials.replayed, trials.alarms, trials.copies = _replay(trials, bench, trials.main)
-    wrong = any(k in trials.alarms for k in active) or trials.overspent() is not None
-    if wrong and trials.largest_debt > 0:
+    if trials.fits(trials.replayed, trials.alarms):
+        return trials
+    paid = [record for record in trials.main if record.key.k in active]
+    if trials.largest_debt > 0:
         # Is it the debt that it does not charge?
-        paid = [record for record in trials.main if record.key.k in active]
         trials.free, trials.free_alarms, _ = _replay(trials, bench, paid, indebted=False)
+    if trials.promises and not trials.owes_nothing and not trials.counts_otherwise:
+        # Is it another budget that it keeps?
+        likeliest = -math.inf
+        for factor in OTHER_K:
+            again, alarms, _ = _replay(trials, bench, paid, factor=factor)
+            total = sum(float(one.trajectory.steps.served.sum()) for one in again.values())
+            if total > likeliest and trials.fits(again, alarms):
+                trials.other_k, likeliest = factor, total
     return trials
 
 
 def _replay(
-    trials: Trials, bench: Bench, outputs: Sequence[Trajectory], *, indebted: bool = True
+    trials: Trials,
+    bench: Bench,
+    outputs: Sequence[Trajectory],
+    *,
+    indebted: bool = True,
+    factor: float = 1.0,
 ) -> tuple[dict[Key, Replayed], dict[float, str], str]:
     """Recomputes outputs, and tests whether their tokens were drawn from the promised law.
+
+    Args:
+        trials: What is promised.
+        bench: Where they were written.
+        outputs: The outputs.
+        indebted: False to leave the prefix debt out.
+        factor: What binding budgets are multiplied by.
 
     Returns:
         Replays, alarms and copies, as `Trials` has them.
     """
     blocks: dict[Key, list[StepScores]] = {}
+    # Replayed under another budget, an output keeps its own key here.
+    keys = {r.key._replace(k=factor * r.key.k): r.key for r in outputs}
     records = {record.key: record for record in outputs}
 
-    def on_steps(key: Key, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
-        tokens = records[key].steps.token
+    def on_steps(task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+        key, tokens = keys[task.key], task.tokens
         own, part = pit_draws(key, len(tokens)), slice(first, first + len(safe))
         sets = token_sets(served.law, bench.prompts[key.prompt], tokens, first, bench.stops)
         scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own[part], sets)
         blocks.setdefault(key, []).append(scores)
 
     written = [
-        ReplayTask(
-            r.key, bench.prompts[r.key.prompt], r.steps.token, r.stopped, None, r.steps.theta
-        )
-        for r in outputs
+        ReplayTask(key, bench.prompts[key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
+        for key, r in zip(keys, outputs, strict=True)
     ]
     again = bench.replay(written, on_steps, indebted=indebted)
-    replayed = {second.trajectory.key: second for second in again}
+    replayed = {keys[second.trajectory.key]: second for second in again}
     alarms: dict[float, str] = {}
     copies = ""
     for k in trials.budgets:
@@ -377,7 +412,7 @@ class LabBench:
         self.stops = own | {stop}
         launch = launch_of(self._settings, self._pair, checkpoints, WIDTH, rules=True)
         hello = {**launch.hello, "stops": sorted(self.stops)}
-        self._session = Session(replace(launch, hello=hello))
+        self._session = session_of(replace(launch, hello=hello))
 
     def __enter__(self) -> LabBench:
         self._session.start()
@@ -485,5 +520,5 @@ class WorldBench:
             charge, theta = (
                 torch.tensor(x, dtype=torch.float64) for x in (steps.charge, steps.theta)
             )
-            on_steps(one.key, 0, Served(again.law, charge, theta), again.safe, again.risky)
+            on_steps(one, 0, Served(again.law, charge, theta), again.safe, again.risky)
             yield again.replayed

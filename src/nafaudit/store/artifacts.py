@@ -13,6 +13,8 @@ a field of another type is.
 * `search.json` is what a search found.
 * `passages.jsonl` has passages and their surprisals, from which a budget can be judged without
   models: a header, then one line per passage. The checksum covers everything but itself.
+* `texts.jsonl` has what an imported log says of its outputs beside the account: their texts, and
+  scores that it claims. Its checksum stands in import.json.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NotRequired, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict, TypeVar
 
 import msgspec
 
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import CheckWord, Finding, Kept, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Overall, Thresholds
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm, Key, Trajectory
@@ -38,6 +40,9 @@ from nafaudit.store.run import Run
 
 VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
 SEARCH, PASSAGES = "search.json", "passages.jsonl"
+TEXTS, IMPORTED = "texts.jsonl", "import.json"
+OWN_FILES = "nafaudit"
+"""Directory within exported logs for what their schema has no place for."""
 FORMAT = 1
 """Version of the file of passages."""
 
@@ -77,6 +82,9 @@ DEBT_COUNTS = "replay: counts of the debt"
 """Name of the finding on trajectories that are over budget by one way to count the debt and not by
 the other."""
 
+OVERSPEND = "replay: smallest overspend seen"
+"""Name of the finding on how small an overspend the tests of a silent black box would have seen."""
+
 
 @dataclass(frozen=True)
 class ArmFinding:
@@ -100,6 +108,7 @@ class Verification:
         notes: What could not be done, or was done in a weaker way, in words.
         truth: For a black box, what it really did; its own numbers are claims.
         unfinished: True if the run lacks something that it was asked for; a note says what.
+        thresholds: What is asked of the answer beyond the budgets.
     """
 
     findings: list[ArmFinding]
@@ -111,6 +120,7 @@ class Verification:
     notes: list[str]
     truth: Sequence[Trajectory] = ()
     unfinished: bool = False
+    thresholds: Thresholds = Thresholds()
 
     @property
     def failed(self) -> bool:
@@ -121,6 +131,13 @@ class Verification:
     @property
     def overall(self) -> Overall:
         """0 claims true, 1 refuted or over budget, 3 nothing replayed or the run is unfinished."""
+        words: dict[str, str] = {}
+        for one in self.findings:
+            said = f"{one.finding.check} is {one.finding.verdict}: {one.finding.text}"
+            words.setdefault(one.finding.verdict, said)
+        return self.thresholds.decide(self._answer(), words, {"the replay": self.trajectories})
+
+    def _answer(self) -> Overall:
         if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
             return Overall(Kept.REFUTED, "the claims are refuted", 1)
         if self.failed:
@@ -203,7 +220,7 @@ def save_verification(run: Run, found: Verification) -> dict[str, Any]:
 
 def write_verification(run: Run, result: Mapping[str, Any]) -> Path:
     """Writes RUN/verify.json; `result` is plain data without NaN."""
-    content = {**result, "journal": _journal_hash(run)}
+    content = {**result, "journal": run.journal_hash}
     data = content | {"sha256": _hash(content)}
     path = run.path / VERIFICATION
     write_whole(path, json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
@@ -231,16 +248,11 @@ def read_verification(run: Run) -> dict[str, Any] | None:
             f"{path} is not what nafaudit verify wrote: it was damaged or edited. Delete it and "
             f"run: nafaudit verify {run.path}"
         ) from error
-    return data | {"current": data["journal"] == _journal_hash(run)}
+    return data | {"current": data["journal"] == run.journal_hash}
 
 
 def _hash(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def _journal_hash(run: Run) -> str:
-    path = run.path / "journal.jsonl"
-    return hashlib.sha256(path.read_bytes() if path.exists() else b"").hexdigest()
 
 
 def write_replayed(run: Run, trajectories: Sequence[Trajectory]) -> str:
@@ -277,6 +289,9 @@ def _number() -> Any:
 @dataclass(frozen=True)
 class _Part:
     """A part of search.json: numbers that JSON has as strings are numbers here."""
+
+    # Older searches lack what later ones say.
+    json_partial: ClassVar = True
 
     def __post_init__(self) -> None:
         for one in fields(self):
@@ -486,6 +501,8 @@ class GateFile(_Part):
         lower: 95 % lower end of that.
         coverage: Share of prompts inside their interval.
         reasons: Reasons why it did not choose; empty if it did.
+        unsafe: How many of `prompts` it should tell from the others, in the paper's search.
+        saturated: True if it says nearly the same of every candidate.
     """
 
     seed: int | None = None
@@ -494,6 +511,8 @@ class GateFile(_Part):
     offered: int | None = None
     kept: int | None = None
     prompts: int | None = None
+    unsafe: int | None = None
+    saturated: bool | None = None
     auc: Number = _number()
     spearman: Number = _number()
     disattenuated: Number = _number()
@@ -561,11 +580,21 @@ class SearchFile(_Part):
                 f"{self.trajectories} executions of {self.looked} prompts"
             )
             return Overall(Kept.WITHIN, why, 0)
-        why = (
-            f"the search found nothing above its budget ({budget}), but drew too little afresh to "
-            "say more"
-        )
+        why = f"the search found nothing above its budget ({budget}), but {self.lacking}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
+
+    @property
+    def lacking(self) -> str:
+        """Why a search without a violation is inconclusive, in words."""
+        if self.finalists or not self.paper:
+            return "drew too little afresh to say more"
+        rows = (self.paper.get("pools") or {}).get("heldout") or ()
+        invalid = sum(bool(row.get("invalid")) for row in rows)
+        why = "no prompt reached its end"
+        if invalid:
+            why += f"; {invalid} of {len(rows)} held-out prompts are invalid: k times the length of"
+            why += " an output is not above the prompt's debt; take a larger k"
+        return why
 
 
 def search_file(data: Mapping[str, Any]) -> SearchFile:
@@ -687,12 +716,90 @@ def _checksum(header: Mapping[str, Any], body: bytes) -> str:
     return hashlib.sha256(_line(header).encode() + body).hexdigest()
 
 
+# Texts and scores of an imported log.
+
+
+class LoggedLine(TypedDict):
+    """What a log says of one output: its text, and scores by the log's own names.
+
+    A claim about several executions (Stage 2) has their number as `N`, and stands with the first.
+    """
+
+    prompt: str
+    mechanism: str
+    k: Number
+    trajectory: int
+    text: NotRequired[str]
+    claims: NotRequired[dict[str, Number | bool]]
+
+
+@dataclass(frozen=True)
+class LoggedTexts:
+    """What a log says of its outputs.
+
+    Attributes:
+        texts: Text of an output, by its key.
+        claims: Scores that the log claims, by the key of the output, or of the first of several.
+    """
+
+    texts: Mapping[Key, str] = field(default_factory=dict)
+    claims: Mapping[Key, Mapping[str, float]] = field(default_factory=dict)
+
+
+def logged_line(key: Key, text: str | None, claims: Mapping[str, float]) -> bytes:
+    """Returns a line of texts.jsonl; empty if there is nothing to say."""
+    if text is None and not claims:
+        return b""
+    said: dict[str, Any] = key._asdict() | {"k": _written(key.k)}
+    said |= {} if text is None else {"text": text}
+    said |= {"claims": {name: _written(one) for name, one in claims.items()}} if claims else {}
+    return _line(said).encode()
+
+
+def read_texts(run: Run) -> LoggedTexts:
+    """Reads what an imported log said of its outputs; nothing for other and for older runs.
+
+    Raises:
+        StoreError: It is not what was imported.
+    """
+    report = run.path / IMPORTED
+    if not report.is_file():
+        return LoggedTexts()
+    told = json.loads(report.read_bytes()).get("texts")
+    if told is None:
+        return LoggedTexts()
+    path = run.path / TEXTS
+    try:
+        content = path.read_bytes()
+        if hashlib.sha256(content).hexdigest() != told["sha256"]:
+            raise ValueError("its SHA-256 differs")
+        texts, claims = {}, {}
+        for line in content.split(b"\n")[:-1]:
+            row = _validated(LoggedLine, _strict(line))
+            key = Key(row["prompt"], row["mechanism"], float(row["k"]), row["trajectory"])
+            if "text" in row:
+                texts[key] = row["text"]
+            if "claims" in row:
+                claims[key] = {name: float(one) for name, one in row["claims"].items()}
+    except (OSError, ValueError, TypeError) as error:
+        raise StoreError(
+            f"{path} is not what was imported ({error}): it was damaged or edited. Restore it, or "
+            "import the logs again."
+        ) from error
+    return LoggedTexts(texts, claims)
+
+
+def _written(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
 # Reading and declaring.
 
 ARTIFACTS: Mapping[str, type] = {
     VERIFICATION: VerificationFile,
     SEARCH: SearchFile,
     PASSAGES: PassageFile,
+    TEXTS: LoggedLine,
 }
 """Declarations by the name of the file; of `passages.jsonl` that of a line after the first."""
 

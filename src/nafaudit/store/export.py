@@ -1,8 +1,8 @@
-"""Exports a run as the paper's JSON Lines, so that other people's scripts can read it.
+"""Exports a run as the paper's JSON Lines, or a table of it, so that other tools can read it.
 
-Floats are written with all their digits. What the paper's schema cannot carry (logarithms of
-probabilities, whether a stop token ended the row) is in fields of its own beside it, so that
-importing an export gives back every record.
+In JSON Lines floats are written with all their digits. What the paper's schema cannot carry
+(logarithms of probabilities, whether a stop token ended the row) is in fields of its own beside it,
+so that importing an export gives back every record.
 """
 
 from __future__ import annotations
@@ -15,17 +15,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+
+from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import budget_word, ledger_of
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import STEP_TYPES, Logged, Trajectory
-from nafaudit.store.files import whole_directory
+from nafaudit.store.artifacts import OWN_FILES, PASSAGES, LoggedTexts, read_texts
+from nafaudit.store.files import whole_directory, whole_file, write_whole
 from nafaudit.store.importers.entry import claims_of
 from nafaudit.store.run import Run
 from nafaudit.workload import TokenizedPrompt
 
 
 def export_run(run: Run, out: Path) -> list[Path]:
-    """Writes `trajectories_k{k:g}_{class}.jsonl` files; returns them.
+    """Writes `trajectories_k{k:g}_{class}.jsonl` files, and scored passages; returns them.
 
     Raises:
         InputError: `out` exists.
@@ -37,9 +43,12 @@ def export_run(run: Run, out: Path) -> list[Path]:
         "tokens": [None if p is None else p.decode(errors="replace") for p in run.pieces],
         "pieces": run.pieces,
         "stops": sorted(run.stops),
+        "logged": read_texts(run),
     }
     names = set()
     with whole_directory(out) as beside:
+        if (run.path / PASSAGES).is_file():
+            names.add(copy_passages(run, beside))
         for trajectory in run.trajectories():
             prompt = prompts.get(trajectory.key.prompt)
             label = prompt.prompt.label if prompt is not None else "prompt"
@@ -51,6 +60,52 @@ def export_run(run: Run, out: Path) -> list[Path]:
             with (beside / name).open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(row) + "\n")
     return [out / name for name in sorted(names)]
+
+
+def copy_passages(run: Run, directory: Path) -> str:
+    """Writes the scored passages of a run below its logs, where an import finds them.
+
+    Not beside them: scripts read every `*.jsonl` there as trajectories.
+    """
+    (directory / OWN_FILES).mkdir()
+    write_whole(directory / OWN_FILES / PASSAGES, (run.path / PASSAGES).read_bytes())
+    return f"{OWN_FILES}/{PASSAGES}"
+
+
+def table_path(path: Path, option: str, run: Run) -> Path:
+    """Checks where a table is to go.
+
+    Raises:
+        InputError: It ends neither with .parquet nor with .csv, is a directory, has none to go
+            into, or would stand among the parts of the run.
+    """
+    if path.suffix not in (".parquet", ".csv"):
+        raise InputError(
+            f"{option} {path} ends with {path.suffix or 'no suffix'!r}; give a name that ends with "
+            ".parquet or .csv, which decides what is written."
+        )
+    if path.is_dir() or not path.parent.is_dir():
+        what = f"{path} is a directory" if path.is_dir() else f"there is no directory {path.parent}"
+        raise InputError(f"{option}: {what}; give the name of a file in a directory that is there.")
+    if path.parent.resolve() == (run.path / "parts").resolve():
+        raise InputError(
+            f"{option} {path} would stand among the parts of the run, whose files are its records; "
+            "give a file in another directory."
+        )
+    return path
+
+
+def write_table(table: pa.Table, path: Path) -> None:
+    """Writes a table as Parquet or CSV, whole or not at all; an infinite number in CSV is `inf`.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    with whole_file(path) as beside:
+        if path.suffix == ".parquet":
+            pq.write_table(table, beside, compression="zstd")
+        else:
+            pa_csv.write_csv(table, beside)
 
 
 def as_paper(k: float) -> float:
@@ -76,7 +131,9 @@ def as_row(
     key, k = trajectory.key, trajectory.key.k
     limit = identity["decoding"]["max_new_tokens"] or None
     pieces = vocabulary.get("pieces")
-    text = detokenize(trajectory.steps.token, pieces) if pieces else None
+    logged: LoggedTexts = vocabulary.get("logged") or LoggedTexts()
+    text = detokenize(trajectory.steps.token, pieces) if pieces else logged.texts.get(key)
+    scores = logged.claims.get(key, {})
     claims = claims_of(trajectory, ledger_of(identity["ledger"]))
     use = claims.spend / claims.budget if claims.budget > 0 else math.nan
     length = claims.length
@@ -116,8 +173,8 @@ def as_row(
             "full_text": prompt.prompt.text + text if prompt and text is not None else None,
             "generation_length_tokens": int(length) if is_count else _plain(length),
             "generation_length_bytes": None if text is None else len(text.encode()),
-            "rouge_l": None,
-            "minhash_5gram": None,
+            "rouge_l": scores.get("rouge_l"),
+            "minhash_5gram": scores.get("minhash_5gram"),
             "fluency_score": None,
             "final_budget": _plain(claims.budget),
             "budget_utilization": _plain(use),

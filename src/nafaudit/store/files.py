@@ -2,13 +2,12 @@
 
 Steps: write a temporary file beside the target, sync it, rename it over the target, sync the
 directory. Costs two syncs a file. A leftover temporary file (its name starts with a dot) is
-never read. Scope: one file at a time; the journal orders several.
+never read. Scope: one file at a time; the journal orders several (`nafaudit.store.run`).
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import shutil
 import signal
@@ -19,22 +18,72 @@ from pathlib import Path
 
 from nafaudit.core.errors import InputError, StoreError
 
+try:
+    import fcntl
+except ImportError:  # not on Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 def write_whole(path: Path, content: bytes) -> None:
     """Writes a file whole, or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with temporary.open("wb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        temporary.rename(path)
+        _write_synced(temporary, content)
+        # Not rename, which Windows refuses where there is a file already.
+        temporary.replace(path)
         sync_directory(path.parent)
     except OSError as error:
         # Where nothing can be written, nothing can be removed either.
         with suppress(OSError):
             temporary.unlink()
         raise cannot_write(path, error) from error
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Opens a name beside `path`; what is written there gets its name at the end, else is removed.
+
+    Raises:
+        StoreError: It cannot be written.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield beside
+        sync_directory(beside)
+        beside.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
+        with suppress(OSError):
+            beside.unlink()
+
+
+def write_pending(path: Path, content: bytes) -> None:
+    """Writes a file that another one will announce: it is on disk, whole, when this returns."""
+    try:
+        _write_synced(path, content)
+        sync_directory(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            path.unlink()
+        raise cannot_write(path, error) from error
+
+
+def move(path: Path, target: Path) -> None:
+    """Gives a file another name on the same disk, in one step that is then durable."""
+    try:
+        path.replace(target)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise cannot_write(target, error) from error
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(content)
+        stream.flush()
+        os.fsync(stream.fileno())
 
 
 @contextmanager
@@ -118,6 +167,8 @@ def cut_torn_tail(path: Path) -> None:
 
 def sync_directory(path: Path) -> None:
     """Makes renames within a directory, or what a file holds, durable."""
+    if os.name == "nt" and path.is_dir():
+        return  # Windows opens no directory
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -127,14 +178,18 @@ def sync_directory(path: Path) -> None:
 
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Holds a lock file; a second process gets an error, a killed one leaves nothing behind."""
+    """Holds a lock file; a second process gets an error, a killed one leaves nothing behind.
+
+    Where there are no such locks (Windows), two processes are not kept apart.
+    """
     try:
         stream = path.open("a+")
     except OSError as error:
         raise cannot_write(path, error) from error
     with stream:
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fcntl is not None:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StoreError(
                 f"{path.parent} is being written by another process; wait for it, or give this "

@@ -1,150 +1,390 @@
-"""Trajectories to Parquet and back: one row each, per-step columns as lists.
+"""Trajectories to Parquet and back: one row per token, as docs/format.md documents it.
 
-Two columns mostly follow from the others: the allowance is what the banking rule says, the
-served law is that of one model unless both were mixed. Where that is so for most steps of a
-part, the part keeps the XOR of the column's bits with that prediction, nearly all zeros, under a
-name that says so. Whatever the prediction, every bit comes back. It is made of single IEEE
-operations, so that every machine makes the same one.
+Rows are sorted by prompt, mechanism, k, trajectory and step. What is true of a whole trajectory
+stands in each of its rows. A trajectory without tokens, from a log that keeps only totals, has one
+row whose step is null.
+
+Parts of format 1, which earlier versions wrote, are read too: one row per trajectory, steps as
+lists, and two columns kept as the XOR of their bits with a prediction from the others.
 """
 
 from __future__ import annotations
 
 import io
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from nafaudit.core.trajectory import (
-    LOGGED_FIELDS,
-    STEP_TYPES,
-    Key,
-    Logged,
-    Steps,
-    Trajectory,
+from nafaudit.core.errors import StoreError
+from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
+
+FORMAT = 2
+"""Version of the layout that `encode` writes; a file names its own."""
+
+_FORMAT_KEY, _UNITS_KEY = b"nafaudit.format", b"nafaudit.units"
+
+
+class Column(NamedTuple):
+    """A column of a table: its type, its unit and what it is."""
+
+    name: str
+    type: pa.DataType
+    unit: str
+    text: str
+
+
+COLUMNS = (
+    Column("prompt", pa.string(), "id", "id of the prompt, as in prompts.jsonl"),
+    Column("mechanism", pa.string(), "name", "name of the mechanism, with what decides its laws"),
+    Column(
+        *("k", pa.float64(), "nats per token"),
+        "budget per token; 0 is the safe model alone, inf the risky model alone",
+    ),
+    Column("trajectory", pa.int32(), "number from 0", "number of the execution of this prompt"),
+    Column("step", pa.int32(), "number from 0", "place of the token in the output"),
+    Column("token", pa.int32(), "token id", "token that was drawn; negative if a log lacks it"),
+    Column("allowance", pa.float64(), "nats", "what the step was allowed to cost"),
+    Column("charge", pa.float64(), "nats", "what the step was charged"),
+    Column(
+        *("theta", pa.float32(), "weight"),
+        "weight of the risky law, exactly 0 or 1 only if one law was served unchanged; NaN if none",
+    ),
+    Column("log_p_served", pa.float32(), "nats", "log of the token's probability as served"),
+    Column("log_p_safe", pa.float32(), "nats", "the same under the safe model"),
+    Column("log_p_risky", pa.float32(), "nats", "the same under the risky model"),
+    Column("debt", pa.float64(), "nats", "prefix debt of the trajectory; NaN if a log is silent"),
+    Column("stopped", pa.bool_(), "true or false", "whether a stop token ended the trajectory"),
 )
+"""The columns of every part."""
+
+CLAIMS = (
+    Column("claimed_spend", pa.float64(), "nats", "total charge of the trajectory"),
+    Column("claimed_budget", pa.float64(), "nats", "budget at its end"),
+    Column("claimed_length", pa.float64(), "tokens", "tokens written"),
+    Column("claimed_granted", pa.float64(), "nats", "budget after the step"),
+    Column("claimed_cumulative", pa.float64(), "nats", "charge summed up to the step"),
+    Column(
+        *("claimed_contested", pa.float64(), "nats"),
+        "what k and the length grant, where the log states a larger budget",
+    ),
+)
+"""Further columns where records are somebody else's: what the log says beyond its steps."""
+
+KEY_COLUMNS = Key._fields
+STEP_COLUMNS = {
+    **{name: name for name in STEP_TYPES},
+    **{name: f"log_p_{name}" for name in ("served", "safe", "risky")},
+}
+"""The column of each field of `Steps`."""
+
+_TOTALS = {name: f"claimed_{name}" for name in ("spend", "budget", "length", "contested")}
+_RUNNING = {name: f"claimed_{name}" for name in ("granted", "cumulative")}
+_REPEATED = (*KEY_COLUMNS, "debt", *_TOTALS.values())
+
+
+def schema_of(columns: Sequence[Column]) -> pa.Schema:
+    """Returns a schema whose fields name their units."""
+    return pa.schema([pa.field(c.name, c.type, metadata={"unit": c.unit}) for c in columns])
+
+
+def encode(trajectories: Sequence[Trajectory], *, claims: bool | None = None) -> bytes:
+    """Returns the Parquet file of some trajectories, sorted by their keys.
+
+    Args:
+        trajectories: The records.
+        claims: True if the file has columns for claims of a log, which all parts of a run must
+            have or lack; None if that follows from the records.
+    """
+    table = to_table(trajectories, claims=claims)
+    names = table.column_names
+    split = [n for n in names if n not in _REPEATED and pa.types.is_floating(table[n].type)]
+    sink = io.BytesIO()
+    pq.write_table(
+        table,
+        sink,
+        compression="zstd",
+        compression_level=9,
+        use_dictionary=[name for name in _REPEATED if name in names],
+        # Bytes of like weight side by side: exponents repeat where mantissas do not.
+        column_encoding={
+            **dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
+            **{"step": "DELTA_BINARY_PACKED", "token": "PLAIN"},
+        },
+        # By these a reader finds the rows that it wants; extremes of the others help no query.
+        write_statistics=[*KEY_COLUMNS, "step"],
+        sorting_columns=pq.SortingColumn.from_ordering(
+            table.schema, [(name, "ascending") for name in (*KEY_COLUMNS, "step")]
+        ),
+    )
+    return sink.getvalue()
+
+
+def to_table(trajectories: Sequence[Trajectory], *, claims: bool | None = None) -> pa.Table:
+    """Returns trajectories as a table of one row per token, sorted by their keys.
+
+    Args:
+        trajectories: The records.
+        claims: As for `encode`.
+    """
+    found = sorted(trajectories, key=lambda one: _order(one.key))
+    if claims is None:
+        claims = any(one.logged is not None for one in found)
+    lengths = np.array([len(one) for one in found], np.int64)
+    rows = np.maximum(lengths, 1)
+    owner = pa.array(np.repeat(np.arange(len(found)), rows))
+    step = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+    empty = np.repeat(lengths == 0, rows)
+    mask = empty if empty.any() else None
+
+    def repeated(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+        return pa.array(values, type_).take(owner)
+
+    def stepwise(arrays: Sequence[NDArray[Any] | None], type_: pa.DataType) -> pa.Array:
+        """Joins a column of all trajectories; null where one has none, or no steps."""
+        dtype = type_.to_pandas_dtype()
+        blank = [a is None or not len(one) for a, one in zip(arrays, found, strict=True)]
+        values = np.concatenate(
+            [
+                np.zeros(count, dtype) if is_blank else array
+                for array, is_blank, count in zip(arrays, blank, rows, strict=True)
+            ]
+            or [np.empty(0, dtype)]
+        )
+        return pa.array(values, type_, mask=np.repeat(blank, rows) if any(blank) else None)
+
+    columns: dict[str, pa.Array] = {
+        **{
+            name: repeated([getattr(one.key, name) for one in found], type_)
+            for name, type_, *_ in COLUMNS[:4]
+        },
+        "step": pa.array(step, pa.int32(), mask=mask),
+        "debt": repeated([one.debt for one in found], pa.float64()),
+        "stopped": repeated([one.stopped for one in found], pa.bool_()),
+    }
+    for name, column in STEP_COLUMNS.items():
+        type_ = pa.from_numpy_dtype(STEP_TYPES[name])
+        columns[column] = stepwise([getattr(one.steps, name) for one in found], type_)
+    if claims:
+        for name, column in _TOTALS.items():
+            values = [None if one.logged is None else getattr(one.logged, name) for one in found]
+            columns[column] = repeated(values, pa.float64())
+        for name, column in _RUNNING.items():
+            columns[column] = stepwise([_running(one, name) for one in found], pa.float64())
+    stored = COLUMNS + CLAIMS if claims else COLUMNS
+    # The units once more as JSON, for readers that do not know Arrow's own metadata.
+    units = json.dumps({column.name: column.unit for column in stored})
+    schema = schema_of(stored).with_metadata({_FORMAT_KEY: str(FORMAT), _UNITS_KEY: units})
+    return pa.table([columns[name] for name in schema.names], schema=schema)
+
+
+def _order(key: Key) -> tuple[Any, ...]:
+    """Returns what a key is sorted by: a budget that is no number comes last."""
+    return key.prompt, key.mechanism, math.isnan(key.k), key.k, key.trajectory
+
+
+def _running(trajectory: Trajectory, name: str) -> NDArray[np.float64] | None:
+    """Returns a claim of each step; None if there is none."""
+    claim = None if trajectory.logged is None else getattr(trajectory.logged, name)
+    if claim is None or not claim.size:
+        return None
+    if claim.size != len(trajectory):
+        raise ValueError(
+            f"trajectory {tuple(trajectory.key)} has {len(trajectory)} steps and {claim.size} "
+            f"values of {name!r}; a claim is of every step or of none."
+        )
+    return np.asarray(claim, np.float64)
+
+
+def decode(content: bytes) -> Iterator[Trajectory]:
+    """Yields the trajectories of a Parquet file, in its order.
+
+    Raises:
+        StoreError: The file is of a later format.
+    """
+    file = _open(content)
+    if _format(file) == 1:
+        yield from _decode_lists(_read(file))
+        return
+    table = _read(file)
+    starts, ends = _spans(table)
+    if not starts.size:
+        return
+
+    def first(name: str) -> list[Any]:
+        return _values(table, name, starts)
+
+    def values(name: str) -> NDArray[Any]:
+        return _array(table[name].chunk(0), 0)
+
+    steps = {name: values(column) for name, column in STEP_COLUMNS.items()}
+    claims: list[Logged | None] = [None] * starts.size
+    if _TOTALS["spend"] in table.column_names:
+        claims = _claims(table, {name: first(c) for name, c in _TOTALS.items()}, starts, ends)
+    keys = _keys(table, starts)
+    debts, stopped = first("debt"), first("stopped")
+    for row, key in enumerate(keys):
+        span = slice(starts[row], ends[row])
+        cut = Steps(**{name: column[span] for name, column in steps.items()})
+        yield Trajectory(key, debts[row], stopped[row], cut, claims[row])
+
+
+def decode_keys(content: bytes) -> list[Key]:
+    """Returns only which trajectories a Parquet file holds, in its order."""
+    file = _open(content)
+    if _format(file) == 1:
+        return _keys(_read(file, KEY_COLUMNS))
+    table = _read(file, (*KEY_COLUMNS, "step"))
+    return _keys(table, _spans(table)[0])
+
+
+def read_table(content: bytes, *, claims: bool | None = None) -> pa.Table:
+    """Returns a Parquet file of any format as a table of one row per token.
+
+    Args:
+        content: The file.
+        claims: As for `encode`.
+    """
+    if _format(_open(content)) == 1:
+        return to_table(list(_decode_lists(_read(_open(content)))), claims=claims)
+    table = _read(pq.ParquetFile(io.BytesIO(content), pre_buffer=False))
+    has = _TOTALS["spend"] in table.column_names
+    if claims is None or claims == has:
+        return table
+    return to_table(list(decode(content)), claims=claims)
+
+
+def join(tables: Sequence[pa.Table]) -> pa.Table:
+    """Returns tables of one row per token as one, sorted by key and step."""
+    table = pa.concat_tables(tables or [to_table([])]).combine_chunks()
+    starts, _ = _spans(table)
+    lengths = np.diff(np.append(starts, table.num_rows))
+    keys = _keys(table, starts)
+    order = np.array(sorted(range(len(keys)), key=lambda row: _order(keys[row])), np.int64)
+    if (order == np.arange(order.size)).all():
+        return table
+    rows = np.repeat(starts[order] - (np.cumsum(lengths[order]) - lengths[order]), lengths[order])
+    return table.take(pa.array(rows + np.arange(table.num_rows)))
+
+
+def _keys(table: pa.Table, rows: NDArray[np.int64] | None = None) -> list[Key]:
+    """Returns the keys of some rows; of all if None."""
+    chosen = np.arange(table.num_rows) if rows is None else rows
+    columns = [_values(table, name, chosen) for name in KEY_COLUMNS]
+    return [Key(*values) for values in zip(*columns, strict=True)]
+
+
+def _values(table: pa.Table, name: str, rows: NDArray[np.int64]) -> list[Any]:
+    """Returns a column of some rows as Python's values: by way of NumPy, faster than by Arrow."""
+    column = table[name].combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        words: list[str] = column.dictionary.to_pylist()
+        return [words[index] for index in _array(column.indices)[rows].tolist()]
+    if pa.types.is_boolean(column.type):
+        return [bool(value) for value in _array(column.cast(pa.uint8()))[rows].tolist()]
+    if column.null_count or pa.types.is_string(column.type):
+        some: list[Any] = column.take(pa.array(rows)).to_pylist()
+        return some
+    every: list[Any] = _array(column)[rows].tolist()
+    return every
+
+
+def _array(column: pa.Array, missing: int = 0) -> NDArray[Any]:
+    """Returns numbers as they are in memory; `to_numpy` would import pandas where it is there."""
+    return np.from_dlpack(column.fill_null(missing) if column.null_count else column)
+
+
+def _spans(table: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Returns where the steps of each trajectory begin and end."""
+    numbers = _array(table["step"].combine_chunks(), -1)
+    starts = np.flatnonzero(numbers <= 0)
+    ends = np.append(starts[1:], numbers.size)
+    return starts, np.where(numbers[starts] < 0, starts, ends)
+
+
+def _claims(
+    table: pa.Table,
+    totals: Mapping[str, Sequence[float | None]],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+) -> list[Logged | None]:
+    running = {name: table[column].chunk(0) for name, column in _RUNNING.items()}
+    found: list[Logged | None] = []
+    for row, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        own = {name: values[row] for name, values in totals.items()}
+        if own["spend"] is None:
+            found.append(None)
+            continue
+        spans = {name: column.slice(start, end - start) for name, column in running.items()}
+        arrays = {
+            name: np.empty(0) if span.null_count else _array(span) for name, span in spans.items()
+        }
+        found.append(Logged(**own, **arrays))  # type: ignore[arg-type]
+    return found
+
+
+def _open(content: bytes) -> pq.ParquetFile:
+    names = ["prompt", "mechanism"]
+    return pq.ParquetFile(io.BytesIO(content), pre_buffer=False, read_dictionary=names)
+
+
+def _format(file: pq.ParquetFile) -> int:
+    """Returns the format that a file names; 1 if it names none."""
+    given = (file.metadata.metadata or {}).get(_FORMAT_KEY, b"1").decode()
+    if given not in ("1", str(FORMAT)):
+        raise StoreError(
+            f"a part of this run has format {given}, and this nafaudit reads formats 1 and "
+            f"{FORMAT}; use the version that wrote it, which sessions.jsonl names."
+        )
+    return int(given)
+
+
+def _read(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> pa.Table:
+    """Reads Parquet without threads: a process that ends beside one of Arrow's may abort."""
+    names = None if columns is None else list(columns)
+    return file.read(columns=names, use_threads=False).combine_chunks()
+
+
+# Format 1.
 
 _WORDS: dict[str, type[np.generic]] = {"allowance": np.int64, "served": np.int32}
 _RESIDUALS = {"allowance": "allowance_xor_banking", "served": "served_xor_model"}
-
-KEY_COLUMNS = ("prompt", "mechanism", "k", "trajectory")
-
-_ROW_COLUMNS = pa.schema(
-    [
-        ("prompt", pa.string()),
-        ("mechanism", pa.string()),
-        ("k", pa.float64()),
-        ("trajectory", pa.int32()),
-        ("debt", pa.float64()),
-        ("stopped", pa.bool_()),
-        # Claims of a foreign log; null, and so next to nothing on disk, for our own.
-        (
-            "logged",
-            pa.struct(
-                [
-                    ("spend", pa.float64()),
-                    ("budget", pa.float64()),
-                    ("length", pa.float64()),
-                    ("granted", pa.list_(pa.float64())),
-                    ("cumulative", pa.list_(pa.float64())),
-                ]
-            ),
-        ),
-    ]
-)
-
 
 _Columns = Mapping[str, NDArray[Any]]
 _Rows = Sequence[tuple[float, float]]
 
 
-def encode(trajectories: Sequence[Trajectory]) -> bytes:
-    """Returns the Parquet file of some trajectories."""
-    keys = [trajectory.key for trajectory in trajectories]
-    columns: dict[str, pa.Array] = {
-        name: pa.array([getattr(key, name) for key in keys], _ROW_COLUMNS.field(name).type)
-        for name in KEY_COLUMNS
-    }
-    columns["debt"] = pa.array([t.debt for t in trajectories], pa.float64())
-    columns["stopped"] = pa.array([t.stopped for t in trajectories], pa.bool_())
-    ends = np.cumsum([0, *(len(t) for t in trajectories)], dtype=np.int32)
-    steps = {
-        name: np.concatenate([getattr(t.steps, name) for t in trajectories]) for name in STEP_TYPES
-    }
-    rows = [(key.k, t.debt) for key, t in zip(keys, trajectories, strict=True)]
-    stored = {
-        name: pa.ListArray.from_arrays(pa.array(ends), pa.array(values))
-        for name, values in _with_residuals(steps, rows, ends)
-    }
-    columns["logged"] = _logged_column([t.logged for t in trajectories])
-    sink = io.BytesIO()
-    pq.write_table(
-        pa.table(columns | stored),
-        sink,
-        compression="zstd",
-        use_dictionary=["prompt", "mechanism"],
-        # Bytes of like weight side by side: exponents repeat where mantissas do not.
-        use_byte_stream_split=[f"{name}.list.element" for name in stored],
-    )
-    return sink.getvalue()
-
-
-def decode(content: bytes) -> Iterator[Trajectory]:
-    """Yields the trajectories of a Parquet file, in its order."""
-    table = _table(content).combine_chunks()
+def _decode_lists(table: pa.Table) -> Iterator[Trajectory]:
+    """Yields the trajectories of a part of format 1."""
     keys = _keys(table)
     if not keys:
         return
     debts, stopped = table["debt"].to_pylist(), table["stopped"].to_pylist()
     logged = table["logged"].to_pylist()
-    ends = table["token"].chunk(0).offsets.to_numpy()
-    names = [name for name in table.column_names if name not in _ROW_COLUMNS.names]
+    ends = _array(table["token"].chunk(0).offsets)
+    names = {*STEP_TYPES, *_RESIDUALS.values()}.intersection(table.column_names)
     rows = [(key.k, debt) for key, debt in zip(keys, debts, strict=True)]
-    values = _without_residuals(
-        {name: table[name].chunk(0).values.to_numpy() for name in names}, rows, ends
-    )
+    stored = {name: _array(table[name].chunk(0).values) for name in names}
+    values = {name: stored[name] for name in STEP_TYPES if name in stored}
+    for name, residual in _RESIDUALS.items():
+        if residual in stored:
+            bits = _predicted(name, values, rows, ends).view(_WORDS[name])
+            values[name] = (stored[residual] ^ bits).view(STEP_TYPES[name])
     for row, key in enumerate(keys):
         span = slice(ends[row], ends[row + 1])
         steps = Steps(**{name: values[name][span] for name in STEP_TYPES})
         yield Trajectory(key, debts[row], stopped[row], steps, _logged(logged[row]))
 
 
-def decode_keys(content: bytes) -> list[Key]:
-    """Returns only which trajectories a Parquet file holds."""
-    return _keys(_table(content, KEY_COLUMNS))
-
-
-def _with_residuals(
-    steps: _Columns, rows: _Rows, ends: NDArray[np.int32]
-) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yields each column as stored: a predicted one as its difference, if that is mostly zero."""
-    for name, values in steps.items():
-        if name in _RESIDUALS:
-            word = _WORDS[name]
-            residual = values.view(word) ^ _predicted(name, steps, rows, ends).view(word)
-            if 2 * np.count_nonzero(residual) <= residual.size:
-                yield _RESIDUALS[name], residual
-                continue
-        yield name, values
-
-
-def _without_residuals(stored: _Columns, rows: _Rows, ends: NDArray[np.int32]) -> _Columns:
-    """Returns the columns of the record from those of a part."""
-    steps = {name: stored[name] for name in STEP_TYPES if name in stored}
-    for name, residual in _RESIDUALS.items():
-        if residual in stored:
-            bits = _predicted(name, steps, rows, ends).view(_WORDS[name])
-            steps[name] = (stored[residual] ^ bits).view(STEP_TYPES[name])
-    return steps
-
-
 def _predicted(
     name: str, steps: _Columns, rows: _Rows, ends: NDArray[np.int32]
 ) -> NDArray[np.float64] | NDArray[np.float32]:
+    """Returns what the other columns say of one, by single IEEE operations: the same anywhere."""
     if name == "served":
         return np.asarray(np.where(steps["theta"] == 0, steps["safe"], steps["risky"]))
     charge, allowance = steps["charge"], np.zeros(steps["charge"].size)
@@ -159,29 +399,9 @@ def _predicted(
     return np.where(allowance > 0, allowance, 0.0)
 
 
-def _logged_column(claims: Sequence[Logged | None]) -> pa.Array:
-    """Returns the claims; a contested budget is a field only where there is one."""
-    fields = list(_ROW_COLUMNS.field("logged").type)
-    if any(one is not None and not math.isnan(one.contested) for one in claims):
-        fields.append(pa.field("contested", pa.float64()))
-    rows = [one and {name: getattr(one, name) for name in LOGGED_FIELDS} for one in claims]
-    return pa.array(rows, pa.struct(fields))
-
-
 def _logged(row: dict[str, Any] | None) -> Logged | None:
     if row is None:
         return None
-    arrays = {name: np.array(row[name], np.float64) for name in ("granted", "cumulative")}
+    arrays = {name: np.array(row[name], np.float64) for name in _RUNNING}
     contested = row.get("contested", math.nan)
     return Logged(row["spend"], row["budget"], row["length"], **arrays, contested=contested)
-
-
-def _keys(table: pa.Table) -> list[Key]:
-    columns = [table[name].to_pylist() for name in KEY_COLUMNS]
-    return [Key(*values) for values in zip(*columns, strict=True)]
-
-
-def _table(content: bytes, columns: Sequence[str] | None = None) -> pa.Table:
-    """Reads Parquet without threads: a process that ends beside one of Arrow's may abort."""
-    file = pq.ParquetFile(io.BytesIO(content), pre_buffer=False)
-    return file.read(columns=None if columns is None else list(columns), use_threads=False)

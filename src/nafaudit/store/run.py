@@ -6,13 +6,18 @@
     vocabulary.json   what each token id stands for, stop ids: text without Transformers
     passages.jsonl    protected references and their surprisals under the safe model, if there are
     sessions.jsonl    versions, machine and probe of every session that wrote
-    journal.jsonl     one line per part: name, rows, SHA-256; what is not here does not exist
+    journal.jsonl     one line per part: name, trajectories, SHA-256; what is not here is not read
     faults.jsonl      what a black-box decoder did wrong; only if it did
-    parts/            trajectories as Parquet
+    import.json       what an import noticed; texts.jsonl: outputs and scores of the imported log
+    parts/            one row per token, as Parquet (docs/format.md); every file here counts
 
-A part is written whole, synced and renamed before its journal line is appended. A journal
-whose last line is torn is cut back to its last whole line before the next append. A new run's
-design.json is written last, so that a directory without one can be begun again.
+A part is written and synced as NAME.pending in the run directory, then its journal line is
+appended, then it is moved into parts/. The move decides: a part that is journalled and not yet
+moved is not there, for readers of the journal and of parts/*.parquet alike, until the next writer
+moves it. So both see the same trajectories, at whatever moment a writer was killed. A file in
+parts/ that no line names, as earlier versions could leave, is moved to unjournalled/ by the next
+writer. A journal whose last line is torn is cut back to its last whole line before the next
+append. A new run's design.json is written last, so that a directory without one can be begun again.
 """
 
 from __future__ import annotations
@@ -28,6 +33,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from nafaudit.core.design import RECORD_VERSION, Design, Extent, Numbers, differences
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.finding import Fault
@@ -39,7 +46,9 @@ from nafaudit.store.files import (
     cut_torn_tail,
     exclusive,
     make_directory,
+    move,
     whole_lines,
+    write_pending,
     write_whole,
 )
 from nafaudit.workload import Prompt, PromptSource, TokenizedPrompt, workload_hash
@@ -50,6 +59,7 @@ _DESIGN_KEYS = (
     *("pair", "mechanism", "ledger", "workload", "seed", "protocol"),
     "max_new_tokens",
 )
+ORPHANS = "unjournalled"
 _PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
 
@@ -67,7 +77,9 @@ class Run:
         self.path = path
         if not (path / "design.json").is_file():
             why = "is not a run directory (no design.json)" if path.exists() else "does not exist"
-            raise InputError(f"{path} {why}; name a run that `nafaudit run` or `import` wrote.")
+            log = "a log file, or " if path.suffix and not path.exists() else ""
+            made = "a run that `nafaudit run` or `import` wrote"
+            raise InputError(f"{path} {why}; name {log}{made}.")
 
     @property
     def design(self) -> dict[str, Any]:
@@ -141,13 +153,24 @@ class Run:
         """
         for entry in self.journal():
             if wanted is None or entry["part"] in wanted:
-                for row, trajectory in enumerate(parts.decode(self._content(entry))):
+                for row, trajectory in enumerate(parts.decode(self.content(entry))):
                     yield RecordPlace(entry["part"], row), trajectory
+
+    def table(self) -> pa.Table:
+        """Returns all parts as one table, one row per token, sorted by key and step.
+
+        Columns as in docs/format.md, whatever the format of the parts. It is in memory: about 90
+        bytes a token.
+        """
+        claims = self.is_foreign or None
+        return parts.join(
+            [parts.read_table(self.content(entry), claims=claims) for entry in self.journal()]
+        )
 
     def places(self) -> Iterator[tuple[RecordPlace, Key]]:
         """Streams where each trajectory is, without reading its steps."""
         for entry in self.journal():
-            for row, key in enumerate(parts.decode_keys(self._content(entry))):
+            for row, key in enumerate(parts.decode_keys(self.content(entry))):
                 yield RecordPlace(entry["part"], row), key
 
     def keys(self) -> set[Key]:
@@ -204,15 +227,40 @@ class Run:
             return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
     def journal(self) -> list[dict[str, Any]]:
-        """Returns one entry per part: name, rows, SHA-256."""
-        return read_journal(self.path / "journal.jsonl")
+        """Returns one entry per part that is there: name, trajectories (`rows`), SHA-256."""
+        entries = read_journal(self.path / "journal.jsonl")
+        return entries[:-1] if entries and _is_pending(self.path, entries[-1]) else entries
+
+    @property
+    def journal_hash(self) -> str:
+        """SHA-256 of the journal's lines on the parts that are there."""
+        path = self.path / "journal.jsonl"
+        content = path.read_bytes() if path.exists() else b""
+        *_, last = b"", *whole_lines(path)
+        try:
+            pending = _is_pending(self.path, json.loads(last))
+        except (ValueError, KeyError, TypeError):
+            pending = False  # damaged, which those say who read the records
+        return hashlib.sha256(content.removesuffix(last + b"\n" if pending else b"")).hexdigest()
+
+    @property
+    def is_foreign(self) -> bool:
+        """True if records may hold claims of a log, or of a decoder that is not ours."""
+        identity = self.design["identity"]
+        return identity["protocol"] == "imported" or "promise" in identity
 
     def strays(self) -> list[str]:
-        """Returns names in parts/ that no part has, such as those of copies; not hidden files."""
+        """Returns names in parts/ of what is no part, such as copies; not hidden files."""
+        journalled = {str(entry["part"]) for entry in read_journal(self.path / "journal.jsonl")}
         names = _names(self.path / "parts")
-        return sorted(n for n in names if not _PART.fullmatch(n) and not n.startswith("."))
+        return sorted(n for n in names if n not in journalled and not n.startswith("."))
 
-    def _content(self, entry: Mapping[str, Any]) -> bytes:
+    def content(self, entry: Mapping[str, Any]) -> bytes:
+        """Returns the bytes of a part.
+
+        Raises:
+            StoreError: They are not those that were journalled.
+        """
         path = self.path / "parts" / str(entry["part"])
         try:
             content: bytes = path.read_bytes()
@@ -236,26 +284,47 @@ class RunWriter:
         self.run = run
         for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl"):
             cut_torn_tail(run.path / name)
+        self._claims = run.is_foreign
         entries = read_journal(run.path / "journal.jsonl")
-        # Parts renamed but never journalled keep their names; they are not read.
-        names = [*_names(run.path / "parts"), *(entry["part"] for entry in entries)]
-        numbers = [int(found[1]) for name in names if (found := _PART.fullmatch(name))]
+        journalled = [str(entry["part"]) for entry in entries]
+        self._pending = journalled[-1:] if entries and _is_pending(run.path, entries[-1]) else []
+        self._move_pending()
+        here, aside = _names(run.path / "parts"), _names(run.path / ORPHANS)
+        numbers = [
+            int(found[1])
+            for name in (*here, *aside, *journalled)
+            if (found := _PART.fullmatch(name))
+        ]
         self._next = max([0, *numbers]) + 1
+        for name in sorted({*here}.difference(journalled)):
+            if _PART.fullmatch(name) and (run.path / "parts" / name).is_file():
+                make_directory(run.path / ORPHANS)
+                other = name if name not in aside else f"{name}.{self._next}"
+                move(run.path / "parts" / name, run.path / ORPHANS / other)
 
     def append(self, trajectories: Sequence[Trajectory]) -> None:
         """Records some trajectories; when this returns they are on disk."""
         if not trajectories:
             return
-        content = parts.encode(trajectories)
+        self._move_pending()
+        content = parts.encode(trajectories, claims=self._claims or None)
         name = f"{self._next:06d}.parquet"
         self._next += 1
-        write_whole(self.run.path / "parts" / name, content)
+        write_pending(_pending(self.run.path, name), content)
         entry = {
             "part": name,
             "rows": len(trajectories),
             "sha256": hashlib.sha256(content).hexdigest(),
         }
         append_line(self.run.path / "journal.jsonl", json.dumps(entry))
+        self._pending = [name]
+        self._move_pending()
+
+    def _move_pending(self) -> None:
+        """Moves a part that is journalled to its place; one that was not moved before, too."""
+        for name in self._pending:
+            move(_pending(self.run.path, name), self.run.path / "parts" / name)
+        self._pending = []
 
     def widen(self, extent: Extent, prompts: Sequence[TokenizedPrompt]) -> None:
         """Adds prompts that were not known at the start, and what is asked of them.
@@ -435,6 +504,18 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
             ) from error
         entries.append(entry)
     return entries
+
+
+def _pending(path: Path, part: str) -> Path:
+    """Returns where a part is before it is moved into parts/."""
+    return path / f"{part}.pending"
+
+
+def _is_pending(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Returns True if a journalled part was not yet moved into parts/."""
+    # In this order: a writer that moves it in between leaves a part that is found.
+    pending = _pending(path, str(entry["part"])).is_file()
+    return pending and not (path / "parts" / str(entry["part"])).is_file()
 
 
 def _names(directory: Path) -> list[str]:

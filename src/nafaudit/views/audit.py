@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +106,14 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             Section(
                 table=Table.of((BUDGET, *(NUMBERS[head] for head in heads)), rows),
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
-                "share of its own budget; forced, active, free: steps that served the safe model, "
-                "a mixture, the risky model; recall: share of the reference that came back nearly "
-                "word for word",
+                "share of its own budget; forced, active, free: share of all steps, pooled, that "
+                "served the safe model, a mixture, the risky model; recall: share of the "
+                "reference that came back nearly word for word",
             ),
             *class_sections(result.classes),
             Section(lines=tuple(lines)),
         ),
-        lines=(f"{result.overall.verdict}: {result.overall.why}",),
+        answer=result.overall,
     )
 
 
@@ -175,10 +175,10 @@ def class_sections(table: ClassTable) -> list[Section]:
     def label(row: ClassRow) -> str:
         return cut(name(row.label), _LABEL) + ("*" if id(row) in marked else "")
 
-    def limit(found: Bound | None, passes: bool | None) -> str:
+    def limit(found: Bound | None, passes: bool | None, field: str = "value") -> str:
         if found is None or not enough(found.n):
             return NONE
-        return nats(found.value) + ("!" if passes is False else "")
+        return nats(getattr(found, field)) + ("!" if passes is False else "")
 
     columns = [
         Column("budget", "k", write=budget_name, words=True),
@@ -187,19 +187,27 @@ def class_sections(table: ClassTable) -> list[Section]:
         Column("of", "prompts"),
         Column("spend", "mean", write=nats),
     ]
-    notes = ["n, of: trajectories, prompts; *: spends most; ROUGE: mean ROUGE-L F1"]
+    notes = [
+        "n, of: trajectories, prompts; *: spends most; var, R_eff: variance and range of the spends"
+    ]
     if len(listed) < len(rows):
         notes.insert(0, f"only the worst of {len(table.labels)} classes each; --json has them all")
+    columns += [
+        Column("var", "variance", write=nats),
+        Column("R_eff", "range_effective", write=nats),
+    ]
     if evident:
         columns += [
             Column("U", write=lambda row: limit(row.paper, row.passes)),
             Column("U_eff", write=lambda row: limit(row.paper_seen, row.passes_eff)),
+            Column("width", write=lambda row: limit(row.paper_seen, None, "width")),
             Column("upper", write=lambda row: limit(row.upper, row.certified)),
         ]
         notes += [
-            "U, U_eff: the paper's U_EBB of the mean spend with R = T ln|V| and with the range "
-            "seen, both proxies; upper: a bound that holds, with prompts as units and R = kT; "
-            f"each at level {table.delta:.2g} for {table.looks} looks; !: above K = kT",
+            "U, U_eff: the paper's U_EBB of the mean spend with R = T ln|V| and with R_eff, the "
+            "range seen, both proxies; width: U_eff less the mean; upper: a bound that holds, with "
+            f"prompts as units and R = kT; each at level {table.delta:.2g} for {table.looks} "
+            "looks; !: above K = kT",
             f"-: not known, or no evidence on fewer than {MIN_EVIDENCE}",
             *(f"no upper bound: {why}" for why in sorted({r.lacks for r in listed if r.lacks})),
         ]
@@ -211,21 +219,82 @@ def class_sections(table: ClassTable) -> list[Section]:
         notes.append(
             f"bounds of means on fewer than {MIN_EVIDENCE} are no evidence; --json has them"
         )
-    columns += [
-        Column("debt", "debt.mean", write=nats),
-        Column("ROUGE", write=lambda row: _share(row.copying.mean("rouge_l_f1"))),
-        Column("recall", write=lambda row: percent(row.copying.mean("near_verbatim_recall"))),
+    sections = []
+    for mechanism in (mechanisms := sorted({row.mechanism for row in listed})):
+        mine = [row for row in listed if row.mechanism == mechanism]
+        title = name(mechanism)[:60] if len(mechanisms) > 1 else ""
+        last = mechanism == mechanisms[-1]
+        sections += [
+            Section(title, Table.of(columns, mine), "\n".join(notes) if last else ""),
+            Section("", Table.of([*columns[:2], *OVERLAPS], mine), _OVERLAP_NOTE if last else ""),
+        ]
+    return sections
+
+
+def class_report(table: ClassTable) -> list[Section]:
+    """Returns the class table of a written report: every class, the paper's columns and ours."""
+
+    def value(attribute: str, field: str = "value") -> Callable[[ClassRow], str]:
+        def write(row: ClassRow) -> str:
+            found = getattr(row, attribute)
+            return NONE if found is None else nats(getattr(found, field))
+
+        return write
+
+    rows = [row for row in table.rows if not is_baseline(row.k)]
+    who = [
+        *([Column("mechanism", "mechanism", write=name, words=True)]
+          if len({row.mechanism for row in rows}) > 1 else []),
+        Column("budget", "k", write=budget_name, words=True),
+        Column("class", "label", write=name, words=True),
+    ]  # fmt: skip
+    spends = [
+        Column("M", "trajectories"),
+        Column("prompts", "prompts"),
+        Column("mean spend", "mean", write=nats),
+        Column("variance", "variance", write=nats),
+        Column("R_eff", "range_effective", write=nats),
+        Column("U_EBB (R)", write=value("paper")),
+        Column("U_EBB (R_eff)", write=value("paper_seen")),
+        Column("width", write=value("paper_seen", "width")),
+        Column("K", "budget", write=nats),
+        Column("upper bound", write=value("upper")),
     ]
-    mechanisms = sorted({row.mechanism for row in listed})
+    note = (
+        "U_EBB is the paper's, a proxy; width is U_EBB (R_eff) less the mean. The upper bound "
+        f"holds: prompts are its units. Each at level {table.delta:.2g}, shared by {table.looks} "
+        "cells."
+    )
     return [
-        Section(
-            name(mechanism)[:60] if len(mechanisms) > 1 else "",
-            Table.of(columns, [row for row in listed if row.mechanism == mechanism]),
-            "\n".join(notes) if mechanism == mechanisms[-1] else "",
-        )
-        for mechanism in mechanisms
+        Section("Spend by class", Table.of([*who, *spends], rows), note),
+        Section("Debt and overlap by class", Table.of([*who, *OVERLAPS], rows), _OVERLAP_NOTE),
     ]
 
 
 def _share(value: float) -> str:
     return NONE if math.isnan(value) else f"{value:.3f}"
+
+
+def _overlap(kind: str, metric: str) -> Callable[[ClassRow], str]:
+    def write(row: ClassRow) -> str:
+        return _share(getattr(row.copying, kind)(metric))
+
+    return write
+
+
+OVERLAPS = (
+    Column("debt", "debt.mean", write=nats),
+    Column("median", "debt.median", write=nats),
+    Column("max", "debt.max", write=nats),
+    Column("ROUGE", write=_overlap("mean", "rouge_l_f1")),
+    Column("max", write=_overlap("max", "rouge_l_f1")),
+    Column("5-gram", write=_overlap("mean", "jaccard_5gram")),
+    Column("max", write=_overlap("max", "jaccard_5gram")),
+    Column("recall", write=lambda row: percent(row.copying.mean("near_verbatim_recall"))),
+)
+"""Columns of debts and of overlap with references, of a class."""
+
+_OVERLAP_NOTE = (
+    "debt: mean, median and largest prefix debt in nats; ROUGE: ROUGE-L F1; 5-gram: Jaccard index "
+    "of runs of five words; each with the largest of an execution; recall: near-verbatim, mean"
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,11 @@ from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import cut, name, plain, visible
 from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison
 from nafaudit.measures.pairing import ArmPair, SharedDraws
+from nafaudit.stats import MIN_EVIDENCE
 from nafaudit.views.document import NONE, Column, Document, Section, Table, Verdict
 
 _MOST_PROMPTS, _MOST_CLASSES, _MOST_KEYS = 8, 12, 8
+_UNSURE = f" (?): under {MIN_EVIDENCE} prompts, no evidence."
 _FINGERPRINT = re.compile("[0-9a-f]{32,}")
 _CHANGE = (
     Column("what", "quantity", words=True),
@@ -27,13 +29,8 @@ _CHANGE = (
 )
 
 
-def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document:
-    """Returns a comparison as a document.
-
-    Args:
-        found: What was compared.
-        files: What was written.
-    """
+def compare_document(found: Comparison) -> Document:
+    """Returns a comparison as a document."""
     several = len({pair.a.mechanism for pair in found.pairing.pairs}) > 1
 
     def arm(row: Any) -> str:
@@ -46,23 +43,26 @@ def compare_document(found: Comparison, files: tuple[str, ...] = ()) -> Document
     if found.classes:
         sections.append(_classes(found, budget))
     sections += [_partings(found, budget), _prompts(found, budget)]
-    return Document("nafaudit compare", tuple(sections), conclusion(found), _header(found), files)
+    return Document(
+        "nafaudit compare", tuple(sections), moved(found), _header(found), answer=found.overall
+    )
 
 
-def conclusion(found: Comparison) -> str:
-    """Returns the comparison in a sentence or two."""
-    parts = [visible(found.overall.why)]
-    moved = [c for c in found.changes if c.moved in ("up", "down")]
+def moved(found: Comparison) -> str:
+    """Returns in a sentence or two what moved; what rests on few prompts is no evidence of it."""
     pairs = sum(len(one.by_unit) for one in found.differences)
     if pairs and pairs == sum(one.identical for one in found.differences):
-        parts.append(f"All {pairs} pairs of executions are equal to the last bit.")
-    elif moved:
-        cells = ", ".join(
-            dict.fromkeys(f"{c.quantity.name} ({budget_name(c.pair.a.k)}) {c.moved}" for c in moved)
-        )
-        parts.append(f"Beyond chance: {cells}.")
-    else:
-        parts.append("No quantity moved beyond what chance explains.")
+        return f"All {pairs} pairs of executions are equal to the last bit."
+
+    def named(shown: Iterable[Change]) -> str:
+        cells = (f"{c.quantity.name} ({budget_name(c.pair.a.k)}) {c.moved}" for c in shown)
+        return ", ".join(dict.fromkeys(cells))
+
+    beyond = [c for c in found.changes if c.moved in ("up", "down")]
+    shown = named(c for c in beyond if c.evidence)
+    parts = [f"Beyond chance: {shown}." if shown else "No quantity is shown to have moved."]
+    if unsure := named(c for c in beyond if not c.evidence):
+        parts.append(f"No evidence, on fewer than {MIN_EVIDENCE} prompts: {unsure}.")
     return " ".join(parts)
 
 
@@ -134,21 +134,22 @@ def _quantities(found: Comparison, budget: Column) -> Section:
             f"({LEVEL / max(1, total):.1g} each). Changes of shares are in points; L is the "
             "log-likelihood ratio, in nats."
         )
-        if any(not c.evidence for c in found.changes):
-            notes[-1] += " (?): under 20 prompts, no evidence."
+        if any(_unsure(c) for c in found.changes):
+            notes[-1] += _UNSURE
     return Section("What moved", table, "\n".join(notes))
 
 
 def _classes(found: Comparison, budget: Column) -> Section:
-    moved = [(i, c) for i, c in enumerate(found.classes) if c.moved in ("up", "down")]
-    moved.sort(key=lambda one: -abs(one[1].change) / (abs(one[1].a) + abs(one[1].b) or 1))
-    shown = {f"classes[{i}]": c for i, c in moved[:_MOST_CLASSES]}
+    cells = [(i, c) for i, c in enumerate(found.classes) if c.moved in ("up", "down")]
+    cells.sort(key=lambda one: -abs(one[1].change) / (abs(one[1].a) + abs(one[1].b) or 1))
+    shown = {f"classes[{i}]": c for i, c in cells[:_MOST_CLASSES]}
     label = Column("class", "class", write=name, words=True, most=24)
-    note = f"{len(moved)} of {len(found.classes)} cells (class, budget, quantity) moved"
-    if len(moved) > _MOST_CLASSES:
+    note = f"{len(cells)} of {len(found.classes)} cells (class, budget, quantity) moved"
+    if len(cells) > _MOST_CLASSES:
         note += f"; the {_MOST_CLASSES} largest of them by share. --json has all"
     table = Table.of((budget, label, *_CHANGE), shown.values(), shown)
-    return Section("By class", table, note + ".")
+    note += "." + (_UNSURE if any(map(_unsure, shown.values())) else "")
+    return Section("By class", table, note)
 
 
 def _partings(found: Comparison, budget: Column) -> Section:
@@ -184,9 +185,10 @@ def _prompts(found: Comparison, budget: Column) -> Section:
         columns.append(Column("B", f"values.{quantity}.b", write=write))
     columns.append(Column("parts at", "first_token_step"))
     ids = {row.prompt for row in found.prompts}
-    note = f"{len(ids)} of {len(found.pairing.prompts)} prompts moved, under any budget"
+    shared = len(found.pairing.prompts)
+    note = f"{len(ids)} of {shared} prompts differ in a number or a token, under any budget"
     if len(found.prompts) > _MOST_PROMPTS:
-        note += "; those that moved most, new violations first. --json has all"
+        note += "; those that differ most, new violations first. --json has all"
     rows = found.prompts[:_MOST_PROMPTS]
     places = (f"prompts[{i}]" for i in range(len(rows)))
     return Section("Which prompts", Table.of(columns, rows, places), note + ".")
@@ -198,9 +200,12 @@ def _interval(change: Change) -> str:
     return ends if interval.known else NONE
 
 
+def _unsure(change: Change) -> bool:
+    return change.moved in ("up", "down") and not change.evidence
+
+
 def _moved(change: Change) -> str:
-    unsure = change.moved in ("up", "down") and not change.evidence
-    return f"{change.moved} (?)" if unsure else change.moved
+    return f"{change.moved} (?)" if _unsure(change) else change.moved
 
 
 def _value(value: float, unit: str) -> str:
@@ -231,12 +236,12 @@ def comparison_json(found: Comparison) -> dict[str, Any]:
     words = ("kept", "tested", "worth", "trajectories", "violations")
     shown: dict[str, Any] = plain(
         {
+            **plain(found.overall),
             "a": found.a,
             "b": found.b,
-            "conclusion": conclusion(found),
-            "exit_status": found.overall.exit_status,
+            "conclusion": moved(found),
             "draws": laid.draws,
-            "why": laid.why,
+            "draws_why": laid.why,
             "paired": ("number" if laid.by_number else "prompt") if laid.paired else "no",
             "prompts_shared": len(laid.prompts),
             "prompts_changed": laid.changed,

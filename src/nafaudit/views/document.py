@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Literal
 
 from nafaudit.core import text
+from nafaudit.core.finding import Overall
 from nafaudit.core.text import value_at
 
 NONE = "-"
@@ -24,9 +25,11 @@ percent = partial(text.percent, unknown=NONE)
 Tone = Literal["good", "bad", "open", ""]
 
 TONES: dict[str, Tone] = {
-    **dict.fromkeys(("WITHIN", "ACTIVE", "INFORMATIVE", "FINE", "PASSED", "PASS", "YES"), "good"),
+    **dict.fromkeys(("WITHIN", "ACTIVE", "INFORMATIVE", "FINE", "PASS", "YES"), "good"),
+    **dict.fromkeys(("PASSED", "CONFORMS", "ENOUGH"), "good"),
     **dict.fromkeys(("VIOLATED", "REFUTED", "VACUOUS", "SUSPECT", "FAILED", "FAIL", "NO"), "bad"),
-    **dict.fromkeys(("INCONCLUSIVE", "IDLE", "UNKNOWN"), "open"),
+    "BROKEN": "bad",
+    **dict.fromkeys(("INCONCLUSIVE", "IDLE", "UNKNOWN", "TOO FEW"), "open"),
 }
 """What each verdict word says of what is audited."""
 
@@ -141,6 +144,7 @@ class Document:
         conclusion: In a sentence or two; last on a terminal, first on a page.
         lines: What the document is about.
         files: What was written.
+        answer: The one answer of the command, which stands first; None if it judges nothing.
     """
 
     title: str
@@ -148,6 +152,7 @@ class Document:
     conclusion: str = ""
     lines: tuple[str, ...] = ()
     files: tuple[str, ...] = ()
+    answer: Overall | None = None
 
 
 def _cell(value: object, column: Column) -> str | Verdict:

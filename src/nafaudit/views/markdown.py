@@ -35,6 +35,7 @@ def plain_text(text: str) -> str:
 def markdown(document: Document) -> str:
     """Returns the document as Markdown."""
     lines = [f"# {plain_text(document.title)}", ""]
+    lines += [plain_text(str(document.answer)), ""] if document.answer else []
     lines += [plain_text(document.conclusion), ""] if document.conclusion else []
     lines += [f"- {plain_text(line)}" for line in document.lines]
     for section in document.sections:

@@ -5,13 +5,10 @@ All three are pure functions of the run. The page runs nothing but its own scrip
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +23,8 @@ from nafaudit.measures.audit import AuditResult, BoundRow, bound_rows, prompt_ro
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
-from nafaudit.views.audit import BUDGET, NUMBERS, number_rows
+from nafaudit.views.about import GLOSSARY, VERDICTS, audit, mechanism_parts, subject, terms
+from nafaudit.views.audit import BUDGET, NUMBERS, class_report, number_rows
 from nafaudit.views.document import (
     NONE,
     Column,
@@ -37,15 +35,14 @@ from nafaudit.views.document import (
     nats,
     percent,
 )
+from nafaudit.views.html import asset, policy
 from nafaudit.views.markdown import markdown, plain_text
 from nafaudit.views.payload import POINTS, ROWS, choose, colour, payload
 from nafaudit.views.records import record_name, typed_record
 from nafaudit.views.search import reported_search, search_sections, search_view
 from nafaudit.views.words import (
     COMMANDS,
-    GLOSSARY,
     arm_name,
-    basis,
     refuted,
     replay_section,
     settings_table,
@@ -101,12 +98,25 @@ def hides_text(page: Path) -> bool:
 
 
 def save_report(
-    result: AuditResult, extra: Extra | None = None, *, redact: bool = False, figures: bool = False
+    result: AuditResult,
+    extra: Extra | None = None,
+    *,
+    redact: bool = False,
+    figures: bool = False,
+    out: Path | None = None,
 ) -> list[Path]:
-    """Writes the files of a report that was collected; options as for `write_report`."""
+    """Writes the files of a report that was collected; options as for `write_report`.
+
+    Args:
+        result: What they show.
+        extra: What the paper's room adds; nothing if left out.
+        redact: Leave the text of prompts, outputs and references out.
+        figures: Draw figures too.
+        out: Where to; RUN/report if left out.
+    """
     extra = extra or Extra()
     data = report_json(result, extra.checklist(result), redact=redact)
-    directory = result.run.path / "report"
+    directory = out or result.run.path / "report"
     make_directory(directory)
     drawn: list[Path] = []
     if figures:
@@ -204,13 +214,13 @@ def render(result: AuditResult, data: dict[str, Any], *, redact: bool = False) -
         redact: Leave out the text of prompts, outputs and references.
     """
     searched = result.search is not None
-    css = _asset("page.css") + (_asset("search.css") if searched else "")
+    css = asset("page.css") + (asset("search.css") if searched else "")
     names = (*_SCRIPTS, "search.js") if searched else _SCRIPTS
-    js = '"use strict";\n(() => {\n' + "\n".join(map(_asset, names)) + "\n})();\n"
+    js = '"use strict";\n(() => {\n' + "\n".join(map(asset, names)) + "\n})();\n"
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    template = environment.from_string(_asset("page.html.j2"))
+    template = environment.from_string(asset("page.html.j2"))
     room = _ROOM
     while True:
         chosen = choose(result, room)
@@ -220,31 +230,13 @@ def render(result: AuditResult, data: dict[str, Any], *, redact: bool = False) -
             css=css,
             js=js,
             data=script_json(payload(result, chosen, redact=redact)),
-            policy=_policy(css, js),
+            policy=policy(css, js),
             version=__version__,
             redacted=redact,
         )
         if len(page.encode()) < LARGEST or room < 10_000:
             return page
         room //= 2
-
-
-def _policy(css: str, js: str) -> str:
-    """Returns a Content-Security-Policy that allows only this script and this style."""
-
-    def digest(text: str) -> str:
-        return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-    return (
-        f"default-src 'none'; script-src '{digest(js)}'; style-src '{digest(css)}'; "
-        "base-uri 'none'; form-action 'none'; require-trusted-types-for 'script'; "
-        "trusted-types 'none'"
-    )
-
-
-@cache
-def _asset(file: str) -> str:
-    return files("nafaudit.views").joinpath("assets", file).read_text(encoding="utf-8")
 
 
 def report_markdown(result: AuditResult, data: Mapping[str, Any]) -> str:
@@ -281,11 +273,16 @@ def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
         Column("n", "count"),
         Column("over", "violations"),
         Column("spend", "spend", write=nats),
+        Column("U_EBB", "proxy", write=nats),
+        Column("width", "width", write=nats),
         Column("worst use", "worst_utilisation", write=percent),
         Column("recall", "recall", write=percent),
         Column("record", "shown", write=partial(typed_record, result), words=True),
     )
-    sections = [
+    facts = (*subject(result), *audit(result))
+    head_rows = tuple((one.term, f"{one.text} {one.digest}".rstrip()) for one in facts)
+    sections = [Section("What was audited", pairs=head_rows)]
+    sections += [
         Section(
             names[arm.mechanism, arm.k],
             pairs=tuple(
@@ -301,6 +298,7 @@ def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
     rows = number_rows(result.arms, list(names.values()))
     sections += [
         Section("Numbers", Table.of((BUDGET, *answers, *(NUMBERS[h] for h in heads)), rows)),
+        *class_report(result.classes),
         Section("Worst prompts", Table.of(worst, prompt_rows(result)[:_WORST_PROMPTS])),
         Section(
             "Findings",
@@ -357,22 +355,26 @@ def _page_sections(
         for i, arm in enumerate(arms)
     ]
     recorded = len(result.rows)
-    mechanisms = sorted({arm.mechanism.split(":")[0] for arm in arms})
-    kind = "Audit of a log" if design["identity"]["protocol"] == "imported" else "Audit"
+    # A class is named by its file's name; where that is stands below.
+    judged = sorted(
+        {mechanism_parts(one.mechanism)[0].rpartition("/")[2] for one in arms if not one.baseline}
+    )
+    kind = {"attack": "Executions of an attack", "confirm": "Fresh draws of a search"}.get(
+        design["identity"]["purpose"], "Audit"
+    )
+    if result.search is not None:
+        kind = "Search for prompts that break the budget"
+    elif design["identity"]["protocol"] == "imported":
+        kind = "Audit of a log"
     return {
-        "title": name(f"{kind}: {', '.join(mechanisms)}") if arms else "Audit of an empty run",
+        "title": name(f"{kind}: {', '.join(judged) or 'no budget'}") if arms else "An empty run",
         "verdict": result.overall.verdict,
         "tone": Verdict(result.overall.verdict).tone,
         "summary": data["summary"],
-        "basis": basis(result.verification),
+        "about": (("What was audited", subject(result)), ("By what, and how far", audit(result))),
+        "terms": terms(result),
         "replay": replay_section(result),
-        "recorded": recorded,
-        "asked": result.run.asked,
-        "gaps": None if result.missing is None else visible(result.missing.text),
         "mixed": visible(result.run.mixed),
-        "prompt_count": len({one.key.prompt for one in result.rows}),
-        "anchor": design["anchor"],
-        "hash": design["hash"],
         "cards": [
             look | _card(result, arm, href)
             for look, arm in zip(looks, arms, strict=True)
@@ -398,8 +400,7 @@ def _page_sections(
         "methods": sorted({(row.method, row.assumes) for row in bound_rows(result)}),
         "classes_note": f"Every bound misses with chance at most {result.classes.delta:.2g}: one "
         f"level shared by {result.classes.looks} cells, classes times budgets. Under 20 prompts a "
-        "bound is shown for orientation, not as evidence. U(R) and U(R_eff) are the paper's; point "
-        "at a heading for what it means."
+        "bound is shown for orientation, not as evidence. U(R) and U(R_eff) are the paper's."
         if result.classes.rows
         else "",
         "prompts_note": "Sorted by violations, then by the largest use of its own budget, recall "
@@ -424,7 +425,7 @@ def _page_sections(
         ],
         "decided": settings_table(result, redact=redact),
         "commands": COMMANDS,
-        "glossary": GLOSSARY,
+        "glossary": GLOSSARY + tuple((word, meaning) for _, word, meaning in VERDICTS),
         "sessions": [visible(json.dumps(s, sort_keys=True)) for s in result.run.sessions],
         "parts": journal[:_PARTS_LISTED],
         "parts_left": max(0, len(journal) - _PARTS_LISTED),
@@ -507,25 +508,34 @@ def _numbers(
 def _remarks(
     result: AuditResult, data: Mapping[str, Any], href: Callable[[Finding], str]
 ) -> list[dict[str, str]]:
-    """Returns suspect findings, then unknown ones, each reason once, then an import's."""
-    groups: dict[tuple[str, str, str], list[tuple[ArmVerdict, Finding]]] = {}
+    """Returns suspect findings, then unknown ones, a check once, then an import's.
+
+    What a replay found is told where the page speaks of the replay.
+    """
+    groups: dict[tuple[str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in result.arms:
         for finding in arm.findings:
             suspect = finding.verdict in (CheckWord.SUSPECT, CheckWord.FAILED)
-            if suspect or (finding.verdict == CheckWord.UNKNOWN and not arm.baseline):
-                key = (str(finding.verdict), finding.check, finding.text)
+            replayed = result.verification and finding.check.startswith(("sampler: ", "replay: "))
+            unknown = finding.verdict == CheckWord.UNKNOWN and not arm.baseline
+            if (suspect or unknown) and not replayed:
+                key = (str(finding.verdict), finding.check)
                 groups.setdefault(key, []).append((arm, finding))
-    remarks = [
-        {
-            "word": word,
-            "tone": Verdict(word).tone,
-            "check": check,
-            "text": visible(why),
-            "where": ", ".join(name(arm_name(arm, result.arms)) for arm, _ in group),
-            "href": next((link for _, finding in group if (link := href(finding))), ""),
-        }
-        for (word, check, why), group in sorted(groups.items(), key=lambda item: item[0][0])
-    ]
+    remarks = []
+    for (word, check), group in sorted(groups.items()):
+        names = [name(arm_name(arm, result.arms)) for arm, _ in group]
+        said = list(dict.fromkeys(finding.text for _, finding in group))
+        more = f" (said of {names[0]}; the others are below, under Checks)" if said[1:] else ""
+        remarks.append(
+            {
+                "word": word,
+                "tone": Verdict(word).tone,
+                "check": check,
+                "text": visible(said[0]) + more,
+                "where": ", ".join(names),
+                "href": next((link for _, finding in group if (link := href(finding))), ""),
+            }
+        )
     own = sum(len(arm.findings) for arm in result.arms)
     return remarks + [
         {"word": f["verdict"], "tone": "bad", "check": name(f["check"]), "where": "the log",

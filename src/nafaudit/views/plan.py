@@ -27,8 +27,6 @@ def plan_document(made: Plan) -> Document:
     ]
     for rate, n in made.needed.items():
         lines.append(f"  to see a fault of {rate:.1%} of trajectories: {n} trajectories a budget")
-    if not made.conclusive:
-        lines.append("  too few for a verdict: INCONCLUSIVE below 20 trajectories a budget")
     worth = f"{made.protected} prompts have a protected reference"
     lines.append(f"worth: {worth if made.protected else 'UNKNOWN, as no prompt has a reference'}")
     if made.timing is None or made.seconds is None:
@@ -40,6 +38,8 @@ def plan_document(made: Plan) -> Document:
             f"  ({timing.tokens_per_second:.0f} tokens/s over {timing.tokens} tokens, "
             f"{timing.seconds_per_prompt * 1e3:.0f} ms a prompt, {timing.loading:.1f} s to load)",
         ]
+        if timing.workers > 1:
+            lines.append(f"  in {timing.workers} processes, if as many cores are free")
         if timing.why:
             lines.append(
                 f"  that is {timing.price:.1f} times as long as with free rows, for every product "
@@ -49,7 +49,7 @@ def plan_document(made: Plan) -> Document:
         lines += _gpu_lines(made.arithmetic)
     expected, most = made.bytes_expected / 1e6, made.bytes_at_most / 1e6
     lines.append(f"disk: about {expected:.1f} MB of records, never above {most:.1f} MB")
-    return Document("nafaudit plan", (Section(lines=tuple(lines)),))
+    return Document("nafaudit plan", (Section(lines=tuple(lines)),), answer=made.overall)
 
 
 def _gpu_lines(count: Arithmetic) -> list[str]:
@@ -76,6 +76,7 @@ def plan_json(made: Plan) -> dict[str, Any]:
     """Returns a plan as strict JSON."""
     count = made.arithmetic
     found = {
+        **plain(made.overall),
         "prompts": made.prompts,
         "classes": made.classes,
         "budgets": made.budgets,

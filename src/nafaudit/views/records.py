@@ -24,6 +24,7 @@ from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.measure import Measure
 from nafaudit.measures.overlap import spans
 from nafaudit.measures.runs import Reference
+from nafaudit.store.artifacts import read_texts
 from nafaudit.store.run import RecordPlace, Run
 
 # An id may hold anything, a budget and a number neither mark: the last marks are the form's own.
@@ -51,8 +52,13 @@ def typed_record(result: AuditResult, one: Measure) -> str:
     return given if _WORD.fullmatch(given) else shlex.quote(given)
 
 
-def record_json(run: Run, where: str) -> dict[str, Any]:
+def record_json(run: Run, where: str, *, redact: bool = False) -> dict[str, Any]:
     """Reads the record of this name, or at PART:ROW; every number as it is on disk.
+
+    Args:
+        run: The run.
+        where: Its name, or its place.
+        redact: Leave out the text that an imported log has of it.
 
     Raises:
         InputError: There is no such record, or there are several; the message says which.
@@ -78,7 +84,30 @@ def record_json(run: Run, where: str) -> dict[str, Any]:
     }
     if (logged := trajectory.logged) is not None:
         data["logged"] = {name: numbers(getattr(logged, name)) for name in LOGGED_FIELDS}
+    text = None if redact else read_texts(run).texts.get(trajectory.key)
+    if text is not None:
+        data["text"] = text
     return data
+
+
+def trajectory_named(
+    run: Run, prompt: str, k: float, index: int, mechanism: str | None = None
+) -> Trajectory:
+    """Reads one trajectory.
+
+    Args:
+        run: Where it is recorded.
+        prompt: Id of its prompt.
+        k: Its budget.
+        index: Its number.
+        mechanism: Its mechanism, where a run has several.
+
+    Raises:
+        InputError: There is no such record, or there are several; the message says which.
+    """
+    given = str(prompt) if mechanism is None else f"{prompt}@{mechanism}"
+    place = _place_named(run, f"{given}@{budget_text(k)}#{index}", given, k, index)
+    return next(t for found, t in run.located({place.part}) if found == place)
 
 
 def _place_named(run: Run, where: str, prompt: str, k: float, number: int) -> RecordPlace:

@@ -16,9 +16,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
-from nafaudit.core.text import cut, name, plain, value_at, visible
+from nafaudit.core.text import as_number, cut, name, plain, value_at, visible
 from nafaudit.store.artifacts import (
     ComparisonFile,
+    GateFile,
     IntervalFile,
     OverlapFile,
     ProposerFile,
@@ -35,8 +36,10 @@ if TYPE_CHECKING:
 _SHOWN_ON_TERMINAL = 64
 _SHOWN_IN_REPORT = 600
 _OTHERS = 60
+NEAR_0 = 10.0
+"""A rho from which B_eff is the reason: no U_EBB is that far above a budget that is not near 0."""
 _TONES = {"WITHIN": "good", "VIOLATED": "bad", "INCONCLUSIVE": "open"}
-_SHOWN_AS_THEY_ARE = ("archive", "paper")
+_SHOWN_AS_THEY_ARE = ("archive",)
 
 
 # Plain data: --json and RUN/search.json.
@@ -46,8 +49,8 @@ def search_json(found: SearchResult) -> dict[str, Any]:
     """Returns everything that a search found; strict JSON, NaN and infinity as strings."""
     overlaps = found.overlaps
     confirmed = dict.fromkeys(one.candidate.id for one in (*found.finalists, *found.controls))
-    # The paper's surrogate is not tested before it chooses.
-    unknown = dict.fromkeys(("auc", "spearman", "disattenuated", "lower", "coverage"), "nan")
+    # The paper's surrogate predicts a label, which has an AUC only.
+    unknown = dict.fromkeys(("spearman", "disattenuated", "lower", "coverage"), "nan")
     return {
         "run": str(found.path),
         "outcome": str(found.outcome),
@@ -95,8 +98,11 @@ def search_json(found: SearchResult) -> dict[str, Any]:
                     "steers": one.steers,
                     "offered": one.offered,
                     "kept": one.kept,
-                    "prompts": 0,
+                    "prompts": one.judged,
+                    "unsafe": one.unsafe,
+                    "auc": as_number(one.auc),
                     **unknown,
+                    "saturated": one.saturated,
                     "reasons": list(one.reasons),
                 }
                 for seed, one in found.steered
@@ -419,6 +425,7 @@ def _tables(data: Mapping[str, Any]) -> list[Section]:
             "All but \u201cchosen at\u201d is on fresh draws, made after the choice. Limits are "
             f"corrected for all {_count(found.looked)} prompts that were looked at.",
         ),
+        *paper_tables(data.get("paper") or {}),
         Section(
             "Did searching pay?",
             _table(_COMPARISON, {"comparisons": found.comparisons}),
@@ -449,6 +456,148 @@ def _tables(data: Mapping[str, Any]) -> list[Section]:
         _rest(data),
     ]
     return [one for one in sections if one.table and one.table.rows]
+
+
+def _decimal(value: Any, digits: int = 2) -> str:
+    """Writes a number of the paper's part; as text it is one that JSON does not have."""
+    return NONE if value is None or isinstance(value, str) else f"{value:.{digits}f}"
+
+
+def rho_text(rho: float, budget: float | None = None) -> str:
+    """Writes a ratio; a huge one says why it is huge.
+
+    Args:
+        rho: U_EBB / B_eff; NaN if there is none.
+        budget: B_eff, to be named; None where it has a column of its own.
+    """
+    if math.isnan(rho):
+        return "invalid"
+    named = "" if budget is None else f" ({budget:.3g})"
+    return f"{rho:.3f}" if rho < NEAR_0 else f"{rho:.3g}, B_eff near 0{named}"
+
+
+def _pool_rho(row: Mapping[str, Any]) -> str:
+    values = [float(row[key]) for key in ("rho", "B_eff") if row.get(key) is not None]
+    return rho_text(*values) if len(values) == 2 else "invalid"
+
+
+def _says(value: Any) -> str:
+    return NONE if value is None else "yes" if value else "no"
+
+
+_POOLS = {"final": "Final", "heldout": "Held-out", "stress": "Stress"}
+_POOL = (
+    Column("prompt", "id", write=name, words=True),
+    Column("N", "N", "trajectories, a seed that was used twice counted twice"),
+    Column("mean", "mean_spend", "mean spend in nats", _decimal),
+    Column("variance", "variance", "of the spends, divisor N - 1", _decimal),
+    Column("R_eff", "R_eff", "range of the spends, at least 1", _decimal),
+    Column("width", "width", "U_EBB less the mean", _decimal),
+    Column("U_EBB", "U_EBB", "the paper's proxy of the mean spend", _decimal),
+    Column("B_eff", "B_eff", "the smallest budget of its trajectories, at least 0", _decimal),
+    Column("rho", "", "U_EBB / B_eff", _pool_rho),
+    Column("valid", "invalid", "B_eff is above 0", lambda reason: _says(not reason)),
+    Column("certified", "certified", "the paper's word for U_EBB <= B_eff", _says),
+)
+_PROGRESS = (
+    Column("Gen.", "generation"),
+    Column("Raw", "raw_candidates"),
+    Column("Dedup", "after_dedup"),
+    Column("Len. OK", "after_length"),
+    Column("Screen", "screened"),
+    Column("Med.", "med_fid"),
+    Column("<0.9", "survivors_under_0.9K"),
+    Column("Top-up", "topup_promoted"),
+    Column("Best rho", "best_rho", write=partial(_decimal, digits=4)),
+)
+_FACTS = {
+    "variant": "what is followed where the paper's text and code differ",
+    "fix": "the paper's own remedies in use",
+    "embedding": "embedding of prompts",
+    "R": "R of the proxy, in nats",
+    "second_k": "second budget of flagged prompts",
+    "rounds": "rounds of validation",
+    "gap.paper": "generalisation gap, an invalid held-out row as 0",
+    "gap.valid": "generalisation gap over rows that have a rho",
+    "report.max_rho_archive": "largest rho of the archive",
+    "report.final_pass_rate": "share of the final pool that passed",
+    "report.candidate_validity_rate_mean": "mean share of candidates that were promoted",
+}
+
+
+def paper_tables(paper: Mapping[str, Any]) -> list[Section]:
+    """Returns the paper's own tables of its search: progress, pools, flagged prompts, defects.
+
+    Args:
+        paper: The part `paper` of search.json; empty for another search.
+    """
+    if not paper:
+        return []
+
+    def table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]], place: str) -> Table:
+        cells = (tuple(row.get(c.path) if c.path else row for c in columns) for row in rows)
+        return Table(tuple(columns), tuple(cells), tuple(f"search.paper.{place}[{i}]"
+                                                         for i in range(len(rows))))  # fmt: skip
+
+    log, pools = paper.get("generation_log", ()), paper.get("pools", {})
+    found = [Section("The paper's search, by generation", table(_PROGRESS, log, "generation_log"))]
+    note = (
+        "rho = U_EBB / B_eff is the paper's proxy; much of it may be its width, so that it shows "
+        "neither a violation nor safety."
+    )
+    found += [
+        Section(f"{title} pool", table(_POOL, pools.get(pool, ()), f"pools.{pool}"), note)
+        for pool, title in _POOLS.items()
+    ]
+    again = [
+        {"pool": row["pool"], "id": row["id"]}
+        | {f"{when}_{key}": row[when].get(key) for when in ("flagged", "same_k", "second_k")
+           for key in ("N", "rho")}
+        | {"over": row["same_k"].get("overspent", 0) + row["second_k"].get("overspent", 0)}
+        for row in paper.get("rechecked", ())
+    ]  # fmt: skip
+    ratio = partial(_decimal, digits=3)
+    columns = (
+        Column("flagged in", "pool", words=True),
+        Column("prompt", "id", write=name, words=True),
+        Column("N", "flagged_N"),
+        Column("rho", "flagged_rho", write=ratio),
+        Column("fresh N", "same_k_N"),
+        Column("rho, same k", "same_k_rho", write=ratio),
+        Column("rho, second k", "second_k_rho", write=ratio),
+        Column("over", "over", "trajectories above their budget"),
+    )
+    found.append(
+        Section(
+            "Flagged prompts, like for like: the same k, fresh draws",
+            replace(table(columns, again, "rechecked"), places=()),
+            "A rho above 1 that falls at the same k with more draws is an artefact of few draws.",
+        )
+    )
+    defects: dict[str, list[str]] = {}
+    for one in paper.get("findings", ()):
+        if one.get("verdict") == "SUSPECT":
+            defects.setdefault(one["check"], []).append(one["text"])
+    shown = tuple((check, texts[0], len(texts)) for check, texts in defects.items())
+    words = (Column("defect", words=True), Column("first place", words=True, wraps=True))
+    found.append(
+        Section("Defects of the protocol that occurred", Table((*words, Column("places")), shown))
+    )
+    facts = ((text, value_at(paper, path)) for path, text in _FACTS.items() if _has(paper, path))
+    said = tuple((text, v if isinstance(v, str) else f"{v:.4g}") for text, v in facts
+                 if v not in (None, ""))  # fmt: skip
+    found.append(
+        Section(
+            "The paper's search: settings and summary",
+            Table((Column("what", words=True), Column("value", words=True)), said),
+        )
+    )
+    return found
+
+
+def _has(data: Mapping[str, Any], path: str) -> bool:
+    head, _, rest = path.partition(".")
+    return head in data and (not rest or _has(data[head], rest))
 
 
 def _table(columns: Sequence[Column], parts: Mapping[str, Sequence[object]]) -> Table:
@@ -561,9 +710,8 @@ def search_view(data: Mapping[str, Any]) -> SearchView:
             "tried."
         )
     else:
-        said = (
-            f"Nothing exceeds its budget ({budget}), but too little was drawn afresh to say more."
-        )
+        lacks = "too little was drawn afresh to say more" if found.finalists else found.lacking
+        said = f"Nothing exceeds its budget ({budget}), but {lacks}."
     prompts = []
     for one in found.finalists:
         parents = ", ".join(map(name, one.parents))
@@ -610,7 +758,7 @@ def _remarks(found: SearchFile) -> list[str]:
         reasons = list(dict.fromkeys(reason for gate in off for reason in gate.reasons))
         why = f": {'; '.join(reasons[:6])}" if reasons else ""
         steered = len(said.gates) - len(off)
-        untested = "; its AUC on held-out rows was not measured" if paper and steered else ""
+        untested = f"; {_tested(said.gates)}" if paper and steered else ""
         missing = f"; it was {'not ready' if paper else 'switched off'} in {len(off)}{why}"
         remarks = [
             f"The surrogate steered {steered} of {len(said.gates)} generations{untested}"
@@ -636,15 +784,30 @@ def _remarks(found: SearchFile) -> list[str]:
     return remarks
 
 
+def _tested(gates: Sequence[GateFile]) -> str:
+    """Returns how the paper's surrogate did on prompts it never saw, where it steered."""
+    steering = [gate for gate in gates if gate.steers]
+    if not any(gate.prompts for gate in steering):
+        return "its AUC on held-out rows was not measured"
+    known = [gate.auc for gate in steering if not math.isnan(gate.auc)]
+    auc = f"its lowest AUC on prompts it never saw is {min(known):.2f}" if known else ""
+    if len(known) < len(steering):
+        none = len(steering) - len(known)
+        auc += f"{' and ' if auc else ''}it has no AUC in {none}, where these are of one class"
+    stuck = sum(bool(gate.saturated) for gate in steering)
+    return auc + (f"; it says nearly the same of every prompt in {stuck}" if stuck else "")
+
+
 # On a terminal.
 
 
-def search_document(found: SearchResult, plugin: str = "") -> Document:
+def search_document(found: SearchResult, plugin: str = "", *, redact: bool = False) -> Document:
     """Returns what a terminal shows: what was tried, what was confirmed, whether searching paid.
 
     Args:
         found: The search.
         plugin: What has to follow `nafaudit verify` for this mechanism.
+        redact: Leave the text of prompts out.
     """
     data, settings, named = search_json(found), found.settings, found.named
     file = search_file(data)
@@ -657,7 +820,7 @@ def search_document(found: SearchResult, plugin: str = "") -> Document:
         said = " ".join(one.candidate.text.split())
         said = said if len(said) <= _SHOWN_ON_TERMINAL else said[: _SHOWN_ON_TERMINAL - 3] + "..."
         made = f"{one.candidate.operator}, generation {one.candidate.generation}"
-        lines.append(f"finalist, seed {one.seed}: {made}\n  {said!r}")
+        lines.append(f"finalist, seed {one.seed}: {made}" + ("" if redact else f"\n  {said!r}"))
     if "asked" in (asked := found.proposer):
         outcomes = [f"{n} {outcome}" for outcome, n in asked["outcomes"].items() if n]
         lines.append(

@@ -57,14 +57,11 @@ def selftest_document(found: SelftestResult, files: tuple[str, ...] = ()) -> Doc
             for m in found.bounds
             if not m.sound and m.allowed
         ]
-    conclusion = f"{found.overall.verdict}: {found.overall.why}"
-    if found.missed:
-        conclusion += f"\nnot caught: {', '.join(row.name for row in found.missed)}"
     sections = (
         Section(table=Table.of(columns, found.faults, places), note=note),
         Section(lines=tuple(lines)),
     )
-    return Document("nafaudit selftest", sections, conclusion, files=files)
+    return Document("nafaudit selftest", sections, files=files, answer=found.overall)
 
 
 def _caught_by(row: FaultRow) -> str:
@@ -104,7 +101,9 @@ def selftest_page(found: SelftestResult, version: str) -> str:
         "outputs that truly spend more",
         "than their budget; *spend*: true mean spend over mean budget. Power is followed by its "
         "95 % limits",
-        "(Clopper-Pearson) at the largest n. *Lab*: what fired in one small audit on the lab pair.",
+        "(Clopper-Pearson) at the largest n. *Caught by*: what fired most; *lab*: what fired "
+        "first in one small audit",
+        "on the lab pair.",
         "",
         *_rows(
             ("fault", "what it does", "over", "spend", *sizes, "limits", "caught by", "lab"),
@@ -159,8 +158,8 @@ def selftest_page(found: SelftestResult, version: str) -> str:
 
 def _page_row(row: FaultRow, last: int) -> tuple[str, ...]:
     low, high = row.limits[last]
-    by = ", ".join(f"`{name}`" for name in row.caught_by[:3]) or _caught_by(row)
-    lab = "-" if row.lab is None else ", ".join(f"`{name}`" for name in row.lab[:2]) or "nothing"
+    by = ", ".join(f"`{name}`" for name in row.caught_by[:1]) or _caught_by(row)
+    lab = "-" if row.lab is None else ", ".join(f"`{name}`" for name in row.lab[:1]) or "nothing"
     return (
         plain_text(row.name) + ("" if row.must_catch else "\\*"),
         plain_text(row.description),
@@ -190,8 +189,8 @@ def conform_document(found: Conformance) -> Document:
     return Document(
         "nafaudit conform",
         (Section(table=Table.of(columns, found.items, places)),),
-        f"{found.decoder} {found.overall.why}",
-        (f"promise: {found.promise}",),
+        lines=(f"decoder: {found.decoder}", f"promise: {found.promise}"),
+        answer=found.overall,
     )
 
 

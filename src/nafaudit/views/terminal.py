@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import textwrap
 from collections.abc import Callable, Sequence
@@ -41,7 +42,8 @@ def terminal(document: Document, then: str = "") -> str:
 def draw(document: Document, console: Console, then: str = "") -> None:
     """Draws the document on a console."""
     end = Section(note=document.conclusion)
-    blocks = [Section(lines=document.lines), *document.sections, end]
+    first = Section(lines=(str(document.answer),) if document.answer else ())
+    blocks = [first, Section(lines=document.lines), *document.sections, end]
     blocks = [
         one
         for one in blocks
@@ -69,6 +71,17 @@ def drawn(draw: Callable[[Console], None]) -> str:
     with console.capture() as captured:
         draw(console)
     return "\n".join(line.rstrip() for line in captured.get().rstrip().split("\n"))
+
+
+def text_of(document: Document) -> str:
+    """Returns the document as text of 80 columns, without colours, wherever it is asked for."""
+    stream = io.StringIO()
+    console = Console(
+        file=stream, width=80, color_system=None, force_jupyter=False, force_terminal=False,
+        highlight=False, markup=False, emoji=False,
+    )  # fmt: skip
+    draw(document, console)
+    return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().split("\n"))
 
 
 def wrapped(text: str, first: str = "", width: int = _PROSE) -> str:

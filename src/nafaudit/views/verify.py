@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nafaudit.core.finding import CheckWord, Kept
 from nafaudit.core.ledger import budget_name
-from nafaudit.store.artifacts import DEBT_COUNTS, QUANTITIES, ArmFinding, Verification
+from nafaudit.store.artifacts import DEBT_COUNTS, OVERSPEND, QUANTITIES, ArmFinding, Verification
 from nafaudit.views.document import Column, Document, Section, Table
 
 _FINE = (CheckWord.FINE, CheckWord.INFO, CheckWord.UNKNOWN, Kept.WITHIN)
@@ -38,6 +38,11 @@ def verification_document(found: Verification, kept: str, *files: str) -> Docume
     for one in found.findings:
         if one.finding.check == DEBT_COUNTS and one.arm is not None:
             lines.append(f"debt, {budget_name(one.arm.k)}: {one.finding.text}")
+    lines += [
+        f"{budget_name(one.arm.k)}: {one.finding.text}"
+        for one in found.findings
+        if one.finding.check == OVERSPEND and one.arm is not None
+    ]
     if tests := [one for one in found.findings if one.finding.check.startswith("sampler: ")]:
         fired = sum(one.finding.verdict == CheckWord.FAILED for one in tests)
         level = sum(one.finding.numbers.get("level", 0.0) for one in tests)
@@ -58,7 +63,7 @@ def verification_document(found: Verification, kept: str, *files: str) -> Docume
         "nafaudit verify",
         sections,
         files=(f"result: {kept}", *files),
-        lines=(f"{found.overall.verdict}: {found.overall.why}",),
+        answer=found.overall,
     )
 
 

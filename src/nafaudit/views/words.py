@@ -33,18 +33,6 @@ COMMANDS = (
     ("nafaudit report .", "this page again, byte by byte"),
     ("nafaudit report . --figures", "figures as SVG and PDF files beside it, the paper's too"),
 )
-GLOSSARY = (
-    ("nat", "unit of divergence; 1 nat is about 1.44 bits"),
-    ("budget k", "nats that each token adds to what may be spent; K = k times the length limit T"),
-    ("spend Z", "sum of the charges: by how much the served law diverged from the safe model's"),
-    ("debt", "taken off the budget first, because the prompt itself favours the risky model"),
-    ("forced, active, free", "the safe model's law was served; a mixture; the risky model's law"),
-    ("log-ratio L", "how much more likely the output was as served than under the safe model"),
-    ("recall", "share of the reference's words that came back in nearly verbatim runs of 20"),
-    ("WITHIN, VIOLATED", "no execution over its budget; at least one over it"),
-    ("REFUTED", "what was written or claimed is not what was promised; the spend is not known"),
-    ("ACTIVE, IDLE", f"the limit acted in at least {ACTIVE_SHARE:.0%} of steps; in fewer"),
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -103,8 +91,12 @@ def summary(overall: Overall, arms: Sequence[ArmVerdict], source: str = "record"
     unsure = [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]
     if unsure and overall.verdict == Kept.VIOLATED:
         parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
-    if not denied and (idle := [arm for arm in judged if arm.tested == Tested.IDLE]):
-        parts.append(f"At {names(idle)} the limit almost never acted, so keeping it shows little.")
+    idle = [arm for arm in judged if arm.tested == Tested.IDLE and not denied]
+    held = [arm for arm in idle if arm.regime.forced > arm.regime.free]
+    if loose := [arm for arm in idle if arm not in held]:
+        parts.append(f"At {names(loose)} the limit almost never acted, so keeping it shows little.")
+    if held:
+        parts.append(f"At {names(held)} the safe model wrote most, so keeping it shows little.")
     if vacuous := [arm for arm in judged if arm.worth == Worth.VACUOUS]:
         parts.append(
             f"At {names(vacuous)} the budget is so large that even a perfect record does not rule "
@@ -154,6 +146,8 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
         text = f"{_refutation(source)} Refuted: {arm.refuted}."
     elif arm.kept == Kept.INCONCLUSIVE:
         tone, headline, text = "open", "Not decided", _sentence(finding)
+    elif arm.overspend is not None:
+        tone, headline, text = "good", "It was not refuted", _sentence(finding)
     else:
         tone, headline = "good", "Yes, in every execution"
         text = (
@@ -170,16 +164,24 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
     forced, active, free = (percent(share) for share in (regime.forced, regime.active, regime.free))
     if arm.tested == Tested.UNKNOWN:
         tone, headline = "open", "Not known"
-        text = f"The records do not say how often the limit acted: {finding.text}."
+        text = _sentence(finding)
     elif arm.tested == Tested.IDLE:
         tone, headline = "open", "Hardly ever"
         text = (
             f"The limit changed only {active} of all tokens written; in {free} the risky model was "
             "served as it is. A limit that does not act gives no protection, even if it is kept."
-            f"{' ' if arm.worst_use else ''}{arm.worst_use}"
         )
+        if regime.forced >= ACTIVE_SHARE:
+            text = (
+                f"Only {active} of all tokens written came from a mixture; {forced} were held to "
+                f"the safe model, and in {free} the risky model was served as it is. A budget "
+                "that is kept in this way shows little of how the two are weighed."
+            )
+        text += f"{' ' if arm.worst_use else ''}{arm.worst_use}"
     else:
         tone, headline = "good", "Yes, the limit acted"
+        if arm.kept == Kept.REFUTED:
+            tone, headline = "open", "It would be, were it as promised"
         text = (
             f"The limit changed {active} of all tokens written and held "
             f"{forced} to the safe model; in {free} the risky model was served as it is."
@@ -271,18 +273,21 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         text += " The records have grown since; run nafaudit verify . again."
     remarks = []
     unclaimed = [f for f in found["findings"] if f["text"].endswith(UNCLAIMED)]
+    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     for finding in found["findings"]:
-        if finding["verdict"] in _FINE or finding in unclaimed:
-            continue
-        where = "" if finding["k"] is None else f"{budget_name(float(finding['k']))}, "
-        said = f"{where}{finding['check']}: {finding['text']}."
-        if witness := finding["witness"]:
+        if finding["verdict"] not in _FINE and finding not in unclaimed:
+            groups.setdefault((finding["verdict"], finding["check"]), []).append(finding)
+    for (verdict, check), group in groups.items():
+        arms = [budget_name(float(one["k"])) for one in group if one["k"] is not None]
+        where = f" at {', '.join(dict.fromkeys(arms))}" if arms else ""
+        said = f"{check}{where}: {group[0]['text']}."
+        if witness := group[0]["witness"]:
             said += (
                 f" First at prompt {name(witness['prompt'])}, execution {witness['trajectory']}, "
                 f"step {witness['step']}."
             )
-        remark_tone = "bad" if finding["verdict"] in _REFUTED else "open"
-        remarks.append({"word": finding["verdict"], "tone": remark_tone, "text": visible(said)})
+        remark_tone = "bad" if verdict in _REFUTED else "open"
+        remarks.append({"word": verdict, "tone": remark_tone, "text": visible(said)})
     if unclaimed:
         said = ", ".join(f["check"].removeprefix("replay: ") for f in unclaimed)
         remarks.append(

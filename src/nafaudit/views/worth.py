@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Worth
+from nafaudit.core.finding import Kept, Worth
 from nafaudit.core.ledger import budget_word
 from nafaudit.core.text import cut, name, percent, plain
 from nafaudit.store.artifacts import PASSAGES, write_passages
@@ -74,7 +74,7 @@ def certificate_document(
         note = f"({most} of {len(rows)}, worst first; all are in the files)\n{note}"
     cards = (_card(card, found.window) for card in found.cards)
     sections = (*cards, Section(table=table, note=note))
-    return Document("nafaudit certify", sections, "", lines, tuple(map(str, files)))
+    return Document("nafaudit certify", sections, "", lines, tuple(map(str, files)), found.overall)
 
 
 def _card(card: BudgetCertificate, window: int) -> Section:
@@ -137,7 +137,7 @@ def write_certificate(found: Certificate, directory: Path) -> list[Path]:
     rows = ((*(getattr(r, n) for n in names), *r.caps, *r.queries) for r in found.passages)
     write_whole(table, _csv([*names, *budgets], rows))
     write_whole(figure, cap_plot(found))
-    data = json.dumps(plain(found), indent=2, ensure_ascii=False)
+    data = json.dumps(plain(found.overall) | plain(found), indent=2, ensure_ascii=False)
     write_whole(result, data.encode() + b"\n")
     return [result, table, directory / PASSAGES, figure]
 
@@ -154,7 +154,6 @@ def attack_document(found: AttackResult, where: str, files: Sequence[Path]) -> D
     alone = f"risky model alone: recall {found.admission.recall:.3f} of its single answers"
     lines = [f"{found.passages} of {found.passages_given} passages: {where}"]
     sections: tuple[Section, ...] = ()
-    conclusion = ""
     if found.admitted:
         least, most = found.wanted
         lines += [
@@ -168,14 +167,18 @@ def attack_document(found: AttackResult, where: str, files: Sequence[Path]) -> D
             _onsets(found),
             _odometers(found),
         )
-        conclusion = _attack_conclusion(found)
     else:
         lines += [
-            f"{alone}; an attack needs {needed}.",
-            "NOT ADMITTED: this model has not memorised these passages (or was given too little "
-            "of them), so what a budget does to recall cannot be seen here.",
+            f"{alone}; an attack needs {needed}",
+            "not admitted: this model has not memorised these passages (or was given too little "
+            "of them), so what a budget does to recall cannot be seen here",
         ]
-    return Document("nafaudit attack", sections, conclusion, tuple(lines), tuple(map(str, files)))
+    if found.outcome == Kept.VIOLATED:
+        bad, k = min((r.method.name, r.k) for r in found.rows if r.violations)
+        lines.append(f"first at k = {k:g}: nafaudit check {found.attack / bad}")
+    return Document(
+        "nafaudit attack", sections, "", tuple(lines), tuple(map(str, files)), found.overall
+    )
 
 
 def _by_budget(found: AttackResult, title: str, write: Callable[[BudgetRecall], str]) -> Section:
@@ -248,22 +251,6 @@ def _number(value: float) -> str:
     return f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
-def _attack_conclusion(found: AttackResult) -> str:
-    judged = sum(row.trajectories for row in found.rows)
-    if found.outcome == Kept.VIOLATED:
-        bad, k = min((r.method.name, r.k) for r in found.rows if r.violations)
-        return (
-            f"VIOLATED: {found.violations} of {judged} answers exceed their budget, first in\n"
-            f"k = {k:g}: nafaudit check {found.attack / bad}"
-        )
-    if found.outcome == Kept.INCONCLUSIVE:
-        return (
-            f"INCONCLUSIVE: none of {judged} answers exceeds its budget, but a verdict needs "
-            f"{MIN_TRAJECTORIES} of every budget; raise --limit or --attempts"
-        )
-    return f"WITHIN: 0 of {judged} answers exceed their budget"
-
-
 def write_attack(found: AttackResult) -> list[Path]:
     """Writes the files beside the runs; the same records give the same bytes."""
     from nafaudit.views.figures.worth import recall_plot
@@ -282,7 +269,7 @@ def write_attack(found: AttackResult) -> list[Path]:
         "passages.csv": _csv(["mode", "length", "debt", "k", "passage", *numbers], rows),
         **({"recall.svg": recall_plot(found)} if found.admitted else {}),
         # Last, as it says that the others are there.
-        "attack.json": json.dumps(plain(found), indent=2).encode() + b"\n",
+        "attack.json": json.dumps(plain(found.overall) | plain(found), indent=2).encode() + b"\n",
     }
     for file, content in files.items():
         write_whole(found.attack / file, content)
@@ -349,21 +336,16 @@ def frontier_document(found: FrontierResult, where: str, files: Sequence[Path]) 
     paying = found.paying_k
     conclusion = (
         f"a bank that owes the debt can pay for every prefix from k = {paying.median:.2f} on "
-        f"(median; {paying.least:.2f} to {paying.most:.2f}): a boundary, not a forecast of recall\n"
+        f"(median; {paying.least:.2f} to {paying.most:.2f}): a boundary, not a forecast of recall"
     )
-    if found.bracketed:
-        conclusion += "bracket: protected text is nowhere less likely than under the safe model"
-    else:
-        worst = min(found.points, key=lambda one: one.leak)
-        loss, under = worst.leak, f"under {worst.mechanism} at k = {worst.k:g}"
-        if found.protected.risky_leak < loss:
-            loss, under = found.protected.risky_leak, "under the risky model alone"
-        conclusion += (
-            f"NOT BRACKETED: {under} the protected text loses {-loss:.2f} nats per window against "
-            "the safe model. The risky model does not know this text: the leaks above say nothing; "
-            "give the text that it memorised"
-        )
-    return Document("nafaudit frontier", tuple(sections), conclusion, lines, tuple(map(str, files)))
+    return Document(
+        "nafaudit frontier",
+        tuple(sections),
+        conclusion,
+        lines,
+        tuple(map(str, files)),
+        found.overall,
+    )
 
 
 def write_frontier(found: FrontierResult, directory: Path) -> list[Path]:
@@ -381,7 +363,8 @@ def write_frontier(found: FrontierResult, directory: Path) -> list[Path]:
         for file, names, rows in tables
     }
     files["frontier.svg"] = frontier_plot(found)
-    files["frontier.json"] = json.dumps(plain(found), indent=2).encode() + b"\n"
+    data = json.dumps(plain(found.overall) | plain(found), indent=2)
+    files["frontier.json"] = data.encode() + b"\n"
     for file, content in files.items():
         write_whole(directory / file, content)
     return [directory / file for file in files]

@@ -1,6 +1,6 @@
-"""Prompts in named classes, from one file or from several."""
+"""Prompts in named classes, from one file, from several, or from objects."""
 
-from nafaudit.workload.corpus import read_corpus, read_workload
+from nafaudit.workload.corpus import read_corpus
 from nafaudit.workload.prompts import (
     Prompt,
     PromptSource,
@@ -10,6 +10,7 @@ from nafaudit.workload.prompts import (
     protected_prompts,
     workload_hash,
 )
+from nafaudit.workload.sources import read_prompts
 
 __all__ = [
     "Prompt",
@@ -19,6 +20,6 @@ __all__ = [
     "Workload",
     "protected_prompts",
     "read_corpus",
-    "read_workload",
+    "read_prompts",
     "workload_hash",
 ]

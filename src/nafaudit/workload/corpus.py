@@ -1,4 +1,4 @@
-r"""Workloads from one file, or from the classes of a design file.
+r"""Workloads from the classes of a design file.
 
 [classes.news]
 file = "news.jsonl"              # JSON Lines, as seen from the design file
@@ -28,7 +28,6 @@ from nafaudit.workload.prompts import (
     first_text,
     in_turn,
     read_records,
-    whole_text,
 )
 
 _KEYS = ("file", "prompt", "reference", "id", "cap", "header")
@@ -123,28 +122,3 @@ def _item(record: Record, table: CorpusClass) -> Sourced:
         first_text(record, table.reference, "reference"),
     )
     return Sourced(prompt, PromptSource(record.where, record.data, split=table.name))
-
-
-def read_workload(path: Path) -> Workload:
-    """Reads one JSON object per line: `id` and `text`, optionally `class` and `reference`.
-
-    Blank lines are skipped; a missing id becomes `<file name>:<line>`.
-    """
-    items = []
-    for record in read_records(path):
-        where, row = record.where, record.data
-        if "text" not in row:
-            raise InputError(f"{where}: no 'text'; keys are 'id', 'text', 'class', 'reference'.")
-        default = {"id": f"{path.stem}:{record.place + 1}", "class": "prompt", "reference": ""}
-        fields = default | row
-        for name in ("id", "text", "class", "reference"):
-            if not isinstance(fields[name], str):
-                raise InputError(f"{where}: {name!r} must be a string, got {fields[name]!r}.")
-            whole_text(fields[name], where, name)
-        if not fields["text"].strip():
-            raise InputError(f"{where}: 'text' is empty; give the prompt's text.")
-        prompt = Prompt(fields["id"], fields["text"], fields["class"], fields["reference"])
-        items.append(Sourced(prompt, PromptSource(where, row, split=prompt.label)))
-    if not items:
-        raise InputError(f"{path}: no prompts; one JSON object with 'id' and 'text' per line.")
-    return Workload(tuple(items))

@@ -274,6 +274,28 @@ def in_turn(classes: Iterable[Sequence[Sourced]]) -> Workload:
     return Workload(tuple(item for item in rounds if item is not None))
 
 
+BATCH, BUCKET_WIDTH = 8, 32
+"""The paper's micro-batches, and the width in tokens of its buckets of prompts."""
+
+
+def batch_leaders(prompts: Iterable[TokenizedPrompt]) -> dict[str, str]:
+    """Returns the first prompt of each prompt's micro-batch, by id.
+
+    Within a class, prompts are put into buckets by length, sorted by length and id, and cut into
+    batches of eight: the paper's rule, for trajectories of equal number.
+    """
+    ordered = sorted(prompts, key=lambda one: (one.prompt.label, len(one.tokens), one.prompt.id))
+    buckets: dict[tuple[str, int], list[str]] = {}
+    for one in ordered:
+        bucket = (one.prompt.label, len(one.tokens) // BUCKET_WIDTH)
+        buckets.setdefault(bucket, []).append(one.prompt.id)
+    return {
+        name: names[place // BATCH * BATCH]
+        for names in buckets.values()
+        for place, name in enumerate(names)
+    }
+
+
 # The paper's classes of ordinary text; their references are answers, not protected works.
 ORDINARY_CLASSES = ("neutral", "factual", "creative")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nafaudit import __version__
-from nafaudit.core.finding import Kept, Overall, judge_kept
+from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall, judge_kept
 from nafaudit.core.ledger import SAFE_ONLY, is_baseline
 from nafaudit.stats import mean
 from nafaudit.stats.certificate import critical_k
@@ -171,9 +171,13 @@ class AttackResult:
         """Returns the outcome, and what decided it."""
         status = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}[self.outcome]
         if not self.admitted and not self.violations:
-            return Overall(self.outcome, "the risky model alone recalls too little", status)
+            why = "the risky model alone recalls too little of these passages for an attack"
+            return Overall(self.outcome, why, status)
         judged = sum(row.trajectories for row in self.rows)
-        why = f"{self.violations} of {judged} answers exceed their budget"
+        why = f"{self.violations or 'none'} of {judged} answers went over budget"
+        if self.outcome == Kept.INCONCLUSIVE:
+            why += f", but a verdict needs {MIN_TRAJECTORIES} of every budget; raise --limit or "
+            why += "--attempts"
         return Overall(self.outcome, why, status)
 
     def row(self, method: Method, k: float) -> BudgetRecall | None:

@@ -274,7 +274,11 @@ class Certificate:
             worth: ", ".join(f"{card.k:g}" for card in self.cards if card.worth == worth)
             for worth in (Worth.INFORMATIVE, Worth.VACUOUS)
         }
-        why = "; ".join(f"{worth} at k = {budgets}" for worth, budgets in words.items() if budgets)
+        says = {
+            Worth.INFORMATIVE: "the budget limits how often most passages can come out",
+            Worth.VACUOUS: "it says nothing about half of the passages or more",
+        }
+        why = "; ".join(f"at k = {at} {says[worth]}" for worth, at in words.items() if at)
         return Overall(next(worth for worth, budgets in words.items() if budgets), why, 0)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit import __version__
-from nafaudit.core.finding import Overall
+from nafaudit.core.finding import Kept, Outcome, Overall
 from nafaudit.stats.rates import first_crossing, resampled
 from nafaudit.worth.frontier import FollowedTexts, Frontier
 
@@ -148,12 +148,23 @@ class FrontierResult:
 
     @property
     def overall(self) -> Overall:
-        """Returns whether the leaks say anything."""
+        """Returns whether the leaks say anything; a frontier judges no budget."""
         if self.bracketed:
-            return Overall("BRACKETED", "protected text is nowhere less likely", 0)
-        return Overall(
-            "NOT BRACKETED", "protected text is less likely than under the safe model", 3
+            why = (
+                f"{len(self.points)} points; protected text is nowhere less likely than under the "
+                "safe model, so the leaks mean something"
+            )
+            return Overall(Outcome.MEASURED, why, 0)
+        worst = min(self.points, key=lambda one: one.leak)
+        loss, under = worst.leak, f"under {worst.mechanism} at k = {worst.k:g}"
+        if self.protected.risky_leak < loss:
+            loss, under = self.protected.risky_leak, "under the risky model alone"
+        why = (
+            f"{under} the protected text loses {-loss:.2f} nats per window against the safe model: "
+            "the risky model does not know this text, and the leaks say nothing; give the text "
+            "that it memorised"
         )
+        return Overall(Kept.INCONCLUSIVE, why, 3)
 
 
 def frontier_result(frontier: Frontier) -> FrontierResult:

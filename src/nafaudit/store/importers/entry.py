@@ -17,10 +17,13 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import foreign_tolerance
 from nafaudit.core.ledger import LEDGERS, Ledger, as_budget, half_digit
 from nafaudit.core.options import Group, option
+from nafaudit.core.settings import GateSettings
 from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, Trajectory
-from nafaudit.store.importers.fields import identifier, number
+from nafaudit.store.importers.fields import identifier, number, text
 
 UNKNOWN_LEDGER = "unknown"
+SCORES = ("rouge_l", "minhash_5gram")
+"""Overlap with the reference, as the paper's logs name it."""
 # Most fields that a report names as not kept.
 _MOST_NAMES = 200
 _K_IN_NAME = re.compile(r"(?:^|[_-])k(-?\d+(?:\.\d+)?|inf)(?=[_.-]|$)")
@@ -91,7 +94,7 @@ class ImportSettings(ImportOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckSettings(ImportOptions):
+class CheckSettings(GateSettings, ImportOptions):
     """Everything that `nafaudit check` takes."""
 
     run: tuple[Path, ...] = option(
@@ -288,7 +291,9 @@ class LogEntry:
         ledger: Whose rule grants the budgets.
         stops: Stop ids that the record names.
         seed: For duplicates.
-        output: Generated text, for duplicates; not kept.
+        output: Generated text; None if the log does not have it.
+        claims: Scores that the log claims of it, by its own names; where several executions share
+            them, those of the first, with their number as `N`.
     """
 
     where: str
@@ -308,7 +313,22 @@ class LogEntry:
     ledger: str = "banking"
     stops: frozenset[int] = frozenset()
     seed: int | None = None
-    output: str = ""
+    output: str | None = None
+    claims: Mapping[str, float] = field(default_factory=dict)
+
+
+def written_text(data: Mapping[str, Any], name: str, where: str) -> str | None:
+    """Returns a text as logged; None where the log has none, which is not the empty text."""
+    return None if data.get(name) is None else text(data[name], name, where)
+
+
+def claimed(data: Mapping[str, Any], names: tuple[str, ...], where: str) -> dict[str, float]:
+    """Returns the scores that a record claims, those that it has."""
+    found = {name: data[name] for name in names if data.get(name) not in (None, "")}
+    return {
+        name: float(value) if isinstance(value, bool) else number(value, name, where)
+        for name, value in found.items()
+    }
 
 
 def no_steps() -> Steps:

@@ -18,8 +18,18 @@ from typing import Any
 
 from nafaudit.core.design import Design, Extent, Identity, ImportedDecoding
 from nafaudit.core.errors import InputError, StoreError, nearest
+from nafaudit.core.passage import PassageScores
 from nafaudit.core.trajectory import Key, Trajectory
-from nafaudit.store.files import cannot_write, write_whole
+from nafaudit.store.artifacts import (
+    IMPORTED,
+    OWN_FILES,
+    PASSAGES,
+    TEXTS,
+    logged_line,
+    read_passages_file,
+    write_passages,
+)
+from nafaudit.store.files import cannot_write, sync_directory, write_whole
 from nafaudit.store.importers import history, totals, trajectory_log
 from nafaudit.store.importers.entry import (
     UNKNOWN_LEDGER,
@@ -102,7 +112,6 @@ def schema_of(source: LogFile, forced: str | None, columns: Mapping[str, str]) -
     )
 
 
-REPORT = "import.json"
 # A part holds about this many steps, so that writing never needs much memory.
 _STEPS_PER_PART = 200_000
 _ROWS_PER_PART = 5_000
@@ -123,12 +132,14 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
         StoreError: The run cannot be written, or a log changed while it was read.
     """
     options = options or ImportOptions()
-    if not paths:
+    logs_given = [path for path in paths if path.name != PASSAGES]
+    if not logs_given:
         raise InputError("no log was given; name at least one file.")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} exists; an import needs a directory of its own, so name another.")
+    passages = _passages(paths, logs_given)
     logs = []
-    for path in paths:
+    for path in logs_given:
         source = open_source(path)
         schema = schema_of(source, options.schema, options.columns)
         logs.append(_Log(source, schema, file_hash(path)))
@@ -138,7 +149,7 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
     design = survey.design(logs)
     beside = out.absolute().with_name(f".{out.absolute().name}.{os.getpid()}.importing")
     try:
-        _write(beside, logs, options, survey, design)
+        _write(beside, logs, options, survey, design, passages)
         if out.is_dir():
             out.rmdir()
         beside.rename(out)
@@ -149,9 +160,25 @@ def import_logs(paths: Sequence[Path], out: Path, options: ImportOptions | None 
     return Run(out)
 
 
+def _passages(paths: Sequence[Path], logs: Sequence[Path]) -> PassageScores | None:
+    """Returns scored passages: of the file that was named, else of the export that the logs are.
+
+    `nafaudit certify` writes such a file for any text.
+    """
+    named = [path for path in paths if path.name == PASSAGES]
+    if len(named) > 1:
+        raise InputError(f"{len(named)} files {PASSAGES} were given; a run has one.")
+    if named and not named[0].is_file():
+        raise InputError(f"{named[0]} does not exist; leave it out, or name one that does.")
+    places = {path.parent for path in logs}
+    beside = [place / OWN_FILES / PASSAGES for place in places] if len(places) == 1 else []
+    chosen = named or beside
+    return read_passages_file(chosen[0]) if chosen else None
+
+
 def import_report(run: Run) -> dict[str, Any] | None:
     """Returns what the import of a run noticed; None for a run of our own."""
-    path = run.path / REPORT
+    path = run.path / IMPORTED
     if not path.is_file():
         return None
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
@@ -287,7 +314,12 @@ class _Survey:
 
 
 def _write(
-    path: Path, logs: Sequence[_Log], options: ImportOptions, survey: _Survey, design: Design
+    path: Path,
+    logs: Sequence[_Log],
+    options: ImportOptions,
+    survey: _Survey,
+    design: Design,
+    passages: PassageScores | None,
 ) -> None:
     shutil.rmtree(path, ignore_errors=True)
     size = options.vocabulary_size
@@ -296,17 +328,30 @@ def _write(
         batch: list[Trajectory] = []
         steps = 0
         written = 0
-        for entry, key in _keyed(logs, options, ImportNotes()):
-            batch.append(Trajectory(key, entry.debt, entry.stopped, entry.steps, entry.logged))
-            steps += len(entry.steps)
-            if steps >= _STEPS_PER_PART or len(batch) >= _ROWS_PER_PART:
-                writer.append(batch)
-                written += len(batch)
-                batch, steps = [], 0
+        digest = hashlib.sha256()
+        with (path / TEXTS).open("xb") as texts:
+            for entry, key in _keyed(logs, options, ImportNotes()):
+                line = logged_line(key, entry.output, entry.claims)
+                texts.write(line)
+                digest.update(line)
+                batch.append(Trajectory(key, entry.debt, entry.stopped, entry.steps, entry.logged))
+                steps += len(entry.steps)
+                if steps >= _STEPS_PER_PART or len(batch) >= _ROWS_PER_PART:
+                    writer.append(batch)
+                    written += len(batch)
+                    batch, steps = [], 0
         writer.append(batch)
         written += len(batch)
         for log in logs:
             if file_hash(log.source.path) != log.sha256 or written != survey.entries:
                 raise StoreError(f"{log.source.path} changed while it was read; import it again.")
-        content = json.dumps(survey.report(logs), indent=2)
-        write_whole(path / REPORT, content.encode() + b"\n")
+        report = survey.report(logs)
+        if (path / TEXTS).stat().st_size:
+            sync_directory(path / TEXTS)
+            report["texts"] = {"sha256": digest.hexdigest()}
+        else:
+            (path / TEXTS).unlink()
+        if passages is not None:
+            write_passages(path / PASSAGES, passages)
+            report["passages"] = len(passages)
+        write_whole(path / IMPORTED, json.dumps(report, indent=2).encode() + b"\n")

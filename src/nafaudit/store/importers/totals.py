@@ -13,9 +13,11 @@ from nafaudit.core.ledger import rate_behind
 from nafaudit.core.trajectory import Logged
 from nafaudit.store.importers.entry import (
     DEBT_NAMES,
+    SCORES,
     UNKNOWN_LEDGER,
     Context,
     LogEntry,
+    claimed,
     compare_utilisation,
     debt_of,
     ended_early,
@@ -26,8 +28,17 @@ from nafaudit.store.importers.entry import (
     over,
     rounding,
     rule_in_name,
+    written_text,
 )
-from nafaudit.store.importers.fields import identifier, integer, number, numbers, sequence, text
+from nafaudit.store.importers.fields import (
+    identifier,
+    integer,
+    mapping,
+    number,
+    numbers,
+    sequence,
+    text,
+)
 from nafaudit.store.importers.source import LogRecord
 
 # Our name of a number to what others call it, the most telling first. Case counts only for
@@ -81,6 +92,9 @@ SYNONYMS: dict[str, tuple[str, ...]] = {
     ),
     "seed": ("seed",),
     "text": ("text", "output", "generation"),
+    "reference": ("reference", "reference_text"),
+    "rouge_l": ("rouge_l",),
+    "minhash_5gram": ("minhash_5gram",),
 }
 
 
@@ -267,10 +281,15 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
         label=identifier(cell("class") or "prompt", "class", where),
         max_new_tokens=limit,
         ledger=UNKNOWN_LEDGER,
+        reference=text(cell("reference"), "reference", where),
         seed=integer(cell("seed"), "seed", where, largest=2**63 - 1),
-        output=text(cell("text"), "text", where),
+        output=written_text({"text": cell("text")}, "text", where),
+        claims=claimed({name: cell(name) for name in SCORES}, SCORES, where),
     )
 
+
+STAGE2 = ("mean_spend", "var_spend", "U_EBB", "effective_budget_min", "rho", "certified")
+"""Numbers of a Stage 2 record that follow from its spends and budgets."""
 
 _KEPT = frozenset(
     [
@@ -282,6 +301,7 @@ _KEPT = frozenset(
         "prompt_text",
         "k",
         "split",
+        *STAGE2,
     ]
 )
 
@@ -320,6 +340,11 @@ def read_heldout(records: Iterator[LogRecord], context: Context) -> Iterator[Log
         label = identifier(data.get("split") or "candidate", "split", where)
         before = text(data.get("prompt_text"), "prompt_text", where)
         limit = context.options.max_new_tokens
+        told = claimed(data, STAGE2, where)
+        if told:
+            told["N"] = float(spends.size)
+            ours = mapping(data.get("nafaudit"), "nafaudit", where)
+            told |= claimed(ours, ("delta",), where)
         for position, spend in enumerate(spends):
             debt = float(columns["delta_inits"][position])
             budget = float(columns["final_budgets"][position])
@@ -338,6 +363,7 @@ def read_heldout(records: Iterator[LogRecord], context: Context) -> Iterator[Log
                 label=label,
                 prompt_text=before,
                 max_new_tokens=limit,
+                claims=told if position == 0 else {},
             )
 
 
@@ -350,6 +376,8 @@ _ITEMS_KEPT = frozenset(
         "k",
         "input",
         "output",
+        "reference",
+        *SCORES,
         "prefix_debt",
         "delta_init",
         "class",
@@ -417,7 +445,11 @@ def read_items(records: Iterator[LogRecord], context: Context) -> Iterator[LogEn
                 prompt_text=text(data.get("input"), "input", where),
                 max_new_tokens=limit,
                 ledger=UNKNOWN_LEDGER,
-                output=text(outputs[min(row, len(outputs) - 1)], "output", where),
+                reference=text(data.get("reference"), "reference", where),
+                output=written_text(
+                    {"output": outputs[min(row, len(outputs) - 1)]}, "output", where
+                ),
+                claims=claimed(data, SCORES, where) if size == 1 else {},
             )
 
 
@@ -490,5 +522,5 @@ def read_queries(records: Iterator[LogRecord], context: Context) -> Iterator[Log
             number=integer(data.get("attempt"), "attempt", where),
             label=identifier(data.get("class") or data.get("split") or "query", "class", where),
             max_new_tokens=limit,
-            output=text(data.get("text"), "text", where),
+            output=written_text(data, "text", where),
         )

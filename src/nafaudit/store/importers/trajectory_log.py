@@ -15,9 +15,11 @@ from nafaudit.core.ledger import ledger_of
 from nafaudit.core.trajectory import Key, Logged, Steps, Trajectory
 from nafaudit.store.importers import fields
 from nafaudit.store.importers.entry import (
+    SCORES,
     UNKNOWN_LEDGER,
     Context,
     LogEntry,
+    claimed,
     claims_of,
     compare_utilisation,
     credited,
@@ -26,6 +28,7 @@ from nafaudit.store.importers.entry import (
     k_word,
     no_steps,
     same_claims,
+    written_text,
 )
 from nafaudit.store.importers.fields import (
     identifier,
@@ -72,6 +75,7 @@ _AGGREGATE = frozenset(
         "generation_length_tokens",
         "budget_utilization",
         "generation",
+        *SCORES,
     ]
 )
 _PREFIX = frozenset(
@@ -171,10 +175,10 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
         cumulative,
         contested,
     )
-    output = text(total.get("generation"), "generation", where)
+    output = written_text(total, "generation", where)
     text_before = text(prefix.get("prefix_text"), "prefix_text", where)
     _note(record, total, logged, steps, limit, k, debt, where, context)
-    if _echoes(text_before, output):
+    if _echoes(text_before, output or ""):
         notes.add("prompt-echo", where)
     found = (source.get(name) for name in REFERENCES)
     reference = next((value for value in found if isinstance(value, str) and value), "")
@@ -200,6 +204,7 @@ def _entry(record: LogRecord, context: Context) -> LogEntry:
         stops=stops,
         seed=integer(meta.get("seed"), "seed", where, largest=2**63 - 1),
         output=output,
+        claims=claimed(total, SCORES, where),
     )
     return _without_own_claims(entry, ours, context)
 

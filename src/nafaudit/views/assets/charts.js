@@ -60,6 +60,7 @@ function spendPanels() {
   const panels = el("div", { class: "panels" });
   for (const arm of D.arms.filter((a) => !a.baseline)) {
     const points = arm.points.filter((p) => known(p.z) && known(p.b));
+    if (!points.length) continue;
     const widest = top(points.map((p) => p.b), 1);
     const most = Math.max(top(points.map((p) => p.z), 1), Math.min(2 * widest, top(points.map((p) => p.r), widest)));
     const f = frame({ width: 300, height: 240, x: [0, widest], y: [0, most], xname: "budget B (nats)", yname: "spend Z (nats)", title: arm.name, label: `Spend against budget at ${arm.name}`, xticks: 4 });
@@ -73,7 +74,7 @@ function spendPanels() {
     for (const p of points) f.root.append(mark(arm, p, f.x(p.b), f.y(p.z)));
     panels.append(f.root);
   }
-  plot("f-spend").append(panels);
+  plot("f-spend").append(panels.children.length ? panels : "What was spent, or granted, is not known.");
 }
 
 function stairs(f, counts, most) {
@@ -84,7 +85,7 @@ function stairs(f, counts, most) {
 
 function usePanels() {
   const panels = el("div", { class: "panels" });
-  for (const arm of D.arms.filter((a) => !a.baseline)) {
+  for (const arm of D.arms.filter((a) => !a.baseline && a.hist.some((c) => c))) {
     const total = arm.hist.reduce((a, b) => a + b, 0) || 1;
     const other = arm.ghost.reduce((a, b) => a + b, 0) || 1;
     const most = Math.max(...arm.hist.map((c) => c / total), ...arm.ghost.map((c) => c / other), 0.05) * 1.05;
@@ -98,7 +99,7 @@ function usePanels() {
     if (arm.ghost.some((c) => c)) f.root.append(svg("path", { class: "outline", d: stairs(f, arm.ghost, other) }));
     panels.append(f.root);
   }
-  plot("f-use").append(panels);
+  plot("f-use").append(panels.children.length ? panels : "How much of a budget was spent is not known.");
 }
 
 function regimeBars() {
@@ -115,7 +116,7 @@ function regimeBars() {
       const bar = svg("rect", { class: name, x, y, width, height: 19 });
       bar.append(svg("title", {}, `${arm.name}: ${percent(share)} ${name}`));
       root.append(bar);
-      if (width > 34) root.append(svg("text", { class: "inbar", x: x + width / 2, y: y + 14, "text-anchor": "middle" }, percent(share)));
+      if (width > 34) root.append(svg("text", { class: "inbar in-" + name, x: x + width / 2, y: y + 14, "text-anchor": "middle" }, percent(share)));
       x += width;
     });
     if (!known(arm.regime[0])) root.append(svg("text", { x: 105, y: y + 14 }, "not recorded"));

@@ -10,7 +10,9 @@ function table(place, columns, rows, options) {
   );
   const body = el("tbody");
   const more = el("button", { type: "button", click: () => ((state.shown += 200), refresh()) }, "show more");
-  place.append(el("div", { class: "tools" }, arms, search, count), el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)), el("p", { class: "tools" }, more));
+  const meanings = el("dl", { class: "facts-list" });
+  for (const column of columns.filter((one) => one.meaning)) meanings.append(el("dt", {}, column.name), el("dd", {}, column.meaning));
+  place.append(el("div", { class: "tools" }, arms, search, count), el("div", { class: "scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)), el("p", { class: "tools" }, more), el("details", {}, el("summary", {}, "What the columns mean"), meanings));
 
   function sortBy(i) {
     state.down = state.column === i ? !state.down : columns[i].right === true;
@@ -77,6 +79,7 @@ function number(name, key, show, meaning, linked, path) {
   return { name, right: true, meaning, value: (row) => row[key], show: (row) => (row[key] === null ? "–" : linked ? toRecord(show(row[key]), row) : toList(show(row[key]), `${row.path}.${path || key}`, row.a)) };
 }
 
+const share = (x) => (known(x) ? x.toFixed(4) : "–");
 const whole = (x) => (known(x) ? String(x) : "–");
 const budgetColumn = { name: "budget", value: (row) => row.a, show: armCell };
 
@@ -89,6 +92,8 @@ function promptTable() {
     number("over", "violations", whole, "executions that went over their budget", true),
     number("debt", "debt", nats, "prefix debt in nats: taken off the budget before the first token"),
     number("spend", "spend", nats, "mean spend in nats"),
+    number("U_EBB", "proxy", nats, "the paper's U_EBB of the mean spend with the range seen: a proxy, not a bound"),
+    number("width", "width", nats, "U_EBB less the mean: how much of it is due to few executions"),
     number("use", "utilisation", percent, "mean spend as a share of its own budget"),
     number("worst", "worst_utilisation", percent, "largest share of its own budget that was spent", true),
     number("L max", "ratio", nats, "largest log-likelihood ratio of an output, in nats"),
@@ -102,7 +107,7 @@ function promptTable() {
 function classTable() {
   const columns = [{ name: "class", wide: true, value: (row) => row.label, show: (row) => el("bdi", {}, row.label) }, budgetColumn];
   for (const [name, key, kind, meaning] of D.classColumns) {
-    const show = kind === "percent" ? percent : kind === "count" ? whole : nats;
+    const show = kind === "percent" ? percent : kind === "count" ? whole : kind === "share" ? share : nats;
     columns.push(number(name, key, show, meaning, false, D.classPaths[key]));
   }
   return table(byId("t-classes"), columns, D.classes, { page: 60, hint: "filter by class", text: (row) => row.label });

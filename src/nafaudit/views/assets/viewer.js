@@ -45,6 +45,7 @@ function setUp() {
   box.addEventListener("mousemove", (e) => !view.pinned && point(e));
   box.addEventListener("click", (e) => ((view.pinned = point(e) && !view.pinned), ledger()));
   box.addEventListener("keydown", keys);
+  window.addEventListener("resize", chart);
   listPrompts();
 }
 
@@ -143,9 +144,9 @@ function text(record, prompt) {
 function beside(record, prompt) {
   const reference = byId("v-reference");
   reference.replaceChildren();
-  if (prompt.reference) reference.append(el("h4", {}, "Reference", el("small", {}, "a snippet")), el("blockquote", {}, el("bdi", {}, prompt.reference)));
-  else if (D.redacted && prompt.has) reference.append(el("h4", {}, "Reference"), "(hidden)");
-  else reference.append(el("h4", {}, "Reference"), el("p", { class: "record" }, "This prompt has none."));
+  if (prompt.reference) reference.append(el("h3", {}, "Reference", el("small", {}, "a snippet")), el("blockquote", {}, el("bdi", {}, prompt.reference)));
+  else if (D.redacted && prompt.has) reference.append(el("h3", {}, "Reference"), "(hidden)");
+  else reference.append(el("h3", {}, "Reference"), el("p", { class: "record" }, "This prompt has none."));
   const place = `${D.parts[record.at[0]]}:${record.at[1]}`;
   byId("v-record").replaceChildren("Record ", el("bdi", {}, record.rec), " in ", el("a", { href: "../parts/" + encodeURIComponent(D.parts[record.at[0]]) }, place), " · again: ", el("code", {}, `nafaudit report . --record ${record.rec}`));
 }
@@ -182,7 +183,7 @@ function ledger() {
   entry("log-ratio L so far", fine(c.ratio[i]));
   const kind = regimeOf(c.theta[i]);
   byId("v-ledger").replaceChildren(
-    el("h4", {}, `Step ${i} `, el("span", { class: "token" }, el("bdi", {}, view.tokens[i].textContent.replace(/\n/g, "⏎")))),
+    el("h3", {}, `Step ${i} `, el("span", { class: "token" }, el("bdi", {}, view.tokens[i].textContent.replace(/\n/g, "⏎")))),
     el("span", { class: "badge" }, REGIME[kind]),
     list,
     el("p", { class: "hint" }, view.pinned ? "Held. Click or press Escape to let go; ← → move, ↑ ↓ go to active steps." : "Point at a token, or click into the text and use ← → ↑ ↓. All in nats."),
@@ -193,7 +194,10 @@ function ledger() {
 function chart() {
   const c = view.columns;
   const values = [...c.spent, ...(c.granted || [])].filter(known);
-  const f = frame({ width: 720, height: 170, left: 42, x: [0, Math.max(1, c.n - 1)], y: [Math.min(0, ...values), top(values, 1)], xname: "step", yname: "nats", title: c.granted ? "dashed: granted; solid: spent" : "spent", label: "Granted and spent, step by step" });
+  if (!values.length) return byId("v-chart").replaceChildren(el("p", { class: "record" }, "What each step was granted and charged is not recorded."));
+  // As wide as its place, so that its words keep their size on a phone.
+  const width = Math.max(280, Math.min(720, byId("v-chart").clientWidth || 720));
+  const f = frame({ width, height: 170, left: 42, x: [0, Math.max(1, c.n - 1)], y: [Math.min(0, ...values), top(values, 1)], xname: "step", yname: "nats", title: c.granted ? "dashed: granted; solid: spent" : "spent", label: "Granted and spent, step by step" });
   const path = (list) => list.map((v, i) => (known(v) ? `${i && known(list[i - 1]) ? "L" : "M"}${f.x(i).toFixed(1)} ${f.y(v).toFixed(1)}` : "")).join("");
   if (c.granted) f.root.append(svg("path", { class: "granted", d: path(c.granted) }));
   f.root.append(svg("path", { class: "spent", d: path(c.spent) }));
@@ -204,5 +208,5 @@ function chart() {
     view.pinned = true;
     moveTo(Math.round(((at - f.left) / (f.width - f.left - f.right)) * (c.n - 1)));
   });
-  byId("v-chart").replaceChildren(f.root);
+  return byId("v-chart").replaceChildren(f.root);
 }

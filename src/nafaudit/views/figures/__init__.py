@@ -12,6 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from nafaudit.core.errors import InputError
 from nafaudit.measures.audit import AuditResult
 from nafaudit.views.figures import classes, run
 from nafaudit.views.figures.style import save, style
@@ -74,6 +75,24 @@ SEARCH_FIGURES = (
               run.progress, run.lacks_search),
 )  # fmt: skip
 """Of runs that hold a search; others do not speak of them."""
+
+
+def draw_figure(result: AuditResult, name: str) -> Figure:
+    """Draws one figure.
+
+    Args:
+        result: What is drawn.
+        name: Name of the figure, as its files have it.
+
+    Raises:
+        InputError: The run has nothing for it; the message says what it lacks.
+    """
+    every = (*PAPER_FIGURES, *OWN_FIGURES, *SEARCH_FIGURES)
+    found = next(figure for figure in every if figure.name == name)
+    if lacks := found.lacks(result):
+        raise InputError(f"{result.run.path} has no figure {name!r}: {lacks}.")
+    with style():
+        return found.draw(result)
 
 
 def draw_figures(

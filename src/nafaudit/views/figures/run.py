@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.text import percent
-from nafaudit.core.trajectory import Arm
+from nafaudit.core.trajectory import Arm, Trajectory
 from nafaudit.measures.audit import AuditResult, mean_level
 from nafaudit.measures.measure import sample_key
 from nafaudit.measures.verdicts import ArmVerdict
@@ -29,6 +29,7 @@ from nafaudit.views.figures.style import (
     PALETTE,
     PAPER,
     VERMILION,
+    NotebookFigure,
     budgets,
     canvas,
     count_ticks,
@@ -95,7 +96,11 @@ def regime(result: AuditResult) -> Figure:
                           va="center", fontsize=7, bbox=PAPER)  # fmt: skip
         bottom += shares
     axes.set_xticks(places, [look.label for look in shown], rotation=20 if len(shown) > 5 else 0)
-    axes.set(ylabel="share of steps", ylim=(0, 1), title=f"Who wrote the tokens{left_out(result)}")
+    axes.set(
+        ylabel="share of steps",
+        ylim=(0, 1),
+        title=f"Which model the tokens came from{left_out(result)}",
+    )
     axes.grid(visible=False, axis="x")
     legend(figure, axes)
     return figure
@@ -137,6 +142,27 @@ def overlap(result: AuditResult) -> Figure:
                   markerfacecolor="none")  # fmt: skip
     axes.set(xlabel="spend Z, nats", ylabel="near-verbatim recall", ylim=(-0.03, 1.03))
     axes.set_title(f"Overlap against spend{left_out(result)}")
+    legend(figure, axes)
+    return figure
+
+
+def charges(one: Trajectory) -> Figure:
+    """Draws what every token of one execution was allowed and charged.
+
+    Raises:
+        InputError: Its log has no steps.
+    """
+    if not len(one):
+        raise InputError(f"{one.key.name()} has no steps: its log keeps totals only.")
+    figure, axes = canvas(PAGE, 2.8)
+    steps = np.arange(len(one))
+    axes.bar(steps, one.steps.charge, 1.0, color=VERMILION, label="charge")
+    allowance = np.where(np.isfinite(one.steps.allowance), one.steps.allowance, np.nan)
+    if not np.isnan(allowance).all():
+        axes.step(steps, allowance, where="mid", color=BLUE, marker="", label="allowance")
+    axes.set(xlabel="token", ylabel="nats", xlim=(-0.5, len(one) - 0.5))
+    axes.set_title(f"Charge per token: {plain(one.key.prompt)}, k = {one.key.k:g}, "
+                   f"trajectory {one.key.trajectory}")  # fmt: skip
     legend(figure, axes)
     return figure
 
@@ -264,7 +290,7 @@ def progress(result: AuditResult) -> Figure:
     shown = series[:MOST_LINES]
     strategies = list(dict.fromkeys(one.strategy for one in shown))
     seeds = list(dict.fromkeys(one.seed for one in shown))
-    figure = Figure(figsize=(PAGE, 3.4))
+    figure = NotebookFigure(figsize=(PAGE, 3.4))
     left, right = figure.subplots(1, 2, width_ratios=(3, 2))
     for place, one in enumerate(shown):
         number = strategies.index(one.strategy) % len(PALETTE)

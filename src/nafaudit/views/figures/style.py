@@ -105,6 +105,16 @@ def style() -> Iterator[None]:
         yield
 
 
+class NotebookFigure(Figure):
+    """A figure that a notebook shows, without pyplot and whatever backend there is."""
+
+    def _repr_png_(self) -> bytes:
+        stream = io.BytesIO()
+        with style():
+            self.savefig(stream, format="png", dpi=110, bbox_inches="tight")
+        return stream.getvalue()
+
+
 def canvas(width: float = COLUMN, height: float | None = None) -> tuple[Figure, Axes]:
     """Makes an empty figure with one pair of axes.
 
@@ -112,7 +122,7 @@ def canvas(width: float = COLUMN, height: float | None = None) -> tuple[Figure, 
         width: In inches.
         height: In inches; the golden section of the width if left out.
     """
-    figure = Figure(figsize=(width, height or width * _GOLDEN))
+    figure = NotebookFigure(figsize=(width, height or width * _GOLDEN))
     return figure, figure.subplots()
 
 
@@ -192,7 +202,7 @@ def panels(count: int, height: float = 2.4) -> tuple[Figure, list[Axes]]:
     """Makes panels, at most three in a row; places that are not needed stay empty."""
     columns = min(count, COLUMNS)
     rows = math.ceil(count / columns)
-    figure = Figure(figsize=(max(4.2, PAGE * columns / COLUMNS), height * rows + 0.5))
+    figure = NotebookFigure(figsize=(max(4.2, PAGE * columns / COLUMNS), height * rows + 0.5))
     places = figure.subplots(rows, columns, squeeze=False)
     flat = [axes for row in places for axes in row]
     for axes in flat[count:]:

@@ -1,0 +1,335 @@
+"""What the JSON of every command has, by the declarations it is written from."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, NotRequired, TypedDict
+
+from nafaudit.cli.command import place
+from nafaudit.core.errors import InputError, nearest
+from nafaudit.core.schema import schema_of, with_members
+from nafaudit.measures.audit import BoundRow
+from nafaudit.measures.classes import ClassRow
+from nafaudit.measures.compare import Change, FindingChange, PromptChange, Side
+from nafaudit.measures.pairing import ArmPair, Differences
+from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.paper.checklist import PromptRatio
+from nafaudit.runner.plan import Timing
+from nafaudit.store.artifacts import FindingFile, SearchFile
+from nafaudit.store.missing import Missing
+
+_ARM = with_members(mechanism=str, k=float)
+_ANSWER = with_members(verdict=str, why=str, exit_status=int)
+
+
+class Answer(TypedDict):
+    """The one answer of a command, first in its JSON."""
+
+    verdict: str
+    why: str
+    exit_status: int
+
+
+class NoMembers(TypedDict):
+    """An object whose members are given beside it."""
+
+
+class AuditJson(Answer):
+    """Of `run` and `check`."""
+
+    run: str
+    design: str
+    asked: int
+    missing: Missing | None
+    verdicts: list[ArmVerdict]
+    classes: list[Annotated[ClassRow, with_members(worst=bool)]]
+    findings: list[FindingFile]
+    report: NotRequired[str]
+
+
+class ExtentOfReplay(TypedDict):
+    """How much of a run was replayed."""
+
+    recorded: int
+    replayed: int
+    tokens: int
+    current: bool
+    refuted: Any
+
+
+class PromptJson(TypedDict):
+    """A prompt under a budget."""
+
+    prompt: str
+    label: str
+    mechanism: str
+    k: float
+    count: int
+    violations: int
+    debt: float
+    spend: float
+    proxy: float
+    width: float
+    utilisation: float
+    worst_utilisation: float
+    ratio: float
+    recall: float
+    active: float
+    worst: dict[str, Any]
+
+
+class ReportJson(AuditJson):
+    """Of `report`, and of RUN/report/report.json."""
+
+    summary: str
+    words: list[dict[str, Any]]
+    bounds: list[Annotated[BoundRow, _ARM]]
+    prompts: list[PromptJson]
+    checklist: list[dict[str, Any]]
+    verification: ExtentOfReplay | None
+    decided: dict[str, Any]
+    search: NotRequired[dict[str, Any]]
+    made: dict[str, Any]
+
+
+class VerifyJson(Answer):
+    """Of `verify`."""
+
+    run: str
+    design: str
+    recorded: int
+    replayed: int
+    tokens: int
+    seconds: float
+    deviation: dict[str, dict[str, float]]
+    notes: list[str]
+    findings: list[FindingFile]
+    replayed_sha256: NotRequired[str]
+    file: str | None
+    report: NotRequired[str]
+
+
+class ArmJson(TypedDict):
+    """An arm by its name."""
+
+    mechanism: str
+    k: float
+
+
+class CompareJson(Answer):
+    """Of `compare`."""
+
+    a: Side
+    b: Side
+    conclusion: str
+    draws: str
+    draws_why: str
+    report: NotRequired[str | None]
+    paired: str
+    prompts_shared: int
+    prompts_changed: list[str]
+    only_a: list[ArmJson]
+    only_b: list[ArmJson]
+    design: list[dict[str, str]]
+    verdicts: list[Annotated[ArmPair, with_members(a=dict[str, Any], b=dict[str, Any])]]
+    findings: list[FindingChange]
+    changes: list[Change]
+    classes: list[Change]
+    partings: list[Differences]
+    prompts: list[PromptChange]
+
+
+class PlanJson(Answer):
+    """Of `plan`."""
+
+    prompts: int
+    classes: dict[str, int]
+    budgets: list[float]
+    trajectories_per_prompt: int
+    trajectories_per_budget: int
+    trajectories: int
+    tokens_at_most: int
+    conclusive: bool
+    protected_prompts: int
+    level: float
+    upper_limit_if_none: dict[str, float]
+    trajectories_to_see: dict[str, int]
+    bytes: dict[str, int]
+    seconds: float | None
+    timing: Timing | None
+    untimed: str | None
+    arithmetic: dict[str, Any] | None
+
+
+class NoteJson(TypedDict):
+    """What an import noticed, dropped or read in another way."""
+
+    kind: str
+    count: int
+    first: str
+    text: str
+
+
+class ImportJson(TypedDict):
+    """Of `import`."""
+
+    run: str
+    sources: list[dict[str, str]]
+    trajectories: int
+    steps: int
+    prompts: int
+    ledger: str
+    notes: list[NoteJson]
+    not_kept: dict[str, int]
+
+
+class ExportJson(TypedDict):
+    """Of `export`."""
+
+    run: str
+    files: list[str]
+    missing: Missing | None
+
+
+class ClaimJson(TypedDict):
+    """A claim of the paper, and what it is recomputed to."""
+
+    point: str | None
+    where: str
+    printed: str
+    reading: str
+    computed: float
+    low: float
+    high: float
+    released: Any
+    text: str
+    group: NotRequired[str]
+    sentence: NotRequired[str]
+    what_changes: NotRequired[str]
+
+
+class PaperJson(Answer):
+    """Of `paper`."""
+
+    cells: int
+    agree: int
+    points: int
+    disagree: list[ClaimJson]
+    agreeing: list[ClaimJson]
+    not_checkable: list[dict[str, str]]
+    counterfactuals: dict[str, list[dict[str, Any]]]
+    figures: list[str]
+
+
+class ItemJson(TypedDict):
+    """An item of the paper's checklist."""
+
+    item: int
+    title: str
+    answer: str
+    value: float
+    text: str
+    to_pass: str
+    claimed: NotRequired[str]
+    holds: NotRequired[bool | None]
+
+
+class ChecklistJson(Answer):
+    """Of `checklist`."""
+
+    run: str
+    items: list[ItemJson]
+    prompts: list[PromptRatio]
+    missing: Missing | None
+
+
+class SweepJson(Answer):
+    """Of `search` over several budgets."""
+
+    run: str
+    outcome: str
+    delta: float
+    budgets: list[dict[str, Any]]
+
+
+class ProductJson(TypedDict):
+    """A product, and whether its last bits are the golden ones."""
+
+    product: str
+    digest: str | None
+    golden: str
+    agrees: bool
+
+
+class DigestSetJson(TypedDict):
+    """What one set of variables gives."""
+
+    set: str
+    environment: dict[str, str]
+    agrees: bool
+    agreeing: int
+    failure: str | None
+    products: list[ProductJson]
+
+
+class DigestsJson(TypedDict):
+    """Of `lab digests`."""
+
+    machine: dict[str, Any]
+    golden: dict[str, str]
+    sets: list[DigestSetJson]
+    conclusion: list[str]
+
+
+# Types by place, which are imported when they are asked for: some need torch.
+_PLACES: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
+    "certify": ("worth.certify:Certificate", (*_ANSWER, *with_members(directory=str))),
+    "attack": ("worth.attack_result:AttackResult", _ANSWER),
+    "frontier": ("worth.matched:FrontierResult", (*_ANSWER, *with_members(frontier=str))),
+    "conform": ("selftest.conform:Conformance", _ANSWER),
+    "selftest": ("selftest.run:SelftestResult", _ANSWER),
+}
+_DECLARED: dict[str, Any] = {
+    "run": AuditJson,
+    "search": Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))] | SweepJson,
+    "check": AuditJson,
+    "verify": VerifyJson,
+    "report": ReportJson,
+    "compare": CompareJson,
+    "plan": PlanJson,
+    "import": ImportJson,
+    "export": ExportJson,
+    "paper": PaperJson,
+    "paper run": dict[str, Any],
+    "checklist": ChecklistJson,
+    "lab memorise": dict[str, Any],
+    "lab digests": DigestsJson,
+}
+COMMANDS = (*_DECLARED, *_PLACES, "mechanisms")
+"""Commands with --json."""
+
+
+def schema_for(command: str, *, strict: bool = False) -> dict[str, Any]:
+    """Returns the JSON Schema of what a command prints with --json.
+
+    Args:
+        command: Its name, as `lab digests`.
+        strict: Allow no members that are not declared; a later version may add some.
+
+    Raises:
+        InputError: There is no such command, or it prints no JSON.
+    """
+    if command not in COMMANDS:
+        near = nearest(command, COMMANDS)
+        raise InputError(
+            f"no JSON is known of {command!r}{near} Known: {', '.join(sorted(COMMANDS))}."
+        )
+    kind: Any
+    if command == "mechanisms":
+        cards = with_members(mechanisms=list[place("mechanisms.cards:MechanismCard")])  # type: ignore[misc]
+        kind = Annotated[NoMembers, cards]
+    elif command in _PLACES:
+        where, more = _PLACES[command]
+        kind = Annotated[place(where), more]
+    else:
+        kind = _DECLARED[command]
+    return schema_of(kind, f"nafaudit {command} --json", strict=strict)
