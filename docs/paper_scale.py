@@ -33,7 +33,7 @@ INTRODUCTION = """# The paper's Stage 1 at full size, on the lab pair
     nafaudit run --protocol paper --k 1,3,5 --no-baselines --out runs/paper-scale
     python docs/paper_scale.py runs/paper-scale     # writes this page
 
-900 prompts in the paper's six classes, 10 executions each, at three budgets: 27,000 executions of
+900 prompts in the paper's six classes, 10 trajectories each, at three budgets: 27,000 of
 up to 200 tokens. On one busy core of two it took 52 minutes of processor time, in two sessions: the
 first one was stopped while it still ran the baselines as well, so that the records hold both
 baselines of the first prompts too. They are in no table below; the first figure has the risky one.
@@ -54,11 +54,11 @@ COUPLED = """## Micro-batches that share their draws
 
 with `{sizes}` = {given}.
 
-The paper says that eight prompts of a micro-batch share one random stream, and that its executions
-are therefore not independent; its code gave nearly every execution a stream of its own. `--coupled`
-does what it says. Each cell is *alone / coupled*. The correlation is that of two executions of one
-batch, prompt means taken off; 1 + 7 x correlation is the factor by which the variance of a class
-mean exceeds that of M independent executions, which U_EBB counts on, where batches are full.
+The paper says that eight prompts of a micro-batch share one random stream, and that its
+trajectories are therefore not independent; its code gave nearly each of them its own. `--coupled`
+does what it says. Each cell is *alone / coupled*. The correlation is that of two trajectories of
+one batch, prompt means taken off; 1 + 7 x correlation is how much the variance of a class
+mean exceeds that of M independent trajectories, which U_EBB counts on, where batches are full.
 
 """
 
@@ -94,7 +94,7 @@ def coupled(alone: Path, shared: Path) -> None:
     last = (
         f"\nThe largest factor is {factors[most[1]][1]} when coupled ({most[1]}), and "
         f"{factors[most[0]][0]} alone ({most[0]}), where it is noise about 1. U_EBB itself hardly "
-        "moves: it sees the spread of executions, not that they move together.\n"
+        "moves: it sees the spread of trajectories, not that they move together.\n"
     )
     page.write_text(f"{kept}\n\n\n{text}{_table(head, lines)}{last}", encoding="utf-8")
 
@@ -219,7 +219,7 @@ def _sound(arms: Sequence[ArmVerdict]) -> str:
         lines.append([f"{arm.k:g}", arm.kept, arm.tested, arm.worth, found.text])
     text = (
         "\n## What the sound protocol says of the same records\n\n"
-        "A mean below K was never the question: no single execution may exceed its own budget.\n\n"
+        "A mean below K was never the question: no single trajectory may exceed its own budget.\n\n"
     )
     return text + _table(["k", "kept?", "tested?", "worth?", "on what it rests"], lines)
 

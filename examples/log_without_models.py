@@ -2,7 +2,7 @@
 
     python examples/log_without_models.py
 
-Writes decoder.jsonl, a log of totals as another program may have written it (one execution per
+Writes decoder.jsonl, a log of totals as another program may have written it (one trajectory per
 line), and judges it. Logs of other forms: docs/foreign-logs.md.
 """
 
@@ -16,7 +16,7 @@ TOKENS, K = 50, 0.5
 
 
 def write_log(path: Path) -> None:
-    """Writes six executions of four prompts each; one of them spends too much."""
+    """Writes six trajectories of four prompts each; one of them spends too much."""
     draw = random.Random(0)
     with path.open("w", encoding="utf-8") as log:
         for prompt in ("poem", "recipe", "review", "song"):
@@ -35,14 +35,14 @@ def main() -> None:
     run = nafaudit.check(path)
     print(f"{run.verdict}: {run.why}\n")
 
-    print("prompt   executions   mean use   largest use   over budget")
+    print("prompt   trajectories   mean use   largest use   over budget")
     rows = run.measures().select(["prompt", "use", "violated"]).to_pylist()
     for prompt in sorted({row["prompt"] for row in rows}):
         own = [row for row in rows if row["prompt"] == prompt]
         use = [row["use"] for row in own]
         over = sum(row["violated"] for row in own)
         mean, most = sum(use) / len(use), max(use)
-        print(f"{prompt:6}   {len(own):10}   {mean:8.2f}   {most:11.2f}   {over:11}")
+        print(f"{prompt:6}   {len(own):12}   {mean:8.2f}   {most:11.2f}   {over:11}")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import nafaudit
 
 
 def mixture(safe: torch.Tensor, risky: torch.Tensor, weight: float) -> nafaudit.Served:
-    """Mixes the laws (log-probabilities, a row per execution); the charge is KL(law, safe)."""
+    """Mixes the laws (log-probabilities, a row per trajectory); the charge is KL(law, safe)."""
     law = torch.log((1 - weight) * safe.exp() + weight * risky.exp())
     charge = (law.exp() * (law - safe)).sum(-1)
     return nafaudit.Served(law, charge, torch.full_like(charge, weight))
@@ -48,7 +48,7 @@ class AlwaysHalf:
 
 def main() -> None:
     for rule, out in ((LargestWeight(), "runs/keeps"), (AlwaysHalf(), "runs/exceeds")):
-        # Ten prompts of the embedded pair, two executions of each: a verdict needs 20.
+        # Ten prompts of the embedded pair, two trajectories of each: a verdict needs 20.
         run = nafaudit.audit(
             mechanism=rule, k=0.1, limit=10, max_new_tokens=12, out=out, quiet=True
         )
@@ -58,7 +58,7 @@ def main() -> None:
                 key, step = finding.witness.key, finding.witness.step
                 one = run.trajectory(key.prompt, key.k, key.trajectory).steps
                 print(f"  {finding.text}")
-                print(f"  witness: prompt {key.prompt}, execution {key.trajectory}, token {step}:")
+                print(f"  witness: prompt {key.prompt}, trajectory {key.trajectory}, token {step}:")
                 print(f"  allowed {one.allowance[step]:.2f} nats, charged {one.charge[step]:.2f}")
 
 

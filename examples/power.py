@@ -1,8 +1,8 @@
-"""Says how many executions show a fault of a given rate, before a GPU is paid for.
+"""Says how many trajectories show a fault of a given rate, before a GPU is paid for.
 
     python examples/power.py 0.01 0.002
 
-Loads no models. Rates are shares of executions; 1 %, 0.5 % and 0.1 % if left out.
+Loads no models. Rates are shares of trajectories; 1 %, 0.5 % and 0.1 % if left out.
 """
 
 import math
@@ -14,7 +14,7 @@ CONFIDENCE = 0.95
 
 
 def executions(rate: float) -> int:
-    """Returns how many executions show at least one violation with that confidence."""
+    """Returns how many trajectories show at least one violation with that confidence."""
     return math.ceil(math.log(1 - CONFIDENCE) / math.log1p(-rate))
 
 
@@ -22,21 +22,23 @@ def main(rates: list[float]) -> None:
     # An audit of the embedded pair; for others give what `nafaudit.audit` takes, and gpu="h100"
     # for memory and time by data sheet. seconds=0: nothing is timed here.
     usual = nafaudit.plan(k=1.0, seconds=0)
-    print(f"as it is: {usual.per_budget} executions of {usual.prompts} prompts; if none violates,")
-    print(f"fewer than {usual.trajectory_rate:.2%} of executions do, at 95 % confidence\n")
+    print(
+        f"as it is: {usual.per_budget} trajectories of {usual.prompts} prompts; if none violates,"
+    )
+    print(f"fewer than {usual.trajectory_rate:.2%} of trajectories do, at 95 % confidence\n")
 
-    print("fault of   executions   per prompt   tokens at most   0 seen: below")
+    print("fault of   trajectories   per prompt   tokens at most   0 seen: below")
     for rate in rates:
         per_prompt = math.ceil(executions(rate) / usual.prompts)
         made = nafaudit.plan(k=1.0, trajectories=per_prompt, seconds=0)
-        # The same from a list of 0 and 1, one per execution, as it will be seen.
+        # The same from a list of 0 and 1, one per trajectory, as it will be seen.
         seen = nafaudit.bound("clopper-pearson", [0.0] * made.per_budget, delta=1 - CONFIDENCE)
         print(
-            f"{rate:8.2%}   {executions(rate):10}   {per_prompt:10}   {made.tokens:14,}"
+            f"{rate:8.2%}   {executions(rate):12}   {per_prompt:10}   {made.tokens:14,}"
             f"   {seen.value:13.3%}"
         )
     print(f"\nprompts that fail always are seen by prompts: {usual.prompts} of them show faults of")
-    print(f"{usual.prompt_rate:.1%} of prompts, however many executions each has")
+    print(f"{usual.prompt_rate:.1%} of prompts, however many trajectories each has")
 
 
 if __name__ == "__main__":

@@ -94,6 +94,21 @@ def test_the_glossary_says_what_a_page_says() -> None:
     assert '<a href="#words">' in template and '<section id="words"' in template
 
 
+def test_one_word_stands_for_an_answer_with_its_numbers() -> None:
+    """It is the paper's: trajectory. Names of JSON and options, and what quotes the paper, stay."""
+    shown = [*(ROOT / "tests" / "snapshots").glob("*.txt"), *PAGES]
+    quoting = {"paper.md", "paper-map.md", "CHANGELOG.md", "paper.txt", "public-names.txt"}
+    said = re.compile(r"(?<![-_`\"])\bexecutions?\b(?![`\"(])", re.I)
+    found = [
+        f"{path.name}: {line.strip()[:100]}"
+        for path in shown
+        if path.name not in quoting
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if said.search(line.replace("(an execution, in JSON names)", ""))
+    ]
+    assert found == []
+
+
 def test_every_page_is_in_the_list_of_pages() -> None:
     listed = set(LINK.findall((ROOT / "docs" / "README.md").read_text(encoding="utf-8")))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")}

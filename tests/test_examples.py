@@ -37,7 +37,7 @@ def printed(name: str, where: Path, *words: str, before: str = "") -> str:
 def test_a_rule_of_one_s_own_keeps_its_allowance_and_another_does_not(tmp_path: Path) -> None:
     shown = printed("own_mechanism.py", tmp_path)
     first, second, found, witness, charged = shown.splitlines()
-    assert first.startswith("LargestWeight: WITHIN, ACTIVE: none of 20 executions")
+    assert first.startswith("LargestWeight: WITHIN, ACTIVE: none of 20 trajectories")
     assert second.startswith("AlwaysHalf: VIOLATED")
     assert "trajectories exceed their budget" in found
     keeps, exceeds = (nafaudit.open_run(tmp_path / "runs" / name) for name in ("keeps", "exceeds"))

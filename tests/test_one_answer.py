@@ -116,7 +116,7 @@ def test_a_verification_refreshes_the_page(place: Path) -> None:
     assert data["exit_status"] == done.returncode
     assert place / data["report"] == page
     shown = page.read_text()
-    assert "have not been recomputed" not in shown and "executions replayed" in shown
+    assert "have not been recomputed" not in shown and "trajectories replayed" in shown
     assert "all text is hidden (--redact)" in shown
     again = call("verify", run, "--quiet", "--pair", "lab", cwd=place).stdout
     assert again.startswith(f"{data['verdict']}: {data['why']}")

@@ -4,7 +4,7 @@
 
     run = nafaudit.audit(k=[0.25, 1], trajectories=2)   # the embedded pair; half a minute
     run.verdicts                                        # kept? tested? worth? of every budget
-    run.measures().to_pandas()                          # one row per execution
+    run.measures().to_pandas()                          # one row per trajectory
     run.plot.utilisation()                              # a figure of the report
 
 Three nouns: a **pair** of models (`load_pair`), a **run** (`audit` makes one, `open_run` opens

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.options import Group, load
-from nafaudit.core.text import plain
+from nafaudit.core.text import ON_FILES, plain
 
 if TYPE_CHECKING:
     import pyarrow
@@ -212,7 +212,7 @@ class Audit(Result["AuditResult"]):
     def trajectory(
         self, prompt: str, k: float, index: int = 0, *, mechanism: str | None = None
     ) -> Trajectory:
-        """Returns one execution, with every step.
+        """Returns one trajectory, with every step.
 
         Args:
             prompt: Its id, as in the column `prompt`.
@@ -284,7 +284,7 @@ class Plots:
         self._audit = audit
 
     def utilisation(self) -> Figure:
-        """Draws how much of its budget each execution spent."""
+        """Draws how much of its budget each trajectory spent."""
         return self._draw("utilisation")
 
     def regime(self) -> Figure:
@@ -308,7 +308,7 @@ class Plots:
         return self._draw("effective-range")
 
     def deterministic_term(self) -> Figure:
-        """Draws the fixed term of the paper's U_EBB against the number of executions."""
+        """Draws the fixed term of the paper's U_EBB against the number of trajectories."""
         return self._draw("deterministic-term")
 
     def search_progress(self) -> Figure:
@@ -318,7 +318,7 @@ class Plots:
     def charges(
         self, prompt: str, k: float, index: int = 0, *, mechanism: str | None = None
     ) -> Figure:
-        """Draws allowance and charge of every token of one execution; arguments as `trajectory`."""
+        """Draws allowance and charge of each token of one trajectory; arguments as `trajectory`."""
         from nafaudit.views.figures.run import charges
         from nafaudit.views.figures.style import style
 
@@ -489,11 +489,11 @@ def answer_check(settings: CheckSettings) -> Audit:
         except BaseException:
             keep.cleanup()
             raise
-    thresholds, remarks = settings.thresholds, _hygiene(found)
+    thresholds, remarks = settings.thresholds, _on_files(found)
     return Audit(found, source=source, remarks=remarks, thresholds=thresholds, keep=keep)
 
 
-def _hygiene(run: Run) -> list[str]:
+def _on_files(run: Run) -> list[str]:
     """Returns notes on the files of a run."""
     from nafaudit.core.text import visible
     from nafaudit.store.importers import describe, import_report
@@ -503,7 +503,7 @@ def _hygiene(run: Run) -> list[str]:
     if run.mixed:
         lines.append(visible(run.mixed))
     lines += [f"parts/{visible(name)} is no part of this run; not read" for name in run.strays()]
-    return [f"hygiene: {line}" for line in lines]
+    return [f"{ON_FILES}{line}" for line in lines]
 
 
 def answer_verify(settings: VerifySettings, on_progress: OnProgress) -> Result[Verification]:
@@ -902,8 +902,10 @@ def answer_selftest(
     )
 
 
-def answer_conform(settings: ConformSettings) -> Result[Conformance]:
-    """Tries a decoder or a rule on the lab pair."""
+def answer_conform(
+    settings: ConformSettings, on_stage: Callable[[str], None] = lambda text: None
+) -> Result[Conformance]:
+    """Tries a decoder or a rule on the lab pair; `on_stage` is told what is tried next."""
     from nafaudit.selftest import conform as suite
     from nafaudit.views.selftest import conform_document
 
@@ -912,5 +914,6 @@ def answer_conform(settings: ConformSettings) -> Result[Conformance]:
         python=settings.decoder_python,
         timeout=settings.timeout,
         promise={name: getattr(settings, name) for name in suite.PROMISE},
+        on_stage=on_stage,
     )
     return Result(found, found.overall, lambda: conform_document(found), lambda: dict(plain(found)))

@@ -117,7 +117,7 @@ def audit(
         prompts: A file, a list of strings or of dicts, a dataframe, a `datasets.Dataset`, or what
             `read_prompts` returned; the pair's own if left out.
         k: Budgets in nats per token; 0.25, 1 and 10 if left out.
-        trajectories: Executions per prompt and budget; 2 if left out.
+        trajectories: Trajectories per prompt and budget; 2 if left out.
         out: Run directory; runs/run-<hash> if left out. The same call resumes it.
         design: A TOML file with options; what is given here wins.
         on_progress: Called as trajectories are recorded, instead of showing a line.
@@ -426,7 +426,7 @@ def bound(
 
     Args:
         name: One of the 13 bounds, as "betting"; a wrong one is told the nearest.
-        values: One number per execution, in the order they were drawn.
+        values: One number per trajectory, in the order they were drawn.
         clusters: The prompt of each value, for bounds with prompts as units.
         high: R, an upper end that was known before the values.
         delta: How often the bound may miss.
@@ -451,8 +451,8 @@ def difference(
     """Computes limits of the mean of b - a, with prompts as units, as `compare` does.
 
     Args:
-        a: One number per execution before.
-        b: The same after; if paired, of the same executions or prompts.
+        a: One number per trajectory before.
+        b: The same after; if paired, of the same trajectories or prompts.
         clusters: The prompt of each value of `a`; each value is a prompt of its own if left out.
         clusters_b: The same of `b`; those of `a` if left out.
         paired: True if a prompt, or without clusters a place in the list, belongs to both.

@@ -229,7 +229,7 @@ def test_a_copy_among_the_parts_is_named_and_changes_nothing(
     parts = tmp_path / "r" / "parts"
     shutil.copy(parts / "000001.parquet", parts / "000001 (conflicted copy).parquet")
     checked = call("check", "r", "--json", cwd=tmp_path)
-    told = "hygiene: parts/000001 (conflicted copy).parquet is no part of this run; not read"
+    told = "in the files: parts/000001 (conflicted copy).parquet is no part of this run; not read"
     assert told in checked.stderr
     assert checked.stdout == call("check", "r", "--json", cwd=finished).stdout
     resumed = call(*options, "--out", "r", "--quiet", cwd=tmp_path)

@@ -31,7 +31,7 @@ def test_import_check_export_without_torch(tmp_path: Path) -> None:
     assert data["verdicts"][0]["kept"] == "WITHIN"
     noticed = {f["check"]: f["value"] for f in data["findings"] if f["k"] is None}
     assert noticed["import: pad-tail"] == 50
-    assert "hygiene: 50 x pad-tail" in done.stderr
+    assert "in the files: 50 x pad-tail" in done.stderr
     done = call("export", "r", "--out", "e", cwd=tmp_path, code=code)
     assert done.stdout == "e/trajectories_k1_test.jsonl\nnext: nafaudit checklist r\n"
 
@@ -58,7 +58,11 @@ def test_an_overspending_table_exits_with_one(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("who,k,kl,final_budget\na,1,9.5,9\n")
     done = call("check", "t.csv", "--column", "spend=kl", "--column", "id=who", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
-    assert "(prompt 'a', trajectory 0" in re.sub(r"\s+", " ", done.stdout)
+    # Of totals there is no step to name.
+    assert "(prompt 'a', trajectory 0)" in re.sub(r"\s+", " ", done.stdout)
+    words = ("check", "t.csv", "--column", "spend=kl", "--column", "id=who", "--json")
+    found = json.loads(call(*words, cwd=tmp_path).stdout)["findings"]
+    assert {f["witness"]["step"] for f in found if f["witness"]} == {None}
 
 
 def test_a_budget_above_kt_is_said_and_asked_about(tmp_path: Path) -> None:
@@ -66,7 +70,7 @@ def test_a_budget_above_kt_is_said_and_asked_about(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text(f"id,k,T,spend,budget\n{rows}")
     done = call("check", "t.csv", "--json", cwd=tmp_path)
     assert done.returncode == 3
-    assert "hygiene: 25 x budget-above-kT" in done.stderr
+    assert "in the files: 25 x budget-above-kT" in done.stderr
     found = {f["check"]: f for f in json.loads(done.stdout)["findings"]}
     assert found["import: budget-above-kT"]["verdict"] == "SUSPECT"
     assert found["invariant"]["numbers"] == {"budgets_above_kT": 25, "contested": 25}

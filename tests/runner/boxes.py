@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -45,6 +46,13 @@ class Silent(AnchoredDecoder):
 
     def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
+
+
+class OwesNothing(Silent):
+    """Is sound but for the prefix debt, which it does not charge."""
+
+    def allowance(self, row: ReferenceRow) -> float:
+        return super().allowance(replace(row, debt=0.0))
 
 
 class GenerousAndFrank(Generous):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nafaudit.auditor.alternatives import other_promise
 from tests.commands import call
 
 BOXES = Path(__file__).with_name("boxes.py")
@@ -37,12 +38,23 @@ def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
     assert verdict["spend"]["mean"] == "nan"
     assert set(verdict["utilisation"].values()) == {"nan"}
     assert {one["mean"] for one in data["classes"]} == {"nan"}
+    # As conform says it.
+    assert data["why"].endswith(f"; {other_promise(1.5, 0.0)}")
     for text in _shown(run, tmp_path):
         assert "REFUTED" in text and "INCONCLUSIVE" not in text
+        assert " ".join(text.split()).count(other_promise(1.5, 0.0)) >= 1, text
         assert "refutes the log" not in text and "the log is refuted" not in text
     report = json.loads((run / "report" / "report.json").read_text())
     assert {one["spend"] for one in report["prompts"]} == {"nan"}
     assert report["bounds"] == []
+
+
+def test_a_decoder_that_owes_no_debt_is_told_of_the_option(tmp_path: Path) -> None:
+    data, _ = _run(tmp_path, "OwesNothing", "--k", 2, "--trajectories", 8)
+    assert data["verdict"] == "REFUTED"
+    said = "its tokens fit the promise without debt, not with a prefix debt of up to "
+    assert said in data["why"]
+    assert data["why"].endswith(". If its promise has none: --no-prefix-debt")
 
 
 def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
@@ -53,7 +65,9 @@ def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
     done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
     data = json.loads(done.stdout)
     assert (done.returncode, data["verdict"]) == (0, "WITHIN"), done.stderr
-    assert data["why"].startswith("not refuted at k = 2: nothing is claimed of what 32 executions")
+    assert data["why"].startswith(
+        "not refuted at k = 2: nothing is claimed of what 32 trajectories"
+    )
     (seen,) = [f for f in data["findings"] if f["check"] == "overspend"]
     # Twice as much would have been seen: the decoder above, which takes half as much again, is.
     assert 1 < seen["value"] <= 4 and seen["numbers"]["executions"] == 32
@@ -63,7 +77,7 @@ def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
     for text in _shown(tmp_path / "run", tmp_path):
         flat = " ".join(text.split())
         assert "not refuted" in flat.lower() and words in flat, flat
-        assert "Yes, in every execution" not in flat
+        assert "Yes, in every trajectory" not in flat
 
 
 def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:

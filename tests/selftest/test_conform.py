@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -223,6 +227,33 @@ def test_no_other_budget_is_named_where_none_fits() -> None:
     trials = run_trials(WorldBench(WORLD, broken.Cold(WORLD), PROMPTS))
     assert trials.alarms and trials.other_k is None
     assert not any("times k" in item.text for item in judge(trials))
+
+
+def test_what_is_tried_is_said() -> None:
+    stages: list[str] = []
+    trials = run_trials(
+        WorldBench(WORLD, broken.SilentThrice(WORLD), PROMPTS), on_stage=stages.append
+    )
+    heads = [stage.partition(":")[0] for stage in stages]
+    assert all(item in ", ".join(heads) for item in set(ITEMS) - {"normalises"})
+    assert trials.other_k == 3 and stages[-1].endswith("the promise at 4 times k")
+
+
+def test_a_terminal_shows_what_is_tried(tmp_path: Path) -> None:
+    """A decoder that cannot be loaded is enough: the line stands before it is."""
+    ours, theirs = os.openpty()
+    program = [sys.executable, "-m", "nafaudit", "conform", f"{broken.__file__}:Nowhere"]
+    seen = b""
+    with subprocess.Popen(program, stdout=theirs, stderr=theirs, cwd=tmp_path) as process:
+        os.close(theirs)
+        with contextlib.suppress(OSError):  # the other end is closed
+            while block := os.read(ours, 4096):
+                seen += block
+    os.close(ours)
+    assert b"loading the lab pair and the decoder" in seen
+    assert process.returncode == 2
+    done = call("conform", f"{broken.__file__}:Nowhere", cwd=tmp_path)
+    assert "loading the lab pair" not in done.stdout + done.stderr
 
 
 def test_a_timeout_says_how_many_outputs_came_before_it(tmp_path: Path) -> None:

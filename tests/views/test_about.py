@@ -35,7 +35,9 @@ def test_a_head_names_models_mechanism_budgets_date_machine_and_scope() -> None:
     made = "" if __version__ == "0.1.0" else " (decoded with 0.1.0)"
     assert said["Audited by"].strip() == f"nafaudit {__version__}{made}, decoded on {date} UTC"
     assert session["processor"] in said["Machine"] and session["torch"] in said["Machine"]
-    assert said["Scope"].startswith("192 executions of 24 prompts in 6 classes, 96 of them by one")
+    assert said["Scope"].startswith(
+        "192 trajectories of 24 prompts in 6 classes, 96 of them by one"
+    )
     assert "seed 0" in said["Scope"]
     assert "nafaudit search" in said["Not looked at"]
     assert said["Recomputed?"].startswith("No: ")
@@ -46,7 +48,7 @@ def test_a_head_says_what_each_kind_of_run_is() -> None:
     assert box["Decoder"].startswith("decoders:Fickle: a black box that promises anchored:")
     assert box["Decoder"].endswith("44dfcfd0fa0e")
     assert "incomplete: 96 were asked for" in box["Scope"]
-    assert box["Recomputed?"].startswith("Yes, and refuted: 32 of 32 executions")
+    assert box["Recomputed?"].startswith("Yes, and refuted: 32 of 32 trajectories")
     log = head("imported", OLD)
     assert log["Log"].startswith("log/trajectories_k3_test.jsonl (trajectories) 5f817c8a")
     assert "as the log names it" in log["Mechanism"]
@@ -100,7 +102,10 @@ def test_the_page_of_a_refuted_box_says_each_thing_once(tmp_path: Path) -> None:
 
 
 def test_a_page_does_not_speak_of_baselines_that_were_not_run(tmp_path: Path) -> None:
-    for name, kind in (("search", "Search for prompts"), ("attack/chained30", "Executions of an")):
+    for name, kind in (
+        ("search", "Search for prompts"),
+        ("attack/chained30", "Trajectories of an"),
+    ):
         run = Run(shutil.copytree(make.HERE / NEW / name, tmp_path / name))
         page = write_report(run)[1][0].read_text()
         assert "both baselines" not in page and re.search(f"<h1>{kind}", page)

@@ -164,7 +164,7 @@ def test_a_page_that_would_be_too_large_shows_less(
     shown = data_of(page)["view"]
     assert isinstance(shown, list)
     assert 0 < len(shown) < 96
-    assert f"{len(shown)} of 96 executions are shown in full" in page
+    assert f"{len(shown)} of 96 trajectories are shown in full" in page
 
 
 def test_a_record_is_printed_as_it_is_on_disk(run: Run) -> None:
@@ -395,7 +395,7 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     assert "numbers as logged, not replayed" in page.read_text()
     write_verification(run, replay("FINE"))
     files = write_report(run)[1]
-    said = "96 of 96 executions replayed from the models: what was claimed is true"
+    said = "96 of 96 trajectories replayed from the models: what was claimed is true"
     assert said in page.read_text()
     assert "refutes" not in page.read_text()
     assert b"/tmp/somewhere" not in b"".join(path.read_bytes() for path in files)
@@ -404,8 +404,8 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     shown = page.read_text()
     assert "A replay from the models refutes the record" in shown
     assert "It is not what was promised" in shown
-    assert "Yes, in every execution" not in shown
-    assert "First at prompt p003, execution 1, step 4." in shown
+    assert "Yes, in every trajectory" not in shown
+    assert "First at prompt p003, trajectory 1, step 4." in shown
     assert "REFUTED" in files[1].read_text()
     told = json.loads(files[2].read_text())
     assert told["verification"] == {

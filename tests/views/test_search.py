@@ -105,7 +105,7 @@ def test_the_same_numbers_are_on_the_page_in_markdown_and_in_json(files: dict[st
     data = json.loads(files["report.json"])["search"]
     assert "run" not in data and "/tmp/somewhere" not in "".join(files.values())
     for shown in (files["index.html"], files["report.md"]):
-        for text in ("None of 900 executions exceeds its budget (k = 1), over 90 prompts",
+        for text in ("None of 900 trajectories exceeds its budget (k = 1), over 90 prompts",
                      "Finalists on fresh draws", "30% to 50%", "not shown that the search beats it",
                      "+12.0 points", "switched off in 1: AUC 0.61 is below 0.8",
                      "8 of 48 prompts were made by the local operators", "Once upon a hidden time",

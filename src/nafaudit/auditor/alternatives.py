@@ -33,6 +33,8 @@ _KEPT = 1e-2
 _CLIP = 4.0
 _LEAST_VARIANCE = 1e-2
 _SHARPEST = 0.99
+# Multiples of k that are tried where a promise does not fit.
+OTHER_K = (0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0)
 # Below this vocabulary size, exponentials are taken in float64; above it 1e-6 of a
 # normaliser changes nothing and float32 is three times as fast.
 _DOUBLE_UPTO = 1024
@@ -284,6 +286,23 @@ ALTERNATIVES: dict[str, Alternative] = {
     "fewer stops": _favours("stop", -0.7),
     "more stops": _favours("stop", 0.7),
 }
+
+
+def other_promise(factor: float, debt: float) -> str:
+    """Says which other promise a decoder's tokens fit.
+
+    Args:
+        factor: What k is multiplied by there; 1 if it is the debt that is left out.
+        debt: The largest debt of an output under the promise that they do not fit.
+    """
+    if factor != 1:
+        return f"its tokens fit the promise at {factor:g} times k, not at k"
+    return (
+        "its tokens fit the promise without debt, not with a prefix debt of up to "
+        f"{debt:.4g} nats. If its promise has none: --no-prefix-debt"
+    )
+
+
 # Weights of the gain in the laws that bet on L - Z; -1 would be the safe law itself.
 TILTS = (-0.4, -0.1, 0.1, 0.4)
 

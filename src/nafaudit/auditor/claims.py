@@ -196,14 +196,14 @@ class _Largest:
 
 @dataclass
 class DebtCounts:
-    """Counts of executions over budget by the promised count of the debt and by the other.
+    """Counts of trajectories over budget by the promised count of the debt and by the other.
 
     A temperature or a penalty makes two counts of one debt: in the laws that are served, and in
     the models' own. A decoder that keeps the one may exceed the other without overspending.
 
     Attributes:
         promised: The debt that was promised.
-        either: Executions that are over budget by both counts.
+        either: Trajectories that are over budget by both counts.
         promised_only: Those that are over by the promised count alone.
         other_only: Those that would be over by the other count alone.
         claimed: Those of `promised_only` whose decoder claims the debt of the other count.
@@ -217,7 +217,7 @@ class DebtCounts:
 
     @property
     def text(self) -> str:
-        """States both counts in words; empty if no execution is over by either."""
+        """States both counts in words; empty if no trajectory is over by either."""
         other = self.promised.other
         parts = {
             "{} overspent under either count of the debt": self.either,
@@ -252,7 +252,7 @@ class ClaimComparison:
         debt: The debt that was promised.
         counting: True if this comparison decides which trajectories are over budget; a black box is
             judged by what it really did, in another place.
-        counts: By arm, how the two counts of the debt judge executions, where there are two.
+        counts: By arm, how the two counts of the debt judge trajectories, where there are two.
     """
 
     levels: Levels
@@ -298,7 +298,7 @@ class ClaimComparison:
             self.count(claimed, second, bool(over.any()), bool(otherwise.any()))
 
     def count(self, claimed: Trajectory, second: Replayed, over: bool, otherwise: bool) -> None:
-        """Notes by which counts of the debt one execution is over budget."""
+        """Notes by which counts of the debt one trajectory is over budget."""
         key, other = claimed.key, second.other_debt
         if other is None or is_baseline(key.k):
             return

@@ -48,6 +48,9 @@ SHARES: Mapping[str, float] = {
     "repeats": 0.10,
     "shared-noise": 0.05,
 }
+# Tests of whether outputs are independent, given their law; the other tests are of the law, given
+# that they are.
+INDEPENDENCE = ("repeats", "shared-noise")
 # What a test that fires says.
 _MEANING = {
     "likelihood": "another law explains the tokens better than the replayed one",

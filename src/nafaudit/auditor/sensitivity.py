@@ -1,4 +1,4 @@
-"""How small an overspend the sampler tests would have seen in these very executions.
+"""How small an overspend the sampler tests would have seen in these very trajectories.
 
 A decoder that claims nothing is judged by its tokens alone, and what does not refute it need not
 acquit it. So audits are simulated: at every replayed step, tokens are drawn from the law that a
@@ -120,6 +120,6 @@ class Sensitivity:
                 f"a decoder that grants itself {seen:g} times k would have been refuted with "
                 f"{PROBABILITY:.0%} probability, a smaller overspend perhaps not"
             )
-        text += f" (simulated from the replayed laws of {n} executions)"
+        text += f" (simulated from the replayed laws of {n} trajectories)"
         numbers = {"executions": float(n)} | {f"power at {f:g}": p for f, p in powers.items()}
         return Finding(OVERSPEND, CheckWord.INFO, seen, text, None, numbers)

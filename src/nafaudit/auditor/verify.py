@@ -12,17 +12,23 @@ import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.alternatives import (
+    ALTERNATIVES,
+    OTHER_K,
+    other_promise,
+    step_scores,
+    token_sets,
+)
 from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.replay import ReplayTask, replay_texts
-from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores, joined
+from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.sensitivity import Sensitivity
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.design import Decoding
@@ -46,7 +52,7 @@ from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
-from nafaudit.store.artifacts import ArmFinding, Verification
+from nafaudit.store.artifacts import OTHER_PROMISE, ArmFinding, Verification
 from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
 from nafaudit.workload.prompts import batch_leaders
@@ -61,6 +67,8 @@ _WORKER_BYTES = 256 << 20
 # Trajectories on which the noise of the pair is measured, and positions per pass there.
 _CALIBRATED = 6
 _CALIBRATION_CHUNK = 8
+# Claimed weights may cost this much more than is granted, relative to 1 + its size.
+_CLAIMED_SLACK = 1e-3
 # Trajectories per budget for the sampler tests, unless the user says.
 SCORED_OWN, SCORED_FOREIGN = 20, 60
 
@@ -158,6 +166,31 @@ def true_record(
     return replace(again, steps=replace(steps, allowance=allowance))
 
 
+@dataclass
+class _OtherPromise:
+    """How outputs fit a promise that was not made.
+
+    Attributes:
+        factor: What every k is multiplied by.
+        fits: False if a test of the tokens refutes it, or the claimed weights cost more.
+        debt: The largest debt.
+        logp: Log-probability of all tokens.
+    """
+
+    factor: float
+    fits: bool = True
+    debt: float = 0.0
+    logp: float = 0.0
+
+    def add(self, second: Replayed) -> None:
+        """Takes the replay of an output."""
+        self.debt = max(self.debt, second.trajectory.debt)
+        self.logp += float(second.trajectory.steps.served.sum())
+        granted = np.maximum(second.granted, 0.0)
+        over = np.cumsum(second.implied) > granted + _CLAIMED_SLACK * (1 + granted)
+        self.fits &= not over.any()
+
+
 class _Second(NamedTuple):
     """A second record, and its scores for the sampler tests."""
 
@@ -236,6 +269,8 @@ class _Verifier:
         if self._boxed and currency_of(promise.currency).promised:
             audited = (arm for arm in arms if not is_baseline(arm.k))
             self._silent = {arm: Sensitivity(promise, alpha) for arm in audited}
+        # Outputs under a budget that the tests see: refuted, they are held to other promises.
+        self._seen: list[ReplayTask] = []
         self._unread: dict[str, int] = {}
         self._truth: list[Trajectory] = []
         ledger = ledger_of(identity["ledger"], run.pieces)
@@ -270,6 +305,9 @@ class _Verifier:
         tasks = [task for t in group if (task := self._task(t)) is not None]
         if not tasks:
             return
+        if not self.own and currency_of(self.promise.currency).promised:
+            scored = (task for task in tasks if task.key in self._scored)
+            self._seen += [task for task in scored if not is_baseline(task.key.k)]
         for t in group:
             claims = (t.steps.charge, t.steps.theta, t.steps.served)
             if not all(np.isnan(values).all() for values in claims):
@@ -343,8 +381,12 @@ class _Verifier:
                 [ArmFinding(None, finding)], {}, 0, self.recorded, 0, seconds, self.notes
             )
         found = list(self._compared(self._comparison))
-        for arm, tests in self._tests.items():
-            found += [ArmFinding(arm, finding) for finding in tests.findings()]
+        sampled = [
+            ArmFinding(arm, finding)
+            for arm, tests in self._tests.items()
+            for finding in tests.findings()
+        ]
+        found += self._explained(sampled)
         refuted = {one.arm for one in found if one.finding.verdict == CheckWord.FAILED}
         found += [
             ArmFinding(arm, simulated.finding())
@@ -362,6 +404,66 @@ class _Verifier:
             self._truth,
             self.missing is not None,
         )
+
+    def _explained(self, sampled: list[ArmFinding]) -> list[ArmFinding]:
+        """Adds which other promise the tokens fit, where the tests refute the one that was made."""
+
+        def unfit(one: ArmFinding) -> bool:
+            law = one.finding.check.removeprefix("sampler: ") not in INDEPENDENCE
+            audited = one.arm is not None and not is_baseline(one.arm.k)
+            return law and audited and one.finding.verdict == CheckWord.FAILED
+
+        arms = dict.fromkeys(one.arm for one in sampled if unfit(one))
+        if not arms or not self._seen or not (other := self._other_promise()):
+            return sampled
+        told = Finding(OTHER_PROMISE, CheckWord.FAILED, math.nan, other)
+        return [*(ArmFinding(arm, told) for arm in arms), *sampled]
+
+    def _other_promise(self) -> str:
+        """Returns which promise the tokens fit, without debt or at another k; empty if none."""
+        ways = self._held_to(self.promise, OTHER_K)
+        owed = max(way.debt for way in ways)
+        if owed > 0:
+            free = replace(self.promise, debt=replace(self.promise.debt, n=0))
+            if self._held_to(free, (1.0,))[0].fits:
+                return other_promise(1.0, owed)
+        likeliest = max((way for way in ways if way.fits), key=lambda way: way.logp, default=None)
+        return "" if likeliest is None else other_promise(likeliest.factor, owed)
+
+    def _held_to(self, promise: Mechanism, factors: Sequence[float]) -> list[_OtherPromise]:
+        """Replays what the tests saw under another promise, at multiples of each k."""
+        tasks: dict[Key, tuple[float, ReplayTask]] = {}
+        tests: dict[tuple[float, Arm], SamplerTests] = {}
+        for factor in factors:
+            for task in self._seen:
+                # Two budgets may meet at one multiple.
+                name = f"{factor!r} of {task.key.k!r}"
+                tasks[task.key._replace(mechanism=name, k=factor * task.key.k)] = (factor, task)
+                level = self._tests[task.key.arm].alpha
+                tests.setdefault((factor, task.key.arm), SamplerTests(list(ALTERNATIVES), level))
+        ways = {factor: _OtherPromise(factor) for factor in factors}
+        blocks: dict[Key, list[StepScores]] = {}
+
+        def on_steps(
+            task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+        ) -> None:
+            own = replace(task, key=tasks[task.key][1].key)
+            scores = self._scores(own, first, served, safe, risky)
+            blocks.setdefault(task.key, []).append(scores)
+
+        held = [replace(task, key=key) for key, (_, task) in tasks.items()]
+        for second in replay_texts(Reader(self.pair, self.decoding), promise, held, on_steps):
+            factor, task = tasks[second.trajectory.key]
+            scores = joined(blocks.pop(second.trajectory.key))
+            tests[factor, task.key.arm].add(task.key, task.tokens, scores)
+            ways[factor].add(second)
+        for (factor, _), one in tests.items():
+            ways[factor].fits &= not any(
+                finding.verdict == CheckWord.FAILED
+                and finding.check.removeprefix("sampler: ") not in INDEPENDENCE
+                for finding in one.findings()
+            )
+        return list(ways.values())
 
     def _compared(self, comparison: ClaimComparison) -> Iterator[ArmFinding]:
         """Yields what holds of all records, then what is refuted, arm by arm."""
@@ -434,16 +536,21 @@ class _Verifier:
     def _score(
         self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
     ) -> None:
-        key, tokens = task.key, task.tokens
-        if key not in self._scored:
+        if task.key not in self._scored:
             return
+        scores = self._scores(task, first, served, safe, risky)
+        self._blocks.setdefault(task.key, []).append(scores)
+        if task.key.arm in self._silent:
+            self._silent[task.key.arm].feed(task, first, served, safe, risky)
+
+    def _scores(
+        self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+    ) -> StepScores:
+        """Scores steps of an output against what is served there."""
+        key, tokens = task.key, task.tokens
         part = slice(first, first + len(safe))
         # Numbers of the auditor's own: another purpose, so other draws than the run's.
         stream = sound_stream(0, "rank-pit", key.prompt, key.trajectory)
         own = uniforms(words(stream, 0, len(tokens)))[part]
-        stops = self.pair.vocabulary.stops
-        sets = token_sets(served.law, task.prompt, tokens, first, stops)
-        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own, sets)
-        self._blocks.setdefault(key, []).append(scores)
-        if key.arm in self._silent:
-            self._silent[key.arm].feed(task, first, served, safe, risky)
+        sets = token_sets(served.law, task.prompt, tokens, first, self.pair.vocabulary.stops)
+        return step_scores(served.law, safe, risky, served.theta, tokens[part], own, sets)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
+from nafaudit.core.text import ON_FILES
 from nafaudit.views.progress import ProgressLine, columns
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def echo(text: str) -> None:
 def remark(text: str) -> None:
     """Prints a remark of ours to standard error; notes on files name themselves."""
     if text:
-        note(text if text.startswith("hygiene: ") else f"nafaudit: {text}")
+        note(text if text.startswith(ON_FILES) else f"nafaudit: {text}")
 
 
 def printed(found: Result[Any], then: str, *, as_json: bool, **shown: bool) -> int:

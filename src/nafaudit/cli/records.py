@@ -113,7 +113,7 @@ class CompareSettings(Group):
 def compare(settings: CompareSettings, *, as_json: bool) -> int:
     """What moved between two runs, two decoders or two versions? Needs no models.
 
-    Arms are matched by mechanism and budget, else by budget alone; executions by prompt and
+    Arms are matched by mechanism and budget, else by budget alone; trajectories by prompt and
     number if both runs used the same random numbers, else by prompt; intervals have prompts as
     units.
 

@@ -84,7 +84,7 @@ def _save(out: Path, text: str) -> None:
         raise InputError(f"--out {out} cannot be written: {error.strerror}.") from error
 
 
-def conform(settings: ConformSettings, *, as_json: bool) -> int:
+def conform(settings: ConformSettings, *, quiet: bool, as_json: bool) -> int:
     """Does a decoder, or a step-level rule, keep the contract? For CI.
 
     Tries it on the lab pair and answers for every item: YES, NO, or UNKNOWN where it does not
@@ -96,7 +96,12 @@ def conform(settings: ConformSettings, *, as_json: bool) -> int:
     from nafaudit.answers import answer_conform
     from nafaudit.views.junit import conform_suites
 
-    found = answer_conform(settings)
+    # It is silent elsewhere than on a terminal.
+    progress = ProgressLine(quiet or not sys.stderr.isatty())
+    try:
+        found = answer_conform(settings, lambda text: progress.line(text, 0.0, finished=True))
+    finally:
+        progress.close()
     then = "mend what is answered NO (docs/conformance.md)"
     if found.result.conforms:
         then = f"nafaudit run --decoder {settings.decoder}, or --mechanism if it is a rule"

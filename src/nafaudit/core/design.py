@@ -170,9 +170,9 @@ class Extent:
 
     Attributes:
         budgets: k values, baselines included: 0 is the safe model alone, inf the risky one.
-        trajectories: Executions per prompt and budget, those of earlier extents included.
+        trajectories: Trajectories per prompt and budget, those of earlier extents included.
         prompts: Ids of the prompts, in workload order.
-        numbers: Which executions this extent asks for; empty for 0 .. trajectories-1.
+        numbers: Which trajectories this extent asks for; empty for 0 .. trajectories-1.
     """
 
     budgets: tuple[float, ...]
@@ -201,7 +201,7 @@ class Extent:
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers of the executions of a prompt under a budget: the first ones, and others beyond.
+    """Numbers of the trajectories of a prompt under a budget: the first ones, and others beyond.
 
     Attributes:
         first: Count of numbers 0, 1, 2, ...

@@ -15,7 +15,7 @@ from nafaudit.core.trajectory import Arm, Key
 
 
 class Kept(StrEnum):
-    """The first verdict: whether every execution stays inside its budget.
+    """The first verdict: whether every trajectory stays inside its budget.
 
     REFUTED: what was written, or what is claimed of it, is not what was promised, so that how much
     was spent is not known.
@@ -71,7 +71,7 @@ class Outcome(StrEnum):
     RECOMPUTED = "RECOMPUTED"
 
 
-# Fewer executions than this say nothing about a mechanism, unless one of them is a violation.
+# Fewer trajectories than this say nothing about a mechanism, unless one of them is a violation.
 MIN_TRAJECTORIES = 20
 # At least this share of a run's own steps, debt-forced openings apart, must be active.
 ACTIVE_SHARE = 0.01
@@ -96,10 +96,20 @@ def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Witness:
-    """The trajectory and step that a finding rests on."""
+    """The trajectory and step that a finding rests on; no step if the log has only totals."""
 
     key: Key = field(metadata={"json": ...})
-    step: int
+    step: int | None
+
+    @property
+    def at(self) -> str:
+        """Returns where it is, in words: trajectory, and step if there are steps."""
+        return witness_at(self.key.trajectory, self.step)
+
+
+def witness_at(trajectory: int, step: int | None) -> str:
+    """Names a trajectory, and the step if there is one."""
+    return f"trajectory {trajectory}" + ("" if step is None else f", step {step}")
 
 
 @dataclass(frozen=True)
@@ -158,7 +168,7 @@ class Thresholds:
 
     Attributes:
         fail_on: Words of `FAIL_ON`; a finding with one of them fails the command.
-        min_executions: Executions that every budget needs; `MIN_TRAJECTORIES` count anyway.
+        min_executions: Trajectories that every budget needs; `MIN_TRAJECTORIES` count anyway.
     """
 
     fail_on: tuple[str, ...] = ()
@@ -182,7 +192,7 @@ class Thresholds:
         few = [name for name, count in executions.items() if count < self.min_executions]
         if few and answer.exit_status == 0:
             why = (
-                f"{few[0]} has {executions[few[0]]} executions, fewer than the "
+                f"{few[0]} has {executions[few[0]]} trajectories, fewer than the "
                 f"{self.min_executions} that were asked for"
             )
             return Overall(Kept.INCONCLUSIVE, why, 3)

@@ -124,7 +124,9 @@ class PromiseSettings(Group):
         (0.25, 1.0, 10.0), "Budgets in nats per token.", metavar="K,...", form=BUDGETS_FORM,
         common=True,
     )  # fmt: skip
-    trajectories: int = audited_option(2, "Executions per prompt and budget.", least=1, common=True)
+    trajectories: int = audited_option(
+        2, "Answers drawn per prompt and budget.", least=1, common=True
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -449,7 +451,7 @@ class GateSettings(JunitSettings):
         unset="none",
     )  # fmt: skip
     min_executions: int | None = ci_option(
-        None, "Executions that every budget needs for a verdict.",
+        None, "Trajectories that every budget needs for a verdict.",
         least=MIN_TRAJECTORIES, why="Fewer say nothing about a mechanism.", unset="20",
     )  # fmt: skip
 

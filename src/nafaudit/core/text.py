@@ -16,6 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+ON_FILES = "in the files: "
+"""Heads a remark on the files of a run or a log; it is no answer of a check."""
+
 SNIPPET = 280
 """Characters of a reference that are shown: enough to recognise a passage, not to replace it."""
 

@@ -1,4 +1,4 @@
-"""Executions: keys, arms, steps, trajectories, their replays; exact sums."""
+"""Trajectories: keys, arms, steps, their replays; exact sums."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class Logged:
 
 @dataclass(frozen=True, eq=False)
 class Trajectory:
-    """One execution of a mechanism on a prompt.
+    """One answer of a mechanism to a prompt, with the numbers of its steps.
 
     Attributes:
         key: Prompt, mechanism, budget and number.

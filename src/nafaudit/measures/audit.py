@@ -213,7 +213,7 @@ class PromptRow:
 def prompt_proxy(group: Sequence[Measure], context: RunContext) -> Bound | None:
     """Returns the paper's U_EBB of one prompt under one budget, with R_eff.
 
-    None with fewer than two executions, or where a spend is not known.
+    None with fewer than two trajectories, or where a spend is not known.
     """
     spends = [one.spend for one in group]
     if len(spends) < 2 or not all(map(math.isfinite, spends)):
@@ -328,7 +328,7 @@ def bound_rows(result: AuditResult) -> list[BoundRow]:
         prompts = {row.key.prompt for row in rows}
         broken = {row.key.prompt for row in rows if row.violated}
         counts = {
-            "executions": (arm.violations, len(rows)),
+            "trajectories": (arm.violations, len(rows)),
             "prompts": (len(broken), len(prompts)),
         }
         judged = rows and not arm.baseline and arm.kept != Kept.REFUTED

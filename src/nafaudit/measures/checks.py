@@ -271,7 +271,7 @@ def _compared(check: str, pairs: Sequence[tuple[Measure, float, float]], what: s
         f"{len(wrong)} are not as the log claims; the first claims {claim:.4g}, found {mine:.4g}"
     )
     numbers = {"compared": len(pairs), "differ": len(wrong)}
-    return Finding(check, CheckWord.SUSPECT, largest, text, Witness(row.key, row.end), numbers)
+    return Finding(check, CheckWord.SUSPECT, largest, text, row.witness(row.end), numbers)
 
 
 def opening(arm: Measures) -> Finding:

@@ -451,7 +451,7 @@ def compare(a: Run, b: Run) -> Comparison:
     found = pairing(result_a, result_b)
     if not found.pairs:
         has = [
-            ", ".join(dict.fromkeys(budget_name(arm.k) for arm in side.arms)) or "no executions"
+            ", ".join(dict.fromkeys(budget_name(arm.k) for arm in side.arms)) or "no trajectories"
             for side in (result_a, result_b)
         ]
         raise InputError(

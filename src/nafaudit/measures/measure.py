@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.finding import own_tolerance
+from nafaudit.core.finding import Witness, own_tolerance
 from nafaudit.core.ledger import FixedBudget, is_baseline, replay
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, total
 from nafaudit.measures.context import RunContext
@@ -155,6 +155,10 @@ class Measure:
     def end(self) -> int:
         """The last step."""
         return max(0, self.length - 1)
+
+    def witness(self, step: int) -> Witness:
+        """Returns a step as that which a finding rests on; without it where only totals are."""
+        return Witness(self.key, step if self.length else None)
 
     @property
     def sort_key(self) -> tuple[bool, float, float, float]:

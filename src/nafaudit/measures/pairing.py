@@ -136,7 +136,7 @@ def match_arms(
 def shared_draws(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[SharedDraws, str]:
     """Returns, from two identities, whether the same prompt and number drew with the same noise."""
     if "imported" in (a["protocol"], b["protocol"]):
-        return SharedDraws.UNKNOWN, "a log does not say what its executions drew with"
+        return SharedDraws.UNKNOWN, "a log does not say what its trajectories drew with"
     # The paper's seeds follow from prompt and number; its protocol has no seed and no purpose.
     keys = ["protocol"] if a["protocol"] == "paper" else ["protocol", "seed", "purpose"]
     differing = [f"{key} {a[key]} and {b[key]}" for key in keys if a[key] != b[key]]

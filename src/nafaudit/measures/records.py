@@ -57,7 +57,7 @@ def accounting(arm: Measures) -> Finding:
             for n, row in largest.items()
         )
         first, row = next(iter(largest.items()))
-        witness = Witness(row.key, row.broken_identities[first][1])
+        witness = row.witness(row.broken_identities[first][1])
         return Finding("accounting", CheckWord.SUSPECT, wrong, text, witness, numbers)
     if not any(IDENTITIES[name][1] == "nats" for name in compared):
         lacking = "no steps with charges, allowances and debt, no claimed sums"
@@ -101,7 +101,7 @@ def hygiene(arm: Measures) -> Finding:
     if said:
         flawed = [row for row in arm if row.flaws]
         row = max(flawed, key=lambda row: len(row.flaws), default=None)
-        witness = None if row is None else Witness(row.key, next(iter(row.flaws.values())))
+        witness = None if row is None else row.witness(next(iter(row.flaws.values())))
         return Finding("hygiene", CheckWord.SUSPECT, len(flawed), "; ".join(said), witness, numbers)
     if not steps:
         lacking = "only totals are logged, no steps"

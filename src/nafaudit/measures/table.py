@@ -31,7 +31,7 @@ MEASURE_COLUMNS = (
     Column("class", _TEXT, "name", "class of the prompt"),
     Column("mechanism", _TEXT, "name", "name of the mechanism"),
     Column("k", _NUMBER, "nats per token", "budget; 0 the safe model alone, inf the risky one"),
-    Column("trajectory", _COUNT, _PLACE, "number of the execution of this prompt"),
+    Column("trajectory", _COUNT, _PLACE, "number of the trajectory of this prompt"),
     Column("verdict", _TEXT, "word", "WITHIN, VIOLATED, REFUTED, INCONCLUSIVE; null at k 0, inf"),
     Column("length", _COUNT, "tokens", "tokens written"),
     Column("stopped", _FLAG, _EITHER, "whether a stop token ended it"),
@@ -315,4 +315,4 @@ def largest_with_witness(
     best = max(known, key=lambda row: float(getattr(row, value)), default=None)
     if best is None:
         return math.nan, None
-    return getattr(best, value), Witness(best.key, getattr(best, step))
+    return getattr(best, value), best.witness(getattr(best, step))

@@ -49,6 +49,7 @@ from nafaudit.measures.records import (
 from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
+from nafaudit.store.artifacts import OTHER_PROMISE
 from nafaudit.store.missing import Missing
 
 _HIDDEN = {"json": None}
@@ -320,6 +321,8 @@ def _check_names(findings: Sequence[Finding]) -> str:
     """Names of checks, those of one kind together: "claims: charge; sampler: gain, repeats"."""
     kinds: dict[str, list[str]] = {}
     for finding in findings:
+        if finding.check == OTHER_PROMISE:
+            continue
         kind, _, check = finding.check.partition(": ")
         kinds.setdefault(kind, []).append(check)
     return "; ".join(
@@ -343,17 +346,19 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
     failed = [one for arm in arms for one in arm.findings if one.verdict == CheckWord.FAILED]
     if any(arm.refuted for arm in arms):
         why = f"a replay refutes what was written or claimed ({_check_names(failed)})"
+        fitting = dict.fromkeys(one.text for one in failed if one.check == OTHER_PROMISE)
+        why += "".join(f"; {text}" for text in fitting)
         return Overall(Kept.REFUTED, why, 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
     if within := budgets(Kept.WITHIN):
-        executions = sum(arm.trajectories for arm in arms if not arm.baseline)
-        why = f"none of {executions} executions went over budget at {within}"
+        drawn = sum(arm.trajectories for arm in arms if not arm.baseline)
+        why = f"none of {drawn} trajectories went over budget at {within}"
         silent = [arm for arm in arms if arm.overspend is not None]
         if silent:
             why = (
-                f"not refuted at {within}: nothing is claimed of what {executions} executions "
+                f"not refuted at {within}: nothing is claimed of what {drawn} trajectories "
                 f"spent, and their tokens fit the promise; {_overspends(silent)}"
             )
         return Overall(Kept.WITHIN, why, 0)
@@ -387,7 +392,7 @@ def invariant(
         arm: The rows.
         lost: Outputs that a decoder failed to deliver.
         refuted: What a replay refutes, so that what was spent is not known.
-        counts: How two counts of the debt judge the executions of a black box, in words.
+        counts: How two counts of the debt judge the trajectories of a black box, in words.
         missing: What the run was asked for and does not have; None if it has all.
         seen: Of a black box that claims nothing, how small an overspend would have been seen.
     """

@@ -27,7 +27,7 @@ def of_paper(paper: Paper | None = None) -> list[ChecklistItem]:
     share = compute(source, "effective proxy shares", take="largest").value
     reported = bool(compute(source, "tables with R_eff").value.middle)
     executions = (
-        f"fewest executions: {least['M']}, class {least['class']}; largest U_EBB (R_eff) / K "
+        f"fewest trajectories: {least['M']}, class {least['class']}; largest U_EBB (R_eff) / K "
         f"{share.middle:.2f}; R_eff itself is {'' if reported else 'not '}reported"
     )
     enough = least.count("M") >= MIN_EXECUTIONS and share.low <= 1 and reported

@@ -193,7 +193,7 @@ def fingerprint(hashes: Mapping[str, str], role: str) -> str:
 
 
 def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
-    """Answers item 2: has each class enough executions, and is U_EBB (R_eff) within K?
+    """Answers item 2: has each class enough trajectories, and is U_EBB (R_eff) within K?
 
     Args:
         classes: Classes of the audited budgets.
@@ -208,7 +208,7 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
     def excess(row: ClassRow) -> float:
         return row.paper_seen.value / row.budget if row.paper_seen and row.budget > 0 else math.inf
 
-    text = f"fewest executions: {fewest.trajectories}, {_cell(fewest)}"
+    text = f"fewest trajectories: {fewest.trajectories}, {_cell(fewest)}"
     if over:
         worst = max(over, key=excess)
         value = worst.paper_seen.value if worst.paper_seen else math.nan

@@ -178,7 +178,7 @@ def run_heldout(result: AuditResult) -> Figure:
         axes.plot([row.n + float(shift) for row in mine], [row.rho for row in mine], linestyle="",
                   color=look.colour, marker=look.marker, label=look.label)  # fmt: skip
     axes.axhline(_FLAG, color=GREY, linestyle="--", linewidth=1, marker="")
-    axes.set(xlabel="executions N of the prompt", ylabel="rho = U_EBB / B")
+    axes.set(xlabel="trajectories N of the prompt", ylabel="rho = U_EBB / B")
     axes.set_ylim(0, 1.08 * max(_FLAG, *(row.rho for row in rows)))
     missing = len(_heldout(result)) - len(rows)
     lost = f"; {missing} without a valid ratio" if missing else ""
@@ -207,7 +207,7 @@ def run_flagged(result: AuditResult) -> Figure:
     names = [f"{plain(row.prompt, 30)}, k = {row.k:g}, rho = {row.rho:.2f}" for row in rows]
     axes.set_yticks(range(len(rows)), names)
     axes.invert_yaxis()
-    axes.set(xlabel="spend of each execution, nats (grey bar: the budget B)", xlim=(0, None))
+    axes.set(xlabel="spend of each trajectory, nats (grey bar: the budget B)", xlim=(0, None))
     axes.set_title("Flagged (squares, rho > 1) and other held-out prompts")
     return figure
 

@@ -1,6 +1,6 @@
 """Writes a run as the paper's own files, so that its readers' scripts work on it.
 
-    trajectories_k{k:g}_{class}.jsonl   every execution at a budget, baselines left out
+    trajectories_k{k:g}_{class}.jsonl   every trajectory at a budget, baselines left out
     h1_summary.json, h1_summary.csv     per budget and class: mean, variance, U_EBB
     schedule.json                       batches as the paper's runner would have cut them
     nafaudit/passages.jsonl             protected passages and their surprisals, if they are known

@@ -70,7 +70,7 @@ class PaperRunSettings(Group):
         unset="3,5, and 1 in Stage 1",
     )
     trajectories: int = option(
-        10, "Executions per prompt of the first stage.", least=1, common=True
+        10, "Trajectories per prompt of the first stage.", least=1, common=True
     )
     limit: int | None = option(
         None, "Prompts of Stage 1.", unset=f"all; {LAB_PROMPTS} of the lab's", common=True,
@@ -251,7 +251,7 @@ def _setup(found: WholePaper, limit: int, cells: int) -> Section:
         "Every pair of numbers is ours / the paper's. Models, prompts and vocabulary differ, so "
         "the two need not agree; the forms do. Pools have prompts of their own, so that the "
         "paper's rows stand below ours.",
-        f"Stage 1: {len(found.stage1.rows)} executions of "
+        f"Stage 1: {len(found.stage1.rows)} trajectories of "
         f"{len({r.key.prompt for r in found.stage1.rows})} prompts, T = {limit}; delta = "
         f"{found.stage1.context.delta:g} / {cells} = {delta:.6f} for each of {cells} cells of "
         "class and budget. The paper's: 0.05 / 12 = 0.004167, for k = 3 and 5.",
@@ -571,7 +571,7 @@ def _verdicts(found: WholePaper) -> Section:
     return Section(
         "What our own checks say of the same records",
         Table((*columns, Column("on what it rests", words=True, wraps=True)), tuple(lines)),
-        "A mean below K is not the promise: no single execution may exceed its own budget.",
+        "A mean below K is not the promise: no single trajectory may exceed its own budget.",
     )
 
 

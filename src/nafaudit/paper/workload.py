@@ -4,7 +4,7 @@ Nothing is random: a class is its first records by id, up to its cap, with the t
 `_SAMPLERS`. A cascade takes its first field that is not empty. The variant `text` follows the
 paper's text where its code differs: no prefix line before neutral and creative prompts.
 
-The paper's runner groups executions by their exact seed, buckets each group by prompt length and
+The paper's runner groups trajectories by their exact seed, buckets each group by prompt length and
 cuts buckets into micro-batches of eight (`batch_sizes`). A seed holds a hash of the prompt's id, so
 nearly every batch has one row. Here every row is decoded as if it were alone; with `--coupled`
 batches are cut whatever the seed, and their rows share the draws of the first.
@@ -352,7 +352,7 @@ def batch_sizes(lengths: Mapping[str, int], trajectories: int) -> Counter[int]:
 
     Args:
         lengths: Prompt tokens by prompt id.
-        trajectories: Executions per prompt.
+        trajectories: Trajectories per prompt.
     """
     rows: defaultdict[tuple[int, int], int] = defaultdict(int)
     for prompt, length in lengths.items():

@@ -133,7 +133,9 @@ class Plan:
     def overall(self) -> Overall:
         """Whether the run can say that a budget is kept; a plan itself does not fail."""
         word = Outcome.ENOUGH if self.conclusive else Outcome.TOO_FEW
-        why = f"{self.per_budget} executions under each budget; a verdict needs {MIN_TRAJECTORIES}"
+        why = (
+            f"{self.per_budget} trajectories under each budget; a verdict needs {MIN_TRAJECTORIES}"
+        )
         return Overall(word, why, 0)
 
     @property

@@ -334,9 +334,9 @@ class Sweep:
         word = self.outcome
         at = ", ".join(f"k = {one.settings.budget:g}" for one in self.found if one.outcome == word)
         why = {
-            Kept.VIOLATED: f"the search found executions above their budget at {at}",
+            Kept.VIOLATED: f"the search found trajectories above their budget at {at}",
             Kept.INCONCLUSIVE: f"the search drew too little afresh to say more at {at}",
-        }.get(word, f"the search found no execution above its budget at {at}")
+        }.get(word, f"the search found no trajectory above its budget at {at}")
         return Overall(word, why, {Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}.get(word, 0))
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from nafaudit.auditor.alternatives import other_promise
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, reject_unknown
 from nafaudit.core.finding import Outcome, Overall
@@ -104,6 +105,7 @@ def examine(
     python: str | None = None,
     timeout: float = 120.0,
     promise: Mapping[str, Any] | None = None,
+    on_stage: Callable[[str], None] = lambda text: None,
 ) -> Conformance:
     """Tries a decoder on the lab pair, answers for every item, and says what it was held to.
 
@@ -115,6 +117,7 @@ def examine(
         python: Interpreter that runs it; ours if None.
         timeout: Seconds that an answer may take.
         promise: What is promised: any of `PROMISE`; None counts as not given.
+        on_stage: Called with what is tried next, in words.
 
     Raises:
         InputError: It cannot be built, or cannot be held to this promise.
@@ -129,11 +132,14 @@ def examine(
     active = tuple(sorted(set(budgets)))
     if parse(spec) is not None and isinstance(mechanism(spec, DebtRule(0)), SequenceMechanism):
         return _whole_outputs(spec, promise)
+    on_stage("loading the lab pair and the decoder")
     with LabBench(spec, python=python, timeout=timeout, promise=given) as bench:
         if bench.chooses:
             return _whole_outputs(spec, promise)
         said, debt = bench.promise_text(active), bench.promised.debt
-        trials = run_trials(bench, promises=bench.promises, active=active, debt=debt)
+        trials = run_trials(
+            bench, promises=bench.promises, active=active, debt=debt, on_stage=on_stage
+        )
         return Conformance(said, spec, judge(trials))
 
 
@@ -249,12 +255,10 @@ def _charges(trials: Trials) -> Answered:
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
     for k in trials.active:
         if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarms.get(k)):
-            if trials.owes_nothing:
-                text = "its tokens fit the promise without debt, not with a prefix debt"
-                return Conforms.NO, f"{text} of up to {trials.largest_debt:.4g} nats{_NO_DEBT}"
-            if trials.other_k is not None:
-                other = f"its tokens fit the promise at {trials.other_k:g} times k, not at k"
-                return Conforms.NO, f"{other}: {alarm}"
+            factor = 1.0 if trials.owes_nothing else trials.other_k
+            if factor is not None:
+                other = other_promise(factor, trials.largest_debt)
+                return Conforms.NO, other if factor == 1 else f"{other}: {alarm}"
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
     if not claimed:
         few = "it claims no charge, and these few tokens do not tell its law from the one it owes"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -18,14 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.alternatives import ALTERNATIVES, OTHER_K, step_scores, token_sets
 from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
-from nafaudit.auditor.sampler import SamplerTests, StepScores, joined
+from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import FAULTS, CheckWord, Fault
+from nafaudit.core.ledger import budget_name
 from nafaudit.core.options import load
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key, Replayed, Trajectory
@@ -43,8 +44,6 @@ from nafaudit.selftest.battery import pit_draws
 
 # Budgets that bind, unless others are given.
 ACTIVE = (0.25, 1.0)
-# Multiples of k that are tried where a promise does not fit.
-OTHER_K = (0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0)
 SEEDS = 4
 MOST_TOKENS = 32
 BATCH = 32
@@ -52,9 +51,6 @@ BATCH = 32
 SLACK = 1e-3
 # How often a sound decoder may be called broken by its tokens, over all budgets.
 ALPHA = 1e-5
-# Tests of whether outputs are independent, given their law; the other tests are of the law, given
-# that they are. An alarm of one kind counts only where the other kind raises none.
-_INDEPENDENCE = ("repeats", "shared-noise")
 
 Tokens = tuple[int, ...]
 
@@ -233,6 +229,7 @@ def run_trials(
     promises: bool = True,
     active: tuple[float, ...] = ACTIVE,
     debt: DebtRule | None = None,
+    on_stage: Callable[[str], None] = lambda text: None,
 ) -> Trials:
     """Asks a decoder everything the items need; stops asking if it hangs or dies.
 
@@ -241,6 +238,7 @@ def run_trials(
         promises: False for a mechanism that promises no budget.
         active: Budgets that bind.
         debt: The debt that is promised; the usual one if None.
+        on_stage: Called with what is tried next, in words.
     """
     trials = Trials(promises=promises, active=active, debt=debt or DebtRule())
     prompts, broken = bench.prompts, False
@@ -276,28 +274,38 @@ def run_trials(
     ]
     for start in range(0, len(everything), BATCH):
         part = everything[start : start + BATCH]
+        on_stage(
+            f"terminates, stop tokens, differs: {start}/{len(everything)} outputs, "
+            f"{budget_name(part[0][0].k)}"
+        )
         trials.main += [record for record in ask(part) if record is not None]
     name, k = list(prompts)[len(prompts) // 2], active[-1]
     few = [keyed(name, k, seed) for seed in range(SEEDS)]
     others = [keyed(o, k, 7) for o in prompts if len(prompts[o]) != len(prompts[name])]
+    on_stage("repeats: the same seeds again")
     trials.first, trials.again = ask(few), ask(few)
+    on_stage("batch: each output alone")
     trials.alone = [ask([one])[0] for one in few]
+    on_stage("padding: beside prompts of other lengths")
     trials.mixed = ask([*few, *others])[: len(few)]
     try:
         bench.close()
     except DecoderError as error:
         trials.faults.append(Fault(error.name, str(error)))
+    on_stage(f"charges, budget, k = 0, k = inf: replaying {len(trials.main)} outputs")
     trials.replayed, trials.alarms, trials.copies = _replay(trials, bench, trials.main)
     if trials.fits(trials.replayed, trials.alarms):
         return trials
     paid = [record for record in trials.main if record.key.k in active]
     if trials.largest_debt > 0:
         # Is it the debt that it does not charge?
+        on_stage("something does not fit; trying the promise without debt")
         trials.free, trials.free_alarms, _ = _replay(trials, bench, paid, indebted=False)
     if trials.promises and not trials.owes_nothing and not trials.counts_otherwise:
         # Is it another budget that it keeps?
         likeliest = -math.inf
         for factor in OTHER_K:
+            on_stage(f"something does not fit; trying the promise at {factor:g} times k")
             again, alarms, _ = _replay(trials, bench, paid, factor=factor)
             total = sum(float(one.trajectory.steps.served.sum()) for one in again.values())
             if total > likeliest and trials.fits(again, alarms):
@@ -354,7 +362,8 @@ def _replay(
             if finding.verdict != CheckWord.FAILED:
                 continue
             name = finding.check.removeprefix("sampler: ")
-            if name not in _INDEPENDENCE:
+            # An alarm of one kind counts only where the other kind raises none.
+            if name not in INDEPENDENCE:
                 alarms.setdefault(k, finding.text)
             elif name == "repeats" and k not in alarms:
                 copies = finding.text

@@ -296,7 +296,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Overspend:
-    """True spend against budget, over some executions.
+    """True spend against budget, over some trajectories.
 
     Attributes:
         executions: How many.
@@ -311,7 +311,7 @@ class Overspend:
 
     @property
     def share(self) -> float:
-        """Share of executions beyond their budget."""
+        """Share of trajectories beyond their budget."""
         return self.exceeding / self.executions
 
 

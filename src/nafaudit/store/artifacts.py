@@ -85,6 +85,9 @@ the other."""
 OVERSPEND = "replay: smallest overspend seen"
 """Name of the finding on how small an overspend the tests of a silent black box would have seen."""
 
+OTHER_PROMISE = "sampler: other-promise"
+"""Name of the finding on which promise the tokens of a refuted decoder fit instead."""
+
 
 @dataclass(frozen=True)
 class ArmFinding:
@@ -151,13 +154,13 @@ class Verification:
 
 
 class WitnessFile(TypedDict, total=False):
-    """The execution and step that a finding rests on; older files lack its mechanism."""
+    """The trajectory and step that a finding rests on; older files lack its mechanism."""
 
     prompt: str
     mechanism: str
     k: Number
     trajectory: int
-    step: int
+    step: int | None
 
 
 class FindingFile(TypedDict):
@@ -571,13 +574,13 @@ class SearchFile(_Part):
         if self.outcome == Kept.VIOLATED:
             why = (
                 f"the search found {self.violating_prompts} of {self.looked} prompts with an "
-                f"execution above its budget ({budget})"
+                f"trajectory above its budget ({budget})"
             )
             return Overall(Kept.VIOLATED, why, 1)
         if self.outcome == Kept.WITHIN:
             why = (
-                f"the search found no execution above its budget ({budget}) in "
-                f"{self.trajectories} executions of {self.looked} prompts"
+                f"the search found no trajectory above its budget ({budget}) in "
+                f"{self.trajectories} trajectories of {self.looked} prompts"
             )
             return Overall(Kept.WITHIN, why, 0)
         why = f"the search found nothing above its budget ({budget}), but {self.lacking}"
@@ -722,7 +725,7 @@ def _checksum(header: Mapping[str, Any], body: bytes) -> str:
 class LoggedLine(TypedDict):
     """What a log says of one output: its text, and scores by the log's own names.
 
-    A claim about several executions (Stage 2) has their number as `N`, and stands with the first.
+    A claim about several trajectories (Stage 2) has their number as `N`, and stands with the first.
     """
 
     prompt: str

@@ -46,7 +46,7 @@ COLUMNS = (
         *("k", pa.float64(), "nats per token"),
         "budget per token; 0 is the safe model alone, inf the risky model alone",
     ),
-    Column("trajectory", pa.int32(), "number from 0", "number of the execution of this prompt"),
+    Column("trajectory", pa.int32(), "number from 0", "number of the trajectory of this prompt"),
     Column("step", pa.int32(), "number from 0", "place of the token in the output"),
     Column("token", pa.int32(), "token id", "token that was drawn; negative if a log lacks it"),
     Column("allowance", pa.float64(), "nats", "what the step was allowed to cost"),

@@ -34,12 +34,12 @@ GLOSSARY = (
     ("budget of an answer", "k times the answer's own length, minus the debt, and never below 0"),
     ("bank", "allowance that earlier steps did not spend and later ones may"),
     ("use", "spend divided by the budget of that answer (utilisation)"),
-    ("execution", "one answer, drawn with its own random numbers, and the numbers of each of its "
-     "steps (trajectory)"),
+    ("trajectory", "one answer, drawn with its own random numbers, and the numbers of each of its "
+     "steps (an execution, in JSON names)"),
     ("forced, active, free", "steps that served the safe law, a mixture, the risky law"),
     ("arm", "one mechanism at one budget; the baselines are the safe model alone (k = 0) and the "
      "risky model alone (k = inf)"),
-    ("run", "a directory with a design, prompts and executions; a command that is typed again "
+    ("run", "a directory with a design, prompts and trajectories; a command that is typed again "
      "continues it"),
     ("protocol", "which prompts a run has, how its random numbers are made and where an answer "
      "ends: sound, the default, or paper"),
@@ -54,16 +54,16 @@ GLOSSARY = (
     ("surprisal", "minus the log-probability of a passage under the safe model; a budget that "
      "reaches it says nothing about that passage"),
     ("critical k", "the budget per token at which K reaches a passage's surprisal"),
-    ("finding, witness", "what a check says, and the execution and step that it rests on"),
+    ("finding, witness", "what a check says, and the trajectory and step that it rests on"),
 )  # fmt: skip
 """Each word once, in the order in which a reader meets it; docs/glossary.md says the same."""
 
 VERDICTS = (
-    ("kept?", Kept.WITHIN, "no execution spent more than its budget"),
+    ("kept?", Kept.WITHIN, "no trajectory spent more than its budget"),
     ("kept?", Kept.VIOLATED, "at least one did; the witness says which"),
     ("kept?", Kept.REFUTED, "what was written, or what is claimed of it, is not what was "
      "promised, so that how much was spent is not known"),
-    ("kept?", Kept.INCONCLUSIVE, "too few executions, an unfinished run, or numbers that cannot "
+    ("kept?", Kept.INCONCLUSIVE, "too few trajectories, an unfinished run, or numbers that cannot "
      "be judged"),
     ("tested?", Tested.ACTIVE, f"at least {ACTIVE_SHARE:.0%} of the steps served neither model as "
      "it is"),
@@ -77,7 +77,7 @@ VERDICTS = (
 )  # fmt: skip
 """The words of a verdict with the question that each answers; docs/glossary.md says the same."""
 
-_FIRST_WORDS = ("safe model", "risky model", "k, T, K", "spend", "execution", "replay", "debt")
+_FIRST_WORDS = ("safe model", "risky model", "k, T, K", "spend", "trajectory", "replay", "debt")
 _TERMS = 10
 
 
@@ -185,7 +185,7 @@ def audit(result: AuditResult) -> list[Fact]:
     prompts = {one.key.prompt for one in result.rows}
     classes = {result.context.label(prompt) for prompt in prompts}
     alone = sum(arm.trajectories for arm in result.arms if arm.baseline)
-    scope = f"{len(result.rows)} executions of {len(prompts)} prompts"
+    scope = f"{len(result.rows)} trajectories of {len(prompts)} prompts"
     scope += f" in {len(classes)} classes" if len(classes) > 1 else ""
     scope += f", {alone} of them by one model alone" if alone else ""
     scope += "" if imported else f"; seed {identity['seed']}"

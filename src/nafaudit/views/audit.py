@@ -30,11 +30,11 @@ BUDGET = Column("budget", "name", "k nats per token", words=True)
 NUMBERS = {
     column.head: column
     for column in (
-        Column("n", "trajectories", "executions"),
-        Column("over", "violations", "executions that went over their budget"),
+        Column("n", "trajectories", "trajectories"),
+        Column("over", "violations", "trajectories that went over their budget"),
         Column("spend", "spend.mean", "mean spend in nats", nats),
         Column("use", "utilisation.mean", "mean spend as a share of its own budget", percent),
-        Column("p95", "utilisation.p95", "95 % of executions used less of their budget", percent),
+        Column("p95", "utilisation.p95", "95 % of trajectories used less of their budget", percent),
         Column(
             "worst", "utilisation.max", "largest share of its own budget that was spent", percent
         ),
@@ -155,8 +155,7 @@ def _remark_lines(arms: Sequence[ArmVerdict]) -> list[str]:
 def _where(finding: Finding) -> str:
     if finding.witness is None:
         return ""
-    key = finding.witness.key
-    return f" (prompt {key.prompt!r}, trajectory {key.trajectory}, step {finding.witness.step})"
+    return f" (prompt {finding.witness.key.prompt!r}, {finding.witness.at})"
 
 
 def class_sections(table: ClassTable) -> list[Section]:
@@ -296,5 +295,5 @@ OVERLAPS = (
 
 _OVERLAP_NOTE = (
     "debt: mean, median and largest prefix debt in nats; ROUGE: ROUGE-L F1; 5-gram: Jaccard index "
-    "of runs of five words; each with the largest of an execution; recall: near-verbatim, mean"
+    "of runs of five words; each with the largest of a trajectory; recall: near-verbatim, mean"
 )

@@ -1,4 +1,4 @@
-"""A comparison of two runs: verdicts, what moved, where executions part, which prompts."""
+"""A comparison of two runs: verdicts, what moved, where trajectories part, which prompts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def moved(found: Comparison) -> str:
     """Returns in a sentence or two what moved; what rests on few prompts is no evidence of it."""
     pairs = sum(len(one.by_unit) for one in found.differences)
     if pairs and pairs == sum(one.identical for one in found.differences):
-        return f"All {pairs} pairs of executions are equal to the last bit."
+        return f"All {pairs} pairs of trajectories are equal to the last bit."
 
     def named(shown: Iterable[Change]) -> str:
         cells = (f"{c.quantity.name} ({budget_name(c.pair.a.k)}) {c.moved}" for c in shown)
@@ -70,7 +70,7 @@ def _header(found: Comparison) -> tuple[str, ...]:
     """Returns which runs are compared, what differs in their designs, and what is paired."""
     laid = found.pairing
     lines = [
-        f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.trajectories} executions)"
+        f"{letter}: {name(side.run)} (design {side.design[:10]}, {side.trajectories} trajectories)"
         for letter, side in (("A", found.a), ("B", found.b))
     ]
     lines += [
@@ -164,7 +164,7 @@ def _partings(found: Comparison, budget: Column) -> Section:
     )
     places = (f"partings[{i}]" for i in range(len(found.differences)))
     table = Table.of(columns, found.differences, places)
-    note = "Not compared: no pair of executions has steps in both."
+    note = "Not compared: no pair of trajectories has steps in both."
     if table.rows:
         note = (
             "Pairs of one prompt and number. first, median: step (from 0) of the first other "
@@ -173,8 +173,8 @@ def _partings(found: Comparison, budget: Column) -> Section:
         if found.pairing.draws != SharedDraws.SHARED:
             note += f" {found.pairing.draws}: that they part says little."
     elif found.pairing.draws == SharedDraws.OTHER:
-        note = f"Not compared: {found.pairing.draws}, so executions part by chance."
-    return Section("Where executions part", table, note)
+        note = f"Not compared: {found.pairing.draws}, so trajectories part by chance."
+    return Section("Where trajectories part", table, note)
 
 
 def _prompts(found: Comparison, budget: Column) -> Section:

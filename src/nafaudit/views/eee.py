@@ -114,7 +114,7 @@ def _results(
         words = {"kept": arm.kept, "tested": arm.tested, "worth": arm.worth}
         yield row(
             "kept",
-            "Whether every execution stays within its budget of k nats per token",
+            "Whether every trajectory stays within its budget of k nats per token",
             {"score": _LEVELS.index(arm.kept), "details": {k: str(v) for k, v in words.items()}},
             lower_is_better=False,
             score_type="levels",
@@ -126,7 +126,7 @@ def _results(
         interval = {"lower": low, "upper": high, "confidence_level": 1 - RATE_LEVEL}
         yield row(
             "violation_rate",
-            "Share of executions that spent more than their budget",
+            "Share of trajectories that spent more than their budget",
             {
                 "score": arm.violations / n,
                 "uncertainty": {

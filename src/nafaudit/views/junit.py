@@ -139,8 +139,7 @@ def junit(command: str, suites: Iterable[Suite]) -> bytes:
 def _case(finding: Finding, fatal: Sequence[str], *, promises: bool = True) -> Case:
     text = finding.text
     if (witness := finding.witness) is not None:
-        key = witness.key
-        text += f" (prompt {key.prompt!r}, trajectory {key.trajectory}, step {witness.step})"
+        text += f" (prompt {witness.key.prompt!r}, {witness.at})"
     outcome = "failure" if finding.verdict in fatal and promises else _outcome(finding.verdict)
     if finding.verdict == Kept.VIOLATED and not promises:
         outcome = ""

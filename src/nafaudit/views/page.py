@@ -206,7 +206,7 @@ def report_json(
 
 
 def render(result: AuditResult, data: dict[str, Any], *, redact: bool = False) -> str:
-    """Writes the page of a run, with fewer executions in full if it would be too large.
+    """Writes the page of a run, with fewer trajectories in full if it would be too large.
 
     Args:
         result: What is shown.
@@ -340,7 +340,7 @@ def _page_sections(
         witness = finding.witness
         if witness is None or witness.key not in shown:
             return ""
-        return f"#t{shown[witness.key]}.{witness.step}"
+        return f"#t{shown[witness.key]}.{witness.step or 0}"
 
     design, journal, arms = result.run.design, result.run.journal(), result.arms
     names = [name(arm_name(arm, arms)) for arm in arms]
@@ -359,7 +359,7 @@ def _page_sections(
     judged = sorted(
         {mechanism_parts(one.mechanism)[0].rpartition("/")[2] for one in arms if not one.baseline}
     )
-    kind = {"attack": "Executions of an attack", "confirm": "Fresh draws of a search"}.get(
+    kind = {"attack": "Trajectories of an attack", "confirm": "Fresh draws of a search"}.get(
         design["identity"]["purpose"], "Audit"
     )
     if result.search is not None:
@@ -382,15 +382,16 @@ def _page_sections(
         ],
         "numbers": _numbers(result, looks, findings, href),
         "remarks": _remarks(result, data, href),
-        "viewer_note": f"All {recorded} executions are here, as recorded."
+        "viewer_note": f"All {recorded} trajectories are here, as recorded."
         if len(shown) == recorded
-        else f"{len(shown)} of {recorded} executions are shown in full: those that findings point "
-        "at, the worst of every budget, and a sample drawn by prompt and number; each with the "
-        "same draws under every other budget. The others are in the run's parts.",
-        "points_note": "Every execution is drawn. Click a mark to read it."
+        else f"{len(shown)} of {recorded} trajectories are shown in full: those that findings "
+        "point at, the worst of every budget, and a sample drawn by prompt and number; each with "
+        "the same draws under every other budget. The others are in the run's parts.",
+        "points_note": "Every trajectory is drawn. Click a mark to read it."
         if max((len(result.of_arm(arm)) for arm in arms), default=0) <= POINTS
-        else f"Marks: at most {POINTS} executions a budget, the worst quarter of them and a sample "
-        "of the rest. Histograms, shares and tails are of all executions. Click a mark to read it.",
+        else f"Marks: at most {POINTS} trajectories a budget, the worst quarter of them and a "
+        "sample of the rest. Histograms, shares and tails are of all of them. Click a mark to read "
+        "it.",
         "drawn": data.get("figures", []),
         "bounds": [
             looks[row.arm_index] | _bound(row, f"bounds[{index}].point")
@@ -404,7 +405,7 @@ def _page_sections(
         if result.classes.rows
         else "",
         "prompts_note": "Sorted by violations, then by the largest use of its own budget, recall "
-        "and spend. Click a heading to sort, a number to read the execution behind it."
+        "and spend. Click a heading to sort, a number to read the trajectory behind it."
         + (
             f" The worst {ROWS} of {len(data['prompts'])} rows; report.json has all."
             if len(data["prompts"]) > ROWS
@@ -473,7 +474,7 @@ def _numbers(
     findings: Sequence[Sequence[tuple[int, Finding]]],
     href: Callable[[Finding], str],
 ) -> dict[str, Any]:
-    """Returns the table of numbers, with links to the executions that they rest on."""
+    """Returns the table of numbers, with links to the trajectories that they rest on."""
     rows = number_rows(result.arms, [look["name"] for look in looks])
     for arm, row, numbered in zip(result.arms, rows, findings, strict=True):
         tails = next(finding for _, finding in numbered if finding.check == "tails")

@@ -1,6 +1,6 @@
 """What the page's script reads: one JSON object of numbers and shown text.
 
-Where a page has no room for all executions in full, those that findings point at come first,
+Where a page has no room for all trajectories in full, those that findings point at come first,
 then the worst of every arm, then a sample; each brings the same prompt and number under every
 other budget along, since they share their draws. The choice depends on the records alone.
 """
@@ -27,7 +27,7 @@ from nafaudit.views.words import arm_name
 ROWS = 3000
 """Rows of the prompt table at most."""
 POINTS = 400
-"""Marks per arm in a chart; histograms and tails are of all executions."""
+"""Marks per arm in a chart; histograms and tails are of all trajectories."""
 BINS = 20
 _TAIL_POINTS = 121
 _PROMPT_SHOWN = 900
@@ -38,7 +38,7 @@ _PROMPT_BYTES = 1400
 
 # Heading, key, how it is written, what it means; the keys are those of `_class_row`.
 CLASS_COLUMNS = (
-    ("n", "trajectories", "count", "executions (the paper's M)"),
+    ("n", "trajectories", "count", "trajectories (the paper's M)"),
     ("prompts", "prompts", "count", "prompts they are of: the independent units"),
     ("debt", "debt", "nats", "mean prefix debt in nats"),
     ("median", "debt_median", "nats", "median prefix debt in nats"),
@@ -50,15 +50,20 @@ CLASS_COLUMNS = (
     ("worst", "worst", "percent", "largest share of its own budget that was spent"),
     ("bound", "upper", "nats", "upper bound of the mean spend: prompts as units, valid at any n"),
     ("width", "width", "nats", "how far the bound lies above the mean of prompt means"),
-    ("U(R)", "paper", "nats", "the paper's U_EBB with R = T ln|V|; it pools a prompt's executions"),
+    (
+        "U(R)",
+        "paper",
+        "nats",
+        "the paper's U_EBB with R = T ln|V|; it pools prompts",
+    ),
     ("U(R_eff)", "seen", "nats", "the paper's U_EBB with the range seen: a proxy, not a bound"),
     ("U width", "proxy_width", "nats", "U(R_eff) less the mean spend"),
     ("K", "K", "nats", "what the mean spend may be: k times the length limit"),
     ("recall", "recall", "percent", "mean near-verbatim recall of the reference"),
     ("ROUGE-L", "rouge", "share", "mean ROUGE-L F1 with the reference"),
-    ("its max", "rouge_max", "share", "largest ROUGE-L F1 of an execution"),
+    ("its max", "rouge_max", "share", "largest ROUGE-L F1 of an trajectory"),
     ("5-gram J", "jaccard", "share", "mean Jaccard index of runs of five words with the reference"),
-    ("its max", "jaccard_max", "share", "largest 5-gram Jaccard index of an execution"),
+    ("its max", "jaccard_max", "share", "largest 5-gram Jaccard index of an trajectory"),
 )
 # Where report.json has what a column shows, if not under its own key.
 _CLASS_PATHS = {
@@ -266,7 +271,7 @@ def _arm_chart(
 
 
 def risky_spends(result: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
-    """Returns what the risky model alone spent on the prompt and draws of each execution."""
+    """Returns what the risky model alone spent on the prompt and draws of each trajectory."""
     risky = {
         _unit(one): one.spend for one in result.rows.arms.get(Arm(arm.mechanism, RISKY_ONLY), [])
     }
@@ -274,7 +279,7 @@ def risky_spends(result: AuditResult, arm: ArmVerdict) -> dict[Key, float]:
 
 
 def budget_shares(rows: Sequence[Measure], spends: Mapping[Key, float]) -> list[float]:
-    """Divides other spends by the budgets of executions, where both are known and limited."""
+    """Divides other spends by the budgets of trajectories, where both are known and limited."""
     return [
         spends[one.key] / one.budget
         for one in rows

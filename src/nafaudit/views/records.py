@@ -1,4 +1,4 @@
-"""One execution as it is shown: rounded for the page's viewer, or in full as JSON.
+"""One trajectory as it is shown: rounded for the page's viewer, or in full as JSON.
 
 A record is named by its key, which is the same wherever the run was made; part and row, which
 follow how its parts were cut, name it too.

@@ -699,12 +699,12 @@ def search_view(data: Mapping[str, Any]) -> SearchView:
     if word == "VIOLATED":
         said = (
             f"{_count(found.violating_prompts)} of the {looked} prompts looked at have an "
-            f"execution above its budget ({budget}). Nothing was dropped for being bad news."
+            f"trajectory above its budget ({budget}). Nothing was dropped for being bad news."
         )
     elif word == "WITHIN":
         rates = [one.rate_upper for one in found.finalists if not math.isnan(one.rate_upper)]
         said = (
-            f"None of {_count(found.trajectories)} executions exceeds its budget "
+            f"None of {_count(found.trajectories)} trajectories exceeds its budget "
             f"({budget}), over {looked} prompts; for each finalist the true rate is below "
             f"{percent(max(rates, default=math.nan))}. That says nothing of prompts that were not "
             "tried."

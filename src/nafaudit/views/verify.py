@@ -73,8 +73,5 @@ def _line(one: ArmFinding) -> str:
     where = ""
     if finding.witness is not None:
         key = finding.witness.key
-        where = (
-            f" (first at prompt {key.prompt!r}, {budget_name(key.k)}, trajectory "
-            f"{key.trajectory}, step {finding.witness.step})"
-        )
+        where = f" (first at prompt {key.prompt!r}, {budget_name(key.k)}, {finding.witness.at})"
     return f"{arm}{finding.check} {finding.verdict}: {finding.text}{where}"

@@ -17,6 +17,7 @@ from nafaudit.core.finding import (
     Overall,
     Tested,
     Worth,
+    witness_at,
 )
 from nafaudit.core.ledger import budget_name
 from nafaudit.core.text import name, nats, percent, visible
@@ -136,7 +137,7 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
     if arm.kept == Kept.VIOLATED:
         tone, headline = "bad", "No, it was broken"
         text = (
-            f"{arm.violations} of {n} executions spent more than they were allowed, the "
+            f"{arm.violations} of {n} trajectories spent more than they were allowed, the "
             f"worst by {nats(arm.excess)} nats. One is enough to break the promise."
         )
         if "itself claims" in finding.text:
@@ -149,10 +150,10 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
     elif arm.overspend is not None:
         tone, headline, text = "good", "It was not refuted", _sentence(finding)
     else:
-        tone, headline = "good", "Yes, in every execution"
+        tone, headline = "good", "Yes, in every trajectory"
         text = (
-            f"None of {n} executions on {arm.prompts} prompts went over its budget. If "
-            f"executions like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
+            f"None of {n} trajectories on {arm.prompts} prompts went over its budget. If "
+            f"any like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
             f"(with 95% confidence; of prompts, fewer than "
             f"{percent(zero_count_upper(arm.prompts))})."
         )
@@ -236,7 +237,7 @@ def basis(found: Mapping[str, Any] | None) -> str:
     """Says in a few words what the page's numbers rest on."""
     if found is None:
         return "numbers as logged, not replayed"
-    extent = f"{found['replayed']} of {found['recorded']} executions replayed from the models"
+    extent = f"{found['replayed']} of {found['recorded']} trajectories replayed from the models"
     if not found["current"]:
         return f"{extent} before more was recorded"
     if refuted(found):
@@ -259,7 +260,7 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
             "remarks": [],
         }
     text = (
-        f"{found['replayed']} of {found['recorded']} executions, {found['tokens']} tokens, were "
+        f"{found['replayed']} of {found['recorded']} trajectories, {found['tokens']} tokens, were "
         "recomputed from both models, sharing nothing with the decoder but the models themselves. "
     )
     if refuted(found):
@@ -283,8 +284,8 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         said = f"{check}{where}: {group[0]['text']}."
         if witness := group[0]["witness"]:
             said += (
-                f" First at prompt {name(witness['prompt'])}, execution {witness['trajectory']}, "
-                f"step {witness['step']}."
+                f" First at prompt {name(witness['prompt'])}, "
+                f"{witness_at(witness['trajectory'], witness['step'])}."
             )
         remark_tone = "bad" if verdict in _REFUTED else "open"
         remarks.append({"word": verdict, "tone": remark_tone, "text": visible(said)})
@@ -320,7 +321,7 @@ def settings_table(result: AuditResult, *, redact: bool) -> list[tuple[str, str]
     identity: Mapping[str, Any] = design["identity"]
     decoding = identity["decoding"]
     extents = "; then ".join(
-        f"{len(e['prompts'])} prompts, {e['trajectories']} executions each, k = "
+        f"{len(e['prompts'])} prompts, {e['trajectories']} trajectories each, k = "
         + ", ".join(map(str, e["budgets"]))
         for e in design["extents"]
     )
@@ -346,10 +347,10 @@ def settings_table(result: AuditResult, *, redact: bool) -> list[tuple[str, str]
         ),
         *((f"layout: {key}", str(value)) for key, value in sorted(identity["layout"].items())),
         ("asked for", extents),
-        ("verdict needs", f"at least {MIN_TRAJECTORIES} executions, none unjudged"),
+        ("verdict needs", f"at least {MIN_TRAJECTORIES} trajectories, none unjudged"),
         ("tests of chance", f"alarm level {ALARM_LEVEL:g} each; limits on rates at 95% each"),
         ("means", f"all limits on mean spend together at level {result.context.delta:g}"),
-        ("units", "executions of one prompt are not independent; limits are for prompts as well"),
+        ("units", "trajectories of one prompt are not independent; limits are for prompts as well"),
         ("versions", "; ".join(dict.fromkeys(sessions)) or "not recorded"),
     ]
     if redact:

@@ -197,7 +197,7 @@ def _rounded(law: Law) -> Law:
 
 
 class NoiseReused(AnchoredDecoder):
-    """Uses one seed for every execution of a prompt."""
+    """Uses one seed for every trajectory of a prompt."""
 
     def draw(self, row: ReferenceRow, law: Law) -> int:
         return int(np.argmax(law + gumbel(Stream(7), row.step, len(law))))
@@ -211,7 +211,7 @@ class NoiseRepeatsEachStep(AnchoredDecoder):
 
 
 class FewSeeds(AnchoredDecoder):
-    """Keeps three bits of every seed, so that executions repeat each other."""
+    """Keeps three bits of every seed, so that trajectories repeat each other."""
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
         return super().decode([replace(r, seed=r.seed % 8) for r in requests])

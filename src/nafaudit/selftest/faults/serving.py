@@ -149,14 +149,14 @@ class TriggeredRisky(AnchoredDecoder):
 
 
 class RareRisky(AnchoredDecoder):
-    """Draws from the risky model in one execution of eight."""
+    """Draws from the risky model in one trajectory of eight."""
 
     def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return risky if row.request.seed % 8 == 0 else law
 
 
 class VeryRareRisky(AnchoredDecoder):
-    """Draws from the risky model in one execution of forty."""
+    """Draws from the risky model in one trajectory of forty."""
 
     def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return risky if row.request.seed % 40 == 0 else law

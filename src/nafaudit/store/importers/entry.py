@@ -271,7 +271,7 @@ class Context:
 
 @dataclass(frozen=True)
 class LogEntry:
-    """One execution as a log has it, before it has a key.
+    """One trajectory as a log has it, before it has a key.
 
     Attributes:
         where: `file:line`.
@@ -292,7 +292,7 @@ class LogEntry:
         stops: Stop ids that the record names.
         seed: For duplicates.
         output: Generated text; None if the log does not have it.
-        claims: Scores that the log claims of it, by its own names; where several executions share
+        claims: Scores that the log claims of it, by its own names; where several trajectories share
             them, those of the first, with their number as `N`.
     """
 

@@ -312,7 +312,7 @@ def is_heldout(data: Mapping[str, Any]) -> bool:
 
 
 def read_heldout(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
-    """Yields one entry per execution."""
+    """Yields one entry per trajectory."""
     for record in records:
         data, where = record.data, record.where
         if not is_heldout(data):
@@ -358,7 +358,7 @@ def read_heldout(records: Iterator[LogRecord], context: Context) -> Iterator[Log
                 stopped=False,
                 steps=no_steps(),
                 logged=Logged(float(spend), budget, math.nan, contested=contested),
-                # A candidate may be evaluated again, with more executions: numbers go on then.
+                # A candidate may be evaluated again, with more trajectories: numbers go on then.
                 number=None,
                 label=label,
                 prompt_text=before,

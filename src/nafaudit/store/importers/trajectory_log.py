@@ -1,4 +1,4 @@
-"""The paper's trajectory log: one object per execution, with every step."""
+"""The paper's trajectory log: one object per trajectory, with every step."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ function shape(kind, cx, cy, r) {
 
 const shapeOf = (arm) => SHAPES[D.arms.indexOf(arm) % SHAPES.length];
 
-// A mark for one execution, which opens it where it is shown in full.
+// A mark for one trajectory, which opens it where it is shown in full.
 function mark(arm, point, cx, cy) {
   const node = shape(shapeOf(arm), cx, cy, 3.4);
   node.setAttribute("class", "mark " + arm.colour);
-  const where = `${D.prompts[point.p].id}, execution ${point.n}`;
+  const where = `${D.prompts[point.p].id}, trajectory ${point.n}`;
   const text = `${arm.name}: ${where}\nspend ${fine(point.z)}, budget ${fine(point.b)}, recall ${percent(point.c)}`;
   node.append(svg("title", {}, text + (point.v >= 0 ? "\nclick to read it" : "\nnot among those shown in full")));
   if (point.v >= 0) node.addEventListener("click", () => (location.hash = "t" + point.v));
@@ -89,11 +89,11 @@ function usePanels() {
     const total = arm.hist.reduce((a, b) => a + b, 0) || 1;
     const other = arm.ghost.reduce((a, b) => a + b, 0) || 1;
     const most = Math.max(...arm.hist.map((c) => c / total), ...arm.ghost.map((c) => c / other), 0.05) * 1.05;
-    const f = frame({ width: 300, height: 210, x: [0, 1.05], y: [0, Math.min(1, most)], xname: "spend / own budget (last bar: above 1)", yname: "executions", title: arm.name, ykind: "percent", xkind: "percent", label: `Utilisation at ${arm.name}`, xticks: 4 });
+    const f = frame({ width: 300, height: 210, x: [0, 1.05], y: [0, Math.min(1, most)], xname: "spend / own budget (last bar: above 1)", yname: "trajectories", title: arm.name, ykind: "percent", xkind: "percent", label: `Utilisation at ${arm.name}`, xticks: 4 });
     arm.hist.forEach((count, i) => {
       const share = count / total;
       const bar = svg("rect", { class: "bar " + arm.colour, x: f.x(i / 20) + 0.5, y: f.y(share), width: f.x(0.05) - f.x(0) - 1, height: f.y(0) - f.y(share) });
-      bar.append(svg("title", {}, `${i < 20 ? `${5 * i}–${5 * i + 5}%` : "above 100%"}: ${count} executions`));
+      bar.append(svg("title", {}, `${i < 20 ? `${5 * i}–${5 * i + 5}%` : "above 100%"}: ${count} trajectories`));
       f.root.append(bar);
     });
     if (arm.ghost.some((c) => c)) f.root.append(svg("path", { class: "outline", d: stairs(f, arm.ghost, other) }));

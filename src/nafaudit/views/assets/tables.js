@@ -65,7 +65,7 @@ function armCell(row) {
   return node;
 }
 
-// A number that opens the execution it comes from, or names the record if that is not on the page.
+// A number that opens the trajectory it comes from, or names the record if that is not on the page.
 function toRecord(text, row) {
   const href = row.v >= 0 ? "#t" + row.v : "../parts/" + encodeURIComponent(row.part);
   return el("a", { class: "n", href, "data-path": "record " + row.rec }, text);
@@ -88,12 +88,12 @@ function promptTable() {
     { name: "prompt", wide: true, value: (row) => D.prompts[row.p].id, show: (row) => el("bdi", {}, D.prompts[row.p].id) },
     { name: "class", value: (row) => D.prompts[row.p].label, show: (row) => el("bdi", {}, D.prompts[row.p].label) },
     budgetColumn,
-    number("n", "count", whole, "executions"),
-    number("over", "violations", whole, "executions that went over their budget", true),
+    number("n", "count", whole, "trajectories"),
+    number("over", "violations", whole, "trajectories that went over their budget", true),
     number("debt", "debt", nats, "prefix debt in nats: taken off the budget before the first token"),
     number("spend", "spend", nats, "mean spend in nats"),
     number("U_EBB", "proxy", nats, "the paper's U_EBB of the mean spend with the range seen: a proxy, not a bound"),
-    number("width", "width", nats, "U_EBB less the mean: how much of it is due to few executions"),
+    number("width", "width", nats, "U_EBB less the mean: how much of it is due to few trajectories"),
     number("use", "utilisation", percent, "mean spend as a share of its own budget"),
     number("worst", "worst_utilisation", percent, "largest share of its own budget that was spent", true),
     number("L max", "ratio", nats, "largest log-likelihood ratio of an output, in nats"),

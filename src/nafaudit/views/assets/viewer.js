@@ -1,4 +1,4 @@
-// Reads one execution: tokens shaded by charge, with the ledger of the step under the cursor.
+// Reads one trajectory: tokens shaded by charge, with the ledger of the step under the cursor.
 const SHADES = 8;
 const view = { index: -1, step: 0, tokens: [], pinned: false };
 

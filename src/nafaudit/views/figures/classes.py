@@ -107,7 +107,7 @@ def deterministic_term(result: AuditResult) -> Figure:
         )  # fmt: skip
         if math.isfinite(widest.budget):
             axes.axhline(widest.budget, color=look.colour, linestyle="--", linewidth=1, marker="")
-    axes.set(xscale="log", yscale="log", xlabel="executions N")
+    axes.set(xscale="log", yscale="log", xlabel="trajectories N")
     count_ticks(axes, most)
     nat_ticks(axes)
     axes.set_ylabel("3 R_eff ln(2/δ) / N, nats")

@@ -55,7 +55,7 @@ MOST_LINES = 30
 
 
 def utilisation(result: AuditResult) -> Figure:
-    """Draws how much of its budget each execution spent; outlined, the risky model alone."""
+    """Draws how much of its budget each trajectory spent; outlined, the risky model alone."""
     shown = [look for look in looks(result) if not look.arm.baseline]
     figure, places = panels(len(shown))
     edges = np.arange(BINS + 2) / BINS
@@ -72,7 +72,7 @@ def utilisation(result: AuditResult) -> Figure:
         axes.set(title=look.label, xlim=(0, 1 + 1 / BINS), xticks=[0, 0.5, 1])
         axes.set_xlabel("spend / own budget")
     for first in places[::COLUMNS]:
-        first.set_ylabel("executions")
+        first.set_ylabel("trajectories")
     title = "Utilisation; right of the dashed line: all that is over 1"
     figure.suptitle(title + left_out(result), fontsize=10)
     legend(figure, places[0])
@@ -129,7 +129,7 @@ def tails(result: AuditResult) -> Figure:
 
 
 def overlap(result: AuditResult) -> Figure:
-    """Draws near-verbatim recall of the reference against spend, one mark per execution."""
+    """Draws near-verbatim recall of the reference against spend, one mark per trajectory."""
     figure, axes = canvas()
     for look in looks(result):
         marks = [
@@ -147,7 +147,7 @@ def overlap(result: AuditResult) -> Figure:
 
 
 def charges(one: Trajectory) -> Figure:
-    """Draws what every token of one execution was allowed and charged.
+    """Draws what every token of one trajectory was allowed and charged.
 
     Raises:
         InputError: Its log has no steps.
@@ -172,7 +172,7 @@ def lacks_budget(result: AuditResult) -> str:
     if not budgets(result):
         return "only baselines are recorded"
     known = any(finite([one.utilisation for one in result.of_arm(arm)]) for arm in budgets(result))
-    return "" if known else "no execution has both a spend and a budget"
+    return "" if known else "no trajectory has both a spend and a budget"
 
 
 def lacks_regime(result: AuditResult) -> str:
