@@ -22,6 +22,30 @@ def total(values: Iterable[float] | NDArray[np.floating]) -> float:
         return sum(terms)
 
 
+def totals(values: NDArray[np.float64], starts: NDArray[np.int64]) -> list[float]:
+    """Returns the `total` of each piece of a column, all finite: equal bits, in less time.
+
+    Numbers are cut into slices, each so short that its sums need no rounding, whatever their order.
+
+    Reference: Rump, Ogita and Oishi (2008), SIAM Journal on Scientific Computing 31.
+
+    Args:
+        values: The pieces, one after another.
+        starts: Where they begin, ascending; none is empty.
+    """
+    longest = int(np.diff(starts, append=values.size).max(initial=0))
+    room = math.ceil(math.log2(longest + 2))
+    edge = math.ldexp(1.0, math.frexp(float(np.abs(values).max(initial=0.0)))[1] + room)
+    sums: list[list[float]] = [[0.0] * starts.size]
+    while values.any():
+        # All multiples of the last digit of `edge`, and no sum of them reaches `edge`.
+        slices = (values + edge) - edge
+        sums.append(np.add.reduceat(slices, starts).tolist())
+        values = values - slices
+        edge = math.ldexp(edge, room - 53)
+    return list(map(math.fsum, zip(*sums, strict=True)))
+
+
 # Charges and allowances are compared without tolerance and summed, so they keep all their
 # bits; the others are read to six digits at most.
 STEP_TYPES: dict[str, type[np.generic]] = {

@@ -154,11 +154,11 @@ class RunContext:
         """Returns the class of a prompt."""
         return self.labels.get(prompt, NO_CLASS)
 
-    def text(self, trajectory: Trajectory) -> str | None:
+    def text(self, key: Key, tokens: NDArray[np.int32]) -> str | None:
         """Returns the text of an output; None if the record does not have it."""
-        if not self.pieces or not len(trajectory):
-            return self.logged.texts.get(trajectory.key)
-        return detokenize(trajectory.steps.token, self.pieces)
+        if not self.pieces or not tokens.size:
+            return self.logged.texts.get(key)
+        return detokenize(tokens, self.pieces)
 
     def of_budget(self, k: float) -> RunContext:
         """Returns the context of one arm: our baselines bank KL, as no mechanism acts there."""

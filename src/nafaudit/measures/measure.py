@@ -30,13 +30,16 @@ WINDOW = 20
 
 NOWHERE = RecordPlace("", 0)
 
-# As for the solver: less than this counts as nothing to spend.
-_NOTHING = 1e-10
-_SURE = math.log(0.999)
+NOTHING = 1e-10
+"""As for the solver: less than this counts as nothing to spend."""
+
+SURE = math.log(0.999)
+"""A log-probability that padding exceeds."""
+
 # A log-probability may exceed 0, or a weight 1, by rounding only.
 _ROUNDING = 1e-4
-# Most rows have no broken identity and no flaw, and share one object for it.
-_NONE: dict[str, Any] = {}
+NONE: dict[str, Any] = {}
+"""Most rows have no broken identity and no flaw, and share one object for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +203,6 @@ def measure(trajectory: Trajectory, context: RunContext, place: RecordPlace = NO
         opening_due, opening_seen = _opening(trajectory, context, granted)
         compared, broken = _identities(trajectory, context, granted)
         record = _flaws(trajectory, context, granted)
-        reference = context.prepared.get(key.prompt)
-        text = None if reference is None else context.text(trajectory)
-        overlap = overlap_of(text, reference)
-        if text is None and key in context.scored_by_log:
-            told = context.logged.claims[key]
-            overlap = Overlap(
-                told.get("rouge_l", math.nan), jaccard_5gram=told.get("minhash_5gram", math.nan)
-            )
         return Measure(
             key=key,
             label=context.label(key.prompt),
@@ -236,7 +231,7 @@ def measure(trajectory: Trajectory, context: RunContext, place: RecordPlace = NO
             burst=burst.ratio,
             burst_step=burst.step,
             bank=burst.bank,
-            digest=hashlib.blake2b(token.tobytes(), digest_size=16).digest() if known else b"",
+            digest=token_digest(token) if known else b"",
             served_logp=total(trajectory.steps.served) if known else math.nan,
             opening_due=opening_due,
             opening_seen=opening_seen,
@@ -246,9 +241,26 @@ def measure(trajectory: Trajectory, context: RunContext, place: RecordPlace = NO
             pad_steps=record.pad_steps,
             recorded=record.recorded,
             absent=record.absent,
-            overlap=overlap,
+            overlap=overlap_with_reference(key, token, context),
             place=place,
         )
+
+
+def token_digest(token: NDArray[np.int32]) -> bytes:
+    """Returns what stands for the tokens of an output."""
+    return hashlib.blake2b(token.tobytes(), digest_size=16).digest()
+
+
+def overlap_with_reference(key: Key, token: NDArray[np.int32], context: RunContext) -> Overlap:
+    """Compares an output with the reference of its prompt; else takes what the log claims."""
+    reference = context.prepared.get(key.prompt)
+    text = None if reference is None else context.text(key, token)
+    if text is None and key in context.scored_by_log:
+        told = context.logged.claims[key]
+        return Overlap(
+            told.get("rouge_l", math.nan), jaccard_5gram=told.get("minhash_5gram", math.nan)
+        )
+    return overlap_of(text, reference)
 
 
 def with_admission(
@@ -415,16 +427,23 @@ def _log_ratio(trajectory: Trajectory, context: RunContext, spend: float) -> _Lo
     # Drawn although forbidden, or forbidden but cheap.
     impossible = int(np.abs(ratios).argmax()) if math.isinf(gain) else -1
     if math.isfinite(gain) and context.currency.is_kl:
-        # A gain g of mean 0 that is taken with probability p has on the rest the mean
-        # -p g / (1 - p), so by Jensen its variance is at least g^2 p / (1 - p).
-        logp = np.minimum(steps.served.astype(np.float64), 0.0)
-        rest = -np.expm1(logp)
-        odds = np.divide(np.exp(logp), rest, out=np.zeros_like(logp), where=rest > 0)
-        variance = total((ratios - steps.charge) ** 2 * odds)
+        variance = total(gain_variances(steps, ratios))
     if math.isnan(value):
         return _LogRatio(math.nan, math.nan, 0, variance, impossible)
     at = int(np.argmax(ratios))
     return _LogRatio(value, float(ratios[at]), at, variance, impossible)
+
+
+def gain_variances(steps: Steps, ratios: Array) -> Array:
+    """Returns the least variance of each step's term of L - Z.
+
+    A gain g of mean 0 that is taken with probability p has on the rest the mean -p g / (1 - p), so
+    by Jensen its variance is at least g^2 p / (1 - p).
+    """
+    logp = np.minimum(steps.served.astype(np.float64), 0.0)
+    rest = -np.expm1(logp)
+    odds = np.divide(np.exp(logp), rest, out=np.zeros_like(logp), where=rest > 0)
+    return np.asarray((ratios - steps.charge) ** 2 * odds)
 
 
 class _Burst(NamedTuple):
@@ -457,7 +476,7 @@ def _opening(trajectory: Trajectory, context: RunContext, granted: Array | None)
     theta = trajectory.steps.theta
     if granted is None or not theta.size or granted.size != theta.size:
         return -1, -1
-    due = _leading(granted <= _NOTHING)
+    due = _leading(granted <= NOTHING)
     if np.isnan(theta[: due + 1]).any():
         return -1, -1
     return due, _leading(theta <= context.theta_tolerance)
@@ -478,7 +497,7 @@ def _identities(
     """
     steps, length, logged = trajectory.steps, len(trajectory), trajectory.logged
     if not length:
-        return (), _NONE
+        return (), NONE
     end = length - 1
     found: dict[str, tuple[float, int]] = {}
 
@@ -519,7 +538,7 @@ def _identities(
         found["limit"] = max(0, length - context.max_new_tokens), end
     compared = tuple(name for name, (gap, _) in found.items() if not math.isnan(gap))
     broken = {name: found[name] for name in compared if found[name][0] > 0}
-    return _shared(compared), broken or _NONE
+    return _shared(compared), broken or NONE
 
 
 def _gap(claimed: Array, true: Array, context: RunContext) -> tuple[float, int]:
@@ -577,14 +596,17 @@ def _flaws(trajectory: Trajectory, context: RunContext, granted: Array | None) -
     padding = _pad_tail(trajectory, context, granted)
     if padding:
         flaws["pad"] = length - padding
-    wrong = [
-        int(np.argmax(over))
-        for excess in (np.abs(steps.theta - 0.5) - 0.5, steps.served, steps.safe, steps.risky)
-        if (over := excess > _ROUNDING).any()
-    ]
-    if wrong:
-        flaws["impossible"] = min(wrong)
-    return _RecordFlaws(flaws or _NONE, padding, _shared(tuple(recorded)), _shared(tuple(absent)))
+    if (wrong := impossible_steps(steps)).any():
+        flaws["impossible"] = int(np.argmax(wrong))
+    return _RecordFlaws(flaws or NONE, padding, _shared(tuple(recorded)), _shared(tuple(absent)))
+
+
+def impossible_steps(steps: Steps) -> NDArray[np.bool_]:
+    """Returns which steps have a weight outside 0 and 1 or a log-probability above 0."""
+    found = np.asarray(np.abs(steps.theta - 0.5) - 0.5 > _ROUNDING)
+    for column in (steps.served, steps.safe, steps.risky):
+        found |= column > _ROUNDING
+    return found
 
 
 def _pad_tail(trajectory: Trajectory, context: RunContext, granted: Array | None) -> int:
@@ -597,7 +619,7 @@ def _pad_tail(trajectory: Trajectory, context: RunContext, granted: Array | None
     if len(trajectory) < 2 or steps.allowance[-1] != 0 or steps.charge[-1] != 0:
         return 0
     idle = (steps.allowance == 0) & (steps.charge == 0) & (steps.theta <= context.theta_tolerance)
-    pad = idle & (steps.served > _SURE) & (steps.safe > _SURE)
+    pad = idle & (steps.served > SURE) & (steps.safe > SURE)
     pad &= steps.token == steps.token[-1]
     if granted is not None and granted.size == pad.size:
         # Before its debt is paid a row has no allowance either, and may repeat itself.

@@ -16,11 +16,12 @@ from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Kept, Witness
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key, Steps, Trajectory
+from nafaudit.measures.batch import measure_batch
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure, regimes, with_admission
 from nafaudit.store.artifacts import read_replayed
 from nafaudit.store.missing import Missing
-from nafaudit.store.parts import STEP_COLUMNS, Column, schema_of
+from nafaudit.store.parts import STEP_COLUMNS, Batch, Column, schema_of
 from nafaudit.store.run import RecordPlace, Run
 
 _TEXT, _NUMBER, _COUNT, _FLAG = pa.string(), pa.float64(), pa.int64(), pa.bool_()
@@ -117,7 +118,7 @@ class Measures(Sequence[Measure]):
         Raises:
             StoreError: A trajectory was recorded twice.
         """
-        return cls.sorted((measure(one, context) for one in trajectories), context)
+        return cls.sorted(measure_batch(Batch.of(trajectories), context), context)
 
     @classmethod
     def of_run(cls, run: Run, context: RunContext | None = None) -> Measures:
@@ -131,6 +132,12 @@ class Measures(Sequence[Measure]):
         # Where tokens do not come from the promised laws, a replay by them contradicts no charge.
         other = {float(f["k"]) for f in known.failed if f["check"].startswith("sampler: ")}
 
+        def rows(part: str, batch: Batch) -> Iterable[Measure]:
+            places = [RecordPlace(part, row) for row in range(len(batch))]
+            if not truth:
+                return measure_batch(batch, known, places)
+            return map(row, places, batch)
+
         def row(place: RecordPlace, claimed: Trajectory) -> Measure:
             replayed = truth.get(claimed.key)
             if replayed is None:
@@ -140,7 +147,7 @@ class Measures(Sequence[Measure]):
                 return with_admission(found, claimed, replayed, known)
             return found
 
-        found = cls.sorted((row(place, one) for place, one in run.located()), known)
+        found = cls.sorted((one for part in run.batches() for one in rows(*part)), known)
         if not known.failed:
             return found
         # What a refuted program spent is known only where it is convicted.

@@ -13,7 +13,9 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -201,37 +203,116 @@ def _running(trajectory: Trajectory, name: str) -> NDArray[np.float64] | None:
     return np.asarray(claim, np.float64)
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some trajectories, the steps of all of them one after another in one set of columns.
+
+    Attributes:
+        keys: Which trajectories.
+        debts: Their prefix debts.
+        stopped: Whether a stop token ended each.
+        lengths: How many steps each has.
+        steps: All steps.
+        claims: What a log says of each; None for our own.
+    """
+
+    keys: Sequence[Key]
+    debts: NDArray[np.float64]
+    stopped: Sequence[bool]
+    lengths: NDArray[np.int64]
+    steps: Steps
+    claims: Sequence[Logged | None]
+
+    @classmethod
+    def of(cls, trajectories: Iterable[Trajectory]) -> Batch:
+        """Joins the steps of trajectories."""
+        given = list(trajectories)
+        none = {name: np.empty(0, dtype) for name, dtype in STEP_TYPES.items()}
+        return cls(
+            [one.key for one in given],
+            np.array([one.debt for one in given], np.float64),
+            [one.stopped for one in given],
+            np.array([len(one) for one in given], np.int64),
+            Steps(
+                **{
+                    name: np.concatenate([empty, *(getattr(one.steps, name) for one in given)])
+                    for name, empty in none.items()
+                }
+            ),
+            [one.logged for one in given],
+        )
+
+    @cached_property
+    def ends(self) -> NDArray[np.int64]:
+        """Where the steps of each trajectory end in the columns."""
+        return np.cumsum(self.lengths)
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where they begin."""
+        return self.ends - self.lengths
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return map(self.trajectory, range(len(self)))
+
+    def trajectory(self, row: int) -> Trajectory:
+        """Returns one of them; its steps are views."""
+        span = slice(self.starts[row], self.ends[row])
+        steps = Steps(**{name: getattr(self.steps, name)[span] for name in Steps.columns})
+        debt = float(self.debts[row])
+        return Trajectory(self.keys[row], debt, self.stopped[row], steps, self.claims[row])
+
+    def take(self, rows: NDArray[np.int64]) -> Batch:
+        """Returns some of them, in ascending order of their places; itself if they are all."""
+        if rows.size == len(self):
+            return self
+        lengths = self.lengths[rows]
+        first = np.repeat(self.starts[rows] - (np.cumsum(lengths) - lengths), lengths)
+        places = first + np.arange(lengths.sum())
+        return Batch(
+            [self.keys[row] for row in rows],
+            self.debts[rows],
+            [self.stopped[row] for row in rows],
+            lengths,
+            Steps(**{name: getattr(self.steps, name)[places] for name in Steps.columns}),
+            [self.claims[row] for row in rows],
+        )
+
+
 def decode(content: bytes) -> Iterator[Trajectory]:
     """Yields the trajectories of a Parquet file, in its order.
 
     Raises:
         StoreError: The file is of a later format.
     """
+    yield from decode_batch(content)
+
+
+def decode_batch(content: bytes) -> Batch:
+    """Returns the trajectories of a Parquet file together, in its order; as `decode` otherwise."""
     file = _open(content)
     if _format(file) == 1:
-        yield from _decode_lists(_read(file))
-        return
+        return Batch.of(_decode_lists(_read(file)))
     table = _read(file)
     starts, ends = _spans(table)
+    lengths = ends - starts
     if not starts.size:
-        return
-
-    def first(name: str) -> list[Any]:
-        return _values(table, name, starts)
-
-    def values(name: str) -> NDArray[Any]:
-        return _array(table[name].chunk(0), 0)
-
-    steps = {name: values(column) for name, column in STEP_COLUMNS.items()}
-    claims: list[Logged | None] = [None] * starts.size
+        return Batch.of(())
+    claims: Sequence[Logged | None] = [None] * starts.size
     if _TOTALS["spend"] in table.column_names:
-        claims = _claims(table, {name: first(c) for name, c in _TOTALS.items()}, starts, ends)
-    keys = _keys(table, starts)
-    debts, stopped = first("debt"), first("stopped")
-    for row, key in enumerate(keys):
-        span = slice(starts[row], ends[row])
-        cut = Steps(**{name: column[span] for name, column in steps.items()})
-        yield Trajectory(key, debts[row], stopped[row], cut, claims[row])
+        totals = {name: _values(table, column, starts) for name, column in _TOTALS.items()}
+        claims = _claims(table, totals, starts, ends)
+    steps = {name: _array(table[column].chunk(0), 0) for name, column in STEP_COLUMNS.items()}
+    if not lengths.all():
+        # A trajectory without steps has a row, but nothing in it.
+        there = _array(table["step"].chunk(0), -1) >= 0
+        steps = {name: column[there] for name, column in steps.items()}
+    debts = np.array(_values(table, "debt", starts), np.float64)
+    stopped = _values(table, "stopped", starts)
+    return Batch(_keys(table, starts), debts, stopped, lengths, Steps(**steps), claims)
 
 
 def decode_keys(content: bytes) -> list[Key]:

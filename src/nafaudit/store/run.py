@@ -151,10 +151,19 @@ class Run:
         Args:
             wanted: Names of the parts to read; all of them if None.
         """
+        for part, batch in self.batches(wanted):
+            for row, trajectory in enumerate(batch):
+                yield RecordPlace(part, row), trajectory
+
+    def batches(self, wanted: Collection[str] | None = None) -> Iterator[tuple[str, parts.Batch]]:
+        """Streams trajectories part by part, with the name of each part.
+
+        Args:
+            wanted: Names of the parts to read; all of them if None.
+        """
         for entry in self.journal():
             if wanted is None or entry["part"] in wanted:
-                for row, trajectory in enumerate(parts.decode(self.content(entry))):
-                    yield RecordPlace(entry["part"], row), trajectory
+                yield str(entry["part"]), parts.decode_batch(self.content(entry))
 
     def table(self) -> pa.Table:
         """Returns all parts as one table, one row per token, sorted by key and step.
