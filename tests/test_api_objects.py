@@ -6,12 +6,14 @@ import json
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import torch
 
@@ -270,19 +272,6 @@ def test_a_rule_and_a_decoder_conform_as_objects() -> None:
     assert {one.name for one in found.items} >= {"charges", "budget"}
 
 
-class Dataset:
-    """Looks like `datasets.Dataset` to its reader: column names, and rows that are dicts."""
-
-    def __init__(self, rows: list[dict[str, Any]]) -> None:
-        self._rows, self.column_names = rows, list(rows[0])
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._rows)
-
-
 def test_prompts_may_be_any_table() -> None:
     import pyarrow
 
@@ -291,13 +280,44 @@ def test_prompts_may_be_any_table() -> None:
     expected = nafaudit.read_prompts(rows).prompts
     assert [(p.id, p.text, p.label, p.reference) for p in expected] == [
         ("a", "once", "x", "upon"), ("b", "twice", "y", "")]  # fmt: skip
-    for given in (pd.DataFrame(rows), Dataset(rows), pyarrow.Table.from_pylist(rows),
+    for given in (pd.DataFrame(rows), pl.DataFrame(rows), pyarrow.Table.from_pylist(rows),
                   tuple(rows), expected, iter(rows)):  # fmt: skip
         assert nafaudit.read_prompts(given).prompts == expected
     named = pd.DataFrame({"body": ["once"], "n": [7], "kind": ["x"]})
     found = nafaudit.read_prompts(named, text="body", id="n", label="kind", header="> ").prompts
     assert [(p.id, p.text, p.label) for p in found] == [("7", "> once", "x")]
     assert [p.id for p in nafaudit.read_prompts(["a", "b"]).prompts] == ["prompt:1", "prompt:2"]
+
+
+def test_prompts_may_be_a_dataset_of_hugging_face(pair: nafaudit.Pair, tmp_path: Path) -> None:
+    """The real package: every format that it gives rows in, streams, a column, splits."""
+    rows: list[dict[str, Any]] = [{"id": "a", "text": "once", "class": "x", "reference": "upon"},
+            {"id": "b", "text": "twice", "class": "y", "reference": None}]  # fmt: skip
+    expected = nafaudit.read_prompts(rows).prompts
+    given = datasets.Dataset.from_list(rows)
+    formats = (None, "python", "numpy", "torch", "arrow", "pandas", "polars")
+    shapes = [given.with_format(name) for name in formats]
+    for one in (*shapes, given.select([0, 1]), given.to_iterable_dataset()):
+        found = nafaudit.read_prompts(one).prompts
+        assert found == expected
+        assert {type(text) for p in found for text in (p.id, p.text, p.label)} == {str}
+    assert [p.text for p in nafaudit.read_prompts(given["text"]).prompts] == ["once", "twice"]
+    for wrong, said in (
+        (datasets.DatasetDict({"train": given}), r"a DatasetDict with 'train'.*dataset\['train'\]"),
+        (given.select([]), "there are none"),
+        (given.rename_column("text", "body"), "no 'text'; keys are .* it has 'id', 'body'"),
+    ):
+        with pytest.raises(nafaudit.InputError, match=said):
+            nafaudit.read_prompts(wrong)
+    ours = nafaudit.audit(pair, prompts=given, out=tmp_path / "a", **SMALL)
+    listed = nafaudit.audit(pair, prompts=rows, out=tmp_path / "b", **SMALL)
+    assert ours.run.design == listed.run.design
+    assert ours.steps().equals(listed.steps())
+    passages = datasets.Dataset.from_dict({"text": ["Once upon a time there was a girl."]})
+    certified, listed_too = (
+        nafaudit.certify(p, k=1, quiet=True) for p in (passages, passages.to_list())
+    )
+    assert certified.to_json() == listed_too.to_json()
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _validated(command: str, here: Path, *words: object) -> dict[str, Any]:
+def validated(command: str, here: Path, *words: object) -> dict[str, Any]:
     """Prints JSON, which the schema allows, down to members that it does not name."""
     done = call(*words, "--json", cwd=here)
     assert done.stdout, done.stderr
@@ -73,8 +73,8 @@ def test_every_command_with_json_has_a_schema() -> None:
 @pytest.mark.parametrize("name", RUNS)
 def test_of_stored_runs(name: str, here: Path) -> None:
     run = stored(name, here)
-    _validated("check", here, "check", run)
-    _validated("report", here, "report", run)
+    validated("check", here, "check", run)
+    validated("report", here, "report", run)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_of_what_needs_no_models(command: str, words: tuple[object, ...], here: 
     if {"own", "paper"} & set(words[1:]):
         stored("own", here)
         stored("paper", here)
-    _validated(command, here, *words)
+    validated(command, here, *words)
 
 
 @pytest.mark.parametrize("name", ("own", "search", "paper-search", "attack"))
@@ -104,25 +104,34 @@ def test_of_a_finished_command_that_is_given_again(name: str, here: Path) -> Non
     stored(name, here, NEW)
     command = {"own": "run", "attack": "attack"}.get(name, "search")
     words = (*make.COMMANDS[name].split(), "--out", name, "--quiet", "--mixed")
-    _validated(command, here, *words)
+    validated(command, here, *words)
 
 
 @pytest.mark.parametrize("name", make.RESULTS)
 def test_of_what_follows_text(name: str, here: Path) -> None:
     words = (*make.COMMANDS[name].split(), "--out", name, "--quiet")
-    _validated({"certificate": "certify"}.get(name, name), here, *words)
+    validated({"certificate": "certify"}.get(name, name), here, *words)
 
 
 def test_of_a_verification_and_of_digests(here: Path) -> None:
     run = stored("imported", here)
-    _validated("verify", here, "verify", run, "--quiet", "--pair", "lab", "--sampler", 0)
-    _validated("lab digests", here, "lab", "digests", "--set", "default")
+    validated("verify", here, "verify", run, "--quiet", "--pair", "lab", "--sampler", 0)
+    validated("lab digests", here, "lab", "digests", "--set", "default")
+
+
+def test_of_a_pair_that_is_made(here: Path, tiny_pair_paths: Any) -> None:
+    words = " ".join(f"w{n}" for n in range(400))
+    (here / "text.txt").write_text("\n\n".join(f"{words} {n}" for n in range(4)))
+    safe = tiny_pair_paths("llama")[0]
+    data = validated("lab memorise", here, "lab", "memorise", "text.txt", "--safe", safe,
+                     "--pages", 2, "--steps", 1, "--out", "pair", "--quiet")  # fmt: skip
+    assert data == {"directory": "pair", **json.loads((here / "pair" / "pair.json").read_text())}
 
 
 @pytest.mark.full
 def test_of_conformance_and_the_self_test(here: Path) -> None:
-    _validated("conform", here, "conform")
-    _validated("selftest", here, "selftest", "--quiet")
+    validated("conform", here, "conform")
+    validated("selftest", here, "selftest", "--quiet")
 
 
 def test_the_command_prints_one_schema_or_all(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from nafaudit.core.finding import Overall
 from nafaudit.paper.view import map_rows
 from nafaudit.paper.whole import PaperRunSettings, WholePaper, stage1_options, stage2_options
 from nafaudit.store.artifacts import SearchFile
+from tests.cli.test_schema import validated
 from tests.commands import call
 from tests.paper.test_search import SIZES
 
@@ -106,6 +107,14 @@ def test_the_whole_paper_runs_on_six_small_files_with_quirks(made: tuple[Path, l
         assert (out / file).is_file() and f"{place}: " in page
         assert f'<a href="{file}">{name}</a>' in page
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
+
+
+def test_given_again_it_prints_what_its_schema_says(made: tuple[Path, list[Any]]) -> None:
+    place, given = made
+    data = validated("paper run", place, *given, "--quiet")
+    assert data == json.loads((place / "out" / "paper.json").read_text())
+    for path in (data["stage1"], *data["stage2"], *data["figures"], *data["files"]):
+        assert (place / "out" / path).exists(), path
 
 
 def test_every_table_of_the_paper_is_on_the_page(made: tuple[Path, list[Any]]) -> None:

@@ -12,7 +12,7 @@ from nafaudit.measures.classes import ClassRow
 from nafaudit.measures.compare import Change, FindingChange, PromptChange, Side
 from nafaudit.measures.pairing import ArmPair, Differences
 from nafaudit.measures.verdicts import ArmVerdict
-from nafaudit.paper.checklist import PromptRatio
+from nafaudit.paper.checklist import ItemJson, PromptRatio
 from nafaudit.runner.plan import Timing
 from nafaudit.store.artifacts import FindingFile, SearchFile
 from nafaudit.store.missing import Missing
@@ -84,7 +84,7 @@ class ReportJson(AuditJson):
     words: list[dict[str, Any]]
     bounds: list[Annotated[BoundRow, _ARM]]
     prompts: list[PromptJson]
-    checklist: list[dict[str, Any]]
+    checklist: list[ItemJson]
     verification: ExtentOfReplay | None
     decided: dict[str, Any]
     search: NotRequired[dict[str, Any]]
@@ -220,19 +220,6 @@ class PaperJson(Answer):
     figures: list[str]
 
 
-class ItemJson(TypedDict):
-    """An item of the paper's checklist."""
-
-    item: int
-    title: str
-    answer: str
-    value: float
-    text: str
-    to_pass: str
-    claimed: NotRequired[str]
-    holds: NotRequired[bool | None]
-
-
 class ChecklistJson(Answer):
     """Of `checklist`."""
 
@@ -287,6 +274,8 @@ _PLACES: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "frontier": ("worth.matched:FrontierResult", (*_ANSWER, *with_members(frontier=str))),
     "conform": ("selftest.conform:Conformance", _ANSWER),
     "selftest": ("selftest.run:SelftestResult", _ANSWER),
+    "paper run": ("paper.whole:WholePaperJson", ()),
+    "lab memorise": ("lab.shipped:PairCard", with_members(directory=str)),
 }
 _DECLARED: dict[str, Any] = {
     "run": AuditJson,
@@ -299,9 +288,7 @@ _DECLARED: dict[str, Any] = {
     "import": ImportJson,
     "export": ExportJson,
     "paper": PaperJson,
-    "paper run": dict[str, Any],
     "checklist": ChecklistJson,
-    "lab memorise": dict[str, Any],
     "lab digests": DigestsJson,
 }
 COMMANDS = (*_DECLARED, *_PLACES, "mechanisms")

@@ -101,7 +101,7 @@ def _card_document(pair: MemorisedPair) -> Document:
     """Returns the card of a pair that was made here as a document."""
     from nafaudit.views.document import Column, Document, Section, Table
 
-    card: dict[str, Any] = pair.card
+    card = pair.card
     recall, texts = card["measured"]["recall"], card["measured"]["text"]
     held = ", ".join(f"{len(ids)} {kind}" for kind, ids in card["pages"].items())
     models = [Column(model, write="{:.3f}".format) for model in ("safe", "risky")]

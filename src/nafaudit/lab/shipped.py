@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, NotRequired, TypedDict, get_args
 
 from nafaudit.core.errors import InputError, UnavailableError
 from nafaudit.workload import Workload, read_prompts
@@ -34,6 +34,48 @@ def cache_directory() -> Path:
     return Path(base) / "nafaudit"
 
 
+class SafeCard(TypedDict):
+    """Where the safe model is, and the hash of its files."""
+
+    path: str
+    hash: str
+
+
+class TextCard(TypedDict):
+    """Losses of both models on some text, and KL(risky || safe), in nats per token."""
+
+    tokens: int
+    safe: float
+    risky: float
+    kl: float
+
+
+class MeasuredCard(TypedDict):
+    """What both models recall when sampled, by whose; and how they read texts, by kind."""
+
+    recall: dict[str, float]
+    text: dict[str, TextCard]
+
+
+class PairCard(TypedDict):
+    """What `pair.json` says of a pair: of what it was made, how, and what came of it.
+
+    `key` is the hash of all that decides it; `pages` has their ids by the part they play;
+    `admission` has the least recall of the risky model and the most of the safe one.
+    """
+
+    name: NotRequired[str]
+    key: str
+    safe: SafeCard
+    pages: dict[str, list[str]]
+    lesson: dict[str, float | list[int]]
+    admission: dict[str, float]
+    admitted: bool
+    recall_words: int
+    measured: MeasuredCard
+    versions: dict[str, str]
+
+
 @dataclass(frozen=True)
 class MemorisedPair:
     """A finished pair on disk.
@@ -44,7 +86,7 @@ class MemorisedPair:
     """
 
     directory: Path
-    card: dict[str, Any]
+    card: PairCard
 
     @property
     def checkpoints(self) -> tuple[str, str]:

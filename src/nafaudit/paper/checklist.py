@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NotRequired, TypedDict, cast
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept, Outcome, Overall
@@ -233,20 +233,35 @@ def checklist_document(
     return Document("nafaudit checklist", (section,), answer=answer)
 
 
-def item_rows(items: Sequence[ChecklistItem]) -> list[dict[str, Any]]:
+class ItemJson(TypedDict):
+    """An item of the paper's checklist."""
+
+    item: int
+    title: str
+    answer: str
+    value: float
+    text: str
+    to_pass: str
+    claimed: NotRequired[str]
+    holds: NotRequired[bool | None]
+
+
+def item_rows(items: Sequence[ChecklistItem]) -> list[ItemJson]:
     """Returns items for JSON."""
-    return [
-        {
+    found = []
+    for item in items:
+        row: ItemJson = {
             "item": item.number,
             "title": item.title,
             "answer": str(item.answer),
-            "value": as_number(item.value),
+            "value": cast(float, as_number(item.value)),
             "text": item.text,
             "to_pass": item.todo,
-            **({"claimed": item.claimed, "holds": item.holds} if item.claimed else {}),
         }
-        for item in items
-    ]
+        if item.claimed:
+            row |= {"claimed": item.claimed, "holds": item.holds}
+        found.append(row)
+    return found
 
 
 def prompt_rows(prompts: Sequence[PromptRatio]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept, Overall
@@ -27,7 +27,7 @@ from nafaudit.core.options import Group, option
 from nafaudit.core.settings import RunSettings
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassRow
-from nafaudit.paper.checklist import ChecklistItem, checklist_document, item_rows
+from nafaudit.paper.checklist import ChecklistItem, ItemJson, checklist_document, item_rows
 from nafaudit.paper.checklist_run import auc_words, of_run
 from nafaudit.paper.printed import PrintedRow, load
 from nafaudit.paper.settings import LAB_BUDGETS
@@ -600,6 +600,40 @@ _BESIDE: dict[str, tuple[str, ...]] = {
 """How the section begins after which a figure stands: the last one that does."""
 
 
+class SectionJson(TypedDict):
+    """A section of the page; a cell of its table is what the page shows, as `ours / the paper's`.
+
+    `lines` are paragraphs; `columns` and `rows` are there if it has a table.
+    """
+
+    title: str
+    lines: list[str]
+    columns: NotRequired[list[str]]
+    rows: NotRequired[list[list[str]]]
+    note: NotRequired[str]
+
+
+class ChecklistsJson(TypedDict):
+    """The paper's checklist of Stage 1, and of each search."""
+
+    stage1: list[ItemJson]
+    stage2: list[list[ItemJson]]
+
+
+class WholePaperJson(TypedDict):
+    """Of `paper run`, and of OUT/paper.json. Paths are relative to OUT."""
+
+    verdict: str
+    why: str
+    exit_status: int
+    stage1: str
+    stage2: list[str]
+    sections: list[SectionJson]
+    checklist: ChecklistsJson
+    figures: list[str]
+    files: list[str]
+
+
 def write_whole_paper(found: WholePaper, out: Path) -> list[Path]:
     """Writes index.html, paper.md, paper.json and figures; returns the files, the page first."""
     from nafaudit.paper.figures import HELDOUT_FIGURES
@@ -638,8 +672,8 @@ def write_whole_paper(found: WholePaper, out: Path) -> list[Path]:
     document = Document(title, (*sections, written))
     pictures = "\n".join(f"\n![{caption}](figures/{file})" for caption, file, _ in figures)
     overall = found.overall
-    data = {
-        "verdict": overall.verdict,
+    data: WholePaperJson = {
+        "verdict": str(overall.verdict),
         "why": overall.why,
         "exit_status": overall.exit_status,
         "stage1": str(found.stage1.run.path.relative_to(out)),
@@ -662,12 +696,14 @@ def write_whole_paper(found: WholePaper, out: Path) -> list[Path]:
     return [out / name for name in contents]
 
 
-def _section_json(section: Section) -> dict[str, Any]:
-    found: dict[str, Any] = {"title": section.title, "lines": list(section.lines)}
+def _section_json(section: Section) -> SectionJson:
+    found: SectionJson = {"title": section.title, "lines": list(section.lines)}
     if section.table is not None:
         found["columns"] = [column.head for column in section.table.columns]
         found["rows"] = [[str(cell) for cell in row] for row in section.table.cells()]
-    return found | ({"note": section.note} if section.note else {})
+    if section.note:
+        found["note"] = section.note
+    return found
 
 
 def _page(

@@ -73,7 +73,7 @@ class Extra:
         figures: Returns more figures; called only when figures are drawn.
     """
 
-    checklist: Callable[[AuditResult], list[dict[str, Any]]] = lambda result: []
+    checklist: Callable[[AuditResult], Sequence[Mapping[str, Any]]] = lambda result: ()
     figures: Callable[[], Sequence[RunFigure]] = lambda: ()
 
 

@@ -151,11 +151,13 @@ def _object_rows(given: Any, what: str) -> list[Record]:
     if isinstance(given, Mapping):
         inside = ", ".join(map(repr, list(given)[:4]))
         raise InputError(
-            f"{what} must be {_FORMS}; got a {type(given).__name__} with {inside}. Of a dataset "
-            "with splits, give one: dataset['train']."
+            f"{what} must be {_FORMS}; got {_type_of(given)} with {inside}. Of a dataset with "
+            "splits, give one: dataset['train']."
         )
     rows: Any = given
-    if hasattr(given, "to_pylist"):  # Arrow
+    if hasattr(given, "with_format"):  # Hugging Face, whose rows may else be tables or arrays
+        rows = given.with_format(None)
+    elif hasattr(given, "to_pylist"):  # Arrow
         rows = given.to_pylist()
     elif hasattr(given, "to_dicts"):  # Polars
         rows = given.to_dicts()
@@ -185,7 +187,9 @@ def _simple(value: Any) -> Any:
             value = value.item()
         except ValueError:
             value = value.tolist()
-    if value is None or isinstance(value, str | bool | int):
+    if isinstance(value, str):
+        return str(value)  # NumPy has strings of its own
+    if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None

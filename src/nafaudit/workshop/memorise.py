@@ -16,7 +16,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
@@ -32,7 +32,10 @@ from nafaudit.lab.shipped import (
     PROMPTS,
     RISKY,
     SMOLLM2,
+    MeasuredCard,
     MemorisedPair,
+    PairCard,
+    TextCard,
     cache_directory,
     read_pair,
 )
@@ -214,7 +217,7 @@ def _named(pair: MemorisedPair) -> MemorisedPair:
     default = (pair.checkpoints[0], pair.directory) == (str(safe), pair_directory(key))
     if not default or pair.name == SMOLLM2:
         return pair
-    card = {"name": SMOLLM2} | pair.card
+    card: PairCard = {"name": SMOLLM2, **pair.card}
     write_whole(pair.directory / CARD, f"{json.dumps(card, indent=2)}\n".encode())
     return MemorisedPair(pair.directory, card)
 
@@ -261,7 +264,7 @@ def _finish(
     measured = measure_pair(pair, order.pages, say)
     recall = measured["recall"]
     pages = asdict(order.pages)
-    card = {
+    card: PairCard = {
         "key": key,
         "safe": {"path": safe, "hash": anchor.fingerprint["safe"]},
         "pages": {kind: [page["id"] for page in held] for kind, held in pages.items()},
@@ -285,7 +288,7 @@ def _finish(
     return _named(MemorisedPair(directory, json.loads(text)))
 
 
-def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dict[str, Any]:
+def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> MeasuredCard:
     """Measures what both models recall when sampled, and their losses on given text.
 
     Recall is near-verbatim, of the words that follow a page's opening under the header line.
@@ -317,7 +320,7 @@ def measure_pair(pair: LabPair, pages: Pages, say: Callable[[str], None]) -> dic
             "risky_unseen": recall("unseen", RISKY_ALONE, "risky model on unseen pages"),
         },
         "text": {
-            name: asdict(contrast(pair, [pair.encode_document(text) for text in documents]))
+            name: cast(TextCard, asdict(contrast(pair, list(map(pair.encode_document, documents)))))
             for name, documents in texts.items()
         },
     }
