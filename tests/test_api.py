@@ -12,10 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 import nafaudit
 from nafaudit.cli.output import after_audit
+from nafaudit.cli.schema import schema_for
 from tests.commands import call
 from tests.runs import make
 
@@ -209,6 +211,188 @@ def test_a_frontier_is_the_command_s(tmp_path: Path) -> None:
     assert ours.pop("frontier", None) is None
     assert ours == typed
     assert found.exit_status == done.returncode
+
+
+TALES = [
+    {"id": f"p{n}", "text": text, "class": label, "reference": "a red fox sat by the sea"}
+    for n, (text, label) in enumerate(
+        (("Once upon a time there was", "attack_train"), ("the king had sons", "attack_train"),
+         ("in a small house by the", "neutral"), ("a girl went to the wood", "neutral"),
+         ("long ago a miller had", "test"), ("the cat said to the dog", "test"))
+    )
+]  # fmt: skip
+SEARCH: dict[str, Any] = {
+    "k": 1, "searches": 1, "pool": 3, "generations": 1, "proposals": 4, "screened": 2, "draws": 8,
+    "survivors": 1, "parents": 2, "finalists": 1, "fresh": 3, "heldout": 1, "heldout_draws": 2,
+    "max_new_tokens": 4, "shortest": 4,
+}  # fmt: skip
+PAGE = " ".join(f"word{n} the cat" for n in range(20))
+ATTACK: dict[str, Any] = {"k": [1, 5], "modes": ["single", "chained"], "attempts": 1,
+                          "max_new_tokens": 60, "window": 30, "given": 5}  # fmt: skip
+
+
+def _typed(options: dict[str, Any]) -> list[str]:
+    """The same as words of the command line."""
+    words = []
+    for name, value in options.items():
+        several = [value] if name == "k" or not isinstance(value, list) else [[v] for v in value]
+        for one in several:
+            text = ",".join(map(str, one)) if isinstance(one, list) else str(one)
+            words += [f"--{name.replace('_', '-')}", text]
+    return words
+
+
+def _file_of(rows: list[dict[str, str]], path: Path) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def _as_printed(found: nafaudit.Result[Any], where: Path) -> Any:
+    """Its JSON, with its directory under one name."""
+    return json.loads(json.dumps(found.to_json()).replace(str(where), "OUT"))
+
+
+def test_a_search_is_the_command_s_also_of_objects(tmp_path: Path) -> None:
+    prompts = _file_of(TALES, tmp_path / "p.jsonl")
+    seen: list[nafaudit.Progress] = []
+    found = nafaudit.search(
+        "tiny", prompts=prompts, out=tmp_path / "a", on_progress=seen.append, **SEARCH
+    )
+    done = call("search", "--pair", "tiny", "--prompts", prompts, *_typed(SEARCH), "--out",
+                tmp_path / "b", "--json", "--quiet", cwd=tmp_path)  # fmt: skip
+    typed = json.loads(done.stdout.replace(str(tmp_path / "b"), "OUT"))
+    assert _as_printed(found, tmp_path / "a") == typed
+    assert found.exit_status == done.returncode
+    assert {one.stage for one in seen} >= {"confirming"} and seen[-1].done == seen[-1].total > 0
+    # What was found is hidden where a notebook would keep it, and shown if asked for.
+    finalist = found.result.finalists[0].candidate.text
+    assert finalist not in repr(found) + str(found) + found._repr_html_()
+    given = nafaudit.search(
+        nafaudit.load_pair("tiny"), prompts=TALES, out=tmp_path / "c", quiet=True, **SEARCH
+    )
+    assert _as_printed(given, tmp_path / "c") == typed
+    assert nafaudit.open_run(tmp_path / "a").verdict == found.verdict
+
+
+def test_the_paper_s_search_takes_prompts_that_are_objects(tmp_path: Path) -> None:
+    """They were left unread, and the pair's own searched."""
+    asked: dict[str, Any] = {
+        "protocol": "paper", "k": [3, 5], "max_new_tokens": 4, "heldout_class": "test",
+        "init": {"attack_train": 2, "neutral": 2}, "quiet": True,
+        "size": dict(pair.split("=") for pair in make.SIZES.split(",")),
+    }  # fmt: skip
+    asked["size"] = {name: int(value) for name, value in asked["size"].items()}
+    found = nafaudit.search("tiny", prompts=TALES, out=tmp_path / "a", **asked)
+    file = _file_of(TALES, tmp_path / "p.jsonl")
+    named = nafaudit.search("tiny", prompts=file, out=tmp_path / "b", **asked)
+    assert _as_printed(found, tmp_path / "a") == _as_printed(named, tmp_path / "b")
+    texts = {one.prompt.text for one in nafaudit.open_run(tmp_path / "a" / "k-3").run.prompts()}
+    assert {row["text"] for row in TALES} <= texts
+    assert repr(found).startswith("<PaperSearchResult ")
+    # A command of several budgets prints what the schema calls `SearchesJson`.
+    schema = schema_for("search")
+    assert schema["anyOf"][-1] == {"$ref": "#/$defs/SearchesJson"}
+    only = {**schema, "anyOf": schema["anyOf"][-1:]}
+    jsonschema.validate(json.loads(json.dumps(found.to_json())), only)
+
+
+def test_an_attack_is_the_command_s_also_of_objects(tmp_path: Path) -> None:
+    rows = [{"id": "page", "text": PAGE}]
+    file = _file_of(rows, tmp_path / "p.jsonl")
+    seen: list[nafaudit.Progress] = []
+    found = nafaudit.attack(rows, "tiny", out=tmp_path / "a", on_progress=seen.append, **ATTACK)
+    done = call("attack", file, "--pair", "tiny", *_typed(ATTACK), "--out", tmp_path / "b",
+                "--json", "--quiet", cwd=tmp_path)  # fmt: skip
+    typed = json.loads(done.stdout.replace(str(tmp_path / "b"), "OUT"))
+    ours = _as_printed(found, tmp_path / "a")
+    assert ours == typed
+    assert found.exit_status == done.returncode
+    assert seen and seen[-1].done == seen[-1].total
+    assert PAGE[:40] not in repr(found) + str(found) + found._repr_html_()
+    with pytest.raises(nafaudit.InputError, match="did you mean 'chained'"):
+        nafaudit.attack(rows, "tiny", modes="chain", out=tmp_path / "c")
+
+
+@pytest.mark.full
+def test_a_conformance_and_a_self_test_are_the_command_s(tmp_path: Path) -> None:
+    for name, found in (("conform", nafaudit.conform()), ("selftest", nafaudit.selftest())):
+        done = call(name, "--json", "--quiet", cwd=tmp_path)
+        ours, typed = json.loads(json.dumps(found.to_json())), json.loads(done.stdout)
+        for one in (ours, typed):
+            one.pop("seconds", None)
+        assert ours == typed
+        assert found.exit_status == done.returncode
+
+
+def _no() -> None:
+    """A function, where none belongs."""
+
+
+WRONG: tuple[Any, ...] = (3, 2.5, True, b"x", object(), type, {"a": 1}, [1], [None], {1}, _no, 1j)
+PLACES = {
+    "load_pair": ("name", "safe", "risky", "tokenizer", "dtype"),
+    "audit": ("pair", "mechanism", "decoder", "design", "ray", "junit", "data"),
+    "open_run": ("path",),
+    "verify": ("run", "pair", "mechanism", "junit"),
+    "compare": ("a", "b"),
+    "plan": ("pair", "mechanism", "design", "gpu"),
+    "search": ("pair", "mechanism", "design", "out"),
+    "certify": ("passages", "safe", "out"),
+    "attack": ("passages", "pair", "mechanism", "modes", "out"),
+    "frontier": ("passages", "pair", "ordinary", "mechanism", "out"),
+    "conform": ("decoder", "junit"),
+    "bound": ("name", "clusters"),
+    "difference": ("clusters", "clusters_b"),
+    "read_prompts": ("source", "text", "id", "label", "reference", "header", "format"),
+    "selftest": ("seed", "jobs"),
+}
+GOOD: dict[str, dict[str, Any]] = {
+    "audit": {"pair": "tiny"}, "plan": {"pair": "tiny"}, "search": {"pair": "tiny"},
+    "attack": {"pair": "tiny", "passages": [PAGE]}, "frontier": {"pair": "tiny"},
+    "verify": {"run": OWN}, "compare": {"a": OWN, "b": OWN},
+    "bound": {"name": "cluster-t", "values": [0.1, 0.2, 0.3], "clusters": [1, 2, 3]},
+    "difference": {"a": [1, 2], "b": [2, 3]}, "read_prompts": {"source": [{"text": "a"}]},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_wrong_type_gets_a_sentence_wherever_it_is_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dozen wrong types in every place: an error of ours that names the place, and no work."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("nafaudit.models.pair.load_model", lambda *_, **__: pytest.fail("loaded"))
+    for place in PLACES[name]:
+        for wrong in WRONG:
+            if place in ("seed", "jobs") and isinstance(wrong, int):
+                continue  # these are numbers
+            if place.startswith("clusters") and isinstance(wrong, list | set):
+                continue  # too short, which is another sentence
+            with pytest.raises(nafaudit.InputError) as error:
+                getattr(nafaudit, name)(**GOOD.get(name, {}) | {place: wrong})
+            assert len(str(error.value)) > 20, (place, wrong)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_left_out_of_a_bound_is_said() -> None:
+    with pytest.raises(nafaudit.InputError, match="high must be a number, got 'x'"):
+        nafaudit.bound("betting", [0.1], high="x")  # type: ignore[arg-type]
+    with pytest.raises(nafaudit.InputError, match="delta must be a number, got None"):
+        nafaudit.difference([1.0], [2.0], delta=None)  # type: ignore[arg-type]
+    with pytest.raises(nafaudit.InputError, match="0 prompts for 2 values"):
+        nafaudit.difference([1.0, 2.0], [2.0, 3.0], clusters=[])
+
+
+def test_no_protected_text_in_a_repr() -> None:
+    secret = "a passage that nobody may keep"
+    found = nafaudit.read_prompts([{"text": "Once", "class": "x", "reference": secret}])
+    assert repr(found) == "<Workload of 1 prompts: 1 x>"
+    assert secret not in repr(found.items) + repr(found.prompts) + repr(found.sources)
+    run = nafaudit.open_run(OWN)
+    references = [one.prompt.reference for one in run.run.prompts() if one.prompt.reference]
+    key = {name: run.measures()[name][0].as_py() for name in ("prompt", "k", "trajectory")}
+    shown = repr(run.trajectory(key["prompt"], key["k"], key["trajectory"])) + repr(run.result)
+    assert references and not [text for text in references if text in shown]
 
 
 def test_figures_are_shown_by_a_notebook(run: nafaudit.Audit) -> None:

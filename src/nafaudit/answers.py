@@ -118,7 +118,8 @@ class Result(Generic[T]):
         return sorted({*super().__dir__(), *(n for n in dir(self.result) if n[0] != "_")})
 
     def __repr__(self) -> str:
-        return f"<{type(self.result).__name__} {self.verdict}{self.why and f': {self.why}'}>"
+        one = self.result[0] if isinstance(self.result, tuple) else self.result
+        return f"<{type(one).__name__} {self.verdict}{self.why and f': {self.why}'}>"
 
     def __str__(self) -> str:
         """Returns what the command prints, without colours."""
@@ -226,7 +227,11 @@ class Audit(Result["AuditResult"]):
         from nafaudit.core.ledger import as_budget
         from nafaudit.views.records import trajectory_named
 
-        return trajectory_named(self.run, prompt, as_budget(float(k)), int(index), mechanism)
+        try:
+            key = (as_budget(float(k)), int(index))
+        except (TypeError, ValueError) as error:
+            raise InputError(f"k and index must be numbers, got {k!r} and {index!r}.") from error
+        return trajectory_named(self.run, prompt, *key, mechanism)
 
     @property
     def plot(self) -> Plots:
@@ -248,14 +253,12 @@ class Audit(Result["AuditResult"]):
         from nafaudit.views.page import save_report
 
         result = AuditResult.for_report(self.run)
-        out = None if path is None else Path(path)
+        out = None if path is None else _path_of(path, "path must be a directory to write")
         return save_report(result, PAPER_EXTRA, redact=redact, figures=figures, out=out)[0]
 
     def compare(self, other: Audit | str | Path) -> Result[Comparison]:
         """Returns what moved from this run to another one."""
-        from nafaudit.store.run import Run
-
-        return answer_compare(self.run, other.run if isinstance(other, Audit) else Run(Path(other)))
+        return answer_compare(self.run, run_of(other))
 
     def to_json(self) -> dict[str, Any]:
         """Returns what `nafaudit check --json` prints."""
@@ -332,6 +335,22 @@ class Plots:
         return draw_figure(self._audit.result, name)
 
 
+def run_of(given: Any) -> Run:
+    """Opens the run that was given: an audit, or a directory."""
+    if isinstance(given, Audit):
+        return given.run
+    from nafaudit.store.run import Run
+
+    return Run(_path_of(given, "a run must be what nafaudit.audit returned, or a run directory"))
+
+
+def _path_of(given: Any, what: str) -> Path:
+    """Returns a path; what is none gets a sentence."""
+    if not isinstance(given, str | Path):
+        raise InputError(f"{what}; got {given!r}.")
+    return Path(given)
+
+
 def settings_of(kind: type[S], design: str | Path | None, given: Mapping[str, Any]) -> S:
     """Merges defaults, a design file and what else is given; code is run only if it is typed.
 
@@ -340,11 +359,17 @@ def settings_of(kind: type[S], design: str | Path | None, given: Mapping[str, An
         design: A TOML file with the names of its options, or None.
         given: Values by the names of the options; None means not given.
     """
-    path = None if design is None else Path(design)
+    path = _design_file(design)
     settings = load(kind, path, given)
     if path is not None:
         refuse_code_of(path, settings, given)
     return settings
+
+
+def _design_file(given: Any) -> Path | None:
+    """Returns the path of a design file; what is no path gets a sentence."""
+    what = "design must be a TOML file with options; in Python they are arguments, as k=1"
+    return None if given is None else _path_of(given, what)
 
 
 def refuse_code_of(design: Path, settings: Any, typed: Mapping[str, Any]) -> None:
@@ -616,7 +641,7 @@ def answer_plan(settings: PlanSettings, protocol: AuditProtocol | None = None) -
 
 
 def search_settings(
-    design: Path | None, overrides: Mapping[str, Any]
+    design: str | Path | None, overrides: Mapping[str, Any]
 ) -> SearchSettings | PaperSettings:
     """Merges defaults, a design file and what is given, in this order.
 
@@ -632,7 +657,7 @@ def search_settings(
     from nafaudit.search.settings import SearchSettings
 
     in_file: dict[str, Any] = {}
-    if design is not None:
+    if (design := _design_file(design)) is not None:
         # Errors in it are raised where all of it is read.
         with suppress(OSError, ValueError):
             in_file = tomllib.loads(design.read_text(encoding="utf-8-sig"))
@@ -661,11 +686,14 @@ def answer_search(
     # What is wrong with the prompts is said before torch loads.
     if not isinstance(settings, SearchSettings):
         from nafaudit.paper.settings import paper_pools
+        from nafaudit.paper.workload import PAPER
 
-        paper_pools(settings)
+        protocol = protocol or PAPER
+        paper_pools(settings, protocol)
         if len(settings.k) > 1:
-            return _several([answer_search(one, on_progress) for one in settings.one_by_one])
-    protocol = protocol or protocol_of(settings, read=isinstance(settings, SearchSettings))
+            each = [answer_search(one, on_progress, protocol) for one in settings.one_by_one]
+            return _several(each)
+    protocol = protocol or protocol_of(settings)
     from nafaudit.mechanisms.cards import verify_options
     from nafaudit.store.run import Run
 
@@ -699,7 +727,7 @@ def answer_search(
         from nafaudit.paper.search import run_paper_search
         from nafaudit.paper.search_view import paper_document, paper_json, write_paper_result
 
-        done = run_paper_search(settings, on_progress)
+        done = run_paper_search(settings, on_progress, protocol)
         found = done.found
         write_paper_result(done)
         data = paper_json(done)

@@ -35,6 +35,7 @@ from nafaudit.answers import (
     answer_verify,
     latest_runs,
     protocol_of,
+    run_of,
     search_settings,
     settings_of,
 )
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from nafaudit.selftest.run import SelftestResult
     from nafaudit.stats import Bound
     from nafaudit.store.artifacts import Verification
-    from nafaudit.store.run import Run
     from nafaudit.views.junit import Suite
     from nafaudit.workload import Workload
     from nafaudit.worth.attack_result import AttackResult
@@ -147,7 +147,7 @@ def open_run(path: str | Path | None = None) -> Audit:
     Raises:
         InputError: There is no run.
     """
-    return Audit(_run_of(latest_runs(1)[0] if path is None else path))
+    return Audit(run_of(latest_runs(1)[0] if path is None else path))
 
 
 def check(*logs: str | Path, **options: Any) -> Audit:
@@ -193,9 +193,18 @@ def verify(
     path = run.path if isinstance(run, Audit) else run
     given = {"run": path, "sample": sample, **options}
     objects = Objects(pair=pair, mechanism=mechanism)
-    if mechanism is not None and not isinstance(mechanism, str):
-        source = _run_of(latest_runs(1)[0] if path is None else path)
+    if mechanism is not None:
+        source = run_of(latest_runs(1)[0] if path is None else path)
         objects.recorded = source.design["identity"]["mechanism"]
+        if isinstance(mechanism, str):
+            from nafaudit.mechanisms.cards import check_name
+
+            check_name(mechanism)
+            if mechanism.partition(":")[0] != objects.recorded.partition(":")[0].partition("@")[0]:
+                raise InputError(
+                    f"the run was made by {objects.recorded!r}, and mechanism is {mechanism!r}; "
+                    "leave it out."
+                )
     with objects.lent(given, VerifySettings) as options:
         typed = options.pop("mechanism", None)
         settings = replace(settings_of(VerifySettings, None, options), mechanism=typed)
@@ -207,7 +216,7 @@ def verify(
 
 def compare(a: Audit | str | Path, b: Audit | str | Path) -> Result[Comparison]:
     """Says what moved between two runs, two decoders or two versions. Needs no models."""
-    return answer_compare(_run_of(a), _run_of(b))
+    return answer_compare(run_of(a), run_of(b))
 
 
 def plan(
@@ -268,8 +277,9 @@ def search(
     objects = Objects(pair=pair, mechanism=mechanism, prompts=prompts)
     options |= {"k": k}
     with objects.lent(options, SearchSettings) as given:
-        settings = search_settings(None if design is None else Path(design), given)
-        protocol = objects.protocol(settings)
+        settings = search_settings(design, given)
+        # The paper's search takes what there is of a class, and says so itself.
+        protocol = objects.protocol(settings, read=isinstance(settings, SearchSettings))
         with _shown(on_progress, quiet) as update:
             found = answer_search(settings, update, protocol)
     return _said(found, objects.remarks)
@@ -386,6 +396,9 @@ def selftest(
         jobs: Processes; the result is the same.
         quiet: True to show no progress.
     """
+    for what, value in (("seed", seed), ("jobs", jobs)):
+        if not isinstance(value, int):
+            raise InputError(f"{what} must be a whole number, got {value!r}.")
     with _line(quiet) as line, _torch_as_before():
         return answer_selftest(
             full, seed, jobs, lambda text: line.line(text, 0.0, finished=True) if line else None
@@ -435,8 +448,10 @@ def bound(
     from nafaudit.stats import Sample
     from nafaudit.stats import bound as named_bound
 
-    prompts = None if clusters is None else [str(one) for one in clusters]
-    return named_bound(name, Sample.of(_numbers(values), high, prompts, peeked=peeked), delta)
+    sample = Sample.of(
+        _numbers(values), _number("high", high), _names("clusters", clusters), peeked=bool(peeked)
+    )
+    return named_bound(name, sample, _number("delta", delta))
 
 
 def difference(
@@ -464,8 +479,8 @@ def difference(
     from nafaudit.measures.compare import difference_of
 
     return difference_of(
-        _numbers(a), _numbers(b), clusters=clusters, clusters_b=clusters_b, pairs=paired,
-        delta=delta,
+        _numbers(a), _numbers(b), clusters=_names("clusters", clusters),
+        clusters_b=_names("clusters_b", clusters_b), pairs=paired, delta=_number("delta", delta),
     )  # fmt: skip
 
 
@@ -487,6 +502,23 @@ def _numbers(values: Iterable[float]) -> list[float]:
         return [float(value) for value in values]
     except (TypeError, ValueError) as error:
         raise InputError(f"values must be a list of numbers: {error}.") from error
+
+
+def _number(what: str, value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{what} must be a number, got {value!r}.") from error
+
+
+def _names(what: str, values: Any) -> list[str] | None:
+    """Returns the prompt of each value; None if none are given."""
+    if values is None:
+        return None
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
+        kind = type(values).__name__
+        raise InputError(f"{what} must be a list with the prompt of each value, got: {kind}.")
+    return [str(one) for one in values]
 
 
 # ----------------------------------------------------------------------- objects, progress, torch
@@ -621,10 +653,10 @@ class Objects:
             self.remarks.append(remark)
         return name
 
-    def protocol(self, settings: Any) -> AuditProtocol:
+    def protocol(self, settings: Any, *, read: bool = True) -> AuditProtocol:
         """Returns what reads the workload: the prompts that were given, or the settings'."""
         if self._workload is None:
-            return protocol_of(settings)
+            return protocol_of(settings, read=read)
         from nafaudit.runner.pairs import GivenPrompts
 
         return GivenPrompts(self._workload, protocol_of(settings, read=False))
@@ -635,19 +667,6 @@ def _is_file(name: str) -> bool:
         return Path(name).exists()
     except (OSError, ValueError):  # too long for a name, or with a character that none has
         return False
-
-
-def _run_of(given: Any) -> Run:
-    """Opens the run that was given: an audit, or a directory."""
-    if isinstance(given, Audit):
-        return given.run
-    if not isinstance(given, str | Path):
-        raise InputError(
-            f"a run must be what nafaudit.audit returned, or a run directory; got {given!r}."
-        )
-    from nafaudit.store.run import Run
-
-    return Run(Path(given))
 
 
 def _is_two_names(value: Any) -> bool:

@@ -238,6 +238,12 @@ class SweepJson(Answer):
     budgets: list[dict[str, Any]]
 
 
+class SearchesJson(Answer):
+    """Of `search --protocol paper` at several budgets: what each search prints."""
+
+    searches: list[Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))]]
+
+
 class ProductJson(TypedDict):
     """A product, and whether its last bits are the golden ones."""
 
@@ -279,7 +285,9 @@ _PLACES: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
 }
 _DECLARED: dict[str, Any] = {
     "run": AuditJson,
-    "search": Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))] | SweepJson,
+    "search": Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))]
+    | SweepJson
+    | SearchesJson,
     "check": AuditJson,
     "verify": VerifyJson,
     "report": ReportJson,

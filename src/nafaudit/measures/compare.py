@@ -264,7 +264,9 @@ def difference_of(
     own = None if clusters is None else [str(one) for one in clusters]
     other = own if clusters_b is None else [str(one) for one in clusters_b]
     for values, names in ((a, own), (b, other)):
-        sample = Sample.of(values, clusters=names or [str(i) for i in range(len(values))])
+        sample = Sample.of(
+            values, clusters=names if names is not None else map(str, range(len(values)))
+        )
         groups: dict[str, list[float]] = {}
         for name, value in zip(sample.clusters or (), sample.values.tolist(), strict=True):
             groups.setdefault(name, []).append(value)

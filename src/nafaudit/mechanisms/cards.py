@@ -365,6 +365,12 @@ def verify_options(spec: str) -> str:
     return f" --plugin {shlex.quote(file) if file.endswith('.py') else 'FILE'}"
 
 
+def check_name(spec: str) -> None:
+    """Raises `InputError` if a specification is neither registered nor names a class."""
+    if parse(spec) is None and ":" not in spec:
+        raise unknown(spec)
+
+
 def unknown(spec: str) -> InputError:
     """Returns the message for a name that is neither registered nor a class."""
     known = [card.name for card in CARDS]

@@ -133,7 +133,9 @@ def name_of_object(given: Any, what: str, *, rules: bool = False) -> tuple[str, 
     wanted = (("decode",), *parts) if rules else (("decode",),) if what == "decoder" else parts
     # The parts of a whole mechanism may be set by its __init__.
     made = given() if isinstance(given, type) and what == "mechanism" and _plain(given) else given
-    if not any(all(hasattr(made, name) for name in one) for one in wanted):
+    # Strings of bytes have a `decode` too.
+    built_in = (given if isinstance(given, type) else type(given)).__module__ == "builtins"
+    if built_in or not any(all(hasattr(made, name) for name in one) for one in wanted):
         form = "; or with ".join(" and ".join(one) for one in wanted)
         raise InputError(
             f"{what} must be a name, or an object with {form} (see nafaudit.protocols); got "

@@ -34,6 +34,7 @@ from nafaudit.paper.settings import PaperPools, PaperSettings, check_lengths, pa
 from nafaudit.paper.surrogate import Guesser
 from nafaudit.paper.workload import PAPER
 from nafaudit.runner.execute import Prompts
+from nafaudit.runner.pairs import AuditProtocol
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.search.archive import Tfidf, sklearn
 from nafaudit.search.candidate import Measured, Measurements, Parent, references_of, utilisations_of
@@ -214,18 +215,26 @@ ABOVE = 0.5
 """A final prompt is named if its mean utilisation is shown to be above this."""
 
 
-def run_paper_search(settings: PaperSettings, on_progress: OnProgress) -> PaperSearchResult:
-    """Runs, or resumes, the paper's search at one budget; checks the input before a pair loads."""
+def run_paper_search(
+    settings: PaperSettings, on_progress: OnProgress, protocol: AuditProtocol = PAPER
+) -> PaperSearchResult:
+    """Runs, or resumes, the paper's search at one budget; checks the input before a pair loads.
+
+    Args:
+        settings: What was asked for.
+        on_progress: Called as trajectories are recorded.
+        protocol: What reads the prompts, where they were given as objects.
+    """
     mechanism_of(settings)
     check_claim(settings)
     sklearn("feature_extraction.text")
-    pools = paper_pools(settings)
+    pools = paper_pools(settings, protocol)
     embedder: Embedder = Tfidf.of([one.text for one in pools.init])
     if settings.embedding != TFIDF:
         embedder = load_sentences(
             settings.embedding, settings.device, pickle=settings.allow_pickle_weights
         )
-    pair, needed = read_pair(settings, PAPER)
+    pair, needed = read_pair(settings, protocol)
     check_lengths(pools, pair.tokenizer.count, settings.longest)
     chat = chat_of(settings)
     bench = SearchBench.load(pair, needed, pools.prompts)

@@ -15,6 +15,7 @@ from nafaudit.paper.embedding import TFIDF
 from nafaudit.paper.evaluator import Fixes, ProxyRule
 from nafaudit.paper.proxy import DELTA
 from nafaudit.paper.workload import PAPER, takes_lab
+from nafaudit.runner.pairs import AuditProtocol
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.settings import SearchBasics
 from nafaudit.workload import Prompt, Sourced
@@ -276,8 +277,8 @@ class PaperPools:
         return tuple(item.prompt for item in self.items)
 
 
-def paper_pools(settings: PaperSettings) -> PaperPools:
-    """Chooses the pools; loads no model.
+def paper_pools(settings: PaperSettings, protocol: AuditProtocol = PAPER) -> PaperPools:
+    """Chooses the pools of the prompts that a protocol reads; loads no model.
 
     A class of the first pool is taken in the workload's order, which for the paper's files is by
     id; the held-out pool in the order of its file. The paper's own sizes are upper limits: data
@@ -287,11 +288,11 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
         InputError: They are not; it names every class that is short, and what to give.
     """
     init, keep, label = settings.init, settings.sizes.heldout_keep, settings.heldout_class
-    have = _by_class(settings, init, init)
+    have = _by_class(settings, protocol, init, init)
     first = [item for name, count in init.items() for item in have.get(name, [])[:count]]
     taken = {item.prompt.id for item in first}
     # Every prompt of its class: a cap would choose by id.
-    pool = _by_class(settings, [label], {label: sys.maxsize}).get(label, [])
+    pool = _by_class(settings, protocol, [label], {label: sys.maxsize}).get(label, [])
     left = [item for item in pool if item.prompt.id not in taken]
     lacking = {n: (len(have.get(n, [])), c) for n, c in init.items() if len(have.get(n, [])) < c}
     wrong = []
@@ -307,7 +308,7 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
             f"search does not start from: {able}"
         )
     if wrong:
-        known = {name: len(found) for name, found in _by_class(settings).items()}
+        known = {name: len(found) for name, found in _by_class(settings, protocol).items()}
         counts = ", ".join(f"{name} {known[name]}" for name in sorted(known))
         raise InputError(f"{'; and '.join(wrong)}. The workload has {counts or 'no prompts'}.")
     if len(left) < keep:
@@ -328,19 +329,25 @@ def paper_pools(settings: PaperSettings) -> PaperPools:
 
 
 def _by_class(
-    settings: PaperSettings, classes: Collection[str] = (), cap: Mapping[str, int] | None = None
+    settings: PaperSettings,
+    protocol: AuditProtocol,
+    classes: Collection[str] = (),
+    cap: Mapping[str, int] | None = None,
 ) -> dict[str, list[Sourced]]:
     """Returns prompts by class; of the paper's files only those of these classes are read."""
     chosen = {one.name: getattr(settings, one.name) for one in fields(WorkloadSettings)}
     chosen |= {n: getattr(settings, n) for n in ("pair", "safe", "risky", "protocol", "variant")}
     found: dict[str, list[Sourced]] = {}
-    if settings.data is not None or takes_lab(settings):
+    ours = protocol is PAPER
+    if ours and (settings.data is not None or takes_lab(settings)):
         names = tuple(dict.fromkeys(name for name in classes if name in CAPS))
         if classes and not names:
             return found
         limits = dict.fromkeys(CAPS, sys.maxsize) | dict(cap or {})
         chosen |= {"classes": names, "cap": {n: limits[n] for n in names or CAPS}}
-    for item in PAPER.workload(RunSettings(**chosen), exact=False).items:
+    asked = RunSettings(**chosen)
+    there = PAPER.workload(asked, exact=False) if ours else protocol.workload(asked)
+    for item in there.items:
         found.setdefault(item.prompt.label, []).append(item)
     return found
 

@@ -571,7 +571,9 @@ def _verdicts(found: WholePaper) -> Section:
     return Section(
         "What our own checks say of the same records",
         Table((*columns, Column("on what it rests", words=True, wraps=True)), tuple(lines)),
-        "A mean below K is not the promise: no single trajectory may exceed its own budget.",
+        "A mean below K is not the promise: no single trajectory may exceed its own budget."
+        + " A search's answer also counts flagged prompts drawn again, in its confirm/."
+        * bool(found.stage2),
     )
 
 

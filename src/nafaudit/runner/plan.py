@@ -18,6 +18,7 @@ from nafaudit.core.finding import MIN_TRAJECTORIES, Outcome, Overall
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.settings import USUAL_BATCH, RunSettings
 from nafaudit.core.trajectory import STEP_TYPES
+from nafaudit.mechanisms.cards import check_name
 from nafaudit.runner.gpu import BYTES, Arithmetic, GpuWork, gpu_of, shape_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, checkpoints_of, limit_of, named_pair
 from nafaudit.stats.rates import detectable_rate, trajectories_for_rate
@@ -208,6 +209,7 @@ def plan(
     limit = limit_of(settings)
     chosen = prompts[:limit] if limit else prompts
     # Before anything loads: a name may be mistyped.
+    check_name(settings.mechanism)
     arithmetic = _arithmetic(settings, [p.text for p in chosen], hardware) if hardware else None
     timing, untimed = _time(settings, seconds, protocol)
     return Plan(

@@ -98,7 +98,7 @@ BOUNDS: dict[str, BoundSpec] = {
 
 def bound(name: str, sample: Sample, delta: float) -> Bound:
     """Computes a named bound; raises `InputError` for a sample that breaks an assumption."""
-    if name not in BOUNDS:
+    if not isinstance(name, str) or name not in BOUNDS:
         known = f"The bounds are {', '.join(BOUNDS)}."
         raise InputError(f"there is no bound {name!r}{nearest(str(name), BOUNDS)} {known}")
     return BOUNDS[name](sample, delta)

@@ -24,7 +24,7 @@ class Passage:
     """
 
     id: str
-    text: str
+    text: str = field(repr=False)
     where: str = field(default="", compare=False)
 
     def __str__(self) -> str:

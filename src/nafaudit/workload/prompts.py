@@ -51,7 +51,8 @@ class Prompt:
     id: str
     text: str
     label: str = "prompt"
-    reference: str = ""
+    # Not in a repr, which a notebook keeps: it may be protected text.
+    reference: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ class PromptSource:
     """
 
     where: str
-    record: Mapping[str, Any] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict, repr=False)
     domain: str | None = None
     split: str | None = None
     novel_source: str | None = None
@@ -232,6 +233,12 @@ class Workload:
                     "draws, so they must be unique over all classes."
                 )
             seen[name] = where
+
+    def __repr__(self) -> str:
+        """Counts the prompts by class; no text, which a notebook would keep."""
+        counts = Counter(item.prompt.label for item in self.items)
+        said = ", ".join(f"{count} {label}" for label, count in counts.items())
+        return f"<Workload of {len(self.items)} prompts: {said}>"
 
     @property
     def prompts(self) -> list[Prompt]:

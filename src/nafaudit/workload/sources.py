@@ -92,11 +92,16 @@ def read_prompts(
     Raises:
         InputError: It is none of these; the message says what is.
     """
+    named: dict[str, Any] = {"text": text, "id": id, "label": label, "reference": reference}
+    for what, value in (named | {"format": format, "header": header}).items():
+        if value is not None and not isinstance(value, str):
+            need = "text" if what == "header" else "a name" if what == "format" else "a column"
+            raise InputError(f"{what} must be a string, {need}; got {value!r}.")
     if format is not None and format not in FORMATS:
         raise InputError(
             f"unknown format {format!r}{nearest(format, FORMATS)} Known: {', '.join(FORMATS)}."
         )
-    columns = Columns(text, id, label, reference, header)
+    columns = Columns(text, id, label, reference, header or "")
     if not isinstance(source, str | Path):
         return prompts_of(source, columns, format)
     path = Path(source)
