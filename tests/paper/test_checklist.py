@@ -292,7 +292,10 @@ def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
             assert "the same run" not in item.todo
         for option in re.findall(r"the same (?:run|search) with ([^,;:]+)", item.todo):
             commands.append(f"nafaudit {make.COMMANDS[name]} {option}")
-        commands += re.findall(r"nafaudit [a-z][^,;:()]*", item.todo)
+        commands += (found := re.findall(r"nafaudit [a-z][^,;:()]*", item.todo))
+        found += re.findall(r"the same (?:run|search) with [^,;:]+", item.todo)
+        for one in found:  # a test below follows it
+            assert any(one.startswith(known) for known in FOLLOWED), one
         # No option stands outside of a command.
         rest = re.sub(r"(the same (run|search) with|nafaudit [a-z])[^,;:()]*", "", item.todo)
         assert "--" not in rest, item.todo
@@ -301,6 +304,144 @@ def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
     with contextlib.chdir(tmp_path):
         for command in commands:
             assert typed(command) is not None, command
+
+
+# Commands of remedies, as the tests below type them; numbers and what follows them left out.
+FOLLOWED = {
+    *("the same run with --k", "the same run with --trajectories"),
+    *("the same search with --fix", "the same search with --searches"),
+    *("nafaudit run --k", "nafaudit run --pair", "nafaudit run --prompts", "nafaudit run --data"),
+    *("nafaudit checklist RUN", "nafaudit check RUN", "nafaudit report RUN", "nafaudit import LOG"),
+    *("nafaudit search --protocol", "nafaudit search --searches"),
+}
+# Sizes of what a remedy leaves free.
+TINY = ("--pair", "tiny", "--limit", 2, "--max-new-tokens", 2)
+FEW = ("--limit", 3, "--max-new-tokens", 4, "--trajectories", 1)
+SEARCH = make.COMMANDS["search"].replace(" --searches 1", "").split()[1:]
+
+
+class Remedied:
+    """A run in a place of its own, and the remedies of its checklist, typed there."""
+
+    def __init__(self, place: Path, *words: object) -> None:
+        self.place, self.words = place, words
+        place.mkdir(exist_ok=True)
+        for name in ("prompts.jsonl", "workload"):
+            (place / name).symlink_to(make.HERE / name)
+        self.run = self.made(*words)
+
+    def item(self, number: int, run: str = "", *more: object) -> dict[str, Any]:
+        """What the checklist says of an item."""
+        done = call("checklist", run or self.run, *more, "--json", cwd=self.place)
+        return dict(json.loads(done.stdout)["items"][number - 1])
+
+    def follow(self, number: int, *sizes: object, which: int = 0, **names: str) -> dict[str, Any]:
+        """Types a command of an item's remedy; returns the item of the run that came of it."""
+        todo = self.item(number)["to_pass"]
+        found = re.findall(r"(?:the same (?:run|search) with|nafaudit [a-z])[^,;:()]*", todo)
+        assert found, todo
+        assert any(found[which].startswith(known) for known in FOLLOWED)
+        kind, _, given = found[which].partition(" with ")
+        words = [*self.words, *given.split()] if given else kind.split()[1:]
+        return self.item(number, self.made(*(names.get(str(w), w) for w in words), *sizes))
+
+    def made(self, *words: object) -> str:
+        """Runs a command; returns the directory of its run."""
+        quiet = () if words[0] == "import" else ("--quiet",)
+        done = call(*words, *quiet, "--json", cwd=self.place)
+        assert done.returncode in (0, 1, 3), done.stderr
+        return str(json.loads(done.stdout)["run"])
+
+
+def test_remedies_of_few_answers_are_followed(tmp_path: Path) -> None:
+    few = Remedied(tmp_path, "run", "--k", 1, *TINY, "--trajectories", 1)
+    assert (few.item(5)["answer"], few.item(4)["answer"]) == ("fail", "not applicable")
+    assert few.follow(5)["answer"] == "pass"
+    # Its debts leave no budget; the larger k of the remedy does.
+    assert few.follow(4)["answer"] == "fail"
+    assert "rho > 0.9 have fewer" in few.item(4)["text"]
+    few.words = ("run", "--k", 5, *TINY)
+    assert few.follow(4)["answer"] == "pass"
+
+
+def test_remedies_of_a_run_without_a_budget_are_followed(tmp_path: Path) -> None:
+    alone = Remedied(tmp_path, "run", "--k", 0, *TINY)
+    assert {alone.item(n)["to_pass"] for n in (2, 4, 5)} == {"nafaudit run --k 1,3,5"}
+    assert alone.follow(2, *TINY)["answer"] == "fail"
+    run = json.loads(call("run", "--k", "1,3,5", *TINY, "--json", cwd=tmp_path).stdout)["run"]
+    assert {alone.item(n, run)["answer"] for n in (2, 5)} == {"fail", "pass"}
+
+
+def test_the_remedy_of_one_anchor_is_followed(tmp_path: Path) -> None:
+    """Two runs of the lab, with its two anchors, instead of what was measured when it was made."""
+    tiny = Remedied(tmp_path, "run", "--k", 1, *TINY)
+    todo = tiny.item(1)["to_pass"]
+    again, compared = re.findall(r"nafaudit ([a-z][^,;:()]*)", todo)
+    lab, other = (tiny.made(*words.split(), "--k", 1, *FEW) for words in ("run", again))
+    words = [{"RUN": lab, "RUN2": other}.get(word, word) for word in compared.split()]
+    assert words[:1] == ["checklist"]
+    found = tiny.item(1, *words[1:])
+    assert found["answer"] in ("pass", "fail") and "k = 1, the worst budget" in found["text"]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_remedies_of_a_run_without_references_are_followed(which: int, tmp_path: Path) -> None:
+    tiny = Remedied(tmp_path, "run", "--k", 1, *TINY)
+    names = {"FILE": "prompts.jsonl", "DIRECTORY": "workload"}
+    caps = [] if which == 0 else [w for name in make.CLASSES for w in ("--cap", f"{name}=1")]
+    sizes = ("--k", 3, "--max-new-tokens", 4, "--limit", 0, "--trajectories", 1, *caps)
+    found = tiny.follow(3, *sizes, which=which, **names)
+    assert found["answer"] in ("pass", "fail") and "by ROUGE-L in thirds" in found["text"]
+
+
+def test_remedies_that_say_what_to_read_show_it(tmp_path: Path) -> None:
+    shutil.copytree(make.HERE / "c049abe" / "own", tmp_path / "own")
+    (item,) = [i for i in of_run(AuditResult.of(Run(tmp_path / "own"))) if i.number == 3]
+    (over,) = [executions(_class_rows(Run(tmp_path / "own"), 1500))]
+    for todo in (item.todo, over.todo):
+        (words,) = re.findall(r"nafaudit ([a-z][^,;:()]*)", todo)
+        done = call(*words.replace("RUN", "own").split(), cwd=tmp_path)
+        assert done.returncode == 0 and "own" in done.stdout, done.stderr
+        shown = done.stdout + (tmp_path / "own" / "report" / "report.md").read_text()
+        assert "attack_train" in shown
+
+
+def test_the_remedy_of_a_log_without_its_length_is_followed(tmp_path: Path) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("prompt_id,spend,k\n" + "".join(f"q{i % 3},0.5,1\n" for i in range(1500)))
+    read = Remedied(tmp_path, "import", log, "--out", "first")
+    assert read.item(2)["answer"] == "not applicable"
+    assert read.follow(2, LOG=str(log), NEW="second")["answer"] == "pass"
+
+
+@pytest.mark.full
+def test_the_remedy_of_few_trajectories_is_followed(tmp_path: Path) -> None:
+    few = Remedied(tmp_path, "run", "--k", 1, *TINY)
+    assert few.item(2)["to_pass"].startswith("the same run with --trajectories 750")
+    found = few.follow(2)
+    assert found["text"].startswith("fewest trajectories: 1500, ") and found["value"] == 1500
+
+
+@pytest.mark.full
+def test_remedies_of_searches_are_followed(tmp_path: Path) -> None:
+    """The sizes are those of the stored searches; a remedy leaves them free."""
+    tiny = Remedied(tmp_path, "run", "--k", 1, *TINY)
+    found = tiny.follow(6, *SEARCH)
+    assert "no surrogate steers this search" in found["text"] or found["answer"] == "pass"
+    assert tiny.follow(7, *SEARCH)["answer"] == "pass"
+    searched = Remedied(tmp_path / "a", "search", *SEARCH, "--searches", 1)
+    assert searched.follow(7, *SEARCH)["answer"] == "pass"
+    sizes = ("--max-new-tokens", 4, "--k", 1)
+    found = searched.follow(4, *sizes, FILE="prompts.jsonl")
+    assert found["answer"] != "fail" and " 0 of " in f" {found['text']}"
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [4, 7])
+def test_remedies_of_the_papers_search_are_followed(number: int, tmp_path: Path) -> None:
+    searched = Remedied(tmp_path, *make.COMMANDS["paper-search"].split())
+    assert searched.item(number)["answer"] == "fail"
+    assert searched.follow(number)["answer"] == "pass"
 
 
 def test_item_3_has_one_rule_for_the_paper_and_for_runs() -> None:

@@ -49,6 +49,7 @@ _RUN_TWO = (
 _RAISE = "more prompts with more trajectories each for the surrogate to learn from, or none of it"
 _WITHOUT = "nafaudit search --protocol sound: it relies on no surrogate"
 _SEVERAL = f"nafaudit search --searches {MIN_SEEDS}"
+_SOME_BUDGET = "nafaudit run --k 1,3,5"
 # A command in a remedy ends with its clause: a test reads each as the command line does.
 _SAME = "the same run with --trajectories {}"
 
@@ -71,8 +72,8 @@ def of_run(result: AuditResult, second: AuditResult | None = None) -> list[Check
         anchors(result, second),
         executions(classes, again),
         _agreement(classes),
-        _floor(prompts, floor),
-        _widths(prompts, again, paper or {}),
+        _floor(prompts, floor, _grant(result)),
+        _widths(prompts, again, _grant(result), paper or {}),
         surrogate(result.search),
         seeds(result.search),
     ]
@@ -105,6 +106,21 @@ def _again(result: AuditResult) -> str:
         f"a {identity['purpose']} draws where it needs to; audit its prompts, in a file: "
         "nafaudit run --prompts FILE --trajectories {}"
     )
+
+
+def _grant(result: AuditResult) -> str:
+    """Returns what gives prompts an estimate and a budget above their debts."""
+    identity = result.run.design["identity"]
+    if identity["protocol"] == "imported":
+        return "a log with spends and budgets is needed"
+    rows = [row for row in result.rows if not is_baseline(row.key.k)]
+    if not rows:
+        return _SOME_BUDGET
+    known = [row.debt / max(1, row.length) for row in rows if not math.isnan(row.debt)]
+    larger = math.floor(max(known, default=0.0)) + 1
+    if identity.get("purpose", "audit") == "audit":
+        return f"debts leave no budget: the same run with --k {larger}"
+    return f"debts leave no budget; audit its prompts: nafaudit run --prompts FILE --k {larger}"
 
 
 def anchors(result: AuditResult, second: AuditResult | None) -> ChecklistItem:
@@ -200,7 +216,7 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
         again: What gives each prompt more trajectories, {} for their number.
     """
     if not classes:
-        return not_applicable(2, "no budget was audited", "nafaudit run --k 1,3,5")
+        return not_applicable(2, "no budget was audited", _SOME_BUDGET)
     fewest = min(classes, key=lambda row: row.trajectories)
     over = [row for row in classes if row.passes_eff is False]
     unknown = [row for row in classes if row.passes_eff is None]
@@ -222,7 +238,7 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
         if unknown and not over:
             todo = "give the log's own T: nafaudit import LOG --out NEW --max-new-tokens 200"
             return not_applicable(2, text, todo)
-        todo = "read the classes above K: nafaudit check"
+        todo = "read the classes above K: nafaudit check RUN"
         return judged(2, not over, text, todo, fewest.trajectories)
     needed = math.ceil(MIN_EXECUTIONS / max(1, fewest.prompts))
     todo = f"{again.format(needed)}, or more prompts in the class"
@@ -253,14 +269,20 @@ def _agreement(classes: list[ClassRow]) -> ChecklistItem:
         )
     text = f"{len(odd)} classes out of step over {compared} budgets, by ROUGE-L in thirds"
     text += f": {'; '.join(odd[:3])}{' ...' if len(odd) > 3 else ''}" if odd else ""
-    return judged(3, not odd, text, "read these classes' outputs: nafaudit report", len(odd))
+    return judged(3, not odd, text, "read these classes' outputs: nafaudit report RUN", len(odd))
 
 
-def _floor(prompts: list[PromptRatio], todo: str) -> ChecklistItem:
-    """Answers item 4: has each prompt with a high ratio enough trajectories?"""
+def _floor(prompts: list[PromptRatio], todo: str, grant: str) -> ChecklistItem:
+    """Answers item 4: has each prompt with a high ratio enough trajectories?
+
+    Args:
+        prompts: The estimates.
+        todo: What gives prompts enough.
+        grant: What gives them a ratio.
+    """
     known = [row for row in prompts if not math.isnan(row.rho)]
     if not known:
-        return not_applicable(4, "no prompt has a ratio", "a log with spends and budgets is needed")
+        return not_applicable(4, "no prompt has a ratio", grant)
     high = [row for row in known if row.rho > HIGH_RATIO]
     few = [row for row in high if row.n < MIN_TRAJECTORIES]
     text = f"{len(few)} of {len(high)} prompts with rho > {HIGH_RATIO} have fewer than "
@@ -272,16 +294,19 @@ def _floor(prompts: list[PromptRatio], todo: str) -> ChecklistItem:
     return judged(4, not few, text, todo, len(few))
 
 
-def _widths(prompts: list[PromptRatio], again: str, paper: Mapping[str, Any]) -> ChecklistItem:
+def _widths(
+    prompts: list[PromptRatio], again: str, grant: str, paper: Mapping[str, Any]
+) -> ChecklistItem:
     """Answers item 5: has each estimate a width?
 
     Args:
         prompts: The estimates.
         again: What gives each prompt more trajectories, {} for their number.
+        grant: What gives them an estimate.
         paper: Of the paper's search: its pools have a level of their own.
     """
     if not prompts:
-        return not_applicable(5, "no prompt has an estimate", "a log with spends is needed")
+        return not_applicable(5, "no prompt has an estimate", grant)
     single = [row for row in prompts if math.isnan(row.width)]
     widest = max((row for row in prompts if row not in single), key=lambda r: r.width, default=None)
     text = f"{len(prompts) - len(single)} of {len(prompts)} per-prompt estimates have a width"
