@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 from nafaudit.cli.main import VERBS
+from nafaudit.selftest.conform import Conformance, ConformanceItem, Conforms
 from nafaudit.views.about import GLOSSARY, VERDICTS
+from nafaudit.views.selftest import conform_document
+from nafaudit.views.terminal import terminal
 from tests.commands import call
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,6 +110,73 @@ def test_one_word_stands_for_an_answer_with_its_numbers() -> None:
         if said.search(line.replace("(an execution, in JSON names)", ""))
     ]
     assert found == []
+
+
+COMMAND = re.compile(r" *(?:nafaudit|make|pip|python3?|export|ray|duckdb|official/\S+|#|\$) ?")
+# Pages with drawings, formulas or files instead of what a command prints; paper.md is generated.
+# The output in certify.md is compared to the digit by its own test.
+NOT_PRINTED = {"architecture.md", "paper.md", "scaling.md", "certify.md"}
+# What is printed by programs without a snapshot: of a real pair, and of the benchmark.
+PRINTED_BY = {
+    "near-verbatim recall when sampled": PACKAGE,
+    "first finalist": ROOT / "benchmarks",
+}
+
+
+def _outputs(page: Path) -> list[list[str]]:
+    """Blocks of a page that show what a command prints, without the command."""
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```text\n(.*?)^```$", text, re.M | re.S)
+    plain = re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)
+    for block in re.findall(r"(?:^ {4}.*\n|^\n(?= {4}))+", plain, re.M):
+        lines = [line[4:] for line in block.splitlines() if line.strip()]
+        # A command may go on in a line that is indented further.
+        shown = [x for x in lines if not COMMAND.match(x) and not re.match(r" +(--|\[)", x)]
+        blocks += ["\n".join(shown)] if shown and "nafaudit" in text else []
+    return [[line for line in block.splitlines() if line.strip(" .")] for block in blocks]
+
+
+def _shape(line: str) -> str:
+    """A line without its numbers, and with one space for many; one attack, one verdict for others."""
+    line = re.sub("^(WITHIN|INCONCLUSIVE): ", "VERDICT: ", line.replace("oracle", "chained"))
+    line = re.sub(r"10\^-?[\d.]+|[+-]?\d[\d.,]*(?:e[+-]\d+)?%?", "#", line)
+    line = re.sub(r"k = #(?:, (?:k = )?#)+", "k = #", re.sub(r"\s+", " ", line))
+    return re.sub(r"(?:k=# )+", "k=# ", line.replace(" (# a second)", "")).strip()
+
+
+def test_what_pages_show_is_what_commands_print() -> None:
+    """Words, columns and their order, as the snapshots have them, whatever the numbers are."""
+    items = [ConformanceItem("terminates", Conforms.YES, "")] * 11
+    promise = "anchored, ledger banking, prefix debt positives (n = 5), k = 0.25, 1"
+    conformed = conform_document(Conformance(promise, "my_package.my_module:MyDecoder", items))
+    printed = [path.read_text() for path in (ROOT / "tests" / "snapshots").glob("*.txt")]
+    lines = {_shape(line) for text in (*printed, terminal(conformed)) for line in text.splitlines()}
+    heads = {line for line in lines if "#" not in line}
+    wrong, seen = [], 0
+    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))):
+        for block in _outputs(page) if page.name not in NOT_PRINTED else ():
+            seen += len(block)
+            words = "".join(
+                path.read_text(encoding="utf-8")
+                for head, place in PRINTED_BY.items()
+                if any(line.startswith(head) for line in block)
+                for path in place.rglob("*.py")
+            )
+            columns, before = 0, ""
+            for line in block:
+                if words and set(re.findall(r"[a-z]{4,}", line)) <= set(re.findall(r"\w+", words)):
+                    continue
+                cells, shape = len(re.split(r"\s{2,}", line.strip())), _shape(line)
+                # A long line goes on in the next one.
+                whole, before = _shape(f"{before} {line}"), line
+                if shape in heads or (" k=# " in shape and shape in lines):
+                    columns = cells
+                elif not (columns > 2 and 2 < cells <= columns) and not any(
+                    known.startswith(shape) or known == whole for known in lines
+                ):
+                    wrong.append(f"{page.name}: {line}")
+    assert seen > 100
+    assert wrong == [], "\n".join(wrong)
 
 
 def test_every_page_is_in_the_list_of_pages() -> None:
