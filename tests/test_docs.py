@@ -137,7 +137,7 @@ def _outputs(page: Path) -> list[list[str]]:
 
 
 def _shape(line: str) -> str:
-    """A line without its numbers, and with one space for many; one attack, one verdict for others."""
+    """A line without numbers and with one space for many; one attack, one verdict for others."""
     line = re.sub("^(WITHIN|INCONCLUSIVE): ", "VERDICT: ", line.replace("oracle", "chained"))
     line = re.sub(r"10\^-?[\d.]+|[+-]?\d[\d.,]*(?:e[+-]\d+)?%?", "#", line)
     line = re.sub(r"k = #(?:, (?:k = )?#)+", "k = #", re.sub(r"\s+", " ", line))
