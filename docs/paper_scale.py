@@ -162,18 +162,11 @@ def _spends(k: float, found: dict[str, ClassRow]) -> str:
                 f"{ours.range_effective:.0f}",
                 f"{ours.paper.value:.2f} / {theirs['U_R']}",
                 f"{ours.paper_seen.value:.2f} / {theirs['U_Reff']}",
-                f"{_pass(ours.passes)} / {theirs['pass_R'] or '-'}",
-                f"{_pass(ours.passes_eff)} / {theirs['pass_Reff'] or '-'}",
                 f"{ours.upper.value:.2f}",
             ]
         )
-    head = ["class", "M", "mean", "variance", "R_eff", "U (R)", "U (R_eff)", "pass (R)"]
-    head += ["pass (R_eff)", "a bound that holds"]
+    head = ["class", "M", "mean", "variance", "R_eff", "U (R)", "U (R_eff)", "a bound that holds"]
     return f"\n## Spend at k = {k:g}, K = {200 * k:g} nats\n\n" + _table(head, lines)
-
-
-def _pass(value: bool | None) -> str:
-    return {True: "pass", False: "fail", None: "-"}[value]
 
 
 def _debts(rows: Sequence[ClassRow]) -> str:
@@ -197,13 +190,12 @@ def _overlaps(rows: Sequence[ClassRow]) -> str:
         if not row.copying.scored:
             continue
         line = [f"{row.k:g}", row.label]
-        for metric, column in (("rouge_l_f1", "rouge"), ("jaccard_5gram", "jaccard")):
-            for kind in ("mean", "max"):
-                ours = getattr(row.copying, kind)(metric)
-                other = "-" if theirs is None else theirs[f"{column}_{kind}"]
-                line.append(f"{ours:.4f} / {other}")
+        for kind in ("mean", "max"):
+            ours = getattr(row.copying, kind)("rouge_l_f1")
+            other = "-" if theirs is None else theirs[f"rouge_{kind}"]
+            line.append(f"{ours:.4f} / {other}")
         lines.append([*line, f"{row.copying.mean('near_verbatim_recall'):.1%}"])
-    head = ["k", "class", "ROUGE-L mean", "largest", "5-gram Jaccard mean", "largest"]
+    head = ["k", "class", "ROUGE-L mean", "largest"]
     text = (
         "\n## Overlap\n\nThe last column is ours alone: near-verbatim recall of the reference.\n\n"
     )

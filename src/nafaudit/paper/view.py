@@ -328,7 +328,7 @@ def map_page() -> str:
             what = what.replace("_", r"\_").replace("<", r"\<")
             label = f" (`{row['label']}`)" if row["label"] else ""
             file, _, test = row["test"].partition("::")
-            name = test.removeprefix("test_").replace("_", " ")
+            name = file.rpartition("/test_")[2].removesuffix(".py").replace("_", " ")
             held = f"[{name}](../{file})" if test else "\u2013"
             where = row["where"].replace("*", r"\*").replace("_", r"\_") or "\u2013"
             note = f"; {row['note']}" if row["note"] else ""

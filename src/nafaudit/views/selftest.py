@@ -101,12 +101,11 @@ def selftest_page(found: SelftestResult, version: str) -> str:
         "outputs that truly spend more",
         "than their budget; *spend*: true mean spend over mean budget. Power is followed by its "
         "95 % limits",
-        "(Clopper-Pearson) at the largest n. *Caught by*: what fired most; *lab*: what fired "
-        "first in one small audit",
-        "on the lab pair.",
+        "(Clopper-Pearson) at the largest n. *Caught by*: what fired most. `--out FILE.json` has "
+        "more numbers.",
         "",
         *_rows(
-            ("fault", "what it does", "over", "spend", *sizes, "limits", "caught by", "lab"),
+            ("fault", "what it does", "over", "spend", *sizes[1:], "limits", "caught by"),
             (_page_row(row, last) for row in found.faults),
         ),
         "",
@@ -159,16 +158,14 @@ def selftest_page(found: SelftestResult, version: str) -> str:
 def _page_row(row: FaultRow, last: int) -> tuple[str, ...]:
     low, high = row.limits[last]
     by = ", ".join(f"`{name}`" for name in row.caught_by[:1]) or _caught_by(row)
-    lab = "-" if row.lab is None else ", ".join(f"`{name}`" for name in row.lab[:1]) or "nothing"
     return (
         plain_text(row.name) + ("" if row.must_catch else "\\*"),
         plain_text(row.description),
         f"{row.overspend.share:.0%}",
         f"{row.overspend.ratio:.2f}",
-        *(f"{rate:.2f}" for rate in row.power.values()),
+        *(f"{rate:.2f}" for rate in list(row.power.values())[1:]),
         f"{low:.2f}-{high:.2f}",
         by,
-        lab,
     )
 
 
