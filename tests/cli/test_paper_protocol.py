@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nafaudit
 from nafaudit.core.draws import fnv1a, trajectory_seeds
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.paper.files import paper_scores
@@ -376,3 +377,5 @@ def test_classes_stand_in_the_papers_order(finished: Path) -> None:
     table = json.loads(call("check", "r", "--json", cwd=finished).stdout)["classes"]
     for k in (3, 5):
         assert [row["class"] for row in table if row["k"] == k] == list(CAPS)
+    for axes in nafaudit.open_run(finished / "r").plot.effective_range().axes:
+        assert [label.get_text() for label in axes.get_xticklabels()] == list(CAPS)

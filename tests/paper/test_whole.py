@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -146,23 +147,51 @@ def test_every_table_of_the_paper_is_on_the_page(made: tuple[Path, list[Any]]) -
     assert [row[-1].partition(" / ")[2] for row in tight["rows"]].count("fail, pass") == 1
 
 
-def test_it_resumes_after_a_kill_and_gives_the_same_page(made: tuple[Path, list[Any]]) -> None:
-    """Killed by SIGKILL in the first search, as soon as that has recorded something."""
-    place, given = made
-    again = [*given[:-1], place / "killed"]
-    code = [sys.executable, "-m", "nafaudit", *map(str, again)]
+def kill_in(part: str, given: list[Any], place: Path) -> None:
+    """Starts the command, and ends it by SIGKILL as soon as a part has recorded something."""
+    code = [sys.executable, "-m", "nafaudit", *map(str, given)]
     work = subprocess.Popen(code, cwd=place, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                             start_new_session=True)  # fmt: skip
-    journal = place / "killed" / "stage2-k3" / "journal.jsonl"
+    journal = Path(given[-1]) / part / "journal.jsonl"
     while work.poll() is None and not (journal.is_file() and journal.stat().st_size):
         time.sleep(0.02)
     assert work.poll() is None, "it ended before it could be killed"
     os.killpg(work.pid, signal.SIGKILL)
     work.wait()
-    assert not (place / "killed" / "index.html").exists()
+    assert not (Path(given[-1]) / "index.html").exists()
+
+
+def files_of(out: Path) -> dict[str, Any]:
+    """The paper's files of all parts; when a trajectory was drawn is no part of them."""
+    found = {}
+    for path in sorted(out.glob("stage*/paper/*.json*")):
+        text = re.sub(r'"timestamp": "[^"]*"', "", path.read_text())
+        found[str(path.relative_to(out))] = text.replace(str(out), "OUT")
+    return found
+
+
+def test_it_resumes_after_a_kill_and_gives_the_same_page(made: tuple[Path, list[Any]]) -> None:
+    place, given = made
+    again = [*given[:-1], place / "killed"]
+    kill_in("stage2-k3", again, place)
     done = call(*again, cwd=place)
     assert done.returncode in (0, 3), done.stderr
     assert sections(place / "killed") == sections(place / "out")
+
+
+@pytest.mark.full
+def test_killed_in_every_part_it_leaves_the_same_files(made: tuple[Path, list[Any]]) -> None:
+    """Once in Stage 1 and once in each search, the last one included; then undisturbed."""
+    place, given = made
+    again = [*given[:-1], place / "often"]
+    for part in ("stage1", "stage2-k3", "stage2-k5"):
+        kill_in(part, again, place)
+    done = call(*again, cwd=place)
+    assert done.returncode in (0, 3), done.stderr
+    for name in ("index.html", "paper.md", "paper.json"):
+        assert (place / "often" / name).read_text() == (place / "out" / name).read_text(), name
+    assert len(files_of(place / "out")) > 20
+    assert files_of(place / "often") == files_of(place / "out")
 
 
 def test_bad_input_is_said_before_a_model_loads(tmp_path: Path) -> None:

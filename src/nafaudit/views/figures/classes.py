@@ -39,12 +39,13 @@ def effective_range(result: AuditResult) -> Figure:
     shown = [look for look in looks(result) if not look.arm.baseline]
     figure, places = panels(len(shown), 2.9)
     for axes, look in zip(places, shown, strict=True):
-        # The classes that spend most, by name.
+        # The classes that spend most, in the order of the tables.
+        every = result.classes.of(Arm(look.arm.mechanism, look.arm.k))
         ranked = sorted(
-            result.classes.of(Arm(look.arm.mechanism, look.arm.k)),
-            key=lambda row: (-row.mean if math.isfinite(row.mean) else 0.0, row.label),
+            every, key=lambda row: (-row.mean if math.isfinite(row.mean) else 0.0, row.label)
         )
-        rows = sorted(ranked[:MOST_CLASSES], key=lambda row: row.label)
+        most = {row.label for row in ranked[:MOST_CLASSES]}
+        rows = [row for row in every if row.label in most]
         risky = {
             row.label: row.mean for row in result.classes.of(Arm(look.arm.mechanism, RISKY_ONLY))
         }
