@@ -33,6 +33,7 @@ from nafaudit.workload import Prompt
 from tests.commands import call
 from tests.handmade import BUDGETS, MECHANISM, REFERENCE, WORDS, executions, make_run
 from tests.records import trajectory
+from tests.runs import make
 
 LENGTH = 24
 
@@ -155,6 +156,16 @@ def test_a_new_violation_is_named_first_and_is_exit_1(base: Run, tmp_path: Path)
     assert parted == [{"prompt": "p007", "trajectory": 1, "token_step": 5, "charge_step": None}]
     # The other way round nothing got worse.
     assert call("compare", run.path, base.path, cwd=tmp_path).returncode == 0
+
+
+def test_a_violated_budget_that_only_one_run_has_is_not_kept_by_the_other(tmp_path: Path) -> None:
+    """Neither said of A: that it keeps, or breaks, what it was not run at."""
+    for name in ("own", "violated"):
+        shutil.copytree(make.HERE / "c049abe" / name, tmp_path / name)
+    done = call("compare", "own", "violated", "--json", cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert (done.returncode, data["verdict"]) == (1, "VIOLATED")
+    assert data["why"].startswith("B violates k = 0.1, which is not in A; ")
 
 
 def test_a_verdict_that_is_no_longer_known_is_exit_3(base: Run, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from nafaudit.auditor.alternatives import other_promise
+from nafaudit.views.words import AS_PROMISED
 from tests.commands import call
 
 BOXES = Path(__file__).with_name("boxes.py")
@@ -78,6 +79,10 @@ def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
         flat = " ".join(text.split())
         assert "not refuted" in flat.lower() and words in flat, flat
         assert "Yes, in every trajectory" not in flat
+        assert "what was claimed is true" not in flat
+    terminal, _, page = (" ".join(text.split()) for text in _shown(tmp_path / "run", tmp_path))
+    assert AS_PROMISED in terminal and AS_PROMISED[1:] in page
+    assert "nothing was claimed, and the tokens fit the promise" in page
 
 
 def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:

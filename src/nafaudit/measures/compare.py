@@ -410,8 +410,12 @@ class Comparison:
         pairs, parts = self.pairing.pairs, []
         judged = [*(p.b for p in pairs if p.a.kept != Kept.VIOLATED), *self.pairing.only_b]
         broken = [arm for arm in judged if not arm.baseline and arm.kept == Kept.VIOLATED]
-        if broken:
-            parts.append(f"B violates {_budgets(broken)}, which A does not")
+        # A budget that A was not run at is not one that it kept.
+        alone = [arm for arm in broken if any(arm is one for one in self.pairing.only_b)]
+        if newly := [arm for arm in broken if not any(arm is one for one in alone)]:
+            parts.append(f"B violates {_budgets(newly)}, which A does not")
+        if alone:
+            parts.append(f"B violates {_budgets(alone)}, which is not in A")
         refuted = [arm for arm in judged if not arm.baseline and arm.kept == Kept.REFUTED]
         refuted = [arm for arm in refuted if not any(p.b is arm and p.a.refuted for p in pairs)]
         if refuted:

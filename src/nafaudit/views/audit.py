@@ -25,6 +25,7 @@ from nafaudit.views.document import (
     nats,
     percent,
 )
+from nafaudit.views.words import AS_PROMISED
 
 BUDGET = Column("budget", "name", "k nats per token", words=True)
 NUMBERS = {
@@ -108,7 +109,8 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
                 "share of its own budget; forced, active, free: share of all steps, pooled, that "
                 "served the safe model, a mixture, the risky model; recall: share of the "
-                "reference that came back nearly word for word",
+                "reference that came back nearly word for word"
+                + (f"; {AS_PROMISED}" if any(arm.overspend for arm in arms) else ""),
             ),
             *class_sections(result.classes),
             Section(lines=tuple(lines)),

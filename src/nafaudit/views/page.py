@@ -41,6 +41,7 @@ from nafaudit.views.payload import POINTS, ROWS, choose, colour, payload
 from nafaudit.views.records import record_name, typed_record
 from nafaudit.views.search import reported_search, search_sections, search_view
 from nafaudit.views.words import (
+    AS_PROMISED,
     COMMANDS,
     arm_name,
     refuted,
@@ -382,6 +383,9 @@ def _page_sections(
         ],
         "numbers": _numbers(result, looks, findings, href),
         "remarks": _remarks(result, data, href),
+        "as_promised": f"{AS_PROMISED[:1].upper()}{AS_PROMISED[1:]}"
+        if any(arm.overspend for arm in arms)
+        else "",
         "viewer_note": f"All {recorded} trajectories are here, as recorded."
         if len(shown) == recorded
         else f"{len(shown)} of {recorded} trajectories are shown in full: those that findings "

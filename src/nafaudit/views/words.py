@@ -24,7 +24,12 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.stats import zero_count_upper
-from nafaudit.store.artifacts import QUANTITIES, UNCLAIMED
+from nafaudit.store.artifacts import OVERSPEND, QUANTITIES, UNCLAIMED
+
+AS_PROMISED = (
+    "of a decoder that claims nothing, spend, use and steps are those of the law it promised"
+)
+"""What numbers are that stand beside WITHIN of a silent black box."""
 
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),
@@ -244,6 +249,8 @@ def basis(found: Mapping[str, Any] | None) -> str:
         return f"{extent}: what was claimed is refuted"
     if not found["replayed"]:
         return "nothing could be replayed"
+    if any(f["check"] == OVERSPEND for f in found["findings"]):
+        return f"{extent}: nothing was claimed, and the tokens fit the promise"
     return f"{extent}: what was claimed is true"
 
 
@@ -269,7 +276,12 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     else:
         whole = found["current"] and found["replayed"]
         word, tone = ("REPLAYED", "good") if whole else ("INCOMPLETE", "open")
-        text += "What was logged is true as far as it was replayed."
+        silent = any(f["check"] == OVERSPEND for f in found["findings"])
+        text += (
+            "Nothing was claimed of them; their tokens fit the law that was promised."
+            if silent
+            else "What was logged is true as far as it was replayed."
+        )
     if not found["current"]:
         text += " The records have grown since; run nafaudit verify . again."
     remarks = []
