@@ -29,9 +29,9 @@ _LONGEST_NAME = 120
 _UNSEEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
 )
-_IN_SCRIPT = str.maketrans(
-    {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"}
-)
+_IN_SCRIPT = {
+    "<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", "\u2029": "\\u2029"
+}  # fmt: skip
 
 
 @cache
@@ -69,6 +69,8 @@ def detokenize(tokens: Iterable[int], pieces: Sequence[bytes | None]) -> str:
 
 def visible(text: str) -> str:
     """Writes control characters and direction marks as their code points."""
+    if text.isprintable():
+        return text
     return _UNSEEN.sub(lambda match: f"\u27e8{ord(match[0]):04X}\u27e9", text)
 
 
@@ -90,7 +92,10 @@ def cut_front(text: str, most: int) -> str:
 def script_json(data: Any) -> str:
     """Writes JSON for a script element: strict, without a character that could end the element."""
     text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.translate(_IN_SCRIPT)
+    # Ten times as fast as `translate`.
+    for character, escaped in _IN_SCRIPT.items():
+        text = text.replace(character, escaped)
+    return text
 
 
 def percent(share: float, unknown: str = "\u2013") -> str:

@@ -149,6 +149,16 @@ class AuditResult:
         """What a search found, as RUN/search.json has it; None if there was none."""
         return read_search(self.run)
 
+    @cached_property
+    def by_prompt(self) -> list[PromptRow]:
+        """One row per arm and prompt, the worst first."""
+        return prompt_rows(self)
+
+    @cached_property
+    def bounds(self) -> list[BoundRow]:
+        """Limits on rates and means, arm by arm."""
+        return bound_rows(self)
+
     def of_arm(self, arm: ArmVerdict) -> Measures:
         """Returns the rows of one arm."""
         return self.rows.of_arm(arm.arm)
@@ -345,7 +355,7 @@ def bound_rows(result: AuditResult) -> list[BoundRow]:
             continue
         promised = context.promised(arm.k)
         high = promised if math.isfinite(promised) and promised > 0 else math.inf
-        spends = [context.clamp_spend(row.spend, high) for row in rows]
+        spends = context.clamp_spends(rows.column("spend"), high)
         sample = Sample.of(spends, high, (row.key.prompt for row in rows))
         for name in MEANS:
             try:

@@ -168,7 +168,7 @@ class _Columns:
         bank = np.maximum.reduceat(steps.allowance, starts)
         compared = ("allowance", *(("stop", "ending") if context.stops else ()))
         compared += ("limit",) if context.max_new_tokens else ()
-        tokens = np.split(steps.token, starts[1:])
+        tokens = [steps.token[span] for span in map(slice, starts.tolist(), batch.ends.tolist())]
         found: dict[str, Iterable[Any]] = {
             "key": batch.keys,
             "label": [context.label(key.prompt) for key in batch.keys],

@@ -265,7 +265,7 @@ def _upper(
     if not 0 < budget < math.inf:
         return None, f"K = {budget:g} is no range"
     # Rounding may carry a spend past an end by a hair, which the verdict allows as well.
-    spends = [context.clamp_spend(spend, budget) for _, spend in pairs]
+    spends = context.clamp_spends([spend for _, spend in pairs], budget)
     sample = Sample.of(spends, budget, [prompt for prompt, _ in pairs], peeked=True)
     spec = BOUNDS[UPPER]
     try:

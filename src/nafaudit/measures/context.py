@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -185,10 +185,13 @@ class RunContext:
             return np.maximum(slack, fail * (1 + np.where(np.isfinite(limit), limit, 0.0)))
         return slack
 
-    def clamp_spend(self, spend: float, budget: float) -> float:
-        """Returns a spend without what rounding carried past 0 or K; any other unchanged."""
+    def clamp_spends(self, spends: Iterable[float], budget: float) -> list[float]:
+        """Returns spends without what rounding carried past 0 or K; any other unchanged."""
         slack = float(self.tolerance(np.array([budget]))[0])
-        return min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
+        return [
+            min(max(spend, 0.0), budget) if -slack <= spend <= budget + slack else spend
+            for spend in spends
+        ]
 
     def granted(self, trajectory: Trajectory) -> NDArray[np.float64] | None:
         """Returns B_t at every step: by the ledger, else as logged, else None."""

@@ -166,11 +166,14 @@ class Measure:
     @property
     def sort_key(self) -> tuple[bool, float, float, float]:
         """What makes a trajectory worth reading: an excess, then use, recall and spend."""
-        use, recall, spend = (
-            -math.inf if math.isnan(value) else value
-            for value in (self.utilisation, self.recall, self.spend)
+        use, recall, spend = self.utilisation, self.recall, self.spend
+        # Only NaN is not equal to itself; a page asks for this of every row.
+        return (
+            self.violated,
+            use if use == use else -math.inf,
+            recall if recall == recall else -math.inf,
+            spend if spend == spend else -math.inf,
         )
-        return self.violated, use, recall, spend
 
     @property
     def sample_key(self) -> bytes:

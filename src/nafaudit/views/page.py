@@ -19,7 +19,7 @@ from nafaudit.core import text
 from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.text import as_number, name, plain, script_json, visible
 from nafaudit.core.trajectory import Key
-from nafaudit.measures.audit import AuditResult, BoundRow, bound_rows, prompt_rows, result_json
+from nafaudit.measures.audit import AuditResult, BoundRow, result_json
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
@@ -170,7 +170,7 @@ def report_json(
                 "k": as_number(result.arms[row.arm_index].k),
             }
             | plain(row)
-            for row in bound_rows(result)
+            for row in result.bounds
         ],
         "prompts": [
             {
@@ -186,7 +186,7 @@ def report_json(
                     "record": record_name(result, row.shown),
                 },
             }
-            for row in prompt_rows(result)
+            for row in result.by_prompt
         ],
         "checklist": list(checklist),
         "verification": replay and {key: replay[key] for key in extent} | {"refuted": contradicted},
@@ -300,7 +300,7 @@ def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
     sections += [
         Section("Numbers", Table.of((BUDGET, *answers, *(NUMBERS[h] for h in heads)), rows)),
         *class_report(result.classes),
-        Section("Worst prompts", Table.of(worst, prompt_rows(result)[:_WORST_PROMPTS])),
+        Section("Worst prompts", Table.of(worst, result.by_prompt[:_WORST_PROMPTS])),
         Section(
             "Findings",
             pairs=tuple(
@@ -399,10 +399,10 @@ def _page_sections(
         "drawn": data.get("figures", []),
         "bounds": [
             looks[row.arm_index] | _bound(row, f"bounds[{index}].point")
-            for index, row in enumerate(bound_rows(result))
+            for index, row in enumerate(result.bounds)
         ],
         "level": result.context.delta,
-        "methods": sorted({(row.method, row.assumes) for row in bound_rows(result)}),
+        "methods": sorted({(row.method, row.assumes) for row in result.bounds}),
         "classes_note": f"Every bound misses with chance at most {result.classes.delta:.2g}: one "
         f"level shared by {result.classes.looks} cells, classes times budgets. Under 20 prompts a "
         "bound is shown for orientation, not as evidence. U(R) and U(R_eff) are the paper's."

@@ -8,14 +8,15 @@ other budget along, since they share their draws. The choice depends on the reco
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import nlargest
 from itertools import chain, zip_longest
 from typing import Any
 
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
 from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
 from nafaudit.core.trajectory import Arm, Key
-from nafaudit.measures.audit import AuditResult, bound_rows, known_values, largest, prompt_rows
+from nafaudit.measures.audit import AuditResult, known_values, largest
 from nafaudit.measures.classes import ClassRow
 from nafaudit.measures.measure import Measure, sample_key
 from nafaudit.measures.verdicts import ArmVerdict
@@ -99,10 +100,10 @@ def payload(result: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
         redact: Leave all text out.
     """
     shown = {one.key: index for index, one in enumerate(chosen)}
-    rows = prompt_rows(result)[:ROWS]
-    drawn = [one for arm in result.arms for one in sample(result.of_arm(arm), POINTS)]
+    rows = result.by_prompt[:ROWS]
+    drawn = [sample(result.of_arm(arm), POINTS) for arm in result.arms]
     every = [o.key.prompt for o in chosen] + [r.prompt for r in rows]
-    every += [o.key.prompt for o in drawn]
+    every += [o.key.prompt for points in drawn for o in points]
     ids = {prompt: index for index, prompt in enumerate(dict.fromkeys(every))}
     arms = {(arm.mechanism, arm.k): index for index, arm in enumerate(result.arms)}
     parts: dict[str, int] = {}
@@ -128,7 +129,10 @@ def payload(result: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
     full = {one.key.prompt for one in chosen}
     data = {
         "redacted": redact,
-        "arms": [_arm_chart(arm, result, ids, shown) for arm in result.arms],
+        "arms": [
+            _arm_chart(arm, result, points, ids, shown)
+            for arm, points in zip(result.arms, drawn, strict=True)
+        ],
         "prompts": [_prompt(result, prompt, prompt in full and not redact) for prompt in ids],
         "rows": [
             {field: as_json(getattr(row, field), 8) for field in _ROW_NUMBERS}
@@ -150,7 +154,7 @@ def payload(result: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
         ),
         "bounds": [
             {"arm": row.arm_index, "mean": as_json(row.point, 3), "high": as_json(row.upper, 3)}
-            for row in bound_rows(result)
+            for row in result.bounds
             if row.unit == "nats" and row.method == "cluster-t"
         ],
         "view": view,
@@ -235,9 +239,13 @@ def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int])
 
 
 def _arm_chart(
-    arm: ArmVerdict, result: AuditResult, ids: Mapping[str, int], shown: Mapping[Key, int]
+    arm: ArmVerdict,
+    result: AuditResult,
+    points: Sequence[Measure],
+    ids: Mapping[str, int],
+    shown: Mapping[Key, int],
 ) -> dict[str, Any]:
-    """Returns everything that the charts draw of one arm."""
+    """Returns everything that the charts draw of one arm; `points` have marks of their own."""
     rows, regime, length = result.of_arm(arm), arm.regime, result.context.max_new_tokens
     alone = risky_spends(result, arm)
     # Values at evenly spaced ranks, the smallest and the largest among them.
@@ -265,7 +273,7 @@ def _arm_chart(
                 "r": as_json(alone.get(one.key, math.nan), 2),
                 "v": shown.get(one.key, -1),
             }
-            for one in sample(rows, POINTS)
+            for one in points
         ],
     }
 
@@ -297,14 +305,14 @@ def histogram(values: Sequence[float]) -> list[int]:
     return counts
 
 
-def sample(rows: Iterable[Measure], most: int) -> list[Measure]:
+def sample(rows: Sequence[Measure], most: int) -> list[Measure]:
     """Takes the worst quarter of `most` and a sample of the rest, in the order of their keys."""
-    ordered = sorted(rows, key=lambda one: (one.sort_key, one.sample_key), reverse=True)
-    if len(ordered) <= most:
-        return sorted(ordered, key=lambda one: one.key)
+    lots = {one.key: one.sample_key for one in rows}
+    ordered = sorted(rows, key=lambda one: (one.sort_key, lots[one.key]), reverse=True)
     worst, rest = ordered[: most // 4], ordered[most // 4 :]
-    drawn = sorted(rest, key=lambda one: one.sample_key)[: most - len(worst)]
-    return sorted([*worst, *drawn], key=lambda one: one.key)
+    if len(ordered) > most:
+        rest = sorted(rest, key=lambda one: lots[one.key])[: most - len(worst)]
+    return sorted([*worst, *rest], key=lambda one: one.key)
 
 
 def choose(result: AuditResult, room: int) -> list[Measure]:
@@ -334,7 +342,7 @@ def choose(result: AuditResult, room: int) -> list[Measure]:
 def _worst(result: AuditResult) -> Iterator[tuple[str, int]]:
     """Returns the worst few of each arm, in turn."""
     ranked = [
-        sorted(result.of_arm(arm), key=lambda one: one.sort_key, reverse=True)[:20]
+        nlargest(20, result.of_arm(arm), key=lambda one: one.sort_key)
         for arm in result.arms
         if not arm.baseline
     ]

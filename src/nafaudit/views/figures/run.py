@@ -255,11 +255,12 @@ def prompt_means(
     budget = arm.k if k is None else k
     high = result.context.promised(budget)
     top = high if math.isfinite(high) and high > 0 else math.inf
+    rows = result.rows.of_arm(Arm(arm.mechanism, budget))
+    spends = rows.column("spend")
+    if not all(map(math.isfinite, spends)):
+        return np.empty(0)
     groups: dict[str, list[float]] = {}
-    for one in result.rows.of_arm(Arm(arm.mechanism, budget)):
-        if not math.isfinite(one.spend):
-            return np.empty(0)
-        settled = result.context.clamp_spend(one.spend, top)
+    for one, settled in zip(rows, result.context.clamp_spends(spends, top), strict=True):
         groups.setdefault(one.key.prompt, []).append(settled)
     order = sorted(groups, key=lambda prompt: sample_key(prompt, 0))
     return np.array([mean(groups[prompt]) for prompt in order])
