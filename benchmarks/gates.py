@@ -65,6 +65,11 @@ def same_records(one: Sequence[str], other: Sequence[str]) -> str:
     return "" if sorted(one) == sorted(other) else "the records differ"
 
 
+def counted(told: int, recorded: int) -> str:
+    """Empty if a report counts every trajectory that is recorded."""
+    return "" if told == recorded else f"the report counts {told} of {recorded} trajectories"
+
+
 def replayed(deviation: float) -> str:
     """Empty if a replay charges what decoding charged."""
     return "" if deviation <= CHARGE else f"a charge is off by {deviation:.2g}"

@@ -6,16 +6,14 @@ round's sizes. Growth below the sizes' own ratio is work that is shared.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from benchmarks import checkpoints, gates, sides
 from benchmarks.decoding import Case
-from benchmarks.results import Row, ratio
+from benchmarks.results import Row, exponent, ratio
 from benchmarks.sides import Worker
 
 TRAJECTORIES = (1, 2, 5, 10)
@@ -73,8 +71,5 @@ def _grown(
             times[size].append(answer["cpu"])
     base = times[sizes[0]]
     grown = {f"{n:,}/{sizes[0]:,}": ratio(times[n], base) for n in sizes[1:]}
-    # Cost grows as size to this power, between the last two sizes: above 1 is superlinear.
-    last, before = sizes[-1], sizes[-2]
-    power = math.log(median(times[last]) / median(times[before])) / math.log(last / before)
-    about = f"{about}; exponent {power:.2f}"
+    about = f"{about}; exponent {exponent(times):.2f}"
     return Row(f"growth: {name}", about, grown, gates.all_of(wrong), {"cpu": times})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
@@ -29,6 +31,17 @@ def ratio(costs: list[float], base: list[float]) -> Ratio:
     """Ratio of medians, with the range over the rounds."""
     each = [a / b for a, b in zip(costs, base, strict=True)]
     return Ratio(median(costs) / median(base), min(each), max(each))
+
+
+def plainly(costs: list[float]) -> Ratio:
+    """Costs themselves, where an aim is in seconds or MiB: the median, with their range."""
+    return Ratio(median(costs), min(costs), max(costs))
+
+
+def exponent(costs: Mapping[int, list[float]]) -> float:
+    """To which power of the size cost grows, between the last two: above 1 is superlinear."""
+    *_, before, last = costs
+    return math.log(median(costs[last]) / median(costs[before])) / math.log(last / before)
 
 
 def of_bytes(one: float, other: float) -> Ratio:
@@ -78,6 +91,9 @@ AIMS = {
     ("lab: search, occupancy", "rows/room"): Aim(least=0.8),
     ("lab: attack, occupancy", "rows/room"): Aim(least=0.8),
     ("record", "size, JSON Lines/run"): Aim(least=15),
+    ("record: check", "seconds, 27,000 outputs"): Aim(most=6),
+    ("record: check", "MiB, 27,000 outputs"): Aim(most=200),
+    ("record: page", "seconds, 27,000 outputs"): Aim(most=5),
 }
 
 

@@ -3,8 +3,9 @@
     python -m benchmarks.store [--trajectories 27000] [--steps 200] [--out DIRECTORY]
 
 Writes synthetic trajectories through `RunWriter` in parts of 256, as a run does, then times
-`nafaudit check` in a child process and reads its peak memory. The size is compared with the
-paper's JSON Lines for the same steps: 15 fields a step, floats as float32 widened to Python's.
+`nafaudit check` and `report` in child processes and reads their peak memory. The size is compared
+with the paper's JSON Lines for the same steps: 15 fields a step, floats as float32 widened to
+Python's.
 Only steps and the few numbers that identify a trajectory are counted there; its texts and its
 source record are not, which flatters the JSON Lines.
 
@@ -26,16 +27,18 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from benchmarks import gates
-from benchmarks.results import Row, of_bytes, ratio
+from benchmarks.results import Row, exponent, of_bytes, plainly, ratio
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import Key, Steps, Trajectory
+from nafaudit.measures.batch import measure_batch
+from nafaudit.measures.context import RunContext
+from nafaudit.measures.measure import measure
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
 
@@ -182,9 +185,9 @@ def write_run(
     return {"seconds": seconds, "json": plain * scale, "gzip": packed * scale, "scale": scale}
 
 
-def measure_check(path: Path) -> dict[str, float]:
-    """Seconds, processor seconds and peak bytes of `nafaudit check`, in its own process."""
-    command = [sys.executable, "-c", MEASURED, "check", str(path)]
+def measure_command(verb: str, path: Path) -> dict[str, float]:
+    """Seconds, processor seconds and peak bytes of `nafaudit VERB RUN`, in its own process."""
+    command = [sys.executable, "-c", MEASURED, verb, str(path)]
     start = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True)
     seconds = time.perf_counter() - start
@@ -196,17 +199,20 @@ def measure_check(path: Path) -> dict[str, float]:
 
 
 def rows(count: int, rounds: int) -> Iterator[Row]:
-    """The rows of `python -m benchmarks`: size, reading and checking against JSON Lines.
+    """The rows of `python -m benchmarks`: size and reading against JSON Lines, check and page.
 
     JSON is written and read of one trajectory in twenty, and scaled up; its reading ends with
     Python's own objects, ours with arrays whose digests were verified.
     """
+    fewer = max(1, count // 10)
+    times: dict[str, list[float]] = {"json": [], "run": []}
+    checks: dict[int, list[dict[str, float]]] = {fewer: [], count: []}
+    pages: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as scratch:
-        path, lines = Path(scratch) / "run", Path(scratch) / "steps.jsonl"
+        path, small, lines = (Path(scratch) / name for name in ("run", "small", "steps.jsonl"))
+        write_run(small, fewer, 200, fewer)
         written = write_run(path, count, 200, 20, lines)
         size = float(sum(p.stat().st_size for p in path.rglob("*") if p.is_file()))
-        times: dict[str, list[float]] = {"json": [], "run": []}
-        checks: list[dict[str, float]] = []
         for _ in range(rounds):
             start = time.process_time()
             logged = _spent_in_lines(lines)
@@ -214,20 +220,57 @@ def rows(count: int, rounds: int) -> Iterator[Row]:
             recorded = _spent_in_run(path)
             times["json"].append(written["scale"] * (middle - start))
             times["run"].append(time.process_time() - middle)
-            checks.append(measure_check(path))
-    times["check"] = [each["processor"] for each in checks]
+            checks[fewer].append(measure_command("check", small))
+            checks[count].append(measure_command("check", path))
+            pages.append(measure_command("report", path))
+        told = json.loads((path / "report" / "report.json").read_text())["verdicts"]
+        wrong = gates.counted(sum(arm["trajectories"] for arm in told), len(recorded))
+        alike = _measured_alike(Run(path))
+    about, outputs = f"{count:,} trajectories of 200 steps", f"{count:,} outputs"
+    spent = {n: [one["processor"] for one in found] for n, found in checks.items()}
     yield Row(
         "record",
-        f"{count:,} trajectories of 200 steps; all checks: {median(times['check']):.1f} s, "
-        f"{max(each['peak'] for each in checks) / 2**20:.0f} MiB",
+        about,
         {
             "size, JSON Lines/run": of_bytes(written["json"], size),
             "reading, JSON Lines/run": ratio(times["json"], times["run"]),
-            "JSON Lines/all checks": ratio(times["json"], times["check"]),
         },
         gates.spending(logged, recorded),
-        {"cpu": times, "checks": checks, "written": written, "bytes": size},
+        {"cpu": times, "written": written, "bytes": size},
     )
+    yield Row(
+        "record: check",
+        f"all checks of {about}",
+        {
+            f"seconds, {outputs}": plainly(spent[count]),
+            f"MiB, {outputs}": plainly([one["peak"] / 2**20 for one in checks[count]]),
+            "JSON Lines/all checks": ratio(times["json"], spent[count]),
+        },
+        alike,
+        {"checks": checks[count]},
+    )
+    yield Row(
+        "record: page",
+        f"nafaudit report of {about}, its checks included",
+        {f"seconds, {outputs}": plainly([one["processor"] for one in pages])},
+        gates.all_of([alike, wrong]),
+        {"pages": pages},
+    )
+    yield Row(
+        "growth: check",
+        f"trajectories of 200 steps; exponent {exponent(spent):.2f}",
+        {f"{count:,}/{fewer:,}": ratio(spent[count], spent[fewer])},
+        alike,
+        {"cpu": spent},
+    )
+
+
+def _measured_alike(run: Run) -> str:
+    """Empty if a part measured at once has the rows that `measure` makes of each trajectory."""
+    _, batch = next(run.batches())
+    context = RunContext.of(run)
+    slow = [repr(measure(one, context)) for one in batch]
+    return gates.same_records(list(map(repr, measure_batch(batch, context))), slow)
 
 
 def _spent_in_lines(path: Path) -> dict[tuple[str, float, int], float]:
@@ -269,14 +312,15 @@ def main() -> None:
     parser.add_argument("--trajectories", type=int, default=27_000)
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--json-every", type=int, default=20, help="count JSON of 1 in so many")
-    parser.add_argument("--checks", type=int, default=3, help="time `check` so often")
+    parser.add_argument("--checks", type=int, default=3, help="time `check` and `report` so often")
     parser.add_argument("--out", type=Path, help="keep the run here")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         path = given.out or Path(scratch) / "run"
         written = write_run(path, given.trajectories, given.steps, given.json_every)
         size = sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
-        checks = [measure_check(path) for _ in range(given.checks)]
+        checks = [measure_command("check", path) for _ in range(given.checks)]
+        pages = [measure_command("report", path) for _ in range(given.checks)]
         columns = column_sizes(path)
     steps = given.trajectories * given.steps
     out = sys.stdout.write
@@ -295,6 +339,12 @@ def main() -> None:
         (
             "  peak memory",
             f"{max(c['peak'] for c in checks) / 2**20:.0f} MiB",
+            f"worst of {given.checks}",
+        ),
+        ("nafaudit report", f"{min(c['processor'] for c in pages):.1f} s", "processor time"),
+        (
+            "  peak memory",
+            f"{max(c['peak'] for c in pages) / 2**20:.0f} MiB",
             f"worst of {given.checks}",
         ),
     ]

@@ -56,6 +56,7 @@ def test_the_other_gates_fire() -> None:
     assert "above" in gates.feasible({"over": 1e-18})
     assert gates.spending({"a": 1.0}, {"a": 1.0, "b": 2.0}) == ""
     assert "differs" in gates.spending({"a": 1.0}, {"a": 1.002})
+    assert gates.counted(3, 3) == "" and "2 of 3" in gates.counted(2, 3)
     assert gates.same_scores([(0.5, 1.0)], [(0.5, 1.0)]) == ""
     assert "differ" in gates.same_scores([(0.5, 1.0)], [(0.5, 1.0 - 1e-9)])
     assert gates.same_records(["a", "b"], ["b", "a"]) == ""

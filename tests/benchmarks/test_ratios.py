@@ -16,9 +16,18 @@ PYTHON = os.environ.get("NAFAUDIT_OFFICIAL_PYTHON", "")
 
 
 def test_the_record_is_read_and_checked_beside_json_lines() -> None:
-    (row,) = store.rows(60, 1)
+    row, check, page, growth = store.rows(60, 1)
     assert row.name == "record" and row.invalid == "" and "60 trajectories" in row.about
     assert row.ratios["size, JSON Lines/run"].middle > 10
+    assert [one.name for one in (check, page, growth)] == [
+        "record: check",
+        "record: page",
+        "growth: check",
+    ]
+    assert not (check.invalid or page.invalid or growth.invalid)
+    assert check.ratios["MiB, 60 outputs"].middle > 10
+    # An aim in seconds is of a full audit only.
+    assert check.verdict("seconds, 60 outputs") == page.verdict("seconds, 60 outputs") == ""
 
 
 def test_bad_arguments_are_refused_before_anything_is_built() -> None:

@@ -10,7 +10,19 @@ import pytest
 from benchmarks.decoding import CASES, SOLVED
 from benchmarks.occupancy import COMMANDS
 from benchmarks.page import END, START, page, put
-from benchmarks.results import AIMS, LIMIT, MEMORY, PEER, Ratio, Row, of_bytes, ratio, summary
+from benchmarks.results import (
+    AIMS,
+    LIMIT,
+    MEMORY,
+    PEER,
+    Ratio,
+    Row,
+    exponent,
+    of_bytes,
+    plainly,
+    ratio,
+    summary,
+)
 from benchmarks.sides import HERE
 
 BINDING = "r32: 8 prompts, binding"
@@ -25,6 +37,11 @@ def test_a_ratio_is_of_medians_with_the_range_over_rounds() -> None:
     assert str(ratio([4.0, 9.0, 2.0], [2.0, 1.0, 2.0])) == "2.00 (1.00 to 9.00)"
     assert str(ratio([4.0], [2.0])) == "2.00"
     assert str(of_bytes(2e9, 1e7)) == "200 (2,000 / 10 MB)"
+
+
+def test_costs_may_stand_alone_and_grow_by_a_power() -> None:
+    assert str(plainly([4.0, 9.0, 2.0])) == "4.00 (2.00 to 9.00)"
+    assert exponent({1: [5.0], 10: [1.0, 2.0, 3.0], 100: [200.0]}) == pytest.approx(2.0)
 
 
 def test_an_aim_is_met_where_the_median_reaches_it() -> None:
@@ -51,7 +68,8 @@ def test_every_aim_belongs_to_a_row() -> None:
     # The rows that are made elsewhere: `Bench.sweep`, `replay.rows`, `lab.rows`, `store.rows`,
     # `occupancy.rows`.
     known |= {f"lab: {name}, occupancy" for name in COMMANDS}
-    known |= {"r32: five arms", "lab: replay", "lab: nafaudit run", "record"}
+    known |= {"r32: five arms", "lab: replay", "lab: nafaudit run"}
+    known |= {"record", "record: check", "record: page"}
     assert {name for name, _ in AIMS} <= known
     measured = {f"{case.pair}: {case.name}" for case in CASES if case.memory}
     assert {name for name, what in AIMS if what == MEMORY} <= measured

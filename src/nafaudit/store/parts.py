@@ -256,14 +256,18 @@ class Batch:
         return len(self.keys)
 
     def __iter__(self) -> Iterator[Trajectory]:
-        return map(self.trajectory, range(len(self)))
+        debts, starts, ends = self.debts.tolist(), self.starts.tolist(), self.ends.tolist()
+        for row, key in enumerate(self.keys):
+            steps = self._cut(starts[row], ends[row])
+            yield Trajectory(key, debts[row], self.stopped[row], steps, self.claims[row])
 
     def trajectory(self, row: int) -> Trajectory:
         """Returns one of them; its steps are views."""
-        span = slice(self.starts[row], self.ends[row])
-        steps = Steps(**{name: getattr(self.steps, name)[span] for name in Steps.columns})
-        debt = float(self.debts[row])
+        steps, debt = self._cut(self.starts[row], self.ends[row]), float(self.debts[row])
         return Trajectory(self.keys[row], debt, self.stopped[row], steps, self.claims[row])
+
+    def _cut(self, start: int, end: int) -> Steps:
+        return Steps(**{name: column[start:end] for name, column in vars(self.steps).items()})
 
     def take(self, rows: NDArray[np.int64]) -> Batch:
         """Returns some of them, in ascending order of their places; itself if they are all."""
