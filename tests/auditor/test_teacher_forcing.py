@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
-from nafaudit.auditor.teacher_forcing import ForcedText, Reader
+from nafaudit.auditor.teacher_forcing import Forest, ForcedText, Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
@@ -106,36 +109,89 @@ def test_steps_are_shown_with_the_law_that_was_served(tiny_pair_paths: Paths) ->
 
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2", "gemma2", "mistral"])
-def test_a_prompt_of_many_texts_is_read_once(tiny_pair_paths: Paths, architecture: str) -> None:
-    """The slow twin reads every text by itself."""
+def test_what_texts_share_is_read_once(tiny_pair_paths: Paths, architecture: str) -> None:
+    """The slow twin reads every text by itself, in one pass without a cache."""
     pair = load_pair(*tiny_pair_paths(architecture))
     draw = np.random.default_rng(1)
-    prompt = (0, *draw.integers(2, 320, 30).tolist())
-    texts = [ForcedText(prompt, tuple(draw.integers(2, 320, n).tolist())) for n in (9, 1, 30, 17)]
-    read = 0
+    prompt, trunk = (tuple(draw.integers(2, 320, n).tolist()) for n in (30, 40))
+    texts = [ForcedText((0,), trunk[:5]), ForcedText(prompt, trunk), ForcedText(prompt, trunk[:9])]
+    for shared, more in ((0, 9), (0, 30), (12, 17), (12, 1), (33, 20)):
+        tail = tuple(draw.integers(2, 320, more).tolist())
+        texts.append(ForcedText(prompt, trunk[:shared] + tail))
+    texts.append(ForcedText(prompt[:20], prompt[20:] + trunk[:15]))  # another place of the prompt
+    read = calls = 0
     forward = pair.safe.forward
 
     def counted(*given: Any, **named: Any) -> Any:
-        nonlocal read
-        read += named["input_ids"].numel()
+        nonlocal read, calls
+        read, calls = read + named["input_ids"].numel(), calls + 1
         return forward(*given, **named)
 
     pair.safe.forward = counted
 
     def laws(texts: list[ForcedText], **shape: Any) -> list[list[torch.Tensor]]:
-        found: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+        found: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in texts]
+        places = [0] * len(texts)
         for piece in Reader(pair, Decoding(), **shape).read(texts):
-            found.setdefault(piece.text, []).append(piece.laws(piece.start, piece.stop))
-        return [[torch.cat(part) for part in zip(*found[i], strict=True)] for i in sorted(found)]
+            for text in piece.texts:
+                assert piece.start == places[text]
+                places[text] = min(piece.stop, len(texts[text].tokens) - 1)
+                found[text].append(piece.laws(piece.start, places[text]))
+        assert places == [len(text.tokens) - 1 for text in texts]
+        return [[torch.cat(part) for part in zip(*each, strict=True)] for each in found]
 
     alone = [laws([text])[0] for text in texts]
-    for shape in ({}, {"numbers": 1, "chunk": 8}):
-        read = 0
+    assert calls == len(texts)
+    prefixes = {text.tokens[:n] for text in texts for n in range(1, len(text.tokens))}
+    for shape in ({}, {"numbers": 320 * 40}, {"numbers": 1, "chunk": 8}):
+        read = calls = 0
         together = laws(texts, **shape)
-        assert read == len(prompt) + 4 * 30  # outputs are filled up to the longest
+        assert (calls > 1) == bool(shape)
+        if shape:
+            assert len(prefixes) <= read < 0.8 * sum(len(text.tokens) for text in texts)
         for one, other in zip(alone, together, strict=True):
             for safe, again in zip(one, other, strict=True):
                 assert torch.allclose(safe, again, rtol=0, atol=1e-4)
+
+
+written_texts = st.lists(
+    st.lists(st.integers(0, 2), min_size=1, max_size=9).map(tuple), min_size=1, max_size=7
+).map(sorted)
+
+
+@settings(max_examples=60)
+@given(written_texts, st.floats(0, 9), st.sampled_from([4, 9, 1000]))
+def test_windows_are_the_cheapest(texts: list[tuple[int, ...]], call: float, most: int) -> None:
+    """The slow twin tries every choice of cuts, and finds rows by comparing prefixes."""
+    forest = Forest(texts)
+    depth = max(map(len, texts))
+
+    def cost(cuts: Sequence[int]) -> float:
+        total = 0.0
+        for start, stop in itertools.pairwise(cuts):
+            paths = {text[:stop] for text in texts if len(text) > start}
+            paths -= {path[:n] for path in paths for n in range(len(path))}
+            rows = forest.rows(start, stop)
+            assert {texts[row[-1]][:stop] for row in rows} == paths
+            members = [n for row in rows for n in row]
+            assert members == [n for n, text in enumerate(texts) if len(text) > start]
+            for row in rows:
+                assert all(texts[row[-1]][:stop][: len(texts[n])] == texts[n][:stop] for n in row)
+            read = len(paths) * (stop - start)
+            total += read + call * math.ceil((stop - start) / max(1, most // len(paths)))
+        return total
+
+    cuts = forest.cuts(most, call)
+    if most >= 1000:
+        inner = range(1, depth)
+        every = itertools.chain.from_iterable(
+            itertools.combinations(inner, n) for n in range(depth)
+        )
+        assert cost(cuts) == pytest.approx(min(cost((0, *some, depth)) for some in every))
+    for start, stop in itertools.pairwise(cuts):
+        assert stop - start == 1 or len(forest.rows(start, stop)) * (stop - start) <= most
+    if call == 0 and most >= 1000:
+        assert cost(cuts) == len({text[:n] for text in texts for n in range(1, len(text) + 1)})
 
 
 def test_texts_that_cannot_be_read_are_refused(tiny_pair_paths: Paths) -> None:

@@ -290,10 +290,11 @@ def follow_texts(
     ready: list[int] = []
     numbers = 0
     for piece in reader.read(texts):
-        laws = held.setdefault(piece.text, _Laws())
-        numbers += laws.take(piece, texts[piece.text], counts)
-        if piece.stop >= len(texts[piece.text].tokens):
-            ready.append(piece.text)
+        for text in piece.texts:
+            laws = held.setdefault(text, _Laws())
+            numbers += laws.take(piece, texts[text], counts)
+            if piece.stop >= len(texts[text].read):
+                ready.append(text)
         if numbers > _HELD and ready:
             part = {i: held.pop(i) for i in sorted(ready)}
             yield from _follow_held(reader, mechanisms, budgets, texts, kl, part)

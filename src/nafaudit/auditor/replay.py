@@ -9,14 +9,16 @@ the charges of a block are guessed (all of the risky law, or all of the allowanc
 served, and the shadow account says how far the guess was right. What follows a wrong guess is
 served again. The result is that of one step after the other, whatever the rule.
 
-`replay_texts` replays what a pair of checkpoints wrote, many texts from one pass; trajectories of
-different budgets often wrote the same tokens, whose laws are computed once.
+`replay_texts` replays what a pair of checkpoints wrote, many texts from one pass. Trajectories of
+different budgets often begin with the same tokens and share their draws: a law, what it costs and
+the noise of a step are computed once for all of them (`_Block`, `_Words`).
 """
 
 from __future__ import annotations
 
 import copy
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -30,11 +32,12 @@ from nafaudit.auditor.shadow import (
     Mixing,
     ShadowAnchored,
     ShadowOrder,
+    Tried,
     shadow_account,
     shadow_debt,
     shadow_of,
 )
-from nafaudit.auditor.teacher_forcing import ForcedText, Reader, prompt_logp
+from nafaudit.auditor.teacher_forcing import ForcedText, Piece, Reader, prompt_logp
 from nafaudit.core.draws import Stream, uniforms
 from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Banking, Payment, is_baseline, recorded_gap
@@ -53,6 +56,10 @@ from nafaudit.protocols import Mechanism, Served, World, booked
 _PIECE = 1 << 16
 # Allowances that agree to this are the same; the noise of a forward pass is far larger.
 _SAME = 1e-9
+# Random words that are kept for other trajectories of the same draws: 32 MB.
+_KEPT_WORDS = 1 << 22
+# Where a 64-bit word has its upper half.
+_UPPER = 1 if sys.byteorder == "little" else 0
 
 
 @dataclass(frozen=True)
@@ -130,12 +137,13 @@ class Replayer:
         """How many steps are replayed."""
         return len(self._columns.charge)
 
-    def feed(self, safe: Tensor, risky: Tensor) -> list[Served]:
+    def feed(self, safe: Tensor, risky: Tensor, words: _Words | None = None) -> list[Served]:
         """Replays the next steps.
 
         Args:
             safe: Log-laws of the safe model [steps, vocabulary], float64, warped.
             risky: Log-laws of the risky model, likewise.
+            words: What noise was drawn for others, if their draws may be the same.
 
         Returns:
             What a sound decoder serves, in order, for tests of the tokens against it.
@@ -148,7 +156,8 @@ class Replayer:
         size = max(1, _PIECE // safe.shape[-1])
         served: list[Served] = []
         for start in range(0, len(safe), size):
-            served += self._feed(safe[start : start + size], risky[start : start + size])
+            block = _Block(safe[start : start + size], risky[start : start + size], words)
+            served += self.feed_block(block)
         return served
 
     def result(self) -> Replayed:
@@ -173,27 +182,40 @@ class Replayer:
             granted_otherwise=None if other is None else self._ledger.accrued(k, other, tokens),
         )
 
-    def _feed(self, safe: Tensor, risky: Tensor) -> list[Served]:
+    def feed_block(self, block: _Block) -> list[Served]:
+        """Replays the next steps, few enough to be worked on together."""
+        safe, risky = block.safe, block.risky
         pricing = self._rule if isinstance(self._rule, Mixing) else ShadowAnchored()
-        costs = pricing.cost(safe, risky)
+        costs = block.cost(pricing)
+        tried = self._try(safe, risky, costs)
+        logp = [self._at_tokens(self.step, law).tolist() for law in (safe, risky)]
+        prices = costs.tolist()
         served: list[Served] = []
         start = 0
         while start < len(safe):
             part = slice(start, min(len(safe), start + self._reach))
-            logp = [self._at_tokens(self.step, law[part]).tolist() for law in (safe, risky)]
-            guessed = self._guess(costs[part].tolist(), *logp)
-            block = self._serve(safe[part], risky[part], costs[part], guessed)
-            right = self._book(block, guessed, safe[part], risky[part])
-            done = slice(start, start + right)
-            self._columns.implied += self._implied(safe[done], risky[done], costs[done])
-            self._draw(block.law[:right])
-            served.append(Served(*(tensor[:right] for tensor in block)))
+            guessed = self._guess(prices[part], *(column[part] for column in logp))
+            weights = None if tried is None else Tried(*(values[part] for values in tried))
+            made = self._serve(safe[part], risky[part], costs[part], guessed, weights)
+            right = self._book(made, guessed, *(column[part] for column in logp))
+            done = Served(*(tensor[:right] for tensor in made))
+            self._draw(done.law, block.words)
+            served.append(done)
             self._reach = 2 * self._reach if right == len(guessed) else max(1, right // 2)
             start += right
         return served
 
-    def _serve(self, safe: Tensor, risky: Tensor, costs: Tensor, allowed: list[float]) -> Served:
+    def _serve(
+        self,
+        safe: Tensor,
+        risky: Tensor,
+        costs: Tensor,
+        allowed: list[float],
+        tried: Tried | None,
+    ) -> Served:
         allowance = torch.tensor(allowed, dtype=torch.float64, device=safe.device)
+        if isinstance(self._rule, ShadowAnchored):
+            return self._rule.serve_at_cost(safe, risky, allowance, costs, tried)
         if isinstance(self._rule, Mixing):
             return self._rule.serve_at_cost(safe, risky, allowance, costs)
         written = (*self.task.prompt, *self.task.tokens.tolist())
@@ -214,17 +236,18 @@ class Replayer:
             account.pay(Payment(spent, spent, token, recorded_gap(other, anchor)))
         return guessed
 
-    def _book(self, block: Served, guessed: list[float], safe: Tensor, risky: Tensor) -> int:
+    def _book(
+        self, made: Served, guessed: list[float], safe: list[float], risky: list[float]
+    ) -> int:
         """Pays for the steps whose allowance was guessed right; returns how many."""
         first, task = self.step, self.task
-        drawn = [self._at_tokens(first, law) for law in (block.law, safe, risky)]
-        rows = torch.stack([block.charge, block.theta, *drawn], dim=1).tolist()
+        law = self._at_tokens(first, made.law)
+        rows = zip(*(x.tolist() for x in (made.charge, made.theta, law)), safe, risky, strict=True)
         columns = self._columns
         for step, (charge, theta, served, anchor, other) in enumerate(rows):
             allowance = self._account.allowance()
             if step and not math.isclose(allowance, guessed[step], rel_tol=_SAME, abs_tol=_SAME):
-                rows = rows[:step]
-                break
+                return step
             if math.isnan(charge) or math.isnan(served):
                 raise LawError(f"replaying {tuple(task.key)}: step {first + step} has no law.")
             paid = booked(self._rule, charge, served - anchor)
@@ -237,23 +260,29 @@ class Replayer:
             token = int(task.tokens[first + step])
             gap = recorded_gap(other, anchor)
             self._account.pay(Payment(paid, served - anchor, token, gap))
-        return len(rows)
+        return len(guessed)
 
-    def _implied(self, safe: Tensor, risky: Tensor, costs: Tensor) -> list[float]:
+    def _try(self, safe: Tensor, risky: Tensor, costs: Tensor) -> Tried | None:
+        """Charges the claimed weights truly, and returns what that says of the curve."""
         claimed, first = self.task.theta, len(self._columns.implied)
         if claimed is None or not isinstance(self._rule, Mixing):
-            return [math.nan] * len(safe)
+            self._columns.implied += [math.nan] * len(safe)
+            return None
         wanted = np.asarray(claimed[first : first + len(safe)], np.float64)
         given = torch.from_numpy(wanted.copy()).to(safe.device)
         theta = given.clamp(0, 1)
+        tried = None
         if isinstance(self._rule, ShadowOrder) and self._rule.realised:
             law = self._rule.law_at(safe, risky, theta.nan_to_num(0.0))
             charge = self._at_tokens(first, law) - self._at_tokens(first, safe)
+        elif isinstance(self._rule, ShadowAnchored):
+            tried = self._rule.try_weights(safe, risky, theta, costs)
+            charge = tried.charge
         else:
             charge = self._rule.charge_at(safe, risky, theta, costs)
         valid = (given - theta).abs() <= WEIGHT_SLACK  # NaN is not
-        implied: list[float] = torch.where(valid, charge, math.nan).tolist()
-        return implied
+        self._columns.implied += torch.where(valid, charge, math.nan).tolist()
+        return tried
 
     def _at_tokens(self, first: int, law: Tensor) -> Tensor:
         """Takes log-probabilities of the tokens from a step on."""
@@ -261,20 +290,71 @@ class Replayer:
         at = torch.from_numpy(tokens).to(law.device).unsqueeze(-1)
         return law.gather(-1, at).squeeze(-1)
 
-    def _draw(self, law: Tensor) -> None:
+    def _draw(self, law: Tensor, words: _Words | None) -> None:
         columns, stream = self._columns, self.task.stream
         first = len(columns.expected)
         if stream is None:
             best, gaps = np.full(len(law), -1), np.full(len(law), math.nan)
         else:
             tokens = self.task.tokens[first : first + len(law)]
-            best, gaps = perturbed_best(law.cpu().numpy(), stream, first, tokens)
+            best, gaps = perturbed_best(law.cpu().numpy(), stream, first, tokens, words)
         columns.expected += best.tolist()
         columns.shortfall += gaps.tolist()
 
 
+class _Block:
+    """Laws of consecutive steps, and what several trajectories ask of them.
+
+    Args:
+        safe: Log-laws of the safe model [steps, vocabulary], float64, warped.
+        risky: Log-laws of the risky model, likewise.
+        words: What noise was drawn for others, if any.
+    """
+
+    def __init__(self, safe: Tensor, risky: Tensor, words: _Words | None = None) -> None:
+        self.safe, self.risky, self.words = safe, risky, words
+        self._costs: dict[Mixing, Tensor] = {}
+
+    def cost(self, pricing: Mixing) -> Tensor:
+        """Computes what the risky laws cost."""
+        if pricing not in self._costs:
+            self._costs[pricing] = pricing.cost(self.safe, self.risky)
+        return self._costs[pricing]
+
+    def part(self, first: int, last: int) -> _Block:
+        """Returns the laws of some of the steps."""
+        if (first, last) == (0, len(self.safe)):
+            return self
+        found = _Block(self.safe[first:last], self.risky[first:last], self.words)
+        found._costs = {one: costs[first:last] for one, costs in self._costs.items()}
+        return found
+
+
+class _Words:
+    """Raw noise, kept for a while: trajectories of all budgets share their draws."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[Stream, int], NDArray[np.uint64]] = {}
+        self._numbers = 0
+
+    def of(self, stream: Stream, first: int, steps: int, lanes: int) -> NDArray[np.uint64]:
+        """Returns the words of consecutive steps [steps, lanes]."""
+        found = self._kept.get((stream, first))
+        if found is None or len(found) < steps:
+            found = _noise_words(stream, first, steps, lanes)
+            self._kept[stream, first] = found
+            self._numbers += found.size
+            while self._numbers > _KEPT_WORDS:  # the oldest go first
+                self._numbers -= self._kept.pop(next(iter(self._kept))).size
+        return found[:steps]
+
+
 def perturbed_best(
-    laws: NDArray[np.float64], stream: Stream, first: int, tokens: NDArray[np.int32]
+    laws: NDArray[np.float64],
+    stream: Stream,
+    first: int,
+    tokens: NDArray[np.int32],
+    words: _Words | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Finds the tokens that laws and noise imply, and by how much the given ones miss their score.
 
@@ -286,16 +366,21 @@ def perturbed_best(
         stream: Key of the draws.
         first: Number of the first step.
         tokens: The tokens that were written.
+        words: What noise was drawn for others, if any.
     """
     rows = np.arange(len(laws))
-    raw = _noise_words(stream, first, *laws.shape)
+    raw = (words or _Words()).of(stream, first, *laws.shape)
     own = np.log(-np.log(uniforms(raw[rows, tokens])))
     with np.errstate(divide="ignore", under="ignore"):
         score = laws[rows, tokens] - own
-        bound = (np.exp(score) * (1 - 1e-4) * 2.0**-64).astype(np.float32)
-        # Single precision will do to find the candidates: ~raw is 1 - u in units of 2^-64.
+        bound = (np.exp(score) * (1 - 1e-4) * 2.0**-31).astype(np.float32)
+        # Single precision will do to find the candidates, and so do the words' upper halves: those
+        # of ~raw without their last bit are 1 - u in units of 2^-31, or a little less.
         mass = np.exp(laws.astype(np.float32))
-        where, rival = np.nonzero(mass >= (~raw).astype(np.float32) * bound[:, None])
+        least = (~raw.view(np.uint32)[:, _UPPER::2] >> np.uint32(1)).view(np.int32)
+        reach = least.astype(np.float32)
+        reach *= bound[:, None]
+        where, rival = np.divmod(np.flatnonzero(mass >= reach), laws.shape[1])
         scores = laws[where, rival] - np.log(-np.log(uniforms(raw[where, rival])))
     order = np.lexsort((scores, where))
     last = np.flatnonzero(np.diff(where[order], append=len(laws)))
@@ -415,43 +500,62 @@ def replay_texts(
     # Without warps, or without a debt, both counts of a debt are one.
     two = reader.decoding.warps and mechanism.debt.n > 0
     counts = (promised, not promised) if two else (promised,)
-    debts: dict[tuple[int, ...], dict[bool, float]] = {}
-    prompts: dict[int, dict[bool, list[tuple[NDArray[np.float64], ...]]]] = {}
+    debts = {text.prompt: _Debts(mechanism, text.prompt, special, counts) for text in texts}
     replayers: dict[int, list[Replayer]] = {}
+    words = _Words()
     for piece in reader.read(texts):
-        text = texts[piece.text]
-        offset = len(text.prompt) - 1  # the law at this position is of the first written token
-        if text.prompt not in debts:
-            parts = prompts.setdefault(piece.text, {raw: [] for raw in counts})
-            for raw in counts:
-                parts[raw].append(prompt_logp(piece, text.prompt, raw=raw))
-            if piece.stop >= offset:
-                debts[text.prompt] = {}
-                for raw, each in prompts.pop(piece.text).items():
-                    logp = [np.concatenate(column) for column in zip(*each, strict=True)]
-                    debt = debt_of_laws(mechanism, text.prompt, special, *logp)
-                    debts[text.prompt][raw] = debt
-        at, last = max(piece.start, offset), min(piece.stop, len(text.tokens) - 1)
-        if last <= at:
-            continue
-        if piece.text not in replayers:
-            owed = debts[text.prompt]
-            replayers[piece.text] = [
-                Replayer(
-                    mechanism,
-                    replace(task, debt=owed[promised], other_debt=owed.get(not promised)),
-                )
-                for task in groups[text]
-            ]
-        rows = 1
-        while at < last:
-            safe, risky = piece.laws(at, min(last, at + rows))
+        for prompt in dict.fromkeys(texts[number].prompt for number in piece.texts):
+            debts[prompt].take(piece)
+        # The law at one position before the end of a prompt is of the first written token.
+        offsets = {number: len(texts[number].prompt) - 1 for number in piece.texts}
+        at, rows = max(piece.start, min(offsets.values())), 1
+        while at < piece.stop:
+            safe, risky = piece.laws(at, min(piece.stop, at + rows))
             rows = max(1, _PIECE // safe.shape[-1])
-            for replayer in replayers[piece.text]:
-                served = replayer.feed(safe, risky)
-                if on_steps is not None:
-                    whole = Served(*(torch.cat(blocks) for blocks in zip(*served, strict=True)))
-                    on_steps(replayer.task, at - offset, whole, safe, risky)
+            block = _Block(safe, risky, words)
+            for number in piece.texts:
+                text, offset = texts[number], offsets[number]
+                first, last = max(at, offset), min(at + len(safe), len(text.tokens) - 1)
+                if last <= first:
+                    continue
+                if number not in replayers:
+                    owed = debts[text.prompt].found
+                    both = {"debt": owed[promised], "other_debt": owed.get(not promised)}
+                    made = (replace(task, **both) for task in groups[text])
+                    replayers[number] = [Replayer(mechanism, task) for task in made]
+                part = block.part(first - at, last - at)
+                for replayer in replayers[number]:
+                    served = replayer.feed_block(part)
+                    if on_steps is not None:
+                        whole = Served(*(torch.cat(blocks) for blocks in zip(*served, strict=True)))
+                        on_steps(replayer.task, first - offset, whole, part.safe, part.risky)
+                if last == len(text.tokens) - 1:
+                    yield from (replayer.result() for replayer in replayers.pop(number))
             at += len(safe)
-        if at == len(text.tokens) - 1:
-            yield from (replayer.result() for replayer in replayers.pop(piece.text))
+
+
+class _Debts:
+    """The debts of one prompt, by whether they are counted in the raw laws, as its laws come in."""
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        prompt: tuple[int, ...],
+        special: frozenset[int],
+        counts: Sequence[bool],
+    ) -> None:
+        self.found: dict[bool, float] = {}
+        self._mechanism, self._prompt, self._special = mechanism, prompt, special
+        self._logp: dict[bool, list[tuple[NDArray[np.float64], ...]]] = {raw: [] for raw in counts}
+        self._taken = 0
+
+    def take(self, piece: Piece) -> None:
+        """Takes laws of consecutive positions; others of the same positions may have come first."""
+        if self.found or piece.start != self._taken:
+            return
+        self._taken = piece.stop
+        for raw, parts in self._logp.items():
+            parts.append(prompt_logp(piece, self._prompt, raw=raw))
+            if piece.stop >= len(self._prompt) - 1:
+                logp = [np.concatenate(column) for column in zip(*parts, strict=True)]
+                self.found[raw] = debt_of_laws(self._mechanism, self._prompt, self._special, *logp)

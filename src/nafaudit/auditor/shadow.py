@@ -17,6 +17,7 @@ import copy
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -69,45 +70,83 @@ class ShadowAnchored:
         """Computes what the risky law itself costs."""
         return divergence(risky, safe)
 
-    def serve_at_cost(self, safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
-        """Serves, given what the risky law itself costs (`cost`)."""
-        free = (allowance >= _NOTHING) & (cost <= allowance)
+    def serve_at_cost(
+        self,
+        safe: Tensor,
+        risky: Tensor,
+        allowance: Tensor,
+        cost: Tensor,
+        tried: Tried | None = None,
+    ) -> Served:
+        """Serves, given what the risky law itself costs (`cost`).
+
+        Weights that were tried are where the search begins, not what it finds.
+        """
+        funded = allowance >= _NOTHING
+        free = funded & (cost <= allowance)
         theta = free.to(torch.float64)
         charge = torch.where(free, cost, 0.0)
-        law = risky if free.all() else torch.where(free.unsqueeze(-1), risky, safe)
-        rows = ((allowance >= _NOTHING) & (cost > allowance)).nonzero().squeeze(-1)
+        rows = (funded & ~free).nonzero().squeeze(-1)
+        if len(rows) == len(safe):
+            return _root(_Curve(safe, risky), allowance, cost, tried and tried.at(rows))
+        if free.all():
+            return Served(risky, charge, theta)
+        law = torch.where(free.unsqueeze(-1), risky, safe) if free.any() else safe
         if rows.numel():
             curve = _Curve(safe[rows], risky[rows])
-            theta[rows] = _root(curve, allowance[rows], cost[rows])
-            law[rows], charge[rows] = curve.law(theta[rows])
+            part = _root(curve, allowance[rows], cost[rows], tried and tried.at(rows))
+            law = law.clone() if law is safe else law
+            law[rows], charge[rows], theta[rows] = part
         return Served(law, charge, theta)
 
     def charge_at(self, safe: Tensor, risky: Tensor, theta: Tensor, cost: Tensor) -> Tensor:
         """Computes the true charge of serving these weights, which may be claims."""
+        return self.try_weights(safe, risky, theta, cost).charge
+
+    def try_weights(self, safe: Tensor, risky: Tensor, theta: Tensor, cost: Tensor) -> Tried:
+        """Computes the same, and how fast the charge grows there."""
         charge = torch.where(theta >= 1, cost, 0.0)
+        slope = torch.full_like(charge, math.nan)
         rows = ((theta > 0) & (theta < 1)).nonzero().squeeze(-1)
         if rows.numel():
-            curve = _Curve(safe[rows], risky[rows])
+            curve = _Curve(*_only(rows, safe, risky))
+            spent, slope[rows] = curve(theta[rows])[:2]
             # Laws that share no token have no mixture to serve.
-            charge[rows] = torch.where(curve.meets, curve(theta[rows])[0], math.nan)
-        return charge
+            charge[rows] = torch.where(curve.meets, spent, math.nan)
+        return Tried(theta, charge, slope)
+
+
+class Tried(NamedTuple):
+    """Weights and what they cost, row by row; the slope is NaN where a weight is 0 or 1."""
+
+    theta: Tensor
+    charge: Tensor
+    slope: Tensor
+
+    def at(self, rows: Tensor) -> Tried:
+        """Returns some of the rows."""
+        return Tried(*_only(rows, *self))
+
+
+def _only(rows: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+    """Returns some rows of tensors, without a copy where that is all of them; rows ascend."""
+    return tensors if len(rows) == len(tensors[0]) else tuple(one[rows] for one in tensors)
 
 
 class _Curve:
     """D(theta) of some rows, on the support that both laws share."""
 
     def __init__(self, safe: Tensor, risky: Tensor) -> None:
-        shared = (safe > _NEG_INF) & (risky > _NEG_INF)
-        self.safe = safe
-        self.meets = shared.any(dim=-1)
-        if shared.all():
-            self.base, self.ratio = safe, risky - safe
-        else:
+        self.safe, self.base, self.ratio = safe, safe, risky - safe
+        self.meets = torch.ones(len(safe), dtype=torch.bool, device=safe.device)
+        if not torch.isfinite(self.ratio.sum()):  # a token is forbidden in one of the laws
+            shared = (safe > _NEG_INF) & (risky > _NEG_INF)
+            self.meets = shared.any(dim=-1)
             self.base = torch.where(shared, safe, _NEG_INF)
-            self.ratio = torch.where(shared, risky - safe, 0.0)
+            self.ratio = torch.where(shared, self.ratio, 0.0)
 
-    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes D(theta), and its slope theta Var_theta[l]."""
+    def __call__(self, theta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Computes D(theta), its slope theta Var_theta[l], and the mixture's log-law."""
         tilted = torch.addcmul(self.base, theta.unsqueeze(-1), self.ratio)
         top = torch.zeros_like(theta)
         mass = torch.exp(tilted)
@@ -116,61 +155,74 @@ class _Curve:
             top = tilted.amax(dim=-1)
             mass = torch.exp(tilted - top.unsqueeze(-1))
             total = mass.sum(dim=-1)
-        weighted = mass * self.ratio
+        weighted = mass.mul_(self.ratio)
         mean = weighted.sum(dim=-1) / total
         square: Tensor = torch.linalg.vecdot(weighted, self.ratio) / total
-        spent = theta * mean - torch.log(total) - top
-        return spent.clamp_min(0.0), theta * (square - mean**2)
+        psi = torch.log(total) + top
+        spent = (theta * mean - psi).clamp_min(0.0)
+        return spent, theta * (square - mean**2), tilted.sub_(psi.unsqueeze(-1))
 
     def only(self, rows: Tensor) -> _Curve:
         """Returns the curve of some of the rows."""
         part = copy.copy(self)
-        part.safe, part.meets = self.safe[rows], self.meets[rows]
-        part.base, part.ratio = self.base[rows], self.ratio[rows]
+        part.safe, part.meets, part.base, part.ratio = _only(
+            rows, self.safe, self.meets, self.base, self.ratio
+        )
         return part
 
-    def law(self, theta: Tensor) -> tuple[Tensor, Tensor]:
-        """Computes the served law and its charge; the safe law where theta is 0."""
-        tilted = torch.addcmul(self.base, theta.unsqueeze(-1), self.ratio)
-        mixed = torch.log_softmax(tilted, dim=-1)
-        # Rows whose laws share no token have no mixture, and are never funded above theta 0.
-        still = (theta == 0) | ~self.meets
-        law = torch.where(still.unsqueeze(-1), self.safe, mixed)
-        return law, divergence(law, self.safe)
 
-
-def _root(curve: _Curve, allowance: Tensor, cost: Tensor) -> Tensor:
-    """Finds the largest theta in [0, 1) with D(theta) <= allowance, row by row.
+def _root(curve: _Curve, allowance: Tensor, cost: Tensor, tried: Tried | None) -> Served:
+    """Serves the largest theta in [0, 1) with D(theta) <= allowance, row by row.
 
     D lies on a parabola through 0 near the root, so the next trial is where such a parabola with
     the value and the slope of this one meets the allowance; a trial that leaves the bracket, and
     every eighth, is its middle. A little below the allowance is aimed at, to come out feasible.
     """
-    found = torch.zeros_like(allowance)
     rows = curve.meets.nonzero().squeeze(-1)
     part = curve.only(rows)
-    limit = allowance[rows]
+    limit, most = _only(rows, allowance, cost)
     low, high = torch.zeros_like(limit), torch.ones_like(limit)
-    theta = torch.sqrt(limit / cost[rows]).clamp(1e-6, 1 - 1e-6)
+    theta = torch.sqrt(limit / most).clamp(1e-6, 1 - 1e-6)
+    if tried is not None:
+        trial = _parabola(*tried.at(rows), limit)
+        theta = torch.where((trial > low) & (trial < high), trial, theta)  # NaN is not
+    found = Served(curve.safe, torch.zeros_like(allowance), torch.zeros_like(allowance))
     for iteration in range(_MOST_ITERATIONS):
-        if not rows.numel():
-            break
-        spent, slope = part(theta)
+        spent, slope, law = part(theta)
         fits = spent <= limit
         low, high = torch.where(fits, theta, low), torch.where(fits, high, theta)
-        found[rows] = low
         near = fits & (limit - spent <= _EXACT * (1 + limit))
-        going = (~(near | (high - low <= 1e-15))).nonzero().squeeze(-1)
-        if len(going) < len(rows):
-            rows, limit, low, high = rows[going], limit[going], low[going], high[going]
-            theta, spent, slope = theta[going], spent[going], slope[going]
-            part = part.only(going)
-        aim = limit - _EXACT * (1 + limit) / 2
-        root = torch.sqrt(spent)
-        trial = theta + (torch.sqrt(aim.clamp_min(0.0)) - root) * 2 * root / slope
+        if len(rows) == len(allowance) and near.all():
+            return Served(law, spent, theta)
+        if not iteration:
+            found = found._replace(law=curve.safe.clone())
+        closed = (high - low <= 1e-15) | (iteration + 1 == _MOST_ITERATIONS)
+        for whole, new in zip(found, (law, spent, theta), strict=True):
+            whole[rows[near]] = new[near]
+        # The last that fitted was tried before.
+        kept = (closed & ~near & (low > 0)).nonzero().squeeze(-1)
+        if kept.numel():
+            charge, _, mixed = part.only(kept)(low[kept])
+            for whole, new in zip(found, (mixed, charge, low[kept]), strict=True):
+                whole[rows[kept]] = new
+        going = (~(near | closed)).nonzero().squeeze(-1)
+        if not going.numel():
+            break
+        part = part.only(going)
+        rows, limit, low, high, theta, spent, slope = _only(
+            going, rows, limit, low, high, theta, spent, slope
+        )
+        trial = _parabola(theta, spent, slope, limit)
         good = (trial > low) & (trial < high) & (iteration % 8 != 7)  # NaN is not
         theta = torch.where(good, trial, (low + high) / 2)
     return found
+
+
+def _parabola(theta: Tensor, spent: Tensor, slope: Tensor, limit: Tensor) -> Tensor:
+    """Computes where a parabola through 0 with this value and slope meets the allowance."""
+    aim = limit - _EXACT * (1 + limit) / 2
+    root = torch.sqrt(spent)
+    return theta + (torch.sqrt(aim.clamp_min(0.0)) - root) * 2 * root / slope
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,16 @@
 """Every next-token law of a written text, from one teacher-forced pass of both models.
 
-This is the model forward and nothing else of the decoder: no row cache, no schedule. Texts of
-like length share a pass, padded on the right, where a causal model cannot see it. A prompt that
-several texts follow is read once, and their outputs go on from its keys and values.
+This is the model forward and nothing else of the decoder: no row cache, no schedule. Texts are read
+side by side, from left to right, in *windows* of positions: texts that are the same up to the end
+of a window are one row of it, and a row goes on from the keys and values of the row it came from.
+So a beginning that several texts share is read once, and a text that has ended takes no more
+room. A row is padded on the right, where a causal model cannot see it, and then dropped. Where
+windows end is what makes the passes cheapest: padding and twice-read positions against passes.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -22,10 +26,13 @@ from nafaudit.models.pair import Pair
 
 # Most logits of one pass per model: 17 MB in float32.
 PASS_NUMBERS = 1 << 22
-# Longer texts are read in chunks that do; no chunk is shorter than this.
-_LEAST_CHUNK = 16
-# Texts of one prompt that are read after it, at least: fewer share a pass with other prompts'.
-_FOLLOWERS = 4
+# A pass has room for this many positions at least.
+_LEAST_POSITIONS = 32
+# Texts that are read side by side: their keys and values, in bytes per model, and how few may be.
+_CACHED_BYTES = 1 << 26
+_LEAST_TEXTS = 4
+# What a pass costs beside its positions, in multiplications per layer: the calls themselves.
+_CALL = 2e7
 
 
 class ForcedText(NamedTuple):
@@ -39,19 +46,24 @@ class ForcedText(NamedTuple):
         """Both."""
         return self.prompt + self.output
 
+    @property
+    def read(self) -> tuple[int, ...]:
+        """What a model must read for every law: all but the last token, as nothing follows it."""
+        return self.tokens[:-1] or self.tokens
+
 
 class Piece(NamedTuple):
-    """The laws at some consecutive positions of one text; the law at i is of token i + 1.
+    """The laws at some consecutive positions of some texts; the law at i is of token i + 1.
 
     Attributes:
-        text: Number of the text.
+        texts: Numbers of the texts that are the same there; one may end before the others do.
         start: First position.
-        stop: Position after the last.
+        stop: Position after the last; the last token of a text is not read, nothing follows it.
         laws: Returns the log-laws of both models, float64, warped, at positions [i, j).
         raw: Returns the log-laws without the warps.
     """
 
-    text: int
+    texts: tuple[int, ...]
     start: int
     stop: int
     laws: Callable[[int, int], tuple[Tensor, Tensor]]
@@ -64,8 +76,8 @@ class Reader:
     Args:
         pair: The two models.
         decoding: Its warps.
-        numbers: Logits per pass and model, at most, unless one short chunk has more.
-        chunk: Positions per pass; as many as fit unless given.
+        numbers: Logits per pass and model, at most, unless a few positions have more.
+        chunk: Width of a window; what is cheapest unless given.
     """
 
     def __init__(
@@ -82,8 +94,10 @@ class Reader:
         self._chunk = chunk
         known = [token is not None for token in pair.vocabulary.tokens]
         self._unknown = ~torch.tensor(known, device=pair.risky.device)
-        models = (pair.safe, pair.risky)
-        self._rows = max(m.get_output_embeddings().weight.shape[0] for m in models)
+        self._all_known = all(known)
+        self._models = (pair.safe, pair.risky)
+        width = max(m.get_output_embeddings().weight.shape[0] for m in self._models)
+        self._positions = max(_LEAST_POSITIONS, numbers // width)
 
     def read(self, texts: Sequence[ForcedText]) -> Iterator[Piece]:
         """Yields every text's pieces, in order of position within a text.
@@ -91,18 +105,30 @@ class Reader:
         The laws of a piece may be asked for until the next piece is.
         """
         self._check(texts)
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i].tokens))
-        followers: dict[tuple[int, ...], list[int]] = {}
-        for index in order:
-            followers.setdefault(texts[index].prompt, []).append(index)
-        few = [i for i in order if len(followers[texts[i].prompt]) < _FOLLOWERS]
-        for batch in self._batches(texts, few):
-            yield from self._pass(texts, batch)
-        most = max(_FOLLOWERS, self._numbers // (self._rows * 4 * _LEAST_CHUNK))
-        for prompt, batch in followers.items():
-            if len(batch) >= _FOLLOWERS:
-                for start in range(0, len(batch), most):
-                    yield from self._after(prompt, texts, batch[start : start + most])
+        for side_by_side in self._groups(texts):
+            yield from self._read(texts, side_by_side)
+
+    def _groups(self, texts: Sequence[ForcedText]) -> Iterator[list[int]]:
+        """Splits texts, by prompt, so that the keys and values of a group stay within bounds."""
+        room = _CACHED_BYTES // max(map(_cached_bytes, self._models))
+        by_prompt: dict[tuple[int, ...], list[int]] = {}
+        for index in sorted(range(len(texts)), key=lambda i: (len(texts[i].prompt), texts[i])):
+            by_prompt.setdefault(texts[index].prompt, []).append(index)
+        group: list[int] = []
+        longest = 0
+        for of_prompt in by_prompt.values():
+            whole = max(longest, *(len(texts[i].tokens) for i in of_prompt))
+            if group and (len(group) + len(of_prompt)) * whole > room:
+                yield group
+                group, longest = [], 0
+            for index in of_prompt:
+                longest = max(longest, len(texts[index].tokens))
+                if len(group) >= _LEAST_TEXTS and (len(group) + 1) * longest > room:
+                    yield group
+                    group, longest = [], len(texts[index].tokens)
+                group.append(index)
+        if group:
+            yield group
 
     def _check(self, texts: Sequence[ForcedText]) -> None:
         size = len(self.pair.vocabulary)
@@ -118,65 +144,40 @@ class Reader:
                 bad = next(token for token in text.tokens if not 0 <= token < size)
                 raise InputError(f"token id {bad} is not among the pair's ids 0 to {size - 1}.")
 
-    def _batches(self, texts: Sequence[ForcedText], order: Sequence[int]) -> Iterator[list[int]]:
-        """Splits texts, shortest first, so that a padded batch stays within the numbers."""
-        batch: list[int] = []
-        for index in order:
-            width = len(texts[index].tokens)
-            if batch and (len(batch) + 1) * width * self._rows > self._numbers:
-                yield batch
-                batch = []
-            batch.append(index)
-        if batch:
-            yield batch
-
-    def _pass(self, texts: Sequence[ForcedText], batch: list[int]) -> Iterator[Piece]:
-        width = max(len(texts[index].tokens) for index in batch)
-        ids = torch.zeros(len(batch), width, dtype=torch.long)
-        for row, index in enumerate(batch):
-            tokens = texts[index].tokens
-            ids[row, : len(tokens)] = torch.tensor(tokens)
-        chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // (self._rows * len(batch)))
-        models = (self.pair.safe, self.pair.risky)
-        both = [_forward(model, None, ids, min(chunk, width)) for model in models]
-        for (start, safe), (_, risky) in zip(*both, strict=True):
-            for row, index in enumerate(batch):
-                if start < len(texts[index].tokens):
-                    yield self._piece(texts, index, start, safe[row], risky[row])
-
-    def _after(
-        self, prompt: tuple[int, ...], texts: Sequence[ForcedText], batch: list[int]
-    ) -> Iterator[Piece]:
-        """Reads a prompt once, then all outputs that follow it, side by side."""
-        models = (self.pair.safe, self.pair.risky)
-        caches: list[Any] = [DynamicCache(config=model.config) for model in models]
-        chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // self._rows)
-        ids = torch.tensor([prompt])
-        both = [_forward(*one, ids, chunk) for one in zip(models, caches, strict=True)]
-        for (start, safe), (_, risky) in zip(*both, strict=True):
-            for index in batch:
-                yield self._piece(texts, index, start, safe[0], risky[0])
-        width = max(len(texts[index].output) for index in batch)
-        ids = torch.zeros(len(batch), width, dtype=torch.long)
-        for row, index in enumerate(batch):
-            ids[row, : len(texts[index].output)] = torch.tensor(texts[index].output)
-        for cache in caches:
-            cache.batch_repeat_interleave(len(batch))
-        chunk = self._chunk or max(_LEAST_CHUNK, self._numbers // (self._rows * len(batch)))
-        both = [_forward(*one, ids, chunk) for one in zip(models, caches, strict=True)]
-        for (first, safe), (_, risky) in zip(*both, strict=True):
-            for row, index in enumerate(batch):
-                if first < len(texts[index].output):
-                    start = len(prompt) + first
-                    yield self._piece(texts, index, start, safe[row], risky[row])
-
-    def _piece(
-        self, texts: Sequence[ForcedText], index: int, start: int, safe: Tensor, risky: Tensor
-    ) -> Piece:
-        tokens = texts[index].tokens
-        laws = self._laws(tokens, start, safe, risky, self.decoding)
-        raw = self._laws(tokens, start, safe, risky, Decoding())
-        return Piece(index, start, min(start + len(safe), len(tokens)), laws, raw)
+    def _read(self, texts: Sequence[ForcedText], group: Sequence[int]) -> Iterator[Piece]:
+        order = sorted(group, key=lambda i: texts[i].read)
+        written = [texts[i].read for i in order]
+        forest = Forest(written)
+        if self._chunk:
+            cuts = [*range(0, forest.depth, self._chunk), forest.depth]
+        else:
+            call = max(map(_call_positions, self._models))
+            cuts = forest.cuts(self._positions, call)
+        whole = len(cuts) == 2
+        caches = [None if whole else DynamicCache(config=m.config) for m in self._models]
+        before: list[range] = []
+        for start, stop in itertools.pairwise(cuts):
+            rows = forest.rows(start, stop)
+            ids = torch.zeros(len(rows), stop - start, dtype=torch.long)
+            for row, members in enumerate(rows):
+                part = written[members[-1]][start:stop]
+                ids[row, : len(part)] = torch.tensor(part)
+            came = [next(n for n, old in enumerate(before) if r[-1] in old) for r in rows if before]
+            moved = before and came != list(range(len(before)))
+            both = [
+                _forward(model, cache, ids, came if moved else None)
+                for model, cache in zip(self._models, caches, strict=True)
+            ]
+            for row, members in enumerate(rows):
+                tokens = written[members[-1]]
+                yield Piece(
+                    tuple(order[member] for member in members),
+                    start,
+                    min(stop, forest.lengths[members[-1]]),
+                    self._laws(tokens, start, both[0][row], both[1][row], self.decoding),
+                    self._laws(tokens, start, both[0][row], both[1][row], Decoding()),
+                )
+            before = rows
 
     def _laws(
         self, tokens: Sequence[int], start: int, safe: Tensor, risky: Tensor, decoding: Decoding
@@ -190,7 +191,7 @@ class Reader:
 
     def _law(self, logits: Tensor, seen: Tensor | None, decoding: Decoding) -> Tensor:
         x = logits[:, : len(self.pair.vocabulary)].to(self._unknown.device, torch.float64)
-        if self._unknown.any():
+        if not self._all_known:
             x = x.masked_fill(self._unknown, -torch.inf)
         if seen is not None:
             penalty = decoding.repetition_penalty
@@ -216,15 +217,94 @@ class Reader:
         return (since.unsqueeze(0) <= at).to(self._unknown.device)
 
 
-def _forward(model: Any, cache: Any, ids: Tensor, chunk: int) -> Iterator[tuple[int, Tensor]]:
-    """Yields the logits of all rows, chunk by chunk of positions, after what a cache holds."""
-    whole = cache is None and chunk >= ids.shape[1]
-    for start in range(0, ids.shape[1], chunk):
-        part = ids[:, start : start + chunk].to(model.device)
-        with torch.inference_mode():
-            output = model(input_ids=part, past_key_values=cache, use_cache=not whole)
-        cache = None if whole else output.past_key_values
-        yield start, output.logits
+class Forest:
+    """Texts in lexical order, of which windows of positions are read.
+
+    Args:
+        texts: What is read of each, in order.
+    """
+
+    def __init__(self, texts: Sequence[tuple[int, ...]]) -> None:
+        self.lengths: list[int] = [len(text) for text in texts]
+        self.depth = max(self.lengths)
+        # How much each text has in common with the next; a beginning stands before what it begins.
+        self._common = [_common(*two) for two in itertools.pairwise(texts)]
+
+    def rows(self, start: int, stop: int) -> list[range]:
+        """Returns the texts of every row of a window, the longest last."""
+        ends = [
+            number + 1
+            for number, (common, length) in enumerate(
+                zip(self._common, self.lengths[:-1], strict=True)
+            )
+            if common < min(stop, length)
+        ]
+        all_rows = (range(*two) for two in itertools.pairwise([0, *ends, len(self.lengths)]))
+        reached = (
+            range(next((n for n in row if self.lengths[n] > start), row[-1]), row.stop)
+            for row in all_rows
+            if self.lengths[row[-1]] > start
+        )
+        return list(reached)
+
+    def cuts(self, most: int, call: float) -> list[int]:
+        """Returns where windows end, so that all passes together cost least.
+
+        Args:
+            most: Positions of a pass, all rows together.
+            call: What a pass costs beside its positions, in positions.
+        """
+        lengths, common = np.array(self.lengths), np.array(self._common, np.int64)
+        # Only where texts part or end do the rows of a window change.
+        events = np.unique(np.concatenate([[0], lengths, common]))
+        cost, before = [0.0], [0]
+        for number, stop in enumerate(events[1:].tolist(), 1):
+            ends = np.flatnonzero(common < np.minimum(stop, lengths[:-1]))
+            last = np.sort(lengths[np.append(ends, len(lengths) - 1)])
+            rows = len(last) - np.searchsorted(last, events[:number], side="right")
+            widths = stop - events[:number]
+            passes = np.ceil(widths / np.maximum(1, most // rows))
+            total = np.array(cost) + rows * widths + call * passes
+            before.append(int(np.argmin(total)))
+            cost.append(float(total[before[-1]]))
+        cuts, number = [int(events[-1])], len(events) - 1
+        while number:
+            start, stop = int(events[before[number]]), int(events[number])
+            widest = max(1, most // len(self.rows(start, stop)))
+            passes_here = -(-(stop - start) // widest)
+            cuts += [*range(start, stop, -(-(stop - start) // passes_here))][::-1]
+            number = before[number]
+        return cuts[::-1]
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """Counts the tokens that two texts begin with alike."""
+    least = min(len(one), len(other))
+    return next((n for n in range(least) if one[n] != other[n]), least)
+
+
+def _forward(model: Any, cache: Any, ids: Tensor, came: list[int] | None) -> Tensor:
+    """Returns the logits of all rows; each goes on from one of the rows that a cache holds."""
+    with torch.inference_mode():
+        if came is not None:
+            cache.batch_select_indices(torch.tensor(came, device=model.device))
+        given = ids.to(model.device)
+        output = model(input_ids=given, past_key_values=cache, use_cache=cache is not None)
+    return output.logits  # type: ignore[no-any-return]
+
+
+def _cached_bytes(model: Any) -> int:
+    """Estimates the bytes of the keys and values of one position."""
+    config = model.config.get_text_config()
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return max(1, 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize)
+
+
+def _call_positions(model: Any) -> float:
+    """Estimates how many positions cost as much as the calls of a pass."""
+    layers: int = model.config.get_text_config().num_hidden_layers
+    return _CALL * layers / sum(weight.numel() for weight in model.parameters())
 
 
 def prompt_logp(
