@@ -155,5 +155,9 @@ def test_too_many_and_too_few_laws_are_refused() -> None:
 @pytest.mark.parametrize("lanes", [1, 3, 4, 5, 40, 2048])
 def test_noise_is_that_of_the_layout(lanes: int) -> None:
     stream = sound_stream(1, "t", "p", 3)
-    made = _noise_words(stream, 7, 5, lanes)
-    assert (made == np.stack([words(stream, step, lanes) for step in range(7, 12)])).all()
+    other = sound_stream(1, "t", "p", 4)
+    draws = [(stream, range(7, 12)), (other, range(2)), (stream, range(9, 10)), (stream, range(3))]
+    made, places = _noise_words(draws, lanes)
+    assert len(made) == 5 + 2 + 3  # what two ask for is drawn once
+    wanted = [words(one, step, lanes) for one, steps in draws for step in steps]
+    assert (made[places] == np.stack(wanted)).all()

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nafaudit.auditor.replay import ReplayTask, replay_in, replay_texts
-from nafaudit.auditor.teacher_forcing import Forest, ForcedText, Reader
+from nafaudit.auditor.teacher_forcing import ForcedText, Forest, Part, Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import sound_stream
@@ -132,11 +132,12 @@ def test_what_texts_share_is_read_once(tiny_pair_paths: Paths, architecture: str
     def laws(texts: list[ForcedText], **shape: Any) -> list[list[torch.Tensor]]:
         found: list[list[tuple[torch.Tensor, torch.Tensor]]] = [[] for _ in texts]
         places = [0] * len(texts)
-        for piece in Reader(pair, Decoding(), **shape).read(texts):
+        reader = Reader(pair, Decoding(), **shape)
+        for piece in itertools.chain.from_iterable(reader.read(texts)):
             for text in piece.texts:
                 assert piece.start == places[text]
                 places[text] = min(piece.stop, len(texts[text].tokens) - 1)
-                found[text].append(piece.laws(piece.start, places[text]))
+                found[text].append(reader.laws([Part(piece, piece.start, places[text])]))
         assert places == [len(text.tokens) - 1 for text in texts]
         return [[torch.cat(part) for part in zip(*each, strict=True)] for each in found]
 

@@ -13,6 +13,7 @@ for large vocabularies; here the rows of a step are served together, which pays 
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws, debt_along, debt_of_laws
 from nafaudit.auditor.shadow import Mixing, ShadowAnchored, divergence, shadow_account
-from nafaudit.auditor.teacher_forcing import ForcedText, Piece, Reader, prompt_logp
+from nafaudit.auditor.teacher_forcing import ForcedText, Part, Piece, Reader, prompt_logp
 from nafaudit.core.ledger import REALISED, Account, Banking, Payment, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Replayed, Steps, Trajectory
 from nafaudit.protocols import Mechanism, Rule, Served, World, currency
@@ -255,15 +256,15 @@ class _Laws:
     safe: list[Tensor] = field(default_factory=list)
     risky: list[Tensor] = field(default_factory=list)
 
-    def take(self, piece: Piece, text: ForcedText, counts: Collection[bool]) -> int:
+    def take(self, reader: Reader, piece: Piece, text: ForcedText, counts: Collection[bool]) -> int:
         """Keeps what a piece says, the prompt as each debt counts it; returns how many numbers."""
         for raw in counts:
-            self.prompt.setdefault(raw, []).append(prompt_logp(piece, text.prompt, raw=raw))
+            self.prompt.setdefault(raw, []).append(prompt_logp(reader, piece, text.prompt, raw=raw))
         first = max(piece.start, len(text.prompt) - 1)
         last = min(piece.stop, len(text.tokens) - 1)
         if last <= first:
             return 0
-        safe, risky = piece.laws(first, last)
+        safe, risky = reader.laws([Part(piece, first, last)])
         self.safe.append(safe)
         self.risky.append(risky)
         return safe.numel()
@@ -289,10 +290,10 @@ def follow_texts(
     held: dict[int, _Laws] = {}
     ready: list[int] = []
     numbers = 0
-    for piece in reader.read(texts):
+    for piece in itertools.chain.from_iterable(reader.read(texts)):
         for text in piece.texts:
             laws = held.setdefault(text, _Laws())
-            numbers += laws.take(piece, texts[text], counts)
+            numbers += laws.take(reader, piece, texts[text], counts)
             if piece.stop >= len(texts[text].read):
                 ready.append(text)
         if numbers > _HELD and ready:

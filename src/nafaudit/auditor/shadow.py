@@ -91,11 +91,12 @@ class ShadowAnchored:
             return _root(_Curve(safe, risky), allowance, cost, tried and tried.at(rows))
         if free.all():
             return Served(risky, charge, theta)
-        law = torch.where(free.unsqueeze(-1), risky, safe) if free.any() else safe
+        law = safe.clone()
+        unbound = free.nonzero().squeeze(-1)
+        law[unbound] = risky[unbound]
         if rows.numel():
             curve = _Curve(safe[rows], risky[rows])
             part = _root(curve, allowance[rows], cost[rows], tried and tried.at(rows))
-            law = law.clone() if law is safe else law
             law[rows], charge[rows], theta[rows] = part
         return Served(law, charge, theta)
 

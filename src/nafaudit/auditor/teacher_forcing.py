@@ -10,8 +10,8 @@ windows end is what makes the passes cheapest: padding and twice-read positions 
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,21 +53,29 @@ class ForcedText(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The laws at some consecutive positions of some texts; the law at i is of token i + 1.
+    """Some consecutive positions of texts that are the same there.
 
     Attributes:
-        texts: Numbers of the texts that are the same there; one may end before the others do.
+        texts: Numbers of the texts; one may end before the others do.
         start: First position.
         stop: Position after the last; the last token of a text is not read, nothing follows it.
-        laws: Returns the log-laws of both models, float64, warped, at positions [i, j).
-        raw: Returns the log-laws without the warps.
+        tokens: The tokens up to there, from the first one on.
+        logits: Of both models, from the first position on.
     """
 
     texts: tuple[int, ...]
     start: int
     stop: int
-    laws: Callable[[int, int], tuple[Tensor, Tensor]]
-    raw: Callable[[int, int], tuple[Tensor, Tensor]]
+    tokens: tuple[int, ...]
+    logits: tuple[Tensor, Tensor]
+
+
+class Part(NamedTuple):
+    """Positions [first, last) of a piece."""
+
+    piece: Piece
+    first: int
+    last: int
 
 
 class Reader:
@@ -99,11 +107,8 @@ class Reader:
         width = max(m.get_output_embeddings().weight.shape[0] for m in self._models)
         self._positions = max(_LEAST_POSITIONS, numbers // width)
 
-    def read(self, texts: Sequence[ForcedText]) -> Iterator[Piece]:
-        """Yields every text's pieces, in order of position within a text.
-
-        The laws of a piece may be asked for until the next piece is.
-        """
+    def read(self, texts: Sequence[ForcedText]) -> Iterator[list[Piece]]:
+        """Yields the pieces of one window after the other, in order of position within a text."""
         self._check(texts)
         for side_by_side in self._groups(texts):
             yield from self._read(texts, side_by_side)
@@ -144,7 +149,7 @@ class Reader:
                 bad = next(token for token in text.tokens if not 0 <= token < size)
                 raise InputError(f"token id {bad} is not among the pair's ids 0 to {size - 1}.")
 
-    def _read(self, texts: Sequence[ForcedText], group: Sequence[int]) -> Iterator[Piece]:
+    def _read(self, texts: Sequence[ForcedText], group: Sequence[int]) -> Iterator[list[Piece]]:
         order = sorted(group, key=lambda i: texts[i].read)
         written = [texts[i].read for i in order]
         forest = Forest(written)
@@ -156,38 +161,48 @@ class Reader:
         whole = len(cuts) == 2
         caches = [None if whole else DynamicCache(config=m.config) for m in self._models]
         before: list[range] = []
-        for start, stop in itertools.pairwise(cuts):
+        for start, stop in pairwise(cuts):
             rows = forest.rows(start, stop)
+            came = [next(n for n, old in enumerate(before) if r[-1] in old) for r in rows if before]
             ids = torch.zeros(len(rows), stop - start, dtype=torch.long)
             for row, members in enumerate(rows):
                 part = written[members[-1]][start:stop]
                 ids[row, : len(part)] = torch.tensor(part)
-            came = [next(n for n, old in enumerate(before) if r[-1] in old) for r in rows if before]
-            moved = before and came != list(range(len(before)))
             both = [
-                _forward(model, cache, ids, came if moved else None)
+                _forward(model, cache, ids, came if came != [*range(len(before))] else None)
                 for model, cache in zip(self._models, caches, strict=True)
             ]
-            for row, members in enumerate(rows):
-                tokens = written[members[-1]]
-                yield Piece(
+            yield [
+                Piece(
                     tuple(order[member] for member in members),
                     start,
                     min(stop, forest.lengths[members[-1]]),
-                    self._laws(tokens, start, both[0][row], both[1][row], self.decoding),
-                    self._laws(tokens, start, both[0][row], both[1][row], Decoding()),
+                    written[members[-1]],
+                    (both[0][row], both[1][row]),
                 )
+                for row, members in enumerate(rows)
+            ]
             before = rows
 
-    def _laws(
-        self, tokens: Sequence[int], start: int, safe: Tensor, risky: Tensor, decoding: Decoding
-    ) -> Callable[[int, int], tuple[Tensor, Tensor]]:
-        def laws(first: int, last: int) -> tuple[Tensor, Tensor]:
-            seen = self._seen(tokens, first, last, decoding)
-            part = slice(first - start, last - start)
-            return self._law(safe[part], seen, decoding), self._law(risky[part], seen, decoding)
+    def laws(self, parts: Sequence[Part], *, raw: bool = False) -> tuple[Tensor, Tensor]:
+        """Computes the log-laws of both models at positions of pieces, one row each.
 
-        return laws
+        The law at position i is of token i + 1; float64, warped unless the raw ones are asked for.
+        """
+        decoding = Decoding() if raw else self.decoding
+        seen = None
+        if decoding.repetition_penalty != 1.0:
+            seen = torch.cat([self._seen(*part) for part in parts])
+        safe, risky = (
+            torch.cat(
+                [
+                    one.piece.logits[side][one.first - one.piece.start : one.last - one.piece.start]
+                    for one in parts
+                ]
+            )
+            for side in (0, 1)
+        )
+        return self._law(safe, seen, decoding), self._law(risky, seen, decoding)
 
     def _law(self, logits: Tensor, seen: Tensor | None, decoding: Decoding) -> Tensor:
         x = logits[:, : len(self.pair.vocabulary)].to(self._unknown.device, torch.float64)
@@ -204,15 +219,11 @@ class Reader:
             raise LawError("a model's logits are NaN, +inf or all -inf; no law can be replayed.")
         return law
 
-    def _seen(
-        self, tokens: Sequence[int], first: int, last: int, decoding: Decoding
-    ) -> Tensor | None:
+    def _seen(self, piece: Piece, first: int, last: int) -> Tensor:
         """Marks the tokens that occur at or before each position."""
-        if decoding.repetition_penalty == 1.0:
-            return None
-        since = torch.full((len(self.pair.vocabulary),), len(tokens))
+        since = torch.full((len(self.pair.vocabulary),), len(piece.tokens))
         for position in range(last - 1, -1, -1):
-            since[tokens[position]] = position
+            since[piece.tokens[position]] = position
         at = torch.arange(first, last).unsqueeze(-1)
         return (since.unsqueeze(0) <= at).to(self._unknown.device)
 
@@ -228,7 +239,7 @@ class Forest:
         self.lengths: list[int] = [len(text) for text in texts]
         self.depth = max(self.lengths)
         # How much each text has in common with the next; a beginning stands before what it begins.
-        self._common = [_common(*two) for two in itertools.pairwise(texts)]
+        self._common = [_common(*two) for two in pairwise(texts)]
 
     def rows(self, start: int, stop: int) -> list[range]:
         """Returns the texts of every row of a window, the longest last."""
@@ -239,7 +250,7 @@ class Forest:
             )
             if common < min(stop, length)
         ]
-        all_rows = (range(*two) for two in itertools.pairwise([0, *ends, len(self.lengths)]))
+        all_rows = (range(*two) for two in pairwise([0, *ends, len(self.lengths)]))
         reached = (
             range(next((n for n in row if self.lengths[n] > start), row[-1]), row.stop)
             for row in all_rows
@@ -298,22 +309,24 @@ def _cached_bytes(model: Any) -> int:
     config = model.config.get_text_config()
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return max(1, 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize)
+    found: int = max(1, 2 * config.num_hidden_layers * heads * size * model.dtype.itemsize)
+    return found
 
 
 def _call_positions(model: Any) -> float:
     """Estimates how many positions cost as much as the calls of a pass."""
     layers: int = model.config.get_text_config().num_hidden_layers
-    return _CALL * layers / sum(weight.numel() for weight in model.parameters())
+    weights: int = sum(weight.numel() for weight in model.parameters())
+    return _CALL * layers / weights
 
 
 def prompt_logp(
-    piece: Piece, prompt: Sequence[int], *, raw: bool = False
+    reader: Reader, piece: Piece, prompt: Sequence[int], *, raw: bool = False
 ) -> tuple[NDArray[np.float64], ...]:
     """Computes log p(x_i | x_<i) under both models for prompt tokens that a piece predicts."""
     last = min(piece.stop, len(prompt) - 1)
     if last <= piece.start:
         return np.empty(0), np.empty(0)
-    laws = (piece.raw if raw else piece.laws)(piece.start, last)
+    laws = reader.laws([Part(piece, piece.start, last)], raw=raw)
     following = torch.tensor(prompt[piece.start + 1 : last + 1], device=laws[0].device)
     return tuple(law.gather(-1, following.unsqueeze(-1)).squeeze(-1).cpu().numpy() for law in laws)
