@@ -69,7 +69,7 @@ def measured(part: str, root: Path, given: argparse.Namespace) -> Iterator[Row]:
     if part == "replay":
         from benchmarks import replay
 
-        yield from replay.rows(1)
+        yield from replay.rows(1, checkpoints.real(root, given.real) if given.real else None)
     if part == "record":
         from benchmarks import store
 

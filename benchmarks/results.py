@@ -88,6 +88,7 @@ AIMS = {
     ("lab: nafaudit run", "decoding, ours/earlier"): Aim(most=0.5),
     ("lab: nafaudit run", "clock, ours/earlier"): Aim(most=0.4),
     ("lab: replay", "replay/limit"): Aim(most=1.6),
+    ("real: replay", "replay/limit"): Aim(most=1.3),
     ("lab: search, occupancy", "rows/room"): Aim(least=0.8),
     ("lab: attack, occupancy", "rows/room"): Aim(least=0.8),
     ("record", "size, JSON Lines/run"): Aim(least=15),

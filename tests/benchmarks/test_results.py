@@ -68,7 +68,7 @@ def test_every_aim_belongs_to_a_row() -> None:
     # The rows that are made elsewhere: `Bench.sweep`, `replay.rows`, `lab.rows`, `store.rows`,
     # `occupancy.rows`.
     known |= {f"lab: {name}, occupancy" for name in COMMANDS}
-    known |= {"r32: five arms", "lab: replay", "lab: nafaudit run"}
+    known |= {"r32: five arms", "lab: replay", "real: replay", "lab: nafaudit run"}
     known |= {"record", "record: check", "record: page"}
     assert {name for name, _ in AIMS} <= known
     measured = {f"{case.pair}: {case.name}" for case in CASES if case.memory}

@@ -34,6 +34,7 @@ from torch import Tensor
 from nafaudit.auditor.shadow import (
     Mixing,
     ShadowAnchored,
+    ShadowBank,
     Tried,
     shadow_account,
     shadow_debt,
@@ -183,8 +184,10 @@ class Replayer:
 
     def guess(self, seen: _Seen) -> list[float]:
         """Guesses allowances, as far as it pays: each step spends all it needs or all it may."""
-        account = copy.deepcopy(self._account)
         realised = currency(self.rule) == REALISED
+        if isinstance(self._account, ShadowBank) and not realised:
+            return self._account.foresee(step[1] for step in seen.steps[: self._reach])
+        account = copy.deepcopy(self._account)
         guessed = []
         for token, cost, ratio, gap in itertools.islice(seen.steps, self._reach):
             allowance = account.allowance()

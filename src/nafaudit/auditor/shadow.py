@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -344,7 +344,7 @@ def shadow_of(mechanism: Mechanism) -> Rule:
 
 
 @dataclass
-class _ShadowBank:
+class ShadowBank:
     """k_t = max(0, (t+1) k - sum of charges - debt), written down a second time."""
 
     k: float
@@ -352,14 +352,26 @@ class _ShadowBank:
     charges: list[float]
 
     def allowance(self) -> float:
+        """Returns what the next step may spend."""
         earned = (len(self.charges) + 1) * self.k
         return earned if math.isinf(earned) else max(0.0, earned - self._spent() - self.debt)
 
     def pay(self, payment: Payment) -> None:
+        """Books a step."""
         self.charges.append(payment.charge)
 
-    def __deepcopy__(self, memo: object) -> _ShadowBank:
-        return _ShadowBank(self.k, self.debt, self.charges.copy())
+    def foresee(self, costs: Iterable[float]) -> list[float]:
+        """Returns the allowances of the next steps if each spends all it needs or all it may."""
+        owed, steps = self._spent() + self.debt, len(self.charges)
+        found = []
+        for step, cost in enumerate(costs, steps + 1):
+            earned = step * self.k
+            found.append(earned if earned == math.inf else max(0.0, earned - owed))
+            owed += min(cost, found[-1])
+        return found
+
+    def __deepcopy__(self, memo: object) -> ShadowBank:
+        return ShadowBank(self.k, self.debt, self.charges.copy())
 
     def _spent(self) -> float:
         return math.fsum(self.charges)
@@ -399,7 +411,7 @@ class _ShadowBucket:
 def shadow_account(ledger: Ledger, k: float, debt: float) -> Account:
     """Opens an account that shares no code with the decoder's, if the ledger is a shipped one."""
     if isinstance(ledger, Banking):
-        return _ShadowBank(k, debt, [])
+        return ShadowBank(k, debt, [])
     if isinstance(ledger, Bucket):
         return _ShadowBucket(ledger, k, ledger.bank - debt)
     return ledger.open(k, debt)
