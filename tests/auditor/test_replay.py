@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from nafaudit.auditor.replay import (
+    Feed,
     Replayer,
     ReplayTask,
     _noise_words,
+    feed_together,
     perturbed_best,
     replay,
     replay_in,
 )
-from nafaudit.auditor.shadow import shadow_of
+from nafaudit.auditor.shadow import ShadowAnchored, shadow_of
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import gumbel, sound_stream, words
 from nafaudit.core.ledger import Banking
@@ -103,6 +105,55 @@ def test_wrong_guesses_and_any_blocks_change_nothing(seed: int, blocks: list[int
             assert steps.allowance[t] == pytest.approx(float(allowance[0]), abs=1e-9)
             assert steps.charge[t] == pytest.approx(float(expected.charge[0]), abs=1e-9)
         spent += float(expected.charge[0])
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10**6), st.sampled_from(["anchored", "renyi:2", "pathwise", "half"]))
+def test_trajectories_that_are_replayed_together_are_replayed_as_alone(
+    seed: int, name: str
+) -> None:
+    """The slow twin feeds each by itself, one law after the other, without what it claims."""
+    half = Mechanism("half", Half(), Banking(), DebtRule())
+    promise = half if name == "half" else mechanism(name, DebtRule())
+    draw = np.random.default_rng(seed)
+    safe, risky = random_laws(seed, rows=20, holes=draw.choice([0.0, 0.2]))
+    tokens = draw.integers(0, 9, 20)
+    places = [(0, 20, 0.0), (0, 12, 0.05), (3, 9, 0.4), (3, 17, 3.0), (0, 20, INF), (19, 1, 0.4)]
+    tasks = []
+    for number, (first, steps, k) in enumerate(places):
+        weights = np.where(draw.random(steps) < 0.3, np.nan, draw.uniform(-0.1, 1.1, steps))
+        stream = sound_stream(0, "t", "p", number % 2) if number != 3 else None
+        some = task(tokens[first : first + steps], k, 0.1, stream=stream)
+        tasks.append(replace(some, theta=weights if number else None))
+    together = [Replayer(promise, one) for one in tasks]
+    for start, stop in ((0, 7), (7, 20)):
+        feeds = []
+        for replayer, (first, steps, _) in zip(together, places, strict=True):
+            at, last = max(first, start), min(first + steps, stop)
+            if at < last:
+                feeds.append(Feed(replayer, at - start, last - at))
+        served = feed_together(feeds, safe[start:stop], risky[start:stop])
+        assert [len(one.law) for one in served] == [feed.steps for feed in feeds]
+    for replayer, one, (first, steps, _) in zip(together, tasks, places, strict=True):
+        found = replayer.result()
+        alone = Replayer(promise, replace(one, theta=None))
+        for row in range(first, first + steps):
+            alone.feed(safe[row : row + 1], risky[row : row + 1])
+        slow = alone.result()
+        for column in ("allowance", "charge", "served", "safe", "risky", "theta"):
+            values = (getattr(x.trajectory.steps, column) for x in (found, slow))
+            np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-7, err_msg=column)
+        assert (found.expected == slow.expected).all()
+        np.testing.assert_allclose(found.shortfall, slow.shortfall, rtol=1e-6, atol=1e-7)
+        rule = shadow_of(promise)
+        if name == "anchored" and one.theta is not None:
+            valid = np.clip(one.theta, 0, 1) == one.theta
+            weights = torch.from_numpy(np.where(valid, one.theta, 0.0))
+            laws = safe[first : first + steps], risky[first : first + steps]
+            assert isinstance(rule, ShadowAnchored)
+            true = rule.charge_at(*laws, weights, rule.cost(*laws)).numpy()
+            np.testing.assert_allclose(found.implied[valid], true[valid], rtol=1e-9, atol=1e-11)
+            assert np.isnan(found.implied[~valid & (np.abs(one.theta - 0.5) > 0.51)]).all()
 
 
 @settings(max_examples=25)
