@@ -116,7 +116,9 @@ def test_trajectories_that_are_replayed_together_are_replayed_as_alone(
     half = Mechanism("half", Half(), Banking(), DebtRule())
     promise = half if name == "half" else mechanism(name, DebtRule())
     draw = np.random.default_rng(seed)
-    safe, risky = random_laws(seed, rows=20, holes=draw.choice([0.0, 0.2]))
+    # What a law forbids has no realised charge, so only a charge of the whole law may meet it.
+    holes = draw.choice([0.0, 0.2]) if name == "anchored" else 0.0
+    safe, risky = random_laws(seed, rows=20, holes=holes)
     tokens = draw.integers(0, 9, 20)
     places = [(0, 20, 0.0), (0, 12, 0.05), (3, 9, 0.4), (3, 17, 3.0), (0, 20, INF), (19, 1, 0.4)]
     tasks = []
@@ -141,17 +143,17 @@ def test_trajectories_that_are_replayed_together_are_replayed_as_alone(
             alone.feed(safe[row : row + 1], risky[row : row + 1])
         slow = alone.result()
         for column in ("allowance", "charge", "served", "safe", "risky", "theta"):
-            values = (getattr(x.trajectory.steps, column) for x in (found, slow))
-            np.testing.assert_allclose(*values, rtol=1e-6, atol=1e-7, err_msg=column)
+            here, there = (getattr(x.trajectory.steps, column) for x in (found, slow))
+            np.testing.assert_allclose(here, there, rtol=1e-6, atol=1e-7, err_msg=column)
         assert (found.expected == slow.expected).all()
         np.testing.assert_allclose(found.shortfall, slow.shortfall, rtol=1e-6, atol=1e-7)
         rule = shadow_of(promise)
         if name == "anchored" and one.theta is not None:
             valid = np.clip(one.theta, 0, 1) == one.theta
-            weights = torch.from_numpy(np.where(valid, one.theta, 0.0))
+            claimed = torch.from_numpy(np.where(valid, one.theta, 0.0))
             laws = safe[first : first + steps], risky[first : first + steps]
             assert isinstance(rule, ShadowAnchored)
-            true = rule.charge_at(*laws, weights, rule.cost(*laws)).numpy()
+            true = rule.charge_at(*laws, claimed, rule.cost(*laws)).numpy()
             np.testing.assert_allclose(found.implied[valid], true[valid], rtol=1e-9, atol=1e-11)
             assert np.isnan(found.implied[~valid & (np.abs(one.theta - 0.5) > 0.51)]).all()
 
