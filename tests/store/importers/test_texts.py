@@ -117,7 +117,10 @@ def test_a_round_trip_keeps_texts_and_what_a_budget_is_worth(tmp_path: Path) -> 
         after = AuditResult.of(back)
         assert read_texts(back).texts == read_texts(run).texts
         assert [arm.worth for arm in after.arms] == ["INFORMATIVE"]
-        assert [row.overlap for row in after.rows] == [row.overlap for row in before.rows]
+        # By their words: from Python 3.13 on NaN makes two equal dataclasses differ.
+        assert [repr(row.overlap) for row in after.rows] == [
+            repr(row.overlap) for row in before.rows
+        ]
     # The passages of any certificate can be named with foreign logs.
     bare = import_logs([log, run.path / PASSAGES], tmp_path / "named")
     assert [arm.worth for arm in AuditResult.of(bare).arms] == ["INFORMATIVE"]
