@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.core.trajectory import Key
 from nafaudit.store.run import Run
 from tests.commands import NAFAUDIT, call
 from tests.disks import can_mount, on_a_full_disk, on_a_read_only_disk
@@ -46,9 +47,15 @@ def findings(cwd: Path) -> str:
     return done.stdout
 
 
+def records(cwd: Path) -> dict[Key, bytes]:
+    """Tokens and charges of every record, by its key."""
+    found = Run(cwd / RUN).trajectories()
+    return {one.key: one.steps.token.tobytes() + one.steps.charge.tobytes() for one in found}
+
+
 def fill_up(begun: list[str], cwd: Path) -> list[str]:
     """Asks for more than fits; returns the command."""
-    before = (cwd / RUN / "journal.jsonl").read_bytes()
+    before, held = (cwd / RUN / "journal.jsonl").read_bytes(), records(cwd)
     more = [*begun, "--trajectories", "40"]
     done = on_a_full_disk([*NAFAUDIT, *more], RUN, room=4 * 4096, cwd=cwd)
     assert done.returncode == 2, done.stderr
@@ -56,7 +63,8 @@ def fill_up(begun: list[str], cwd: Path) -> list[str]:
     assert "Traceback" not in done.stderr
     # A slow machine may have closed a small part before the disk was full.
     assert (cwd / RUN / "journal.jsonl").read_bytes().startswith(before)
-    assert len(list(Run(cwd / RUN).trajectories())) == 3 * 4 * 5
+    assert len(held) == 3 * 4 * 5
+    assert held.items() <= records(cwd).items()
     return more
 
 
