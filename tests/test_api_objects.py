@@ -181,17 +181,18 @@ SESSION = """
 def test_a_class_of_a_session_is_known_by_its_code(tmp_path: Path) -> None:
     """As in a notebook: no file, so code it is; an edited helper is another mechanism."""
     names = []
-    for factor in ("2", "2", "2.5"):
-        code = textwrap.dedent(SESSION).format(factor=factor)
+    for factors in (("2",), ("2.5", "2")):
+        code = "".join(textwrap.dedent(SESSION).format(factor=factor) for factor in factors)
         done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True,
                               cwd=tmp_path, check=True)  # fmt: skip
-        name, refusal, verdict = done.stdout.strip().splitlines()
-        assert name.startswith("object:Half@")
-        assert "its class was in no file" in refusal
-        assert verdict in ("VIOLATED", "FINE")
+        lines = done.stdout.strip().splitlines()
+        for name, refusal, verdict in zip(lines[::3], lines[1::3], lines[2::3], strict=True):
+            assert name.startswith("object:Half@")
+            assert "its class was in no file" in refusal
+            assert verdict in ("VIOLATED", "FINE")
+            names.append(name)
         assert "cannot be made again from a name, as its class is in no file" in done.stderr
-        names.append(name)
-    assert names[0] == names[1] != names[2]
+    assert names[0] == names[2] != names[1]
 
 
 def test_loaded_models_are_known_by_their_state(models: nafaudit.Pair, tmp_path: Path) -> None:
