@@ -112,7 +112,8 @@ def probe(
     pairs = [(crowd[key], again[key]) for key in again]
     if batch > _CROWD:
         brief = replace(warped, max_new_tokens=min(2, new))
-        more = [_prompt(i, ids, 2) for i in range(count, -(-batch // len(_BUDGETS)))]
+        # Few prompts with many rows each: a prompt has to be read, a row does not.
+        more = [_prompt(count + i, ids, 2, 8) for i in range(-(-batch // (8 * len(_BUDGETS))))]
         full = decode(batch, [prompts[0], *more], brief, **as_run)
         pairs += [(full[k], t) for k, t in decode(1, prompts[:1], brief).items()]
     batch_free = all(one.same_as(other) for one, other in pairs)
@@ -169,9 +170,11 @@ def _random_ids(name: str, ids: Sequence[int], length: int) -> tuple[int, ...]:
     return tuple(draw.choice(ids) for _ in range(length))
 
 
-def _prompt(number: int, ids: Sequence[int], length: int) -> PromptRequest:
+def _prompt(number: int, ids: Sequence[int], length: int, draws: int = 1) -> PromptRequest:
     name = f"probe {number}"
-    rows = tuple(RowRequest(k, 0, sound_stream(0, "probe", name, 0)) for k in _BUDGETS)
+    rows = tuple(
+        RowRequest(k, i, sound_stream(0, "probe", name, i)) for i in range(draws) for k in _BUDGETS
+    )
     return PromptRequest(name, _random_ids(name, ids, length), rows)
 
 

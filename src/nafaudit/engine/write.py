@@ -157,6 +157,10 @@ class Guessed:
             self.asked += 1
             self.stood += guess == token
 
+    def plus(self, other: Guessed) -> Guessed:
+        """Returns the counts of both."""
+        return Guessed(self.asked + other.asked, self.stood + other.stood)
+
 
 class StepWriter:
     """A mechanism and its draws.

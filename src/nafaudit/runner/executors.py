@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, Protocol
 
 import torch
@@ -198,11 +197,18 @@ class EngineExecutor(LocalExecutor):
         self._deaths = 0
         self._worker_spec = self.spec
         self._guessed = Guessed()
+        self._decoder: Decoder | SequenceDecoder | None = None
+        self._room = 0
 
-    @cached_property
-    def _decoder(self) -> Decoder | SequenceDecoder:
-        """Builds the decoder when something is decoded: it takes memory for its rows."""
-        return self.workbench.decoder()
+    def _decoder_of(self, batch: int) -> Decoder | SequenceDecoder:
+        """Returns a decoder with room for some rows, and lets go of one with another room."""
+        if self._decoder is None or self._room != batch:
+            if isinstance(self._decoder, Decoder):
+                self._guessed = self._guessed.plus(self._decoder.guessed)
+            self._decoder = None  # its memory is free before the next one takes some
+            spec = replace(self.spec, batch=batch)
+            self._decoder, self._room = replace(self.workbench, spec=spec).decoder(), batch
+        return self._decoder
 
     @property
     def name(self) -> str:
@@ -215,13 +221,13 @@ class EngineExecutor(LocalExecutor):
         found = super().remarks
         if self._deaths:
             found = (*found, deaths_remark(self._deaths))
-        decoder = self.__dict__.get("_decoder")
-        asked, stood = self._guessed.asked, self._guessed.stood
-        if isinstance(decoder, Decoder):
-            asked, stood = asked + decoder.guessed.asked, stood + decoder.guessed.stood
-        if not asked:
+        guessed = self._guessed
+        if isinstance(self._decoder, Decoder):
+            guessed = guessed.plus(self._decoder.guessed)
+        if not guessed.asked:
             return found
-        return (*found, f"of {asked:,} guesses of the safe model, {stood / asked:.0%} stood.")
+        share = guessed.stood / guessed.asked
+        return (*found, f"of {guessed.asked:,} guesses of the safe model, {share:.0%} stood.")
 
     def decode(
         self,
@@ -231,12 +237,17 @@ class EngineExecutor(LocalExecutor):
     ) -> Iterator[Trajectory]:
         """Yields trajectories in the order in which they end."""
         wanted = list(requests)
-        workers = self._workers(sum(len(request.rows) for request in wanted))
+        rows = sum(len(request.rows) for request in wanted)
+        workers = self._workers(rows)
         if workers > 1:
             return self._decode_forked(wanted, workers, on_step)
-        if isinstance(self._decoder, Decoder):
-            self._decoder.on_step = on_step
-        return self._decoder.decode(wanted)
+        # No more room than rows, or than an even part of them: it takes memory, and a batch that is
+        # nearly empty costs as many steps as a full one.
+        parts = max(1, -(-rows // self.spec.shape["batch"]))
+        decoder = self._decoder_of(max(1, -(-rows // parts)))
+        if isinstance(decoder, Decoder):
+            decoder.on_step = on_step
+        return decoder.decode(wanted)
 
     def _workers(self, rows: int) -> int:
         """Returns how many processes decode some rows, no more than the memory has room for.
@@ -272,8 +283,7 @@ class EngineExecutor(LocalExecutor):
                 if number is not None:
                     yield found
                 elif isinstance(found, Guessed):
-                    self._guessed.asked += found.asked
-                    self._guessed.stood += found.stood
+                    self._guessed = self._guessed.plus(found)
                 else:
                     on_step(found)
         finally:

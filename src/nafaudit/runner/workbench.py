@@ -69,7 +69,7 @@ from nafaudit.workload import Prompt, TokenizedPrompt, Workload, protected_promp
 
 # More rows than these gain little; nor should their keys and values fill the memory.
 _MOST_BATCH = 192
-_BATCH_BYTES = 512 << 20
+_BATCH_BYTES = 320 << 20
 # Tokens that make a process worth its start: about a second of the lab's pair.
 _PAYING_TOKENS = 2048
 
