@@ -348,7 +348,7 @@ PLACES = {
 }
 GOOD: dict[str, dict[str, Any]] = {
     "audit": {"pair": "tiny"}, "plan": {"pair": "tiny"}, "search": {"pair": "tiny"},
-    "attack": {"pair": "tiny", "passages": [PAGE]}, "frontier": {"pair": "tiny"},
+    "attack": {"pair": "tiny", "passages": [PAGE]}, "frontier": {"pair": "lab"},
     "verify": {"run": OWN}, "compare": {"a": OWN, "b": OWN},
     "bound": {"name": "cluster-t", "values": [0.1, 0.2, 0.3], "clusters": [1, 2, 3]},
     "difference": {"a": [1, 2], "b": [2, 3]}, "read_prompts": {"source": [{"text": "a"}]},
@@ -370,7 +370,9 @@ def test_a_wrong_type_gets_a_sentence_wherever_it_is_given(
                 continue  # too short, which is another sentence
             with pytest.raises(nafaudit.InputError) as error:
                 getattr(nafaudit, name)(**GOOD.get(name, {}) | {place: wrong})
-            assert len(str(error.value)) > 20, (place, wrong)
+            said = {"open_run": "a run must be", "bound": "bound", "read_prompts": "prompts"}
+            spoken = (place, place.replace("_", "-"), said.get(name, place))
+            assert any(word in str(error.value) for word in spoken), (place, wrong)
     assert not list(tmp_path.iterdir())
 
 
