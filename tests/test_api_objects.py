@@ -104,6 +104,7 @@ def test_a_rule_of_a_module_is_recorded_as_the_command_line_does(
         nafaudit.verify(found, mechanism=Weighted)
 
 
+@pytest.mark.full
 def test_a_class_of_a_script_is_known_by_its_source(tmp_path: Path) -> None:
     """The run names the script as a file; elsewhere, and as a module, it is the same source."""
     script = textwrap.dedent(SESSION).format(factor="2").partition("print(run")[0]

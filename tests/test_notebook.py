@@ -57,6 +57,7 @@ def test_progress_is_one_line_that_was_rewritten(cells: list[Any]) -> None:
     assert "480/480 trajectories" in lines[0]
 
 
+@pytest.mark.full
 def test_charges_of_one_execution_and_two_runs_compared(tmp_path: Path) -> None:
     cells = executed("charges.ipynb", tmp_path)
     verdicts, steps, plot, moved, spends = results(cells)

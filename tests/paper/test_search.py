@@ -454,6 +454,7 @@ def test_a_huge_rho_says_on_the_terminal_that_the_budget_is_near_0(
     assert f"{held.row.rho:.3f}" not in shown
 
 
+@pytest.mark.full
 def test_a_search_embeds_by_a_sentence_transformers_checkpoint(
     place: Path, settings: Make, tmp_path: Path
 ) -> None:
@@ -680,6 +681,7 @@ def test_several_budgets_are_searched_in_one_command(place: Path, tiny_pair_path
         assert (place / "several" / f"k-{k}" / "paper" / "final_report.json").is_file()
 
 
+@pytest.mark.full
 def test_archives_are_drawn_from_a_k_dpp_if_asked(settings: Make) -> None:
     """Exact draws differ from the greedy set and from each other, and are the same again."""
     few = {"generations": 2, "recheck_keep": 0, "archive_keep": 4, "final_keep": 1}

@@ -170,6 +170,7 @@ def files_of(out: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.full
 def test_it_resumes_after_a_kill_and_gives_the_same_page(made: tuple[Path, list[Any]]) -> None:
     place, given = made
     again = [*given[:-1], place / "killed"]

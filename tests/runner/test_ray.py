@@ -118,6 +118,7 @@ def test_a_cluster_that_is_not_there_is_said_at_once(options: list[str], tmp_pat
     assert not (tmp_path / "r").exists()
 
 
+@pytest.mark.full
 def test_a_worker_killed_while_it_holds_a_unit_changes_nothing(
     options: list[str], tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
     assert report["bounds"] == []
 
 
+@pytest.mark.full
 def test_a_decoder_that_owes_no_debt_is_told_of_the_option(tmp_path: Path) -> None:
     data, _ = _run(tmp_path, "OwesNothing", "--k", 2, "--trajectories", 8)
     assert data["verdict"] == "REFUTED"

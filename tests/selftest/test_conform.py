@@ -239,6 +239,7 @@ def test_what_is_tried_is_said() -> None:
     assert trials.other_k == 3 and stages[-1].endswith("the promise at 4 times k")
 
 
+@pytest.mark.full
 def test_a_terminal_shows_what_is_tried(tmp_path: Path) -> None:
     """A decoder that cannot be loaded is enough: the line stands before it is."""
     ours, theirs = os.openpty()
