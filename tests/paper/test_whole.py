@@ -110,6 +110,21 @@ def test_the_whole_paper_runs_on_six_small_files_with_quirks(made: tuple[Path, l
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org", "")
 
 
+def test_every_flagged_prompt_that_was_drawn_again_is_shown(made: tuple[Path, list[Any]]) -> None:
+    """Those of the search too: one that stays above 1 must not be left out."""
+    out = made[0] / "out"
+    (shown,) = [one for one in sections(out)[0] if one["title"].startswith("The like-for-like")]
+    again, left = [], 0
+    for search in sorted(out.glob("stage2-k*/search.json")):
+        paper = json.loads(search.read_text())["paper"]
+        again += [(row["id"], row["same_k"]["certified"]) for row in paper["rechecked"]]
+        left += paper["not_rechecked"]
+    assert again
+    assert [(row[0], row[-2] == "pass") for row in shown["rows"]] == again
+    passed = sum(good for _, good in again)
+    assert f"{passed} of {len(again)} pass, {left} more were not drawn again" in shown["note"]
+
+
 def test_given_again_it_prints_what_its_schema_says(made: tuple[Path, list[Any]]) -> None:
     place, given = made
     data = validated("paper run", place, *given, "--quiet")

@@ -27,8 +27,8 @@ from nafaudit.views.markdown import plain_text, section_lines, table_lines
 # A point with more cells than this is shown by its first ones.
 _SHOWN = 3
 _GROUPS = {
-    "misprint": "Misprints",
-    "contradicted": "Claims that tables or released files contradict",
+    "misprint": "Misprints and loose words",
+    "contradicted": "Claims that tables or released files contradict or do not bear out",
 }
 _HEAD = """# The paper, recomputed
 
@@ -41,8 +41,8 @@ then or later.
 2. Its main findings follow from its tables: at k = 3 and 5 every class mean is below K/3 and every
    U_EBB below K; ratios above 1 occur at N = 4 only, where the range term alone is 71 to 97 % of
    the budget; projected to N = 20, all three prompts pass.
-3. {points} points disagree: {misprint} misprints, which change no conclusion, and {contradicted}
-   claims that tables or released files contradict.
+3. {points} points disagree: {misprint} misprints or loose words, which change no conclusion, and
+   {contradicted} claims that tables or released files contradict or do not bear out.
 4. Three claims are weaker than they read: the search did not raise the maximum at k = 3; half of
    the stress rows repeat the final pool; in regime A the budget is not exhausted.
 5. Two parts of the method are not as printed: B_j is not the remaining budget, and Algorithm 1

@@ -484,9 +484,9 @@ def _artefacts_of_proxy(
     from nafaudit.stats.moments import ebb_value
 
     observed, lines, terms, tables = [], [], [], []
+    left = 0
     for result in results:
         paper, k = (result.search or {})["paper"], _k(result)
-        fresh = {row["id"]: row["same_k"] for row in paper["rechecked"]}
         level, most = float(paper["delta_per_look"]), paper["sizes"]["heldout_traj"]
         for row in paper["pools"]["heldout"]:
             rho, budget = float(row["rho"]), float(row["B_eff"])
@@ -503,11 +503,14 @@ def _artefacts_of_proxy(
             term = 3 * reach * math.log(2 / level)
             terms.append((row["id"], f"{k:g}", f"{reach:.1f}", f"{term / n:.1f}",
                           f"{term / n / budget:.0%}", f"{term / most:.1f}"))  # fmt: skip
-            if again := fresh.get(row["id"]):
-                numbers = [_written(again[key]) for key in ("mean_spend", "U_EBB", "B_eff")]
-                ratio = rho_text(float(again["rho"]), float(again["B_eff"]))
-                ends = ("pass" if again["certified"] else "fail", str(again["overspent"]))
-                lines.append((row["id"], f"{k:g}", str(again["N"]), *numbers, ratio, *ends))
+        left += paper["not_rechecked"]
+        for row in paper["rechecked"]:
+            again = row["same_k"]
+            numbers = [_written(again[key]) for key in ("mean_spend", "U_EBB", "B_eff")]
+            ratio = rho_text(float(again["rho"]), float(again["B_eff"]))
+            ends = ("pass" if again["certified"] else "fail", str(again["overspent"]))
+            start = (row["id"], row["pool"], f"{k:g}", str(again["N"]))
+            lines.append((*start, *numbers, ratio, *ends))
         table = paper["deterministic_term"]
         heads = (f"R_eff = {reach:.1f}" for reach in table["R_eff"])
         cells = tuple(
@@ -539,9 +542,11 @@ def _artefacts_of_proxy(
         ),
         Section(
             "The like-for-like run, which the paper defers",
-            Table(_columns("Held-out prompt", "k", "N", "Mean spend", "U_EBB", "B_eff", "rho",
-                           "status", "over"), tuple(lines)),
-            "The same prompts on fresh draws at the same k; over: trajectories above their budget."
+            Table(_columns("Flagged prompt", "pool", "k", "N", "Mean spend", "U_EBB", "B_eff",
+                           "rho", "status", "over"), tuple(lines)),
+            f"Flagged prompts (a ratio above 1, or none), the search's too, on fresh draws at the "
+            f"same k: {sum(one[-2] == 'pass' for one in lines)} of {len(lines)} pass, {left} more "
+            "were not drawn again. over: trajectories above their budget."
             if lines else none,
         ),
         Section(
