@@ -115,4 +115,5 @@ def test_the_rows_of_an_attack_are_counted_against_its_room() -> None:
     command = [sys.executable, "-m", "benchmarks.occupancy", "attack", *few]
     done = subprocess.run(command, capture_output=True, text=True, cwd=HERE, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
-    assert 0 < found["rows"] <= found["room"] == 32 * found["steps"]
+    # A round has no more room than rows.
+    assert 0 < found["rows"] <= found["room"] <= 32 * found["steps"]

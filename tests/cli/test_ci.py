@@ -287,7 +287,7 @@ def test_the_workflow_passes_with_its_decoder_and_fails_with_a_broken_one(tmp_pa
 @pytest.mark.full
 def test_the_pytest_example_passes(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(EXAMPLE)],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(EXAMPLE)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

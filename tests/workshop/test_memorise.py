@@ -114,15 +114,18 @@ def test_one_prompt_of_each_class_comes_first() -> None:
 def killed_at(moment: int, order: PairOrder) -> bool:
     """Makes a pair in a child that kills itself; False if the pair was finished before."""
     kill = fuse(moment)
-    real = Path.rename
 
-    def rename(self: Path, target: Path) -> Path:
-        kill()  # all is written, nothing has its name yet
-        return real(self, target)
+    def first_killed(real: Callable[[Path, Path], Path]) -> Callable[[Path, Path], Path]:
+        def named(self: Path, target: Path) -> Path:
+            kill()  # all is written, nothing has its name yet
+            return real(self, target)
+
+        return named
 
     with (
         mock.patch.object(teach, "_SAVE_EVERY", 0.0),
-        mock.patch.object(Path, "rename", rename),
+        mock.patch.object(Path, "rename", first_killed(Path.rename)),
+        mock.patch.object(Path, "replace", first_killed(Path.replace)),
     ):
         child = fork(lambda: build(order, tell=kill, say=kill))
     return was_killed(child)
