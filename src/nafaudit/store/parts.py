@@ -76,7 +76,7 @@ CLAIMS = (
         "what k and the length grant, where the log states a larger budget",
     ),
 )
-"""Further columns where records are somebody else's: what the log says beyond its steps."""
+"""Further columns where records are not ours (a log, a black box): what is claimed beyond steps."""
 
 KEY_COLUMNS = Key._fields
 STEP_COLUMNS = {
