@@ -34,6 +34,7 @@ def printed(name: str, where: Path, *words: str, before: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.full
 def test_a_rule_of_one_s_own_keeps_its_allowance_and_another_does_not(tmp_path: Path) -> None:
     shown = printed("own_mechanism.py", tmp_path)
     first, second, found, witness, charged = shown.splitlines()

@@ -61,7 +61,7 @@ def test_the_citation_has_what_the_format_asks_for() -> None:
     assert paper["title"] == "An Empirical Audit of k-NAF Budget Accounting for Anchored Decoding"
 
 
-@pytest.mark.parametrize("commit", (OLD, NEW))
+@pytest.mark.parametrize("commit", (pytest.param(OLD, marks=pytest.mark.full), NEW))
 def test_the_core_runs_where_posix_modules_are_absent(commit: str, tmp_path: Path) -> None:
     """Locks, users and terminals of POSIX; not what the standard library itself rests on."""
     run = stored("own", tmp_path, commit)

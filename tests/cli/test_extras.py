@@ -79,6 +79,7 @@ SEARCH = (
 )
 
 
+@pytest.mark.full
 def test_a_search_which_imports_by_name_needs_nothing_else(
     missing: set[str], tmp_path: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_read_only_run(begun: list[str], tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not can_mount(), reason="needs a mount of its own")
+@pytest.mark.full
 def test_a_result_from_a_read_only_run_is_printed(begun: list[str], tmp_path: Path) -> None:
     written = call("report", "r", "--json", cwd=tmp_path)
     page = (tmp_path / RUN / "report" / "report.md").read_text()

@@ -46,12 +46,19 @@ FAIL = (
     *("run --prompts nowhere.jsonl", "search --k 0", "check own --max-new-tokens 3"),
     "verify sequence",
 )
+# Dear ones, whose documents have the same writer as the rest: tried in the second tier.
+DEAR = (
+    *(f"verify {name} --sample 2" for name in ("own", "violated --plugin halfway.py")),
+    "certify passages.jsonl --k 1 --max-new-tokens 50 --out certificate",
+    "frontier --limit 2 --k 1 --mechanism anchored --mechanism renyi:2 --out frontier",
+    "attack --limit 2 --k 5 --modes oracle --attempts 1 --out attack",
+    "lab digests --set default",
+)
 COMMANDS = (
     *("--help", "lab --help", "run --help", "run --help-all", "search --help-all"),
     *(f"{name} --help" for name in ("check", "verify", "conform", "frontier", "lab memorise")),
     *(f"check {name}" for name in STORED),
     *(f"report {name}" for name in ("own", "search")),
-    *(f"verify {name} --sample 2" for name in ("own", "violated --plugin halfway.py")),
     "compare own later",
     "compare own violated",
     *(f"checklist {name}" for name in ("own", "search", "paper-search")),
@@ -66,10 +73,6 @@ COMMANDS = (
     "plan --pair paper --protocol paper --gpu h100 --gpus 8",
     f"run {SMALL} --trajectories 1 --k 1 --out small",
     f"{TINY} --out tiny",
-    "certify passages.jsonl --k 1 --max-new-tokens 50 --out certificate",
-    "frontier --limit 2 --k 1 --mechanism anchored --mechanism renyi:2 --out frontier",
-    "attack --limit 2 --k 5 --modes oracle --attempts 1 --out attack",
-    "lab digests --set default",
     "lab workload --out lab",
     *FAIL,
 )
@@ -133,12 +136,18 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "width",
-    [pytest.param(60, marks=pytest.mark.full), 80, pytest.param(120, marks=pytest.mark.full)],
+    ("width", "commands"),
+    [
+        (80, COMMANDS),
+        *(pytest.param(n, (*COMMANDS, *DEAR), marks=pytest.mark.full) for n in (60, 80, 120)),
+    ],
+    ids=["80", "60-dear", "80-dear", "120-dear"],
 )
-def test_no_line_is_wider_than_the_terminal(width: int, place: Path) -> None:
-    found = said(width, COMMANDS, place)
-    assert list(found) == list(COMMANDS)
+def test_no_line_is_wider_than_the_terminal(
+    width: int, commands: tuple[str, ...], place: Path
+) -> None:
+    found = said(width, commands, place)
+    assert list(found) == list(commands)
     wide = [
         f"{command}: {part}"
         for command, text in found.items()

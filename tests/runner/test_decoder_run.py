@@ -62,6 +62,7 @@ def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path
     assert (verdict["kept"], status) in (("INCONCLUSIVE", 3), ("REFUTED", 1))
 
 
+@pytest.mark.full
 def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_path: Path) -> None:
     sizes = ("--k", "0.25", "--limit", "2", "--trajectories", "10")
     status, data, error = _run(tmp_path, f"{BOXES}:Unwilling", *sizes)
@@ -187,7 +188,11 @@ OTHER_COUNT = (
     ("name", "debt", "kept", "text"),
     [
         ("OwnLawsDebt", "positives", "VIOLATED", OTHER_COUNT),
-        ("OwnLawsDebt", "positives-raw", "WITHIN", "10 within the promised budget would be over"),
+        pytest.param(
+            *("OwnLawsDebt", "positives-raw", "WITHIN"),
+            "10 within the promised budget would be over",
+            marks=pytest.mark.full,
+        ),
         pytest.param(
             *("OwnLawsDebtAhead", "positives-raw", "VIOLATED"),
             "; 20 overspent under either count of the debt",

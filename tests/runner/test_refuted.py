@@ -86,6 +86,7 @@ def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
     assert "nothing was claimed, and the tokens fit the promise" in page
 
 
+@pytest.mark.full
 def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:
     """A weight rounded through float16: off by more than noise, by less than a refutation."""
     options = ("--k", "2,4", "--trajectories", 8)
@@ -105,6 +106,7 @@ def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:
             assert check in text and "SUSPECT" in text
 
 
+@pytest.mark.full
 def test_an_admitted_overspend_that_no_replay_contradicts_is_a_violation(tmp_path: Path) -> None:
     data, _ = _run(tmp_path, "GenerousAndFrank", "--k", 2, "--trajectories", 8)
     verdict = next(one for one in data["verdicts"] if one["k"] == 2)
