@@ -6,12 +6,15 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: audit test test-full docs bench bench-quick shape lint clean
+.PHONY: audit test pytest test-full docs bench bench-quick shape lint clean
 
 audit: $(VENV)/.models  ## Sets up, runs the embedded audit, names the report.
 	$(BIN)/nafaudit run
 
-test: $(VENV)/.dev lint  ## Everything a change must pass; under 6 minutes on 2 cores.
+test: $(VENV)/.dev  ## Everything a change must pass; under 6 minutes on 2 cores.
+	$(MAKE) --no-print-directory -j 2 lint pytest
+
+pytest: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-full: $(VENV)/.dev  ## The second tier: calibration, kills at large.

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, StrictUndefined, Template
 
 from nafaudit import __version__
 from nafaudit.core import text
@@ -206,6 +206,15 @@ def report_json(
     return data
 
 
+@cache
+def _template() -> Template:
+    """Compiles the page's template, once in a process: that takes longer than filling it."""
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.from_string(asset("page.html.j2"))
+
+
 def render(result: AuditResult, data: dict[str, Any], *, redact: bool = False) -> str:
     """Writes the page of a run, with fewer trajectories in full if it would be too large.
 
@@ -218,10 +227,7 @@ def render(result: AuditResult, data: dict[str, Any], *, redact: bool = False) -
     css = asset("page.css") + (asset("search.css") if searched else "")
     names = (*_SCRIPTS, "search.js") if searched else _SCRIPTS
     js = '"use strict";\n(() => {\n' + "\n".join(map(asset, names)) + "\n})();\n"
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    template = environment.from_string(asset("page.html.j2"))
+    template = _template()
     room = _ROOM
     while True:
         chosen = choose(result, room)
