@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nafaudit.core.ledger import Banking, FixedBudget, currency_of
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory, theta_as_recorded
-from nafaudit.measures.batch import _Columns, measure_batch
+from nafaudit.measures.batch import _PartColumns, measure_batch
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
 from nafaudit.store.parts import Batch
@@ -209,7 +209,7 @@ def test_sound_executions_are_measured_without_the_slow_definition() -> None:
         for debt in (0.0, 4.0)
         for weights in (True, False)
     ]
-    assert _Columns(Batch.of(given)).regular(OWN).all()
+    assert _PartColumns(Batch.of(given)).regular(OWN).all()
     same(given, OWN)
 
 
@@ -218,7 +218,7 @@ def test_records_of_both_formats_are_regular(name: str) -> None:
     run = Run(Path(__file__).parents[1] / "runs" / name)
     context = RunContext.of(run)
     for _, batch in run.batches():
-        assert _Columns(batch).regular(context).all()
+        assert _PartColumns(batch).regular(context).all()
         same(list(batch), context)
 
 

@@ -58,11 +58,11 @@ def measure_batch(
     """
     places = places or [NOWHERE] * len(batch)
     rows = np.flatnonzero([_is_plain(batch, row, context) for row in range(len(batch))])
-    columns = _Columns(batch.take(rows))
+    columns = _PartColumns(batch.take(rows))
     regular = columns.regular(context)
     if not regular.all():
         rows = rows[regular]
-        columns = _Columns(batch.take(rows))
+        columns = _PartColumns(batch.take(rows))
     measured = columns.measures(context, [places[row] for row in rows.tolist()])
     found = dict(zip(rows.tolist(), measured, strict=True))
     return [
@@ -84,7 +84,7 @@ def _is_plain(batch: Batch, row: int, context: RunContext) -> bool:
     )
 
 
-class _Columns:
+class _PartColumns:
     """Plain trajectories by the columns of their steps, with what the ledger grants."""
 
     def __init__(self, batch: Batch) -> None:

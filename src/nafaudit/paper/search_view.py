@@ -49,7 +49,7 @@ def write_files(found: PaperSearchResult) -> None:
 def files_of(found: PaperSearchResult) -> dict[str, Any]:
     """Returns contents by file name, of the first search; rows for JSON Lines."""
     trail, last = found.trail, found.trail.validation.last
-    rows = _Rows(found)
+    rows = _TableRows(found)
     first = [item for item in trail.init if item.row.certified]
     files: dict[str, Any] = {
         "init_eval.jsonl": rows.lines(trail.init),
@@ -87,7 +87,7 @@ def _passed(items: Sequence[ProxyItem]) -> list[ProxyItem]:
     return [item for item in items if item.row.certified]
 
 
-class _Rows:
+class _TableRows:
     """Evaluated prompts in the paper's schema."""
 
     def __init__(self, found: PaperSearchResult) -> None:
