@@ -1,4 +1,4 @@
-"""How the cost of decoding grows with trajectories, budgets and vocabulary; our side alone.
+"""Growth of decoding with trajectories, budgets, prompts and vocabulary; our side alone.
 
 Every size is decoded in every round, one after another, and compared with the smallest of its
 round's sizes. Growth below the sizes' own ratio is work that is shared.
@@ -18,11 +18,12 @@ from benchmarks.sides import Worker
 
 TRAJECTORIES = (1, 2, 5, 10)
 BUDGETS = (1.0, 0.5, 2.0, 3.0, 5.0)
+PROMPTS = (4, 8, 16, 32)
 VOCABULARIES = ("r8", "r32", "r128")
 
 
 def rows(root: Path, rounds: int) -> Iterator[Row]:
-    """Three rows: trajectories of a prompt, budgets of a prompt, ids of a vocabulary."""
+    """Four rows: trajectories of a prompt, budgets of a prompt, prompts, ids of a vocabulary."""
     with ExitStack() as stack:
         loaded = {}
         for name in VOCABULARIES:
@@ -40,17 +41,19 @@ def rows(root: Path, rounds: int) -> Iterator[Row]:
 
         def larger(ids: int) -> dict[str, Any]:
             name = next(n for n in VOCABULARIES if checkpoints.VOCABULARY[n] == ids)
-            return _eight(loaded[name], ids)
+            return _short(loaded[name], 8, ids)
 
         sizes = [checkpoints.VOCABULARY[name] for name in VOCABULARIES]
         about = "1 prompt of 128 tokens, 32 new, 32,000 ids"
         yield _grown("trajectories", about, TRAJECTORIES, more, rounds)
         yield _grown("budgets", f"{about}, 2 trajectories", (1, 2, len(BUDGETS)), wider, rounds)
+        about = "32 tokens each, 16 new, 32,000 ids"
+        yield _grown("prompts", about, PROMPTS, lambda n: _short(own, n, size), rounds)
         yield _grown("vocabulary", "8 prompts of 32 tokens, 16 new", sizes, larger, rounds)
 
 
-def _eight(own: Worker, ids: int) -> dict[str, Any]:
-    return own.ask("decode", **Case("growth", "", 8, 32, 1, 16, 1.0).work(ids), k=1.0)
+def _short(own: Worker, prompts: int, ids: int) -> dict[str, Any]:
+    return own.ask("decode", **Case("growth", "", prompts, 32, 1, 16, 1.0).work(ids), k=1.0)
 
 
 def _grown(
@@ -72,4 +75,5 @@ def _grown(
     base = times[sizes[0]]
     grown = {f"{n:,}/{sizes[0]:,}": ratio(times[n], base) for n in sizes[1:]}
     about = f"{about}; exponent {exponent(times):.2f}"
-    return Row(f"growth: {name}", about, grown, gates.all_of(wrong), {"cpu": times})
+    facts = {"cpu": times, "exponent": exponent(times)}
+    return Row(f"growth: {name}", about, grown, gates.all_of(wrong), facts)

@@ -4,7 +4,9 @@
 
 The earlier source comes from the repository's own history; without it there is no row. Both sides
 take turns. Decoding is the difference between a run of all prompts and of one: imports, models
-and the probe are in both. Processor time is of all processes.
+and the probe are in both. Processor time is of all processes. Start-up is a run of one token of
+one prompt, its page included, less a process that imports torch and what of Transformers loads a
+model.
 """
 
 from __future__ import annotations
@@ -17,14 +19,19 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from benchmarks import gates
-from benchmarks.results import Row, ratio
+from benchmarks.results import Row, plainly, ratio
 from benchmarks.sides import HERE
 
 EARLIER = "c049abe"
 PROMPTS = 48
+IMPORTS = """
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
+"""
 
 
 class Cost(NamedTuple):
@@ -35,7 +42,8 @@ class Cost(NamedTuple):
 
 
 def rows(rounds: int, prompts: int = PROMPTS) -> Iterator[Row]:
-    """One row; none if the earlier source cannot be had."""
+    """Start-up, and the command beside an earlier one if that source can be had."""
+    yield _start_up(rounds)
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         if not _unpacked(root):
@@ -73,6 +81,20 @@ def rows(rounds: int, prompts: int = PROMPTS) -> Iterator[Row]:
         )
 
 
+def _start_up(rounds: int) -> Row:
+    """Seconds of one token, beyond imports; in turns."""
+    imports, whole = [], []
+    least = ("--trajectories", "1", "--max-new-tokens", "1", "--k", "1", "--workers", "1")
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(rounds + 1):  # the first reads files that the others find in memory
+            imports.append(_timed([sys.executable, "-c", IMPORTS], Path(scratch), {}))
+            whole.append(_run(HERE / "src", Path(scratch) / str(number), 1, *least))
+    beyond = [one.cpu - other.cpu for one, other in zip(whole, imports, strict=True)][1:]
+    facts = {"imports": [one.cpu for one in imports[1:]], "whole": [one.cpu for one in whole[1:]]}
+    about = f"one token; importing torch and Transformers takes {median(facts['imports']):.1f} s"
+    return Row("lab: start-up", about, {"seconds beyond imports": plainly(beyond)}, "", facts)
+
+
 def _unpacked(root: Path) -> bool:
     """Puts the earlier source into a directory; False if there is none."""
     told = subprocess.run(
@@ -86,12 +108,16 @@ def _unpacked(root: Path) -> bool:
 
 def _run(source: Path, out: Path, prompts: int, *more: str) -> Cost:
     command = [sys.executable, "-m", "nafaudit", "run", "--quiet", "--out", str(out)]
-    environment = os.environ | {"PYTHONPATH": str(source), "TOKENIZERS_PARALLELISM": "false"}
+    given = [*command, "--limit", str(prompts), *more]
+    return _timed(given, out.parent, {"PYTHONPATH": str(source)})
+
+
+def _timed(command: list[str], cwd: Path, variables: dict[str, str]) -> Cost:
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"} | variables
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     done = subprocess.run(
-        [*command, "--limit", str(prompts), *more],
-        cwd=out.parent, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        command, cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     clock = time.perf_counter() - start
     if done.returncode not in (0, 3):
         raise RuntimeError(done.stderr)

@@ -2,8 +2,9 @@
 
     python -m benchmarks.page bench.json [docs/benchmarks.md]
 
-In a page they replace what stands between the two marks. What has no aim, and the
-solver alone, is in the JSON and not here.
+In a page they replace what stands between the two marks. A row stands on one line with every ratio
+that has an aim; growth is one line of exponents. What has no aim, and the solver alone, is in the
+JSON and not here.
 """
 
 from __future__ import annotations
@@ -22,20 +23,27 @@ START, END = "<!-- from bench.json -->", "<!-- up to here -->"
 
 def page(facts: dict[str, Any]) -> str:
     """The ratios that have an aim with their verdicts, then where the time goes."""
-    lines = [["row", "case", "ratio", "measured", "aim", ""]]
+    lines = [["row", "case", "measured", "aim", ""]]
+    grown = []
     for row in facts["rows"]:
         told = [row["name"], row["about"]]
-        if ": solver" in row["name"] and not row["invalid"]:
-            continue
-        if row["invalid"] or not row["ratios"]:
-            lines.append([*told, "", row["invalid"] or "passed", "", ""])
-        for name, found in row["ratios"].items():
-            if not (found["aim"] or row["invalid"]):
-                continue
-            value = Ratio(*(found[field] for field in Ratio._fields))
-            verdict = found["verdict"] if found["verdict"] != "missed" else "**missed**"
-            lines.append([*told, name, str(value), found["aim"] or "", verdict])
-            told = ["", ""]
+        aimed = {name: found for name, found in row["ratios"].items() if found["aim"]}
+        if row["invalid"]:
+            lines.append([*told, row["invalid"], "", "**invalid**"])
+        elif "exponent" in row["facts"]:
+            grown.append(f"{row['name'].removeprefix('growth: ')} {row['facts']['exponent']:.2f}")
+        elif not row["ratios"]:
+            lines.append([*told, "passed", "", ""])
+        elif aimed and ": solver" not in row["name"]:
+            values = [Ratio(*(found[f] for f in Ratio._fields)) for found in aimed.values()]
+            cells = (
+                [f"{name} {value}" for name, value in zip(aimed, values, strict=True)],
+                [found["aim"] for found in aimed.values()],
+                [found["verdict"].replace("missed", "**missed**") for found in aimed.values()],
+            )
+            lines.append([*told, *map("; ".join, cells)])
+    if grown:
+        lines.append(["growth", "exponent between the last two sizes", ", ".join(grown), "", ""])
     spent = {row["name"]: row["facts"]["ns"] for row in facts["rows"] if "ns" in row["facts"]}
     parts = [f"`{facts['command']}`: {closing(facts).replace(chr(10), '; ').strip('; ')}."]
     parts.append(_markdown(lines))

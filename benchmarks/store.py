@@ -261,7 +261,7 @@ def rows(count: int, rounds: int) -> Iterator[Row]:
         f"trajectories of 200 steps; exponent {exponent(spent):.2f}",
         {f"{count:,}/{fewer:,}": ratio(spent[count], spent[fewer])},
         alike,
-        {"cpu": spent},
+        {"cpu": spent, "exponent": exponent(spent)},
     )
 
 

@@ -69,6 +69,7 @@ def test_every_aim_belongs_to_a_row() -> None:
     # `occupancy.rows`.
     known |= {f"lab: {name}, occupancy" for name in COMMANDS}
     known |= {"r32: five arms", "lab: replay", "real: replay", "lab: nafaudit run"}
+    known |= {"lab: start-up"}
     known |= {"record", "record: check", "record: page"}
     assert {name for name, _ in AIMS} <= known
     measured = {f"{case.pair}: {case.name}" for case in CASES if case.memory}
@@ -95,11 +96,19 @@ def test_a_page_is_made_again_from_the_json() -> None:
         "processor": "x",
         "load": [1.0, 3.0],
         "all seconds": 9.0,
-        "rows": [one.as_json() for one in (profiled, Row("gate"), row(2.0, invalid="wrong"))],
+        "rows": [
+            one.as_json()
+            for one in (
+                *(profiled, Row("gate"), row(2.0, invalid="wrong")),
+                Row("growth: prompts", facts={"exponent": 0.9}),
+                Row("growth: vocabulary", facts={"exponent": 1.1}),
+            )
+        ],
     }
     text = page(json.loads(json.dumps(facts)))
-    assert f"| {BINDING} | a case | peer/ours | 2.00 (1.90 to 2.10) | >= 2.3 | **missed** |" in text
-    assert "| gate |  |  | passed |  |  |" in text and "| wrong |" in text
+    assert f"| {BINDING} | a case | peer/ours 2.00 (1.90 to 2.10) | >= 2.3 | **missed** |" in text
+    assert "| gate |  | passed |  |  |" in text and "| wrong |  | **invalid** |" in text
+    assert "exponent between the last two sizes | prompts 0.90, vocabulary 1.10 |" in text
     assert "without an aim" not in text
     assert "| 2.5 |" in text and "| 3.5 |" in text and "load 1.0 to 3.0" in text
     old = f"before\n{START}\nold\n{END}\nafter\n"
