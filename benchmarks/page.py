@@ -3,8 +3,8 @@
     python -m benchmarks.page bench.json [docs/benchmarks.md]
 
 In a page they replace what stands between the two marks. A row stands on one line with every ratio
-that has an aim; growth is one line of exponents. What has no aim, and the solver alone, is in the
-JSON and not here.
+that has an aim; growth is one line of exponents, the solver alone one line of ranges. What has no
+aim is in the JSON and not here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ START, END = "<!-- from bench.json -->", "<!-- up to here -->"
 def page(facts: dict[str, Any]) -> str:
     """The ratios that have an aim with their verdicts, then where the time goes."""
     lines = [["row", "case", "measured", "aim", ""]]
-    grown = []
+    grown, solved = [], dict[str, list[dict[str, Any]]]()
     for row in facts["rows"]:
         told = [row["name"], row["about"]]
         aimed = {name: found for name, found in row["ratios"].items() if found["aim"]}
@@ -34,7 +34,9 @@ def page(facts: dict[str, Any]) -> str:
             grown.append(f"{row['name'].removeprefix('growth: ')} {row['facts']['exponent']:.2f}")
         elif not row["ratios"]:
             lines.append([*told, "passed", "", ""])
-        elif aimed and ": solver" not in row["name"]:
+        elif aimed and ": solver" in row["name"]:
+            solved.setdefault(row["name"].rpartition(", ")[2], []).extend(aimed.values())
+        elif aimed:
             values = [Ratio(*(found[f] for f in Ratio._fields)) for found in aimed.values()]
             cells = (
                 [f"{name} {value}" for name, value in zip(aimed, values, strict=True)],
@@ -42,14 +44,31 @@ def page(facts: dict[str, Any]) -> str:
                 [found["verdict"].replace("missed", "**missed**") for found in aimed.values()],
             )
             lines.append([*told, *map("; ".join, cells)])
+    if solved:
+        lines.append(["solver", "the step between the forwards, alone", *_ranges(solved)])
     if grown:
         lines.append(["growth", "exponent between the last two sizes", ", ".join(grown), "", ""])
-    spent = {row["name"]: row["facts"]["ns"] for row in facts["rows"] if "ns" in row["facts"]}
+    spent = {
+        row["name"]: row["facts"]["ns"]
+        for row in facts["rows"]
+        if "ns" in row["facts"] and any(found["aim"] for found in row["ratios"].values())
+    }
     parts = [f"`{facts['command']}`: {closing(facts).replace(chr(10), '; ').strip('; ')}."]
     parts.append(_markdown(lines))
     if spent:
         parts += ["Nanoseconds per row, step and token id:", _markdown(table(spent))]
     return "\n\n".join(parts) + "\n"
+
+
+def _ranges(solved: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Least and most of the solver's ratios by kind, their aims, how many met them."""
+    cells = []
+    for kind, found in solved.items():
+        middles = [one["middle"] for one in found]
+        met = sum(one["verdict"] == "met" for one in found)
+        said = f"peer/ours, {kind}: {min(middles):.2f} to {max(middles):.2f}"
+        cells.append((said, found[0]["aim"], f"{met} of {len(found)} met"))
+    return ["; ".join(each) for each in zip(*cells, strict=True)]
 
 
 def _markdown(lines: list[list[str]]) -> str:

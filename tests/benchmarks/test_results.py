@@ -100,6 +100,8 @@ def test_a_page_is_made_again_from_the_json() -> None:
             one.as_json()
             for one in (
                 *(profiled, Row("gate"), row(2.0, invalid="wrong")),
+                *(row(x, f"r32: solver, {n} rows, binding") for n, x in ((8, 30.0), (32, 5.0))),
+                row(2.0, "r32: solver, 8 rows, free"),
                 Row("growth: prompts", facts={"exponent": 0.9}),
                 Row("growth: vocabulary", facts={"exponent": 1.1}),
             )
@@ -109,6 +111,8 @@ def test_a_page_is_made_again_from_the_json() -> None:
     assert f"| {BINDING} | a case | peer/ours 2.00 (1.90 to 2.10) | >= 2.3 | **missed** |" in text
     assert "| gate |  | passed |  |  |" in text and "| wrong |  | **invalid** |" in text
     assert "exponent between the last two sizes | prompts 0.90, vocabulary 1.10 |" in text
+    assert "| peer/ours, binding: 5.00 to 30.00; peer/ours, free: 2.00 to 2.00 |" in text
+    assert "| >= 22; >= 6 | 1 of 2 met; 0 of 1 met |" in text and "r32: solver" not in text
     assert "without an aim" not in text
     assert "| 2.5 |" in text and "| 3.5 |" in text and "load 1.0 to 3.0" in text
     old = f"before\n{START}\nold\n{END}\nafter\n"
