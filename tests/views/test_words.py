@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from nafaudit.core.finding import Kept, Worth
 from nafaudit.core.ledger import Banking
 from nafaudit.core.trajectory import Key
+from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
-from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of
-from nafaudit.views.words import summary, verdict_texts
+from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of, regime
+from nafaudit.views.audit import number_rows
+from nafaudit.views.words import replay_section, summary, verdict_texts
 from tests.records import many, trajectory
 
 
@@ -62,3 +66,64 @@ def test_a_summary_begins_with_the_reason_of_the_verdict() -> None:
     for arm in (_arm(), _arm(9.0), replace(_arm(), kept=Kept.INCONCLUSIVE)):
         overall = overall_of([arm])
         assert summary(overall, [arm]).lower().startswith(f"{overall.why}.".lower())
+
+
+def _refuted(**changes: object) -> ArmVerdict:
+    return replace(_arm(), kept=Kept.REFUTED, refuted="sampler: gain", **changes)  # type: ignore[arg-type]
+
+
+def test_shares_of_a_promised_law_are_no_facts_about_a_refuted_decoder() -> None:
+    arm = _refuted(tested="ACTIVE")
+    said = verdict_texts(arm, "decoder")[1]
+    assert said.text.startswith("Served as promised, ") and said.tone == "open"
+    assert "was served as it is" not in said.text
+    assert regime(arm.regime, refuted=True).text.startswith("if served as promised: ")
+    row = number_rows([arm], ["k = 1"])[0]
+    assert set(row["regime"].values()) == {None} and row["violations"] is None
+
+
+def test_a_known_overspend_is_not_called_unknown() -> None:
+    arms = [replace(_refuted(), kept=Kept.VIOLATED)]
+    said = summary(overall_of(arms), arms, "decoder")
+    assert "not known" not in said and "also refutes what the decoder wrote" in said
+    assert "not known" in summary(overall_of([_refuted()]), [_refuted()], "decoder")
+
+
+def _replay(source: str, kept: Kept) -> list[str]:
+    def one(check: str, k: float | None, value: float, verdict: str = "FAILED") -> dict[str, Any]:
+        text = f"off by at most {value:g}"
+        return {
+            "check": check, "k": k, "value": value, "verdict": verdict, "text": text,
+            "witness": None,
+        }  # fmt: skip
+
+    found = {
+        **{"replayed": 80, "recorded": 80, "tokens": 9, "current": True, "notes": []},
+        "deviation": {},
+        "findings": [
+            one("replay: budget", None, 19, "VIOLATED"),
+            one("replay: allowance", 0.25, 0.58),
+            one("replay: allowance", 1.0, 2.8),
+            one("sampler: gain", 0.25, 1e-9),
+            one("sampler: gain", 1.0, 1e-7),
+        ],
+    }
+    identity: dict[str, Any] = {"protocol": "sound"} | (
+        {"promise": {}} if source == "decoder" else {}
+    )
+    run = SimpleNamespace(design={"identity": identity})
+    result = SimpleNamespace(verification=found, arms=[replace(_arm(), kept=kept)], run=run)
+    return [one["text"] for one in replay_section(cast(AuditResult, result))["remarks"]]
+
+
+def test_a_number_of_one_arm_is_not_said_of_several() -> None:
+    said = _replay("decoder", Kept.REFUTED)
+    assert "replay: allowance at k = 0.25, k = 1; worst at k = 1: off by at most 2.8." in said
+    assert "sampler: gain at k = 0.25, k = 1; worst at k = 0.25: off by at most 1e-09." in said
+
+
+def test_a_black_box_is_counted_once() -> None:
+    """Its verdicts rest on the replay; a second count, with other slack, would contradict them."""
+    assert not any("replay: budget" in one for one in _replay("decoder", Kept.VIOLATED))
+    assert any("replay: budget" in one for one in _replay("record", Kept.VIOLATED))
+    assert any("replay: budget" in one for one in _replay("decoder", Kept.REFUTED))

@@ -60,8 +60,10 @@ _MEANING = {
     "rank-pit": "ranks of the tokens are not those of draws from the replayed law",
     "gain": "L - Z is not what draws from the replayed law give",
     "gain-cgf": "L - Z is not what draws from the replayed law give",
-    "repeats": "two outputs of a prompt share a beginning that independent draws would not",
-    "shared-noise": "outputs lean the same way at the same steps: their draws are not independent",
+    "repeats": "two outputs of a prompt share a beginning that independent draws of that law "
+    "would not",
+    "shared-noise": "outputs lean the same way at the same steps: their draws are not independent, "
+    "or not from the replayed law",
 }
 ALPHA = 1e-3
 BINS = 20

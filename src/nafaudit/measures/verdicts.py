@@ -261,7 +261,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         spend = math.nan if refuted or use.admitted else mean(rows_of_arm.column("spend"))
         findings = (
             kept,
-            regime(acted),
+            regime(acted, refuted=refuted),
             worth(reach, rows_of_arm.context),
             utilisation(use),
             copying(rows_of_arm),
@@ -483,14 +483,16 @@ def invariant(
     return Finding("invariant", verdict, 0, text, None, numbers)
 
 
-def regime(found: Regime) -> Finding:
+def regime(found: Regime, *, refuted: bool = False) -> Finding:
     """Says how often the constraint acted: ACTIVE or IDLE with the share of active steps.
 
-    Shares are of all steps pooled, not means of trajectories.
+    Shares are of all steps pooled, not means of trajectories; of a refuted decoder they are those
+    of the law that it promised.
     """
     if not found.steps:
         return Finding("regime", found.verdict, math.nan, "no step records a weight theta")
     text = (
+        f"{'if served as promised: ' if refuted else ''}"
         f"{found.active:.2%} of {found.steps} steps active, {found.forced:.2%} forced to the safe "
         f"model, {found.free:.2%} the risky model unchanged; {found.acted} of "
         f"{found.trajectories} trajectories have an active step"

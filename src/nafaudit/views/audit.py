@@ -127,10 +127,13 @@ def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[s
     rows = [vars(arm) | {"name": shown} for arm, shown in zip(arms, names, strict=True)]
     for row in rows:
         if row["baseline"]:
-            row |= dict.fromkeys(("kept", "tested", "worth", "violations"))
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
-        elif row["kept"] == Kept.REFUTED:
+        if row["kept"] == Kept.REFUTED:
+            # Nor is it known what was served: shares of steps are those of the promised law.
             row["violations"] = None
+            row["regime"] = dict.fromkeys(("forced", "active", "free"))
+        if row["baseline"]:
+            row |= dict.fromkeys(("kept", "tested", "worth", "violations"))
     return rows
 
 

@@ -92,7 +92,10 @@ def summary(overall: Overall, arms: Sequence[ArmVerdict], source: str = "record"
     judged = [arm for arm in arms if not arm.baseline]
     parts = [f"{overall.why[:1].upper()}{overall.why[1:]}."]
     denied = any(arm.refuted for arm in arms)
-    if denied:
+    if denied and source == "decoder" and overall.verdict == Kept.VIOLATED:
+        # What was overspent is known, so it is not said that nothing is.
+        parts.append("A replay from the models also refutes what the decoder wrote or claims.")
+    elif denied:
         parts.append(_refutation(source))
     unsure = [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]
     if unsure and overall.verdict == Kept.VIOLATED:
@@ -186,11 +189,19 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
         text += f"{' ' if arm.worst_use else ''}{arm.worst_use}"
     else:
         tone, headline = "good", "Yes, the limit acted"
-        if arm.kept == Kept.REFUTED:
-            tone, headline = "open", "It would be, were it as promised"
         text = (
             f"The limit changed {active} of all tokens written and held "
             f"{forced} to the safe model; in {free} the risky model was served as it is."
+        )
+    if arm.kept == Kept.REFUTED and arm.tested != Tested.UNKNOWN:
+        acts = arm.tested == Tested.ACTIVE
+        tone = "open"
+        headline = f"It would {'' if acts else 'hardly '}be, were it as promised"
+        # Shares of the law that was promised are no facts about a decoder that served another.
+        text = (
+            f"Served as promised, {active} of these tokens would come from a mixture, {forced} "
+            f"from the safe model and {free} from the risky model as it is. What this decoder "
+            "served instead is not known."
         )
     return VerdictText("Was it put to the test?", arm.tested, tone, headline, text, finding)
 
@@ -287,14 +298,25 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     remarks = []
     unclaimed = [f for f in found["findings"] if f["text"].endswith(UNCLAIMED)]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    # A black box is judged by its replay: each budget's verdict counts the same outputs.
+    told = any(arm.kept == Kept.VIOLATED for arm in result.arms) and (
+        source_word(result) == "decoder"
+    )
     for finding in found["findings"]:
+        if told and finding["check"] == "replay: budget":
+            continue
         if finding["verdict"] not in _FINE and finding not in unclaimed:
             groups.setdefault((finding["verdict"], finding["check"]), []).append(finding)
     for (verdict, check), group in groups.items():
         arms = [budget_name(float(one["k"])) for one in group if one["k"] is not None]
         where = f" at {', '.join(dict.fromkeys(arms))}" if arms else ""
-        said = f"{check}{where}: {group[0]['text']}."
-        if witness := group[0]["witness"]:
+        # A test's value is its p, a comparison's the largest gap; the worst arm is named.
+        worst = min if check.startswith("sampler: ") else max
+        shown = worst(group, key=lambda one: float(one["value"]))
+        if len({one["text"] for one in group}) > 1 and shown["k"] is not None:
+            where += f"; worst at {budget_name(float(shown['k']))}"
+        said = f"{check}{where}: {shown['text']}."
+        if witness := shown["witness"]:
             said += (
                 f" First at prompt {name(witness['prompt'])}, "
                 f"{witness_at(witness['trajectory'], witness['step'])}."
