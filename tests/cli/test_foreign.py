@@ -155,3 +155,21 @@ def test_a_vocabulary_that_cannot_be_is_refused(tmp_path: Path, size: int, why: 
     done = call("check", log, "--vocabulary-size", size, cwd=tmp_path)
     assert done.returncode == 2
     assert why in done.stderr
+
+
+def test_a_log_that_lacks_its_budget_is_answered_with_the_option_to_paste(tmp_path: Path) -> None:
+    rows = "".join(f"p{i},1,3.5,40\n" for i in range(20))
+    (tmp_path / "t.csv").write_text(f"prompt_id,k,total_kl,cap\n{rows}")
+    said = call("check", "t.csv", cwd=tmp_path)
+    assert said.returncode == 3 and "--column budget=cap" in said.stderr
+    assert "--ledger banking" in " ".join(said.stdout.split())
+    again = call("check", "t.csv", "--column", "budget=cap", cwd=tmp_path)
+    assert again.returncode == 0 and "--column budget=cap" not in again.stderr
+
+
+def test_a_log_that_no_model_can_recompute_is_not_told_to_verify(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("prompt_id,k,total_kl,budget\na,1,3.5,40\n")
+    call("import", "t.csv", "--out", "run", cwd=tmp_path)
+    call("report", "run", cwd=tmp_path)
+    said = (tmp_path / "run" / "report" / "report.md").read_text()
+    assert "nafaudit verify ." not in said and "cannot be: the log has no steps" in said

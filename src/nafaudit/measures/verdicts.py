@@ -479,7 +479,10 @@ def invariant(
     if missing is not None:
         text += f"; the run is unfinished: {missing.brief}"
     if context.ledger is None and not contested:
-        text += "; by its own steps and grants, as its ledger is not known here"
+        text += (
+            "; by its own steps and grants, as its ledger is not known here (if it is the paper's: "
+            "--ledger banking)"
+        )
     return Finding("invariant", verdict, 0, text, None, numbers)
 
 

@@ -42,8 +42,8 @@ from nafaudit.views.records import record_name, typed_record
 from nafaudit.views.search import reported_search, search_sections, search_view
 from nafaudit.views.words import (
     AS_PROMISED,
-    COMMANDS,
     arm_name,
+    commands,
     refuted,
     replay_section,
     settings_table,
@@ -324,7 +324,7 @@ def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
         sections.append(Section("Checklist", pairs=tuple(checklist)))
     sections += [
         Section("Decided", pairs=tuple(settings_table(result, redact=False))),
-        Section("Again", pairs=COMMANDS),
+        Section("Again", pairs=commands(result)),
     ]
     head = f"{result.overall.verdict}: {data['summary']}"
     return Document("nafaudit report", tuple(sections), head, tuple(lines))
@@ -435,7 +435,7 @@ def _page_sections(
             look | _checks(numbered, href) for look, numbered in zip(looks, findings, strict=True)
         ],
         "decided": settings_table(result, redact=redact),
-        "commands": COMMANDS,
+        "commands": commands(result),
         "glossary": GLOSSARY + tuple((word, meaning) for _, word, meaning in VERDICTS),
         "sessions": [visible(json.dumps(s, sort_keys=True)) for s in result.run.sessions],
         "parts": journal[:_PARTS_LISTED],

@@ -19,7 +19,7 @@ from nafaudit.core.finding import (
     Worth,
     witness_at,
 )
-from nafaudit.core.ledger import budget_name
+from nafaudit.core.ledger import budget_name, ledger_of
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import ArmVerdict
@@ -31,9 +31,10 @@ AS_PROMISED = (
 )
 """What numbers are that stand beside WITHIN of a silent black box."""
 
+VERIFY = "nafaudit verify ."
 COMMANDS = (
     ("nafaudit check .", "every check again from the records alone; no models"),
-    ("nafaudit verify .", "every logged number again from the models, every token from the draws"),
+    (VERIFY, "every logged number again from the models, every token from the draws"),
     ("nafaudit report . --json", "every number of this page, with its place"),
     ("nafaudit report . --record PROMPT@K#TRAJECTORY", "one record as it is on disk"),
     ("nafaudit report .", "this page again, byte by byte"),
@@ -265,6 +266,26 @@ def basis(found: Mapping[str, Any] | None) -> str:
     return f"{extent}: what was claimed is true"
 
 
+def verify_command(result: AuditResult) -> str:
+    """The command that recomputes a run's numbers; empty if nothing can."""
+    identity = result.run.design["identity"]
+    if identity["protocol"] != "imported":
+        return VERIFY
+    if ledger_of(identity["ledger"]) is None or not any(row.length for row in result.rows):
+        return ""
+    return f"{VERIFY} --safe SAFE --risky RISKY"
+
+
+def commands(result: AuditResult) -> tuple[tuple[str, str], ...]:
+    """Commands that make what a report shows again, those that work on this run."""
+    verify = verify_command(result)
+    return tuple(
+        (verify if command == VERIFY else command, what)
+        for command, what in COMMANDS
+        if verify or command != VERIFY
+    )
+
+
 def replay_section(result: AuditResult) -> dict[str, Any]:
     """Returns what the template shows of a replay."""
     found = result.verification
@@ -272,8 +293,11 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         return {
             "word": "AS LOGGED",
             "tone": "open",
-            "text": "These numbers have not been recomputed from the models yet. The command is: "
-            "nafaudit verify .",
+            "text": f"These numbers have not been recomputed from the models yet. The command is: "
+            f"{command}"
+            if (command := verify_command(result))
+            else "These numbers have not been recomputed from the models, and cannot be: the log "
+            "has no steps, or a budget rule that is not known here.",
             "rows": [],
             "remarks": [],
         }

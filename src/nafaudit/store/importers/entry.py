@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -193,7 +194,14 @@ def describe(report: dict[str, Any]) -> list[str]:
         for note in report["notes"]
     ]
     if report["not_kept"]:
-        lines.append("not kept: " + ", ".join(report["not_kept"]))
+        line = "not kept: " + ", ".join(report["not_kept"])
+        if any(
+            (note["kind"], note["text"][:7]) == ("missing", "budget:") for note in report["notes"]
+        ):
+            line += "; if one of them is the budget: " + " or ".join(
+                f"--column budget={shlex.quote(name)}" for name in list(report["not_kept"])[:3]
+            )
+        lines.append(line)
     return lines
 
 
