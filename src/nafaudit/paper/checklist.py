@@ -40,8 +40,6 @@ TITLES = {
     6: f"surrogate AUC >= {MIN_AUC}",
     7: f"at least {MIN_SEEDS} search seeds",
 }
-# "Agree qualitatively" and "partially" can be read so that the claim holds.
-_OPEN = (3, 6)
 
 
 class ItemAnswer(StrEnum):
@@ -49,6 +47,8 @@ class ItemAnswer(StrEnum):
 
     PASS = "pass"
     FAIL = "fail"
+    DEPENDS = "depends on the reading"
+    """Of a paper's claim only: it holds by one fair reading of the item, and not by another."""
     NOT_APPLICABLE = "not applicable"
 
 
@@ -80,7 +80,7 @@ class ChecklistItem:
     @property
     def holds(self) -> bool | None:
         """True if what is claimed is what was found; None for no claim, or if it depends."""
-        if not self.claimed or self.number in _OPEN:
+        if not self.claimed or self.answer is ItemAnswer.DEPENDS:
             return None
         return self.claimed == str(self.answer)
 
@@ -206,7 +206,13 @@ def ratios(result: AuditResult) -> list[PromptRatio]:
 
 def checklist_overall(items: Sequence[ChecklistItem], unfinished: bool = False) -> Overall:
     """Returns counts: no item is a verdict, so that only an unfinished run changes the word."""
-    why = ", ".join(f"{sum(i.answer == a for i in items)} {a}" for a in ItemAnswer)
+    counts = {a: sum(i.answer == a for i in items) for a in ItemAnswer}
+    open_ones = counts.pop(ItemAnswer.DEPENDS)
+    words = [f"{count} {answer}" for answer, count in counts.items()]
+    if open_ones:
+        verb = "depends" if open_ones == 1 else "depend"
+        words.insert(2, f"{open_ones} {verb} on the reading")
+    why = ", ".join(words)
     if unfinished:
         return Overall(Kept.INCONCLUSIVE, f"the run is unfinished; so far {why}", 3)
     return Overall(Outcome.ANSWERED, why, 0)
@@ -225,8 +231,9 @@ def checklist_document(
             f"that depend on the reading: {words[None]}"
         )
     for item in items:
+        word = "depends" if item.answer is ItemAnswer.DEPENDS else item.answer
         claim = f" (claims: {item.claimed})" if item.claimed else ""
-        lines.append(f"{item.number}. {item.answer.upper():15}{item.title}{claim}")
+        lines.append(f"{item.number}. {word.upper():15}{item.title}{claim}")
         lines.append(f"   {' '.join(item.text.split())}")
         lines += [f"   to pass: {' '.join(item.todo.split())}"] if item.todo else []
     section, answer = Section(lines=(*lines, *about)), checklist_overall(items, unfinished)

@@ -9,6 +9,7 @@ from nafaudit.paper.checklist import (
     MIN_EXECUTIONS,
     MIN_TRAJECTORIES,
     ChecklistItem,
+    ItemAnswer,
     judged,
     out_of_step,
 )
@@ -16,6 +17,8 @@ from nafaudit.paper.printed import Paper, load
 from nafaudit.paper.quantities import compute, stage1
 
 # In its words: "we pass steps (2), (3), (5), and partially step (6), but do not pass ...".
+# "Agree qualitatively" and "partially" can be read so that the claim holds.
+_OPEN = (3, 6)
 CLAIMED = {1: "fail", 2: "pass", 3: "pass", 4: "fail", 5: "pass", 6: "partly pass", 7: "fail"}
 
 
@@ -88,4 +91,10 @@ def of_paper(paper: Paper | None = None) -> list[ChecklistItem]:
         ),
         judged(7, False, "one search per budget, all with one seed", "search with a second seed"),
     ]
-    return [replace(item, claimed=CLAIMED[item.number]) for item in items]
+    items = [replace(item, claimed=CLAIMED[item.number]) for item in items]
+    return [
+        replace(item, answer=ItemAnswer.DEPENDS)
+        if item.number in _OPEN and item.answer is ItemAnswer.FAIL
+        else item
+        for item in items
+    ]

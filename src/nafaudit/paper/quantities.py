@@ -360,9 +360,6 @@ QUANTITIES: dict[str, PaperQuantity] = {
         lambda p, k: _remaining(p)),
     "gap": _Q("mean final minus mean held-out ratio at k = {k}, the invalid row counted as 0",
         lambda p, k: gap(p, k, invalid_as_zero=True)),
-    "gap of valid rows": _Q(
-        "mean final minus mean held-out ratio at k = {k} over rows that have one",
-        lambda p, k: gap(p, k, invalid_as_zero=False)),
     "released gap": _Q("the released gap at k = {k}", lambda p, k: _released(p, k, "gap"), True),
     "ratios above 0.9 below N = 20": _Q(
         "the number of rows with a ratio above 0.9 and fewer than 20 trajectories",

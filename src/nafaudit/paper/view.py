@@ -33,8 +33,10 @@ _GROUPS = {
 _HEAD = """# The paper, recomputed
 
 "The paper" is *An Empirical Audit of k-NAF Budget Accounting for Anchored Decoding*. What it
-prints was computed again from the numbers it prints, and from files that its authors released,
-then or later.
+prints was computed again from the numbers it prints, and from files that its authors released, then
+or later, in the repository that its title page links
+(<https://github.com/Vijayavallabh/DA5001_Project>; its experiments are commit 60a3568, where its
+appendix "Released artifacts" names them). The numbers taken from them are copied beside its tables.
 
 1. {cells} of {tables} checks of its table cells and equations agree. The others are 24 cells of one
    table, 0.2 % too small.
@@ -43,14 +45,14 @@ then or later.
    the budget; projected to N = 20, all three prompts pass.
 3. {points} points disagree: {misprint} misprints or loose words, which change no conclusion, and
    {contradicted} claims that tables or released files contradict or do not bear out.
-4. Three claims are weaker than they read: the search did not raise the maximum at k = 3; half of
-   the stress rows repeat the final pool; in regime A the budget is not exhausted.
+4. Two claims are weaker than they read: half of the stress rows repeat the final pool; in regime A
+   the budget is not exhausted. That the search did not raise the maximum at k = 3 it says itself.
 5. Two parts of the method are not as printed: B_j is not the remaining budget, and Algorithm 1
    cannot give six prompts of eight N = 20.
-6. The abstract's collapse to [0.26, 0.40] joins a larger N with a larger budget; against the
-   budget of k = 3 it is 0.43 to 0.58. The diagnosis, a small-sample artifact, stands.
-7. Without the invalid row, which the authors count as 0, the transfer gap at k = 3 is -0.107, not
-   0.003.
+6. The abstract's collapse to [0.26, 0.40] joins a larger N with a larger budget, as the text says;
+   against the budget of k = 3 it is 0.43 to 0.58. The diagnosis, a small-sample artifact, stands.
+7. The transfer gap is right as it is defined: the invalid row counts as 0. Without that row it is
+   -0.107 at k = 3, not 0.003, which supports the paper's explanation of it. No disagreement.
 8. Of the four checklist steps that it claims to pass, at least in part, step 5 is not passed, and
    step 2 by its criterion only: one class has M = 1000, not 1500. 3 and 6 depend on the reading.
 9. {unchecked} cells cannot be checked, most for lack of single spends and of texts.
@@ -69,7 +71,8 @@ printed result agrees if some value in the computed interval rounds to it. "Appr
 half a unit of the last digit that is not 0, or 1 %. Words such as "doubling" are read as the
 numbers given beside them: that reading is ours. Settings such as δ are exact. *Released* marks
 what rests on the released files and not on the paper alone; those come from the same authors, and
-two (regimes, equal spends) are from their later analysis of the same logs.
+two (regimes, equal spends) are from their later analysis of the same logs, in the same repository
+after that commit. In the tables beside the claims they are the files `released_*.csv`.
 
 Claims and points are data: [`quotes.csv`](../src/nafaudit/paper/data/quotes.csv),
 [`points.csv`](../src/nafaudit/paper/data/points.csv) and the tables beside them.
