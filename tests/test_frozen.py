@@ -334,6 +334,8 @@ def _as_now(expected: dict[str, Any]) -> dict[str, Any]:
     for one in found["verdicts"]:
         one["kept"], one["spend"]["mean"] = "REFUTED", "nan"
         one["utilisation"] = dict.fromkeys(one["utilisation"], "nan")
+        one["regime"] = dict.fromkeys(one["regime"], "nan")
+        one["trajectories_active"] = "nan"
     for one in found["findings"]:
         if one["check"] == "invariant":
             one["verdict"] = "REFUTED"

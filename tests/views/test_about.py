@@ -94,7 +94,7 @@ def test_the_page_of_a_refuted_box_says_each_thing_once(tmp_path: Path) -> None:
     page = write_report(run)[1][0].read_text()
     body = page.split('id="checks"')[0]
     assert body.count("another law explains the tokens better than the replayed one") == 1
-    assert "at safe only, k = 0.25, k = 3, risky only: another law explains" in body
+    assert "at safe only, k = 0.25, k = 3, risky only; worst at " in body
     # What is not known is not answered, and what was refuted is not called tested.
     assert "do not say how often the limit acted: 0.00%" not in page
     assert "Yes, the limit acted" not in page

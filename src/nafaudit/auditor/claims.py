@@ -335,14 +335,14 @@ class ClaimComparison:
         """Returns one finding per quantity, and one on the budget as replayed."""
         found = [self._finding(name, self.seen[name]) for name in QUANTITIES]
         check, n, value = "replay: budget", self.trajectories, self.overspent
-        text = f"{value} of {n} trajectories truly spend more than they were granted"
+        text = f"{value} of {n} replayed trajectories spend more than they were granted"
         if not self.promised:
             text = "no budget is promised, so none can be kept"
             return [*found, Finding(check, CheckWord.UNKNOWN, math.nan, text)]
         if not value:
             verdict = Kept.WITHIN if n else Kept.INCONCLUSIVE
             return [*found, Finding(check, verdict, 0, text)]
-        text = f"{text}, the worst by {self.excess.value:.3g} nats"
+        text += f" by more than a replay's noise, the worst by {self.excess.value:.3g} nats"
         return [*found, Finding(check, Kept.VIOLATED, value, text, self.excess.witness)]
 
     def failures(self, arm: Arm) -> list[Finding]:

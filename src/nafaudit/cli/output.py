@@ -176,6 +176,7 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
     """
     # Imported late: it needs numpy, which help must not load.
     from nafaudit.core.finding import MIN_TRAJECTORIES
+    from nafaudit.views.words import verify_command
 
     path, identity = result.run.path, result.run.design["identity"]
     if source is not None and not Path(source).is_dir():
@@ -188,13 +189,10 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
         # A run may have prompts that a limit left out.
         needed = math.ceil(MIN_TRAJECTORIES / len({row.key.prompt for row in result.rows}))
         return f"the same run with --trajectories {needed}: a verdict needs {MIN_TRAJECTORIES}"
-    rule, box = identity["mechanism"], bool(identity.get("promise"))
-    # A rule that chooses among whole outputs has no law at a step that could be replayed.
-    if result.verification is not None or (":debt=" not in rule and not box):
-        return f"nafaudit report {path}" if page is None else f"open {page} in a browser"
-    if identity["protocol"] == "imported":
-        return f"nafaudit verify {path} --safe SAFE --risky RISKY"
-    return f"nafaudit verify {path}{' --plugin FILE' if '@' in rule and not box else ''}"
+    verify = verify_command(result, str(path))
+    if result.verification is None and verify:
+        return verify
+    return f"nafaudit report {path}" if page is None else f"open {page} in a browser"
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nafaudit.core.finding import (
     MIN_TRAJECTORIES,
@@ -181,7 +181,7 @@ class ArmVerdict:
         prompts: How many prompts they are of.
         excess: By how many nats the worst of them overspent; NaN if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
-            Spend and use of an arm whose word is REFUTED are not known.
+            Spend, use and regime of an arm whose word is REFUTED are not known.
         overspend: Of a black box that claims nothing, how small an overspend would have been seen.
         worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
         findings: What every check says, the deciding ones first.
@@ -258,10 +258,13 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         # A replay stands for a decoder only as far as the decoder did what it promised.
         refuted = kept.verdict == Kept.REFUTED
         use = Use.of(rows_of_arm, denied if refuted else "")
+        served = regime(acted, refuted=refuted)
+        if refuted:
+            acted = replace(acted, forced=math.nan, active=math.nan, free=math.nan)
         spend = math.nan if refuted or use.admitted else mean(rows_of_arm.column("spend"))
         findings = (
             kept,
-            regime(acted, refuted=refuted),
+            served,
             worth(reach, rows_of_arm.context),
             utilisation(use),
             copying(rows_of_arm),
@@ -294,7 +297,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
-                trajectories_active=acted.share,
+                trajectories_active=math.nan if refuted else acted.share,
                 prompts=len({row.key.prompt for row in rows_of_arm}),
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,

@@ -265,7 +265,7 @@ def _charges(trials: Trials) -> Answered:
         return Conforms.UNKNOWN, f"{few}; `nafaudit run --decoder` draws more"
     if not judged:
         return Conforms.UNKNOWN, "it spends too much and claims no weights, so no law is known"
-    return Conforms.YES, f"{judged} outputs are charged what their laws cost"
+    return Conforms.YES, f"{judged} outputs are charged what the laws they claim to serve cost"
 
 
 def _budget(trials: Trials) -> Answered:

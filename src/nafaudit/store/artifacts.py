@@ -64,7 +64,7 @@ T = TypeVar("T")
 QUANTITIES: Mapping[str, str] = {
     "debt": "prefix debt",
     "allowance": "allowance, from the replayed charges",
-    "charge": "charge of each step",
+    "charge": "charge of each step, as promised",
     "theta": "weight, as the charge that it implies",
     "served": "log p_served of the token",
     "safe": "log p_safe of the token",

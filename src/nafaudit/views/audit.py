@@ -129,9 +129,7 @@ def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[s
         if row["baseline"]:
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
         if row["kept"] == Kept.REFUTED:
-            # Nor is it known what was served: shares of steps are those of the promised law.
             row["violations"] = None
-            row["regime"] = dict.fromkeys(("forced", "active", "free"))
         if row["baseline"]:
             row |= dict.fromkeys(("kept", "tested", "worth", "violations"))
     return rows
