@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -170,8 +171,8 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
 
 
 def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
-    regime = arm.regime
-    forced, active, free = (percent(share) for share in (regime.forced, regime.active, regime.free))
+    shares = [finding.numbers.get(kind, math.nan) for kind in ("forced", "active", "free")]
+    forced, active, free = map(percent, shares)
     if arm.tested == Tested.UNKNOWN:
         tone, headline = "open", "Not known"
         text = _sentence(finding)
@@ -181,7 +182,7 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
             f"The limit changed only {active} of all tokens written; in {free} the risky model was "
             "served as it is. A limit that does not act gives no protection, even if it is kept."
         )
-        if regime.forced >= ACTIVE_SHARE:
+        if shares[0] >= ACTIVE_SHARE:
             text = (
                 f"Only {active} of all tokens written came from a mixture; {forced} were held to "
                 f"the safe model, and in {free} the risky model was served as it is. A budget "
@@ -266,14 +267,23 @@ def basis(found: Mapping[str, Any] | None) -> str:
     return f"{extent}: what was claimed is true"
 
 
-def verify_command(result: AuditResult) -> str:
-    """The command that recomputes a run's numbers; empty if nothing can."""
-    identity = result.run.design["identity"]
+def verify_command(result: AuditResult, path: str = ".") -> str:
+    """The command that recomputes a run's numbers; empty if nothing can.
+
+    Args:
+        result: What was audited.
+        path: The run, as it is typed.
+    """
+    identity, verify = result.run.design["identity"], f"nafaudit verify {path}"
     if identity["protocol"] != "imported":
-        return VERIFY
+        rule, box = identity["mechanism"], bool(identity.get("promise"))
+        # A rule that chooses among whole outputs has no law at a step that could be replayed.
+        if ":debt=" not in rule and not box:
+            return ""
+        return verify + (" --plugin FILE" if "@" in rule and not box else "")
     if ledger_of(identity["ledger"]) is None or not any(row.length for row in result.rows):
         return ""
-    return f"{VERIFY} --safe SAFE --risky RISKY"
+    return f"{verify} --safe SAFE --risky RISKY"
 
 
 def commands(result: AuditResult) -> tuple[tuple[str, str], ...]:
@@ -290,14 +300,16 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     """Returns what the template shows of a replay."""
     found = result.verification
     if found is None:
+        lacking = "the log has no steps, or a budget rule that is not known here"
+        if source_word(result) != "log":
+            lacking = "the rule chooses among whole outputs, and has no law at a step"
         return {
             "word": "AS LOGGED",
             "tone": "open",
             "text": f"These numbers have not been recomputed from the models yet. The command is: "
             f"{command}"
             if (command := verify_command(result))
-            else "These numbers have not been recomputed from the models, and cannot be: the log "
-            "has no steps, or a budget rule that is not known here.",
+            else f"These numbers have not been recomputed from the models, and cannot be: {lacking}.",
             "rows": [],
             "remarks": [],
         }
