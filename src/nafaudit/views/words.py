@@ -309,7 +309,8 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
             "text": f"These numbers have not been recomputed from the models yet. The command is: "
             f"{command}"
             if (command := verify_command(result))
-            else f"These numbers have not been recomputed from the models, and cannot be: {lacking}.",
+            else "These numbers have not been recomputed from the models, and cannot be: "
+            f"{lacking}.",
             "rows": [],
             "remarks": [],
         }
