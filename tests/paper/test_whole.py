@@ -133,6 +133,24 @@ def test_given_again_it_prints_what_its_schema_says(made: tuple[Path, list[Any]]
         assert (place / "out" / path).exists(), path
 
 
+def test_every_figure_of_the_paper_is_on_the_page_and_named_as_there(
+    made: tuple[Path, list[Any]],
+) -> None:
+    out = made[0] / "out"
+    page = (out / "index.html").read_text()
+    labels = [row["label"].removeprefix("fig:") for row in map_rows() if row["kind"] == "figure"]
+    assert len(labels) == 4
+    for label in labels:
+        assert re.search(rf"<figcaption>[^<]*the paper&#x27;s Figure \d, {label}\)", page), label
+    # The term is the search's own: its delta, not that of a class.
+    for path in out.glob("stage2-k*/search.json"):
+        term = json.loads(path.read_text())["paper"]["deterministic_term"]
+        name = path.parent.name.removeprefix("stage2-")
+        drawn = (out / "figures" / f"deterministic-term-{name}.svg").is_file()
+        assert drawn == bool(term["R_eff"])
+    assert "Words and symbols" in page and "U_EBB / B_eff of one prompt" in page
+
+
 def test_every_table_of_the_paper_is_on_the_page(made: tuple[Path, list[Any]]) -> None:
     """In the paper's own form: its columns stand in ours, in its order."""
     out = made[0] / "out"

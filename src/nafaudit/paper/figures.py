@@ -18,6 +18,7 @@ from nafaudit.paper.checklist import PromptRatio, ratios
 from nafaudit.paper.claims import deterministic, largest_spend, possible_range
 from nafaudit.paper.printed import Paper, PrintedRow, exact, load
 from nafaudit.paper.quantities import flagged, range_of, valid
+from nafaudit.stats.moments import ebb_value
 from nafaudit.views.figures import RunFigure
 from nafaudit.views.figures.style import (
     BLUE,
@@ -212,6 +213,37 @@ def run_flagged(result: AuditResult) -> Figure:
     return figure
 
 
+def run_term(result: AuditResult) -> Figure:
+    """Draws the deterministic term against N for R_eff of held-out prompts, at the search's delta.
+
+    Marks are the search's own numbers of trajectories; the dashed line is the smallest B_eff.
+    """
+    paper = (result.search or {})["paper"]
+    table, pool = paper["deterministic_term"], paper["pools"]["heldout"]
+    figure, axes = canvas()
+    counts = [row["N"] for row in table["rows"]]
+    sizes = np.unique(np.geomspace(2, max(40, *counts), 80).round().astype(int))
+    for i, reach in enumerate(map(float, table["R_eff"])):
+        colour, marker = PALETTE[i], MARKERS[i]
+        term = [ebb_value(0.0, 0.0, int(n), reach, table["delta"]) for n in sizes]
+        axes.plot(sizes, term, color=colour, marker="", label=f"R_eff = {reach:.3g}")
+        axes.plot(counts, [float(row["term"][i]) for row in table["rows"]], color=colour,
+                  linestyle="", marker=marker, markerfacecolor="none")  # fmt: skip
+    if budgets := [b for b in finite([float(row["B_eff"]) for row in pool]) if b > 0]:
+        axes.axhline(min(budgets), color=GREY, linestyle="--", linewidth=1, marker="")
+    axes.set(xscale="log", yscale="log", xlabel="trajectories N")
+    axes.set_ylabel("3 R_eff ln(2/δ) / N, nats")
+    axes.set_title(f"Deterministic term at δ = {table['delta']:.2g}; dashed: the smallest B_eff")
+    legend(figure, axes)
+    return figure
+
+
+def lacks_term(result: AuditResult) -> str:
+    """Says why the term of a search cannot be drawn; empty if it can."""
+    found = (result.search or {}).get("paper", {}).get("deterministic_term", {})
+    return "" if found.get("R_eff") else "no held-out prompt of a paper search"
+
+
 def lacks_heldout(result: AuditResult) -> str:
     """Says why held-out figures cannot be drawn."""
     if not _heldout(result):
@@ -225,6 +257,12 @@ HELDOUT_FIGURES = (
         "flagged-spend", "spends of flagged and other held-out prompts", run_flagged, lacks_heldout
     ),
 )
+
+
+TERM_FIGURE = RunFigure(
+    "deterministic-term", "the deterministic term of U_EBB against N", run_term, lacks_term
+)
+"""The paper's figure of its search; `views.figures` has the one of a run's classes."""
 
 
 def _heldout(result: AuditResult) -> list[PromptRatio]:

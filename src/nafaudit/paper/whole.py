@@ -35,6 +35,7 @@ from nafaudit.paper.workload import PAPER, takes_lab
 from nafaudit.store.artifacts import search_file
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.store.run import Run
+from nafaudit.views.about import GLOSSARY
 from nafaudit.views.document import Column, Document, Section, Table, Verdict
 from nafaudit.views.html import section_lines
 from nafaudit.views.markdown import markdown
@@ -240,6 +241,7 @@ def whole_sections(found: WholePaper) -> list[Section]:
             for where, result in found.parts
         ),
         _verdicts(found),
+        Section("Words and symbols", pairs=(*_NOTATION, *GLOSSARY)),
     ]  # fmt: skip
 
 
@@ -606,6 +608,29 @@ _BESIDE: dict[str, tuple[str, ...]] = {
 }
 """How the section begins after which a figure stands: the last one that does."""
 
+_LABELS = {
+    "heldout": "Figure 1, heldout",
+    "flagged-spend": "Figure 2, spend",
+    "deterministic-term": "Figure 3, bernstein",
+    "effective-range": "Figure 4, reff",
+}
+"""Number and label of the paper's figure that a figure of ours is like."""
+
+_NOTATION = (
+    ("M, N", "trajectories of a class; of a prompt"),
+    ("delta", "the level of one bound; the paper's is divided among the cells of a table"),
+    ("R, R_eff", "T ln |V|, the most that could be spent; the range that was seen, at least 1 and "
+     "at most R"),
+    ("U_EBB", "mean + sqrt(2 var ln(2/delta) / M) + 3 R ln(2/delta) / M, or with R_eff; a proxy, "
+     "which decides no verdict"),
+    ("width", "U_EBB less the mean"),
+    ("B_eff", "the smallest budget among a prompt's trajectories, at least 0"),
+    ("rho", "U_EBB / B_eff of one prompt; none (invalid) if B_eff is 0"),
+    ("certified", "the paper's word for a U_EBB within the budget: K of a class, B_eff of a "
+     "prompt (rho at most 1)"),
+)  # fmt: skip
+"""The paper's symbols, as docs/glossary.md has them."""
+
 
 class SectionJson(TypedDict):
     """A section of the page; a cell of its table is what the page shows, as `ours / the paper's`.
@@ -643,26 +668,30 @@ class WholePaperJson(TypedDict):
 
 def write_whole_paper(found: WholePaper, out: Path) -> list[Path]:
     """Writes index.html, paper.md, paper.json and figures; returns the files, the page first."""
-    from nafaudit.paper.figures import HELDOUT_FIGURES
+    from nafaudit.paper.figures import HELDOUT_FIGURES, TERM_FIGURE
     from nafaudit.views.figures import PAPER_FIGURES
     from nafaudit.views.figures.style import as_bytes, style
 
     sections = whole_sections(found)
     figures: list[tuple[str, str, int]] = []
     make_directory(out / "figures")
-    wanted: list[tuple[str, RunFigure, AuditResult]] = [
-        *((one.name, one, found.stage1) for one in PAPER_FIGURES),
-        *((f"{one.name}-k{_k(result):g}", one, result)
-          for result in found.stage2 for one in HELDOUT_FIGURES),
+    # The paper's term is that of its search: with the delta and N of a prompt, not of a class.
+    wanted: list[tuple[str, str, RunFigure, AuditResult]] = [
+        *((one.name, "Stage 1", one, found.stage1)
+          for one in PAPER_FIGURES if one.name != TERM_FIGURE.name),
+        *((f"{one.name}-k{_k(result):g}", f"Stage 2 at k = {_k(result):g}", one, result)
+          for result in found.stage2 for one in (*HELDOUT_FIGURES, TERM_FIGURE)),
     ]  # fmt: skip
-    for name, figure, result in wanted:
+    for name, where, figure, result in wanted:
         if figure.lacks(result):
             continue
         with style():
             drawn = as_bytes(figure.draw(result), "svg")
         write_whole(out / "figures" / f"{name}.svg", drawn)
         places = [i for i, one in enumerate(sections) if one.title.startswith(_BESIDE[figure.name])]
-        figures.append((f"{figure.caption} ({name})", f"{name}.svg", places[-1]))
+        caption = f"{figure.caption[:1].upper()}{figure.caption[1:]}, {where}"
+        caption += f" (the paper's {_LABELS[figure.name]})"
+        figures.append((caption, f"{name}.svg", places[-1]))
     files = [path.relative_to(out) for place in sorted(out.glob("stage*"))
              for path in sorted((place / "paper").glob("*")) if path.is_file()]  # fmt: skip
     held: dict[Path, list[str]] = {}
