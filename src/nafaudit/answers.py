@@ -521,7 +521,8 @@ def answer_check(settings: CheckSettings) -> Audit:
 def _on_files(run: Run) -> list[str]:
     """Returns notes on the files of a run."""
     from nafaudit.core.text import visible
-    from nafaudit.store.importers import describe, import_report
+    from nafaudit.store.artifacts import import_report
+    from nafaudit.store.importers import describe
 
     report = import_report(run)
     lines = [] if report is None else list(describe(report))

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from nafaudit.core.errors import StoreError
 from nafaudit.store.artifacts import (
     ARTIFACTS,
+    PASSAGES,
     SEARCH,
+    TEXTS,
     VERIFICATION,
     read_search,
     read_verification,
     schema,
 )
 from nafaudit.store.run import Run
+from tests.commands import call
 
 RUNS = Path(__file__).parents[1] / "runs"
 SEARCHES = sorted(path.parent for path in RUNS.glob("*/*search/search.json"))
@@ -83,7 +89,77 @@ def test_an_edited_verification_is_refused_whatever_was_edited(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", list(ARTIFACTS))
-def test_every_artefact_has_a_schema(name: str) -> None:
-    found = schema(name)
-    assert found["$ref"].removeprefix("#/$defs/") in found["$defs"]
-    assert json.dumps(found).count('"enum": ["-inf", "inf", "nan"]')
+def test_stored_files_are_what_their_schema_says(name: str) -> None:
+    """By another reader of schemas; a file of lines by its lines."""
+    check = jsonschema.Draft202012Validator(schema(name))
+    files = sorted(RUNS.glob(f"*/*/{name}"))
+    assert files or name == TEXTS  # which these versions did not write
+    for path in files:
+        content = path.read_text()
+        lines = content.splitlines() if path.suffix == ".jsonl" else [content]
+        for line in lines[1:6] if name == PASSAGES else lines[:5]:
+            check.validate(json.loads(line))
+
+
+def test_a_file_has_its_schema_on_the_command_line(tmp_path: Path) -> None:
+    assert json.loads(call("schema", "design.json", cwd=tmp_path).stdout) == schema("design.json")
+    refused = call("schema", "desing.json", cwd=tmp_path)
+    assert refused.returncode == 2 and "did you mean 'design.json'?" in refused.stderr
+
+
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, -1, 0, 0.5, 1e308, 2**70, "nan", "-inf", "", "x", "\0", "\ud800", "<b>&"),
+    *([], {}, [None], ["nan"], {"a": 1}),
+)
+
+
+def _places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths to the parts of a JSON value; of a list, to the first three."""
+    yield path
+    inner: Any = value.items() if isinstance(value, dict) else ()
+    inner = enumerate(value[:3]) if isinstance(value, list) else inner
+    for key, one in inner:
+        yield from _places(one, (*path, key))
+
+
+def _hostile(chance: random.Random, text: str) -> str:
+    """The JSON with one part in the place of which stands another value, or none."""
+    data = json.loads(text)
+    *path, last = chance.choice([one for one in _places(data) if one])
+    inside = data
+    for key in path:
+        inside = inside[key]
+    if chance.random() < 0.1:
+        del inside[last]
+    else:
+        inside[last] = chance.choice(HOSTILE)
+    return json.dumps(data)
+
+
+@pytest.mark.parametrize(
+    "rounds", [2, pytest.param(40, marks=pytest.mark.full)], ids=["few", "many"]
+)
+@pytest.mark.parametrize("name", [one for one in ARTIFACTS if one != TEXTS])
+def test_a_hostile_file_is_read_or_refused_and_no_fault_of_ours(
+    name: str, rounds: int, tmp_path: Path
+) -> None:
+    """Any part of any file may be anything: an answer, or a sentence that names the file."""
+    sources = sorted(path.parent for path in RUNS.glob(f"*/*/{name}"))
+    sources = [source for source in sources if (source / "design.json").is_file()]
+    for number in range(rounds):
+        chance = random.Random(f"{name} {number}")
+        run = tmp_path / str(number)
+        shutil.copytree(chance.choice(sources), run)
+        lines = (run / name).read_text().split("\n") if name.endswith(".jsonl") else []
+        if lines:
+            at = chance.randrange(len(lines) - 1)
+            (run / name).write_text(
+                "\n".join([*lines[:at], _hostile(chance, lines[at]), *lines[at + 1 :]])
+            )
+        else:
+            (run / name).write_text(_hostile(chance, (run / name).read_text()))
+        for command in ("check", "report", "checklist"):
+            done = call(command, str(number), cwd=tmp_path)
+            assert done.returncode in (0, 1, 2, 3), (done.stderr, number)
+        compared = call("compare", str(number), str(number), cwd=tmp_path)
+        assert compared.returncode in (0, 1, 2, 3), (compared.stderr, number)

@@ -77,7 +77,7 @@ def culprits(path: Path) -> set[Key]:
 
 def asked(path: Path, prompts: Iterable[str], numbers: int, *ks: float) -> dict[str, Any]:
     """An extent; of the run's own budget and both baselines unless told."""
-    budgets: list[float | str] = list(ks) or [0.0, budget(path), "inf"]
+    budgets = [str(k) if k == INF else k for k in ks] or [0.0, budget(path), "inf"]
     return {"budgets": budgets, "trajectories": numbers, "prompts": list(prompts)}
 
 

@@ -148,7 +148,8 @@ def import_(settings: ImportSettings, *, as_json: bool) -> None:
     """
     import json
 
-    from nafaudit.store.importers import describe, import_logs, import_report
+    from nafaudit.store.artifacts import import_report
+    from nafaudit.store.importers import describe, import_logs
 
     run = import_logs(settings.logs, settings.out, settings)
     report = import_report(run) or {}

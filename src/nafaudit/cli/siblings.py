@@ -13,6 +13,7 @@ import click
 
 from nafaudit.answers import latest_runs
 from nafaudit.cli.output import echo, note, resumable
+from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.options import Group, option
 from nafaudit.core.text import plain
 from nafaudit.views.progress import ProgressLine
@@ -537,16 +538,30 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
 class SchemaSettings(Group):
     """Everything that `nafaudit schema` takes."""
 
-    command: tuple[str, ...] = option((), "Only of this one.", argument=True, metavar="[COMMAND]")
+    command: tuple[str, ...] = option(
+        (), "A command, or a file of a run.", argument=True, metavar="[COMMAND | FILE]"
+    )
 
 
 def schema(settings: SchemaSettings) -> None:
     """Prints the JSON Schema of a command's --json, or of all of them by name.
 
+    Of a file of a run too, by its name (design.json); of a file of lines that of a line.
+
     Example: nafaudit schema check
     """
     from nafaudit.cli.schema import COMMANDS, schema_for
+    from nafaudit.store import artifacts
 
     name = " ".join(settings.command)
-    found: Any = schema_for(name) if name else {one: schema_for(one) for one in sorted(COMMANDS)}
+    found: Any
+    if name in artifacts.ARTIFACTS:
+        found = artifacts.schema(name)
+    elif "." in name:
+        known = tuple(artifacts.ARTIFACTS)
+        raise InputError(
+            f"no file of a run is called {name!r}{nearest(name, known)} Known: {', '.join(known)}."
+        )
+    else:
+        found = schema_for(name) if name else {one: schema_for(one) for one in sorted(COMMANDS)}
     echo(json.dumps(found, indent=1))

@@ -10,7 +10,7 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from nafaudit.core import draws
@@ -25,6 +25,10 @@ ProtocolName = Literal["sound", "paper", "imported"]
 ROWS_LAYOUT = 3
 RULES_VERSION = 3
 _WIDTH_STEP = 64
+
+# Of a field that came after runs were recorded: at its default it is left out of the JSON, so that
+# these runs keep their hash.
+LATER: Mapping[str, Any] = {"later": True}
 
 
 @dataclass(frozen=True)
@@ -121,11 +125,11 @@ class Identity:
     seed: int
     purpose: str = "audit"
     protocol: ProtocolName = "sound"
-    promise: str = ""
+    promise: str = field(default="", metadata=LATER)
     currency: str = KL
-    chat: str = ""
-    constant_rows: ConstantRows | None = None
-    coupled: bool = False
+    chat: str = field(default="", metadata=LATER)
+    constant_rows: ConstantRows | None = field(default=None, metadata=LATER)
+    coupled: bool = field(default=False, metadata=LATER)
     layout: Mapping[str, int] = field(
         default_factory=lambda: {
             "draws": draws.LAYOUT,
@@ -138,11 +142,12 @@ class Identity:
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, equal for equal identities."""
         data: dict[str, Any] = json.loads(json.dumps(asdict(self), sort_keys=True))
-        for name in ("promise", "chat", "constant_rows", "coupled"):
-            if not data[name]:
-                del data[name]  # so that runs without one keep their hash
+        for part, written in ((self, data), (self.decoding, data["decoding"])):
+            for one in fields(part):
+                if one.metadata.get("later") and getattr(part, one.name) == one.default:
+                    del written[one.name]
         if self.currency in UNSAID:
-            del data["currency"]  # as above, for runs that charge KL, or whole outputs
+            del data["currency"]  # for the same reason: runs that charge KL, or whole outputs
         return data
 
     @property

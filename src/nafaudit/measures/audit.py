@@ -35,8 +35,7 @@ from nafaudit.stats import (
     enough,
     mean,
 )
-from nafaudit.store.artifacts import read_search, read_verification, search_file
-from nafaudit.store.importers import import_report
+from nafaudit.store.artifacts import import_report, read_search, read_verification, search_file
 from nafaudit.store.missing import Missing
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt

@@ -197,3 +197,9 @@ OPERATORS: Mapping[str, Operator] = {
         Operator("paraphrase", 1, paraphrase),
     )
 }
+
+DEFAULT_OPERATORS = (
+    "splice", "interleave", "swap", "cliffhanger", "window", "style", "paraphrase",
+)  # fmt: skip
+"""Operators of a search that names none. The names decide its draws and its directory, so a new
+operator is not added here: earlier searches could not be resumed."""

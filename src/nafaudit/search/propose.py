@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.search.candidate import Candidate, Parent, candidate_id, child_of
 from nafaudit.search.filters import canonical
-from nafaudit.search.operators import OPERATORS, Operator
+from nafaudit.search.operators import DEFAULT_OPERATORS, OPERATORS, Operator
 
 # How often a child is tried again if it came out as one of its parents, or not at all.
 TRIES = 8
@@ -47,7 +47,7 @@ class LocalProposer:
     """
 
     seed: int = 0
-    operators: tuple[str, ...] = tuple(OPERATORS)
+    operators: tuple[str, ...] = DEFAULT_OPERATORS
     blind: bool = False
 
     def __post_init__(self) -> None:
@@ -104,7 +104,7 @@ class RandomProposer:
 
     seeds: tuple[Candidate, ...]
     seed: int = 0
-    operators: tuple[str, ...] = tuple(OPERATORS)
+    operators: tuple[str, ...] = DEFAULT_OPERATORS
 
     @property
     def name(self) -> str:

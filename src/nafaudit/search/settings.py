@@ -31,7 +31,7 @@ from nafaudit.core.settings import (
 )
 from nafaudit.search.filters import LengthWindow
 from nafaudit.search.halving import halving_plan
-from nafaudit.search.operators import OPERATORS
+from nafaudit.search.operators import DEFAULT_OPERATORS
 from nafaudit.search.propose import chosen
 from nafaudit.store.files import write_whole
 
@@ -116,7 +116,7 @@ class NewPromptSettings(Group):
     shortest: int = prompts_option(20, "Fewest tokens of a prompt.")
     longest: int = prompts_option(250, "Most tokens of a prompt.")
     operators: tuple[str, ...] = _search_option(
-        tuple(OPERATORS), "Ways to make prompts.", metavar="NAME,...", unset="all"
+        DEFAULT_OPERATORS, "Ways to make prompts.", metavar="NAME,...", unset="all"
     )
 
     def __post_init__(self) -> None:

@@ -1,9 +1,8 @@
 """Files beside the records of a run: what a replay, a search and scored passages leave behind.
 
-Each artefact is declared once, as the JSON that it is. The declaration names the fields for the
-code that writes them, and checks a file when it is read; `schema` gives its JSON Schema. A number
-that is not finite is one of the strings of `Number`. Fields that a later version adds are no error;
-a field of another type is.
+Each artefact is declared once, as the JSON that it is (`nafaudit.store.declared` has the rules, and
+the files of the records). The declaration names the fields for the code that writes them, and
+checks a file when it is read; `schema` gives its JSON Schema, which `nafaudit schema FILE` prints.
 
 * `verify.json` has its own checksum, and that of the journal it was made from: an edited result is
   an error, and one that is older than the records says so.
@@ -25,7 +24,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NotRequired, TypedDict, TypeVar
+from typing import Any, ClassVar, NotRequired, TypedDict
 
 import msgspec
 
@@ -35,6 +34,19 @@ from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.store import parts
+from nafaudit.store.declared import (
+    DesignFile,
+    FaultLine,
+    ImportFile,
+    JournalLine,
+    Number,
+    PromptLine,
+    SessionLine,
+    SourceLine,
+    VocabularyFile,
+    strict_json,
+    validated,
+)
 from nafaudit.store.files import write_whole
 from nafaudit.store.run import Run
 
@@ -48,15 +60,6 @@ FORMAT = 1
 
 _DEPTH = 16
 """Deepest nesting in a search.json; no search writes more, and more may exhaust the stack."""
-
-if TYPE_CHECKING:
-    # A file has the strings; what is read from search.json has numbers.
-    Number = float
-else:
-    Number = float | Literal["nan", "inf", "-inf"]
-    """A number in JSON, which has no NaN and no infinity."""
-
-T = TypeVar("T")
 
 
 # What a verification found.
@@ -242,8 +245,8 @@ def read_verification(run: Run) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        data: dict[str, Any] = _strict(path.read_bytes())
-        _validated(VerificationFile, data)
+        data: dict[str, Any] = strict_json(path.read_bytes())
+        validated(VerificationFile, data)
         if data.pop("sha256") != _hash(data):
             raise ValueError("its SHA-256 differs")
     except (ValueError, RecursionError) as error:
@@ -606,7 +609,7 @@ def search_file(data: Mapping[str, Any]) -> SearchFile:
     Raises:
         ValueError: A part is of another type.
     """
-    return _validated(SearchFile, data)
+    return validated(SearchFile, data)
 
 
 def read_search(run: Run) -> dict[str, Any] | None:
@@ -619,7 +622,7 @@ def read_search(run: Run) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        data: dict[str, Any] = _strict(path.read_bytes())
+        data: dict[str, Any] = strict_json(path.read_bytes())
         if not isinstance(data, dict) or not isinstance(data.get("outcome"), str):
             raise ValueError("it has no outcome")
         if _too_deep(data):
@@ -694,11 +697,11 @@ def read_passages_file(path: Path) -> PassageScores | None:
         return None
     first, _, body = path.read_bytes().partition(b"\n")
     try:
-        header: dict[str, Any] = _strict(first)
-        _validated(PassagesHeader, header)
+        header: dict[str, Any] = strict_json(first)
+        validated(PassagesHeader, header)
         if header["format"] != FORMAT or header.pop("sha256") != _checksum(header, body):
             raise ValueError("its SHA-256 differs")
-        rows = [_validated(PassageFile, _strict(line)) for line in body.split(b"\n")[:-1]]
+        rows = [validated(PassageFile, strict_json(line)) for line in body.split(b"\n")[:-1]]
         passages = tuple(
             ScoredPassage(row["id"], row["tokens"], tuple(map(float, row["surprisals"])))
             for row in rows
@@ -759,26 +762,43 @@ def logged_line(key: Key, text: str | None, claims: Mapping[str, float]) -> byte
     return _line(said).encode()
 
 
+def import_report(run: Run) -> dict[str, Any] | None:
+    """Returns what the import of a run noticed; None for a run of our own.
+
+    Raises:
+        StoreError: It is not what was written.
+    """
+    path = run.path / IMPORTED
+    if not path.is_file():
+        return None
+    try:
+        data: dict[str, Any] = strict_json(path.read_bytes())
+        validated(ImportFile, data)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(
+            f"{path} is not what was written ({error}): it was damaged or edited. Restore it, or "
+            "import the logs again."
+        ) from error
+    return data
+
+
 def read_texts(run: Run) -> LoggedTexts:
     """Reads what an imported log said of its outputs; nothing for other and for older runs.
 
     Raises:
         StoreError: It is not what was imported.
     """
-    report = run.path / IMPORTED
-    if not report.is_file():
-        return LoggedTexts()
-    told = json.loads(report.read_bytes()).get("texts")
-    if told is None:
+    report = import_report(run)
+    if report is None or "texts" not in report:
         return LoggedTexts()
     path = run.path / TEXTS
     try:
         content = path.read_bytes()
-        if hashlib.sha256(content).hexdigest() != told["sha256"]:
+        if hashlib.sha256(content).hexdigest() != report["texts"]["sha256"]:
             raise ValueError("its SHA-256 differs")
         texts, claims = {}, {}
         for line in content.split(b"\n")[:-1]:
-            row = _validated(LoggedLine, _strict(line))
+            row = validated(LoggedLine, strict_json(line))
             key = Key(row["prompt"], row["mechanism"], float(row["k"]), row["trajectory"])
             if "text" in row:
                 texts[key] = row["text"]
@@ -799,32 +819,23 @@ def _written(value: float) -> float | str:
 # Reading and declaring.
 
 ARTIFACTS: Mapping[str, type] = {
+    "design.json": DesignFile,
+    "prompts.jsonl": PromptLine,
+    "sources.jsonl": SourceLine,
+    "vocabulary.json": VocabularyFile,
+    "sessions.jsonl": SessionLine,
+    "journal.jsonl": JournalLine,
+    "faults.jsonl": FaultLine,
+    IMPORTED: ImportFile,
     VERIFICATION: VerificationFile,
     SEARCH: SearchFile,
     PASSAGES: PassageFile,
     TEXTS: LoggedLine,
 }
-"""Declarations by the name of the file; of `passages.jsonl` that of a line after the first."""
+"""Declarations by the name of the file; that of a line for a file of lines, and of `passages.jsonl`
+that of a line after the first."""
 
 
 def schema(name: str) -> dict[str, Any]:
     """Returns the JSON Schema of an artefact, by the name of its file."""
     return msgspec.json.schema(ARTIFACTS[name])
-
-
-def _strict(content: bytes) -> Any:
-    """Parses strict JSON, which has no NaN; text that is no UTF-8 is a ValueError too."""
-
-    def refuse(constant: str) -> None:
-        raise ValueError(f"{constant} is not strict JSON")
-
-    return json.loads(content.decode(), parse_constant=refuse)
-
-
-def _validated(kind: type[T], data: Any) -> T:
-    """Returns data with the types of its declaration.
-
-    Raises:
-        ValueError: A part is of another type (`msgspec.ValidationError` is one).
-    """
-    return msgspec.convert(data, kind)

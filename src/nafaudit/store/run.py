@@ -41,6 +41,17 @@ from nafaudit.core.finding import Fault
 from nafaudit.core.settings import DELTA
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store import parts
+from nafaudit.store.declared import (
+    DesignFile,
+    FaultLine,
+    JournalLine,
+    PromptLine,
+    SessionLine,
+    SourceLine,
+    VocabularyFile,
+    strict_json,
+    validated,
+)
 from nafaudit.store.files import (
     append_line,
     cut_torn_tail,
@@ -51,14 +62,8 @@ from nafaudit.store.files import (
     write_pending,
     write_whole,
 )
-from nafaudit.workload import Prompt, PromptSource, TokenizedPrompt, workload_hash
+from nafaudit.workload import PromptSource, TokenizedPrompt, workload_hash
 
-# What readers of a run look up in its design, its identity and its decoding.
-_DESIGN_KEYS = (
-    *("hash", "anchor", "extents"),
-    *("pair", "mechanism", "ledger", "workload", "seed", "protocol"),
-    "max_new_tokens",
-)
 ORPHANS = "unjournalled"
 _PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
@@ -86,19 +91,14 @@ class Run:
         """The design as recorded: hash, identity, anchor, extents."""
         path = self.path / "design.json"
         with _as_written(path):
-            data: dict[str, Any] = json.loads(path.read_bytes())
-            identity = data["identity"]
-            version = identity["layout"]["record"]
+            data: dict[str, Any] = strict_json(path.read_bytes())
+            version = data["identity"]["layout"]["record"]
             if version != RECORD_VERSION:
                 raise StoreError(
                     f"{path}: its records have layout {version!r}, and this nafaudit reads layout "
                     f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
                 )
-            held = (*data, *identity, *identity["decoding"])
-            if missing := [name for name in _DESIGN_KEYS if name not in held]:
-                raise KeyError(missing[0])
-            for extent in data["extents"]:
-                Numbers.of(extent)
+            validated(DesignFile, data)
         return data
 
     @property
@@ -123,7 +123,8 @@ class Run:
     @cached_property
     def _vocabulary(self) -> dict[str, Any]:
         with _as_written(self.path / "vocabulary.json"):
-            data: dict[str, Any] = json.loads((self.path / "vocabulary.json").read_bytes())
+            data: dict[str, Any] = strict_json((self.path / "vocabulary.json").read_bytes())
+            validated(VocabularyFile, data)
         return data
 
     @property
@@ -192,7 +193,7 @@ class Run:
         path = self.path / "faults.jsonl"
         with _as_written(path):
             for line in whole_lines(path):
-                data = json.loads(line)
+                data: dict[str, Any] = {**validated(FaultLine, strict_json(line))}
                 key = data.pop("key")
                 if key is not None:
                     prompt, mechanism, k, number = key
@@ -204,8 +205,12 @@ class Run:
         """Returns the workload."""
         path = self.path / "prompts.jsonl"
         with _as_written(path):
-            rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-            return [TokenizedPrompt(Prompt(**row["prompt"]), tuple(row["tokens"])) for row in rows]
+            rows = [
+                validated(PromptLine, strict_json(line))
+                for line in path.read_bytes().split(b"\n")
+                if line
+            ]
+            return [TokenizedPrompt(row["prompt"], tuple(row["tokens"])) for row in rows]
 
     def sources(self) -> dict[str, PromptSource]:
         """Returns what each prompt was made of, by its id; empty if the run does not say."""
@@ -213,15 +218,22 @@ class Run:
         if not path.is_file():
             return {}
         with _as_written(path):
-            rows = [json.loads(line) for line in path.read_bytes().split(b"\n") if line]
-            return {row["id"]: PromptSource(**row["source"]) for row in rows}
+            # A record may hold what strict JSON has not: it is as it was read.
+            rows = [
+                validated(SourceLine, json.loads(line))
+                for line in path.read_bytes().split(b"\n")
+                if line
+            ]
+            return {row["id"]: row["source"] for row in rows}
 
     @property
     def sessions(self) -> list[dict[str, Any]]:
         """What every session that wrote ran on, the first one first."""
         path = self.path / "sessions.jsonl"
         with _as_written(path):
-            return [dict(json.loads(line)) for line in whole_lines(path)]
+            found = [strict_json(line) for line in whole_lines(path)]
+            validated(list[SessionLine], found)
+            return found
 
     @property
     def mixed(self) -> str:
@@ -487,7 +499,7 @@ def _as_written(path: Path) -> Iterator[None]:
     """Turns whatever a damaged file raises into an error that names it: no fault of ours."""
     try:
         yield
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise StoreError(
             f"{path} is not what was written ({type(error).__name__}: {error}): it was damaged or "
             "edited. Restore it, or start a new run with another --out."
@@ -502,11 +514,8 @@ def read_journal(path: Path) -> list[dict[str, Any]]:
     entries = []
     for number, line in enumerate(whole_lines(path), start=1):
         try:
-            entry = json.loads(line)
-            entry["rows"], entry["sha256"]
-            if not _PART.fullmatch(entry["part"]):
-                raise ValueError(entry["part"])
-        except (ValueError, KeyError, TypeError) as error:
+            entry: dict[str, Any] = {**validated(JournalLine, strict_json(line))}
+        except (ValueError, RecursionError) as error:
             raise StoreError(
                 f"{path}:{number} is not a journal entry; the file was damaged or edited. "
                 "Restore it, or start a new run with another --out."

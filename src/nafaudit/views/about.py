@@ -10,7 +10,7 @@ from nafaudit import __version__
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Tested, Worth
 from nafaudit.core.text import visible
 from nafaudit.measures.audit import AuditResult
-from nafaudit.store.importers import import_report
+from nafaudit.store.artifacts import import_report
 from nafaudit.views.words import basis, refuted
 
 GLOSSARY = (

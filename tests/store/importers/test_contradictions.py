@@ -12,8 +12,9 @@ import pytest
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import CheckWord, Kept
 from nafaudit.measures.table import Measures
+from nafaudit.store.artifacts import import_report
 from nafaudit.store.export import export_run
-from nafaudit.store.importers import ImportOptions, import_logs, import_report
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from tests.records import judge_run
 from tests.store.importers import logs

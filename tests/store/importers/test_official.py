@@ -12,7 +12,8 @@ from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures import verdicts
 from nafaudit.measures.table import Measures
-from nafaudit.store.importers import ImportOptions, import_logs, import_report
+from nafaudit.store.artifacts import import_report
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from tests.conftest import GOLDEN
 from tests.records import judge_run

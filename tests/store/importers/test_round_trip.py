@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
+from nafaudit.store.artifacts import import_report
 from nafaudit.store.export import export_run, file_word
-from nafaudit.store.importers import import_logs, import_report
+from nafaudit.store.importers import import_logs
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import judge_run, many, trajectory

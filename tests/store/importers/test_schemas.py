@@ -12,7 +12,8 @@ import pytest
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.store.importers import ImportOptions, import_logs, import_report
+from nafaudit.store.artifacts import import_report
+from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from tests.records import judge_run
 from tests.store.importers import logs

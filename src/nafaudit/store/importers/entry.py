@@ -23,6 +23,8 @@ from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, T
 from nafaudit.store.importers.fields import identifier, number, text
 
 UNKNOWN_LEDGER = "unknown"
+SCHEMA_NAMES = ("trajectories", "history", "heldout", "queries", "items", "table")
+"""Known forms of logs, in the order in which they are tried (`importer.py: SCHEMAS`)."""
 SCORES = ("rouge_l", "minhash_5gram")
 """Overlap with the reference, as the paper's logs name it."""
 # Most fields that a report names as not kept.
@@ -36,7 +38,7 @@ class ImportOptions(Group):
     """Facts about a log that the user states where the log does not."""
 
     schema: str | None = option(
-        None, "trajectories, history, heldout, queries, items or table.", unset="by content",
+        None, f"{', '.join(SCHEMA_NAMES[:-1])} or {SCHEMA_NAMES[-1]}.", unset="by content",
         common=True,
     )  # fmt: skip
     mechanism: str | None = option(

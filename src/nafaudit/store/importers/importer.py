@@ -176,15 +176,6 @@ def _passages(paths: Sequence[Path], logs: Sequence[Path]) -> PassageScores | No
     return read_passages_file(chosen[0]) if chosen else None
 
 
-def import_report(run: Run) -> dict[str, Any] | None:
-    """Returns what the import of a run noticed; None for a run of our own."""
-    path = run.path / IMPORTED
-    if not path.is_file():
-        return None
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return data
-
-
 def _keyed(
     logs: Sequence[_Log], options: ImportOptions, notes: ImportNotes
 ) -> Iterator[tuple[LogEntry, Key]]:
