@@ -1,4 +1,8 @@
-"""Faults of laws, sampling and noise."""
+"""Faults of laws, sampling and noise.
+
+The first line of a class's docstring is its entry in the column "what it does" of the table of
+faults (`FaultCase.about`), so it begins with a verb.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +43,7 @@ class Tempered(AnchoredDecoder):
 
 
 class SlightlyTempered(Tempered):
-    """Cools the served law a little."""
+    """Cools the served law a little after it was charged."""
 
     temperature = 0.95
 
@@ -81,7 +85,7 @@ class ThetaPlusSmall(ThetaPlus):
 
 
 class ThetaMinus(ThetaPlus):
-    """Draws with a weight a fifth below the one it was charged for: safe, but not as claimed."""
+    """Draws with a weight a fifth below the charged one: within the budget, but not as claimed."""
 
     shift = -0.2
 
@@ -121,7 +125,7 @@ class Bfloat16(AnchoredDecoder):
 
 
 class WrongAnchor(AnchoredDecoder):
-    """Anchors to a neighbour of the safe model."""
+    """Anchors to the safe law with every log-probability moved by up to 0.3."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
         bent = safe + 0.3 * np.sin(np.arange(safe.shape[1]))
@@ -137,7 +141,7 @@ class WarmAnchor(AnchoredDecoder):
 
 
 class SwappedModels(AnchoredDecoder):
-    """Takes the risky model for the anchor."""
+    """Swaps the two models, so that the output is anchored to the risky one."""
 
     def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
         return super().serve(risky, safe, allowance)
@@ -191,13 +195,13 @@ class SilentColdRisky(ColdRisky):
 
 
 def _rounded(law: Law) -> Law:
-    """Returns a law rounded to sixteen bits, eight of them mantissa."""
+    """Returns a law rounded to bfloat16: sign, 8 bits of exponent, 7 stored bits of significand."""
     bits = law.astype(np.float32).view(np.uint32) + np.uint32(0x8000)
     return (bits & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
 
 
 class NoiseReused(AnchoredDecoder):
-    """Uses one seed for every trajectory of a prompt."""
+    """Uses one seed for every trajectory of every prompt."""
 
     def draw(self, row: ReferenceRow, law: Law) -> int:
         return int(np.argmax(law + gumbel(Stream(7), row.step, len(law))))
@@ -218,7 +222,7 @@ class FewSeeds(AnchoredDecoder):
 
 
 class BatchNoise(AnchoredDecoder):
-    """Draws one noise for all rows of a batch."""
+    """Uses the first request's seed for every row of a batch."""
 
     def decode(self, requests: Sequence[Request]) -> list[Output]:
         shared = requests[0].seed if requests else 0
