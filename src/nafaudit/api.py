@@ -2,8 +2,8 @@
 
 Each function builds the settings of its command (`core.options.load`), so that an option has the
 same name, default, check and error as on the command line, and returns what the command prints
-(`nafaudit.answers`). Objects that are given instead of names (`Objects`) are lent to the loaders
-for as long as a call lasts (`core.lent`).
+(`nafaudit.answers`). Objects that are given instead of names (`Objects`) get names, by which the
+loaders find them while a call lasts (`core.named_objects`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def audit(
 
     given = {"k": k, "trajectories": trajectories, "out": out, **options}
     objects = Objects(pair=pair, mechanism=mechanism, decoder=decoder, prompts=prompts)
-    with objects.lent(given, GatedRunSettings) as options:
+    with objects.as_options(given, GatedRunSettings) as options:
         settings = settings_of(GatedRunSettings, design, options)
         protocol = objects.protocol(settings)
         with _shown(on_progress, quiet) as update:
@@ -205,7 +205,7 @@ def verify(
                     f"the run was made by {objects.recorded!r}, and mechanism is {mechanism!r}; "
                     "leave it out."
                 )
-    with objects.lent(given, VerifySettings) as options:
+    with objects.as_options(given, VerifySettings) as options:
         typed = options.pop("mechanism", None)
         settings = replace(settings_of(VerifySettings, None, options), mechanism=typed)
         with _shown(on_progress, quiet) as update:
@@ -239,7 +239,7 @@ def plan(
     from nafaudit.core.settings import PlanSettings
 
     objects = Objects(pair=pair, mechanism=mechanism, prompts=prompts)
-    with objects.lent(options, PlanSettings) as given:
+    with objects.as_options(options, PlanSettings) as given:
         settings = settings_of(PlanSettings, design, given)
         protocol = objects.protocol(settings)
         with _torch_as_before():
@@ -276,7 +276,7 @@ def search(
 
     objects = Objects(pair=pair, mechanism=mechanism, prompts=prompts)
     options |= {"k": k}
-    with objects.lent(options, SearchSettings) as given:
+    with objects.as_options(options, SearchSettings) as given:
         settings = search_settings(design, given)
         # The paper's search takes what there is of a class, and says so itself.
         protocol = objects.protocol(settings, read=isinstance(settings, SearchSettings))
@@ -312,7 +312,7 @@ def certify(
 
     objects = Objects(safe=safe, passages=passages)
     options |= {"k": k}
-    with objects.lent(options, CertifySettings) as given:
+    with objects.as_options(options, CertifySettings) as given:
         settings = settings_of(CertifySettings, None, given)
         with _shown(on_progress, quiet) as update:
             return answer_certify(settings, update, objects.protected)
@@ -343,7 +343,7 @@ def attack(
 
     objects = Objects(pair=pair, mechanism=mechanism, passages=passages)
     options |= {"k": k}
-    with objects.lent(options, AttackSettings) as given:
+    with objects.as_options(options, AttackSettings) as given:
         settings = settings_of(AttackSettings, None, given)
         with _shown(on_progress, quiet) as update:
             found = answer_attack(settings, update, objects.protected)
@@ -379,7 +379,7 @@ def frontier(
 
     objects = Objects(pair=pair, passages=passages, ordinary=ordinary)
     options |= {"k": k, "mechanism": mechanism}
-    with objects.lent(options, FrontierSettings) as given:
+    with objects.as_options(options, FrontierSettings) as given:
         settings = settings_of(FrontierSettings, None, given)
         with _shown(on_progress, quiet) as update:
             return answer_frontier(settings, update, objects.protected, objects.everyday)
@@ -416,7 +416,7 @@ def conform(decoder: Any = None, **options: Any) -> Result[Conformance]:
     from nafaudit.views.junit import conform_suites
 
     objects = Objects(decoder=decoder, rules=True)
-    with objects.lent(options, ConformSettings) as given, _torch_as_before():
+    with objects.as_options(options, ConformSettings) as given, _torch_as_before():
         settings = settings_of(ConformSettings, None, given)
         found = answer_conform(settings)
     _junit("conform", settings, lambda: conform_suites(found.result))
@@ -574,21 +574,21 @@ class Objects:
         return passages_of(given, what), f"{what} given in Python"
 
     @contextmanager
-    def lent(self, options: Mapping[str, Any], kind: type[Group]) -> Iterator[dict[str, Any]]:
+    def as_options(self, options: Mapping[str, Any], kind: type[Group]) -> Iterator[dict[str, Any]]:
         """Yields the options, with names in the place of objects, which are known meanwhile.
 
         Args:
             options: What else was given.
             kind: Class of the settings that the options are for.
         """
-        from nafaudit.core.lent import lend
+        from nafaudit.core.named_objects import naming
         from nafaudit.core.options import declared
 
         known = {one.name for one in declared(kind)}
         found = {name: value for name, value in options.items() if value is not None}
         found |= self._files
         things: dict[str, Any] = {}
-        self._lend_models(found, things, known)
+        self._name_models(found, things, known)
         for name in ("mechanism", "decoder"):
             value = getattr(self, f"_{name}")
             if value is not None:
@@ -612,10 +612,10 @@ class Objects:
                 "objects are in this process, and the workers of a Ray cluster cannot see them; "
                 "give names (checkpoints, package.module:Class), or leave out ray."
             )
-        with lend(things):
+        with naming(things):
             yield found
 
-    def _lend_models(
+    def _name_models(
         self, found: dict[str, Any], things: dict[str, Any], known: Collection[str]
     ) -> None:
         """Names the models."""
@@ -628,20 +628,20 @@ class Objects:
             elif name == "pair" and _is_two_names(value):
                 found |= {"safe": str(value[0]), "risky": str(value[1])}
             else:
-                from nafaudit.models.given import lend_pair
+                from nafaudit.models.given import name_pair
 
-                lend_pair(value, found, things, self.remarks, known, alone=name == "safe")
+                name_pair(value, found, things, self.remarks, known, alone=name == "safe")
 
     def _named(self, what: str, value: Any, things: dict[str, Any]) -> str:
         """Names a mechanism or a decoder that is an object or a class."""
-        from nafaudit.core.lent import OBJECT
+        from nafaudit.core.named_objects import OBJECT_PREFIX
         from nafaudit.mechanisms.plugins import name_of_object
 
         name, remark = name_of_object(value, what, rules=self._rules)
         kind = value if isinstance(value, type) else type(value)
         spec = self.recorded.partition("@")[0]
         # A run names the file as seen from the directory it was made in; the source decides.
-        if "@" in self.recorded and not (name.startswith(OBJECT) or spec.startswith(OBJECT)):
+        if "@" in self.recorded and not any(one.startswith(OBJECT_PREFIX) for one in (name, spec)):
             if spec.rpartition(":")[2] != kind.__name__:
                 raise InputError(
                     f"the run was made by {self.recorded!r}, and mechanism is {kind.__name__}; "

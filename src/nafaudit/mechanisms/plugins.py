@@ -14,7 +14,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.lent import OBJECT, lent
+from nafaudit.core.named_objects import OBJECT_PREFIX, object_named
 
 
 def load_class(spec: str, what: str = "mechanism") -> Any:
@@ -27,7 +27,7 @@ def load_class(spec: str, what: str = "mechanism") -> Any:
     Raises:
         InputError: It cannot be imported; the message says why.
     """
-    if (given := lent(spec)) is not None:
+    if (given := object_named(spec)) is not None:
         return given if isinstance(given, type) else type(given)
     module_name, _, class_name = spec.rpartition(":")
     # A console script does not look in the directory it is called from; its user expects it to.
@@ -46,7 +46,7 @@ def load_class(spec: str, what: str = "mechanism") -> Any:
 
 def build(spec: str, *arguments: object, what: str = "mechanism") -> Any:
     """Loads a class and makes one of it; an object that was given under the name is taken as is."""
-    given = lent(spec)
+    given = object_named(spec)
     if given is not None and not isinstance(given, type):
         return given
     return _made(load_class(spec, what), spec, *arguments, what=what)
@@ -108,7 +108,7 @@ def source_hash(plugin: object) -> str:
     """
     source = _source_of(type(plugin))
     text = source or repr(_code_of(type(plugin), set()))
-    state = _state_of(plugin) if lent(_object_name(plugin)) is plugin else ""
+    state = _state_of(plugin) if object_named(_object_name(plugin)) is plugin else ""
     return _hash(f"{text}{state}" if state else text)
 
 
@@ -176,7 +176,7 @@ _HERE = (
 
 
 def _object_name(given: object) -> str:
-    return f"{OBJECT}{(given if isinstance(given, type) else type(given)).__name__}"
+    return f"{OBJECT_PREFIX}{(given if isinstance(given, type) else type(given)).__name__}"
 
 
 def _plain(kind: type) -> bool:

@@ -23,7 +23,7 @@ from nafaudit.core.ledger import (
     LikelihoodLead,
     currency_of,
 )
-from nafaudit.core.lent import OBJECT
+from nafaudit.core.named_objects import OBJECT_PREFIX
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.cards import Spec, parse, unknown
 from nafaudit.mechanisms.choosing import RULES
@@ -243,12 +243,12 @@ def _recorded_plugin(spec: str, source: str | None, plugin: Path | None) -> Any:
     """Returns an object of a recorded class, if the user gives its source."""
     if not spec.rpartition(":")[0] or not spec.rpartition(":")[2].isidentifier():
         raise unknown(spec)
-    if spec.startswith(OBJECT):
+    if spec.startswith(OBJECT_PREFIX):
         raise InputError(
-            f"the run was made by an object of class {spec.removeprefix(OBJECT)!r} that was given "
-            "in Python and that no name makes again: its class was in no file, or the object had a "
-            "state of its own. Give the object: nafaudit.verify(run, mechanism=...), in Python. "
-            "nafaudit check judges the records without it."
+            f"the run was made by an object of class {spec.removeprefix(OBJECT_PREFIX)!r} that was "
+            "given in Python and that no name makes again: its class was in no file, or the object "
+            "had a state of its own. Give the object: nafaudit.verify(run, mechanism=...), in "
+            "Python. nafaudit check judges the records without it."
         )
     if source is None:
         raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from nafaudit.core.errors import InputError, UnavailableError, nearest
-from nafaudit.core.lent import lent
+from nafaudit.core.named_objects import object_named
 from nafaudit.core.settings import NO_TRUST, Trust
 
 DTYPES = {
@@ -80,7 +80,7 @@ def check_device(device: str, *, laws: bool = True) -> None:
 
 def load_tokenizer(path: str | Path, trust: Trust = NO_TRUST) -> Any:
     """Loads the tokenizer of a checkpoint."""
-    if (given := lent(path)) is not None:
+    if (given := object_named(path)) is not None:
         return given.tokenizer
     from transformers import AutoTokenizer
 
@@ -113,7 +113,7 @@ def load_model(
         device: Torch device, or `auto`.
         trust: What it is permitted.
     """
-    if (given := lent(path)) is not None:
+    if (given := object_named(path)) is not None:
         own = str(given.model.dtype).removeprefix("torch.")
         if own != dtype:
             raise InputError(
@@ -174,7 +174,7 @@ def context_of(*paths: str | Path, trust: Trust = NO_TRUST) -> int:
 
 def load_config(path: str | Path, trust: Trust = NO_TRUST) -> Any:
     """Loads a checkpoint's configuration; no weights are read."""
-    if (given := lent(path)) is not None:
+    if (given := object_named(path)) is not None:
         return given.model.config
     from transformers import AutoConfig
 
@@ -212,7 +212,7 @@ def check_files(path: str | Path, trust: Trust = NO_TRUST) -> None:
     Raises:
         InputError: Other files would load, or an index names what is not a file beside it.
     """
-    if lent(path) is not None:
+    if object_named(path) is not None:
         return
     try:
         name, how = _where(path, trust)
@@ -259,7 +259,7 @@ def weights_hash(path: str | Path, trust: Trust = NO_TRUST) -> str:
     Of the weights exactly the files that load. What a tokenizer decides is recorded elsewhere:
     the vocabulary, the special and stop ids, the prompts in token ids.
     """
-    if (given := lent(path)) is not None:
+    if (given := object_named(path)) is not None:
         return str(given.hash)
     directory = Path(path)
     if not directory.is_dir():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.lent import OBJECT, lend
+from nafaudit.core.named_objects import OBJECT_PREFIX, naming
 from nafaudit.models.checkpoints import DTYPES, STATE, state_hash
 from nafaudit.models.pair import Pair, load_pair
 
@@ -59,12 +59,12 @@ def pair_of(safe: Any, risky: Any, tokenizer: Any) -> Pair:
             f"{', '.join(DTYPES)}, for example model.to(torch.float32)."
         )
     hashes = [state_hash(model) for model in (safe, risky)]
-    names = [f"{OBJECT}{one.removeprefix(STATE)[:12]}" for one in hashes]
+    names = [f"{OBJECT_PREFIX}{one.removeprefix(STATE)[:12]}" for one in hashes]
     given = {
         name: GivenModel(model, tokenizer, one)
         for name, model, one in zip(names, (safe, risky), hashes, strict=True)
     }
-    with lend(given):
+    with naming(given):
         return load_pair(*names, dtype=kinds.pop(), device=device_of(risky),
                          safe_device=device_of(safe))  # fmt: skip
 
@@ -83,7 +83,7 @@ def device_of(model: Any) -> str:
     return "cpu" if device.type == "cpu" else str(device)
 
 
-def lend_pair(
+def name_pair(
     pair: Any,
     options: dict[str, Any],
     things: dict[str, Any],
@@ -92,7 +92,7 @@ def lend_pair(
     *,
     alone: bool = False,
 ) -> None:
-    """Puts the names of a loaded pair into options, and its models under these names.
+    """Names the models of a loaded pair: in options the names, in `things` the models by name.
 
     Args:
         pair: What `load_pair` returned.
@@ -130,7 +130,7 @@ def lend_pair(
         options["pair"] = pair.name
     else:
         options |= {"safe": safe} if alone else {"safe": safe, "risky": risky}
-    if safe.startswith(OBJECT) or risky.startswith(OBJECT):
+    if safe.startswith(OBJECT_PREFIX) or risky.startswith(OBJECT_PREFIX):
         remarks.append(
             "the models are objects of this process: the run records a hash of their weights, and "
             "no place to load them from. To verify it, give them again: nafaudit.verify(run, "

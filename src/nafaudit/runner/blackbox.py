@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.finding import Fault
-from nafaudit.core.lent import OBJECT, lent
+from nafaudit.core.named_objects import OBJECT_PREFIX, object_named
 from nafaudit.core.settings import USUAL_BATCH, RunSettings
 from nafaudit.core.trajectory import Key, Trajectory, budget_text
 from nafaudit.engine.prompts import PromptRequest
@@ -295,8 +295,8 @@ class HereSession(Session):
 def session_of(launch: Launch) -> Session:
     """Returns a decoder's session: a process of its own, unless it is known only in this one."""
     hello = launch.hello
-    here = lent(hello["decoder"]) is not None
-    here = here or any(str(path).startswith(OBJECT) for path in hello["checkpoints"])
+    here = object_named(hello["decoder"]) is not None
+    here = here or any(str(path).startswith(OBJECT_PREFIX) for path in hello["checkpoints"])
     return HereSession(launch) if here else Session(launch)
 
 
