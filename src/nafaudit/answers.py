@@ -898,7 +898,7 @@ def answer_frontier(
     """Follows protected and ordinary text; arguments as for `answer_certify`."""
     pair, safe, risky = settings.pair, settings.safe, settings.risky
     protected, where = given or protected_passages(settings.passages, pair, safe, "frontier")
-    everyday = ordinary or ordinary_passages(settings.ordinary, pair, safe)
+    ordinary = ordinary or ordinary_passages(settings.ordinary, pair, safe)
 
     from nafaudit.runner.pairs import named_pair
     from nafaudit.views.worth import frontier_document, write_frontier
@@ -906,7 +906,7 @@ def answer_frontier(
     from nafaudit.worth.matched import frontier_result
 
     checkpoints = (safe, risky) if safe and risky else named_pair(pair).locate()
-    found = frontier_result(follow(checkpoints, protected, everyday, settings, on_progress))
+    found = frontier_result(follow(checkpoints, protected, ordinary, settings, on_progress))
     directory = settings.out or (default and default / found.hash[:10])
     files = write_frontier(found, directory) if directory else []
     return Result(

@@ -59,12 +59,9 @@ if TYPE_CHECKING:
     from nafaudit.worth.certify import Certificate
     from nafaudit.worth.matched import FrontierResult
 
-T = TypeVar("T")
-S = TypeVar("S", bound=Group)
-
 
 class NafauditWarning(UserWarning):
-    """A remark that the command line would print: on the machine, or on what cannot be redone."""
+    """A remark that the command line would print: of this machine, or of what cannot be redone."""
 
 
 # ------------------------------------------------------------------------- audits and records
@@ -87,7 +84,8 @@ def load_pair(
         tokenizer: The tokenizer of both, if they are loaded models.
         **options: dtype, device, threads, remote_code, allow_pickle_weights.
     """
-    _torch()
+    # Here, because the next line imports transformers, which would show tqdm's warning.
+    _import_torch()
     from nafaudit.runner.workbench import open_pair
 
     return open_pair(name, safe, risky, tokenizer, options)
@@ -135,10 +133,10 @@ def audit(
     with objects.as_options(given, GatedRunSettings) as options:
         settings = settings_of(GatedRunSettings, design, options)
         protocol = objects.protocol(settings)
-        with _shown(on_progress, quiet) as update:
+        with _progress_callback(on_progress, quiet) as update:
             found = answer_run(settings, update, _warn, protocol)
     _junit("audit", settings, lambda: audit_suites(found.result, found.source))
-    return _said(found, objects.remarks)
+    return _warn_remarks(found, objects.remarks)
 
 
 def open_run(path: str | Path | None = None) -> Audit:
@@ -208,10 +206,10 @@ def verify(
     with objects.as_options(given, VerifySettings) as options:
         typed = options.pop("mechanism", None)
         settings = replace(settings_of(VerifySettings, None, options), mechanism=typed)
-        with _shown(on_progress, quiet) as update:
+        with _progress_callback(on_progress, quiet) as update:
             found = answer_verify(settings, update)
     _junit("verify", settings, lambda: verification_suites(found.result, str(path)))
-    return _said(found)
+    return _warn_remarks(found)
 
 
 def compare(a: Audit | str | Path, b: Audit | str | Path) -> Result[Comparison]:
@@ -239,8 +237,8 @@ def plan(
     from nafaudit.core.settings import PlanSettings
 
     objects = Objects(pair=pair, mechanism=mechanism, prompts=prompts)
-    with objects.as_options(options, PlanSettings) as given:
-        settings = settings_of(PlanSettings, design, given)
+    with objects.as_options(options, PlanSettings) as options:
+        settings = settings_of(PlanSettings, design, options)
         protocol = objects.protocol(settings)
         with _torch_as_before():
             return answer_plan(settings, protocol)
@@ -275,14 +273,14 @@ def search(
     from nafaudit.search.settings import SearchSettings
 
     objects = Objects(pair=pair, mechanism=mechanism, prompts=prompts)
-    options |= {"k": k}
-    with objects.as_options(options, SearchSettings) as given:
-        settings = search_settings(design, given)
+    given = options | {"k": k}
+    with objects.as_options(given, SearchSettings) as options:
+        settings = search_settings(design, options)
         # The paper's search takes what there is of a class, and says so itself.
         protocol = objects.protocol(settings, read=isinstance(settings, SearchSettings))
-        with _shown(on_progress, quiet) as update:
+        with _progress_callback(on_progress, quiet) as update:
             found = answer_search(settings, update, protocol)
-    return _said(found, objects.remarks)
+    return _warn_remarks(found, objects.remarks)
 
 
 def certify(
@@ -294,9 +292,9 @@ def certify(
     quiet: bool = False,
     **options: Any,
 ) -> Result[Certificate]:
-    """Says what a budget says about reproducing these passages; needs the safe model alone.
+    """Computes how far each budget limits the reproduction of these passages.
 
-    Files are written only if `out` is given.
+    Needs the safe model alone. Files are written only if `out` is given.
 
     Args:
         passages: A file, a list of strings, or a list of dicts with text and id; the pair's own if
@@ -311,10 +309,10 @@ def certify(
     from nafaudit.worth.settings import CertifySettings
 
     objects = Objects(safe=safe, passages=passages)
-    options |= {"k": k}
-    with objects.as_options(options, CertifySettings) as given:
-        settings = settings_of(CertifySettings, None, given)
-        with _shown(on_progress, quiet) as update:
+    given = options | {"k": k}
+    with objects.as_options(given, CertifySettings) as options:
+        settings = settings_of(CertifySettings, None, options)
+        with _progress_callback(on_progress, quiet) as update:
             return answer_certify(settings, update, objects.protected)
 
 
@@ -328,7 +326,7 @@ def attack(
     quiet: bool = False,
     **options: Any,
 ) -> Result[AttackResult]:
-    """Says what can be reconstructed while every query stays in budget.
+    """Measures how much of the passages can be reconstructed while every query stays in its budget.
 
     Args:
         passages: As for `certify`.
@@ -342,12 +340,12 @@ def attack(
     from nafaudit.worth.settings import AttackSettings
 
     objects = Objects(pair=pair, mechanism=mechanism, passages=passages)
-    options |= {"k": k}
-    with objects.as_options(options, AttackSettings) as given:
-        settings = settings_of(AttackSettings, None, given)
-        with _shown(on_progress, quiet) as update:
+    given = options | {"k": k}
+    with objects.as_options(given, AttackSettings) as options:
+        settings = settings_of(AttackSettings, None, options)
+        with _progress_callback(on_progress, quiet) as update:
             found = answer_attack(settings, update, objects.protected)
-    return _said(found, objects.remarks)
+    return _warn_remarks(found, objects.remarks)
 
 
 def frontier(
@@ -361,14 +359,14 @@ def frontier(
     quiet: bool = False,
     **options: Any,
 ) -> Result[FrontierResult]:
-    """Says what each budget buys on ordinary text, and gives away of protected text.
+    """Measures for each budget the fidelity on ordinary text and the leakage of protected text.
 
     Files are written only if `out` is given.
 
     Args:
         passages: Protected text, as for `certify`.
         pair: As for `audit`.
-        ordinary: Text that neither model memorised, in the same forms.
+        ordinary: Text that neither model memorised, in any form that `passages` may have.
         mechanism: Names; the others are compared with the first.
         k: Budgets in nats per token.
         on_progress: Called as texts are followed, instead of showing a line.
@@ -378,22 +376,22 @@ def frontier(
     from nafaudit.worth.settings import FrontierSettings
 
     objects = Objects(pair=pair, passages=passages, ordinary=ordinary)
-    options |= {"k": k, "mechanism": mechanism}
-    with objects.as_options(options, FrontierSettings) as given:
-        settings = settings_of(FrontierSettings, None, given)
-        with _shown(on_progress, quiet) as update:
-            return answer_frontier(settings, update, objects.protected, objects.everyday)
+    given = options | {"k": k, "mechanism": mechanism}
+    with objects.as_options(given, FrontierSettings) as options:
+        settings = settings_of(FrontierSettings, None, options)
+        with _progress_callback(on_progress, quiet) as update:
+            return answer_frontier(settings, update, objects.protected, objects.ordinary)
 
 
 def selftest(
     *, full: bool = False, seed: int = 0, jobs: int = 1, quiet: bool = False
 ) -> Result[SelftestResult]:
-    """Audits the auditor: faulty decoders that it catches, false alarms, how often bounds miss.
+    """Tests the auditor: faulty decoders that it catches, false alarms, how often bounds miss.
 
     Args:
-        full: The published table; about 12 minutes.
-        seed: Of worlds, prompts and draws.
-        jobs: Processes; the result is the same.
+        full: True for the published table, which takes about 12 minutes.
+        seed: Seed of worlds, prompts and draws.
+        jobs: Number of processes; it does not change the result.
         quiet: True to show no progress.
     """
     for what, value in (("seed", seed), ("jobs", jobs)):
@@ -416,11 +414,11 @@ def conform(decoder: Any = None, **options: Any) -> Result[Conformance]:
     from nafaudit.views.junit import conform_suites
 
     objects = Objects(decoder=decoder, rules=True)
-    with objects.as_options(options, ConformSettings) as given, _torch_as_before():
-        settings = settings_of(ConformSettings, None, given)
+    with objects.as_options(options, ConformSettings) as options, _torch_as_before():
+        settings = settings_of(ConformSettings, None, options)
         found = answer_conform(settings)
     _junit("conform", settings, lambda: conform_suites(found.result))
-    return _said(found, objects.remarks)
+    return _warn_remarks(found, objects.remarks)
 
 
 # ------------------------------------------------------------------------------------ numbers
@@ -438,7 +436,7 @@ def bound(
     """Computes a bound of any numbers (docs/bounds.md); refuses a sample that breaks its rules.
 
     Args:
-        name: One of the 13 bounds, as "betting"; a wrong one is told the nearest.
+        name: One of the 13 bounds, as "betting"; the error of an unknown name suggests the nearest.
         values: One number per trajectory, in the order they were drawn.
         clusters: The prompt of each value, for bounds with prompts as units.
         high: R, an upper end that was known before the values.
@@ -449,7 +447,10 @@ def bound(
     from nafaudit.stats import bound as named_bound
 
     sample = Sample.of(
-        _numbers(values), _number("high", high), _names("clusters", clusters), peeked=bool(peeked)
+        _numbers(values),
+        _number("high", high),
+        _prompt_of_each("clusters", clusters),
+        peeked=bool(peeked),
     )
     return named_bound(name, sample, _number("delta", delta))
 
@@ -479,9 +480,13 @@ def difference(
     from nafaudit.measures.compare import difference_of
 
     return difference_of(
-        _numbers(a), _numbers(b), clusters=_names("clusters", clusters),
-        clusters_b=_names("clusters_b", clusters_b), pairs=paired, delta=_number("delta", delta),
-    )  # fmt: skip
+        _numbers(a),
+        _numbers(b),
+        clusters=_prompt_of_each("clusters", clusters),
+        clusters_b=_prompt_of_each("clusters_b", clusters_b),
+        pairs=paired,
+        delta=_number("delta", delta),
+    )
 
 
 def read_prompts(source: Any, **columns: Any) -> Workload:
@@ -511,7 +516,7 @@ def _number(what: str, value: Any) -> float:
         raise InputError(f"{what} must be a number, got {value!r}.") from error
 
 
-def _names(what: str, values: Any) -> list[str] | None:
+def _prompt_of_each(what: str, values: Any) -> list[str] | None:
     """Returns the prompt of each value; None if none are given."""
     if values is None:
         return None
@@ -525,7 +530,9 @@ def _names(what: str, values: Any) -> list[str] | None:
 
 
 class Objects:
-    """What was given in Python where the command line has a name: models, rules, prompts, text.
+    """Arguments of a call that may be objects where the command line takes names.
+
+    They are models, rules, prompts and text.
 
     Args:
         pair: A registered pair's name, two checkpoints, or a loaded pair; None if not given.
@@ -555,7 +562,7 @@ class Objects:
         self._prompts = prompts
         self.protected = self._texts("passages", passages)
         text = self._texts("ordinary", ordinary)
-        self.everyday = text and text[0]
+        self.ordinary = text and text[0]
         self._files = {
             name: value
             for name, value in (("passages", passages), ("ordinary", ordinary))
@@ -575,7 +582,7 @@ class Objects:
 
     @contextmanager
     def as_options(self, options: Mapping[str, Any], kind: type[Group]) -> Iterator[dict[str, Any]]:
-        """Yields the options, with names in the place of objects, which are known meanwhile.
+        """Yields the options with a name for each object; while it lasts, loaders find the objects.
 
         Args:
             options: What else was given.
@@ -597,7 +604,8 @@ class Objects:
             if isinstance(self._prompts, str | Path):
                 found["prompts"] = self._prompts
                 text = str(self._prompts)
-                if any(c.isspace() for c in text) and not Path(text).suffix and not _is_file(text):
+                has_space = any(c.isspace() for c in text)
+                if has_space and not Path(text).suffix and not _path_exists(text):
                     raise InputError(
                         f"there is no file {text[:60]!r}; a prompt itself is given in a list: "
                         f"prompts=[{text[:60]!r}]."
@@ -618,7 +626,7 @@ class Objects:
     def _name_models(
         self, found: dict[str, Any], things: dict[str, Any], known: Collection[str]
     ) -> None:
-        """Names the models."""
+        """Puts the names of models into `found`, and models that are objects into `things`."""
         for name, value in (("pair", self._pair), ("safe", self._safe)):
             if value is None:
                 continue
@@ -662,7 +670,7 @@ class Objects:
         return GivenPrompts(self._workload, protocol_of(settings, read=False))
 
 
-def _is_file(name: str) -> bool:
+def _path_exists(name: str) -> bool:
     try:
         return Path(name).exists()
     except (OSError, ValueError):  # too long for a name, or with a character that none has
@@ -693,8 +701,8 @@ def _line(quiet: bool) -> Iterator[Any]:
 
 
 @contextmanager
-def _shown(on_progress: OnProgress | None, quiet: bool) -> Iterator[OnProgress]:
-    """Yields what is called with progress, and leaves torch as it was."""
+def _progress_callback(on_progress: OnProgress | None, quiet: bool) -> Iterator[OnProgress]:
+    """Yields the function to call with progress; afterwards torch has its former threads."""
     with _line(quiet or on_progress is not None) as line, _torch_as_before():
         if on_progress is not None:
             yield on_progress
@@ -702,13 +710,13 @@ def _shown(on_progress: OnProgress | None, quiet: bool) -> Iterator[OnProgress]:
             yield (lambda progress: None) if line is None else line.update
 
 
-def _torch() -> Any:
-    """Returns torch, None without it; a notebook without ipywidgets is not warned of them."""
+def _import_torch() -> Any:
+    """Imports torch, and tqdm without its warning about ipywidgets; None if torch is absent."""
     try:
         import torch
 
         with warnings.catch_warnings():
-            # Said when transformers first loads this.
+            # tqdm warns when it is first imported, which transformers would do.
             warnings.filterwarnings("ignore", message="IProgress not found")
             import_module("tqdm.auto")
     except ImportError:
@@ -718,8 +726,8 @@ def _torch() -> Any:
 
 @contextmanager
 def _torch_as_before() -> Iterator[None]:
-    """Gives torch back the number of threads that it had; without torch, does nothing."""
-    torch = _torch()
+    """Restores torch's number of threads at the end; does nothing without torch."""
+    torch = _import_torch()
     if torch is None:
         yield
         return
@@ -731,7 +739,7 @@ def _torch_as_before() -> Iterator[None]:
 
 
 def _warn(text: str) -> None:
-    """Warns of a remark, at the line of the user's that called us."""
+    """Warns of a remark, as from the line outside this package that made the call."""
     frame, level = sys._getframe(), 1
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("nafaudit."):
         frame, level = frame.f_back, level + 1
@@ -750,8 +758,8 @@ def _junit(name: str, settings: JunitSettings, suites: Callable[[], list[Suite]]
 R = TypeVar("R", bound="Result[Any]")
 
 
-def _said(found: R, remarks: Sequence[str] = ()) -> R:
-    """Warns of every remark on a result, and keeps those on its objects."""
+def _warn_remarks(found: R, remarks: Sequence[str] = ()) -> R:
+    """Adds remarks on the given objects to those of a result, and warns of each."""
     found.remarks = (*remarks, *(one for one in found.remarks if one))
     for remark in found.remarks:
         _warn(remark)
