@@ -20,7 +20,7 @@ from nafaudit.views.progress import ProgressLine
 
 if TYPE_CHECKING:
     from nafaudit.core.progress import Progress
-    from nafaudit.lab.digests import Compared
+    from nafaudit.lab.digests import DigestComparison
     from nafaudit.lab.shipped import MemorisedPair
     from nafaudit.paper.whole import PaperRunSettings
     from nafaudit.views.document import Document
@@ -250,7 +250,7 @@ def digests(settings: DigestsSettings, *, as_json: bool) -> None:
     echo(json.dumps(_digests_json(found), indent=2) if as_json else _digests_text(found))
 
 
-def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
+def _digests_json(found: Sequence[DigestComparison]) -> dict[str, Any]:
     from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH, SETS
     from nafaudit.runner.recording import machine_facts
 
@@ -281,7 +281,7 @@ def _digests_json(found: Sequence[Compared]) -> dict[str, Any]:
     }
 
 
-def _digests_text(found: Sequence[Compared]) -> str:
+def _digests_text(found: Sequence[DigestComparison]) -> str:
     from nafaudit.lab.digests import SETS
     from nafaudit.runner.recording import machine_facts
     from nafaudit.views.document import Column, Document, Section, Table
@@ -302,7 +302,7 @@ def _digests_text(found: Sequence[Compared]) -> str:
     return terminal(Document("nafaudit lab digests", tuple(sections), conclusion), "nafaudit run")
 
 
-def _concluded(found: Sequence[Compared], facts: dict[str, Any]) -> list[str]:
+def _concluded(found: Sequence[DigestComparison], facts: dict[str, Any]) -> list[str]:
     """Says whether this machine agrees under each set, and what that was compared with."""
     from nafaudit.lab.digests import GOLDEN_CPU, GOLDEN_TORCH
 

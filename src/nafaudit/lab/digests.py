@@ -1,10 +1,12 @@
 """Digests of fixed products: which last bits this machine computes, beside golden ones.
 
 Kernels choose their order of adding by the CPU, and a few environment variables restrict that
-choice. They are read once, when the first number is computed, so every set of them has a process
-of its own (`python -m nafaudit.lab.digests`), which prints them and its digests as JSON.
+choice. Libraries read the variables once, when the first number is computed, so every set of
+variables is tried in a new process (`python -m nafaudit.lab.digests`), which prints its variables
+and its digests as JSON.
 
-What a product is made of follows from integer arithmetic alone, so `inputs` agree everywhere.
+The inputs of all products follow from integer arithmetic alone, so the digest of `inputs` is the
+same on every machine.
 """
 
 from __future__ import annotations
@@ -39,23 +41,20 @@ SETS: dict[str, dict[str, str]] = {
     "avx2-strict": {"MKL_CBWR": "AVX2,STRICT"},
     "trio-strict": _TRIO | {"MKL_CBWR": "COMPATIBLE,STRICT"},
 }
-"""Environment variables by the name of their set."""
+"""Environment variables of each set, by the set's name."""
 
-USUAL = ("default", "strict", "trio")
-"""Sets that are tried unless others are named."""
-
-# Where the golden values were taken, these sets gave the bits of another.
+# On the machine of the golden values these sets gave the digests of another set.
 _SAME_AS = {"avx2-strict": "strict", "trio-strict": "trio"}
-# Whatever else the user has set of these is left out, or no set would be what it is called.
-_DECIDING = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
-_SECONDS = 600
+# Removed from the user's environment, so that only the variables of the set itself are there.
+_KERNEL_VARIABLES = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "MKL_CBWR")
+_TIMEOUT_SECONDS = 600
 _ROWS = (1, 4, 8, 32)
 _SHAPES = ((32, 64), (128, 512), (576, 1536), (2048, 512))
 
 
 @dataclass(frozen=True)
-class Compared:
-    """The digests of one set of variables on this machine.
+class DigestComparison:
+    """The digests of one set of variables on this machine, beside the golden ones.
 
     Attributes:
         name: Name of the set.
@@ -69,47 +68,49 @@ class Compared:
 
     @property
     def golden(self) -> dict[str, str]:
-        """What they are compared with, in the order of the products."""
-        return golden(self.name)
+        """Golden digests of the set, in the order of the products."""
+        return golden_digests(self.name)
 
     @property
     def agreeing(self) -> int:
-        """Products with the golden digest."""
+        """Number of products whose digest is the golden one."""
         return sum(self.digests.get(name) == value for name, value in self.golden.items())
 
     @property
     def agrees(self) -> bool:
-        """True if all of them have it."""
+        """True if every product has the golden digest."""
         return self.agreeing == len(self.golden)
 
 
-def golden(name: str) -> dict[str, str]:
+def golden_digests(name: str) -> dict[str, str]:
     """Returns the golden digest of every product under a set of variables."""
     text = (resources.files("nafaudit.lab") / "digests.csv").read_text(encoding="utf-8")
     column = _SAME_AS.get(name, name)
     return {row["product"]: row[column] for row in csv.DictReader(text.splitlines())}
 
 
-def compare(name: str) -> Compared:
-    """Computes every product in a new process under a set of variables."""
-    kept = {key: value for key, value in os.environ.items() if key not in _DECIDING}
+def compare(name: str) -> DigestComparison:
+    """Computes the digest of every product in a new process, under a set of variables."""
+    kept = {key: value for key, value in os.environ.items() if key not in _KERNEL_VARIABLES}
     try:
         done = subprocess.run(
             [sys.executable, "-m", "nafaudit.lab.digests", name],
             env=kept,
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return Compared(name, {}, f"no answer within {_SECONDS} s")
+        return DigestComparison(name, {}, f"no answer within {_TIMEOUT_SECONDS} s")
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"status {done.returncode}"]
-        return Compared(name, {}, last[0])
+        return DigestComparison(name, {}, last[0])
     found = json.loads(done.stdout)
     if found["environment"] != SETS[name]:
-        return Compared(name, {}, f"its process had other variables: {found['environment']}")
-    return Compared(name, found["digests"])
+        return DigestComparison(
+            name, {}, f"its process had other variables: {found['environment']}"
+        )
+    return DigestComparison(name, found["digests"])
 
 
 def digests() -> dict[str, str]:
@@ -121,7 +122,7 @@ def digests() -> dict[str, str]:
 
 
 def _products() -> Iterator[tuple[str, Tensor]]:
-    """Yields every operation of a forward pass, on numbers that no machine changes."""
+    """Yields the result of every operation of a forward pass, on inputs equal on all machines."""
     yield "inputs", _numbers(1, 32, 128)
     for width, height in _SHAPES:
         rows, weights = _numbers(1, 32, width), _numbers(2, height, width)
@@ -165,13 +166,13 @@ def _numbers(salt: int, *shape: int) -> Tensor:
 
 
 if __name__ == "__main__":
-    # The package asks for reproducible products of its own accord: here the set decides alone, as
-    # nothing has been computed yet.
-    for variable in _DECIDING:
+    # Importing the package sets a variable of its own: the set replaces it here, before the
+    # first number is computed.
+    for variable in _KERNEL_VARIABLES:
         os.environ.pop(variable, None)
     os.environ.update(SETS[sys.argv[1]])
     answer = {
-        "environment": {key: os.environ[key] for key in _DECIDING if key in os.environ},
+        "environment": {key: os.environ[key] for key in _KERNEL_VARIABLES if key in os.environ},
         "digests": digests(),
     }
     sys.stdout.write(json.dumps(answer) + "\n")
