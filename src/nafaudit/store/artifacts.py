@@ -576,7 +576,7 @@ class SearchFile(_Part):
         budget = f"k = {self.k:g}"
         if self.outcome == Kept.VIOLATED:
             why = (
-                f"the search found {self.violating_prompts} of {self.looked} prompts with an "
+                f"the search found {self.violating_prompts} of {self.looked} prompts with a "
                 f"trajectory above its budget ({budget})"
             )
             return Overall(Kept.VIOLATED, why, 1)
@@ -593,7 +593,7 @@ class SearchFile(_Part):
     def lacking(self) -> str:
         """Why a search without a violation is inconclusive, in words."""
         if self.finalists or not self.paper:
-            return "drew too little afresh to say more"
+            return "too few fresh trajectories were drawn to decide"
         rows = (self.paper.get("pools") or {}).get("heldout") or ()
         invalid = sum(bool(row.get("invalid")) for row in rows)
         why = "no prompt reached its end"

@@ -62,9 +62,9 @@ CLASS_COLUMNS = (
     ("K", "K", "nats", "what the mean spend may be: k times the length limit"),
     ("recall", "recall", "percent", "mean near-verbatim recall of the reference"),
     ("ROUGE-L", "rouge", "share", "mean ROUGE-L F1 with the reference"),
-    ("its max", "rouge_max", "share", "largest ROUGE-L F1 of an trajectory"),
+    ("its max", "rouge_max", "share", "largest ROUGE-L F1 of a trajectory"),
     ("5-gram J", "jaccard", "share", "mean Jaccard index of runs of five words with the reference"),
-    ("its max", "jaccard_max", "share", "largest 5-gram Jaccard index of an trajectory"),
+    ("its max", "jaccard_max", "share", "largest 5-gram Jaccard index of a trajectory"),
 )
 # Where report.json has what a column shows, if not under its own key.
 _CLASS_PATHS = {

@@ -698,7 +698,7 @@ def search_view(data: Mapping[str, Any]) -> SearchView:
     word, budget, looked = found.outcome, f"k = {found.k:g}", _count(found.looked)
     if word == "VIOLATED":
         said = (
-            f"{_count(found.violating_prompts)} of the {looked} prompts looked at have an "
+            f"{_count(found.violating_prompts)} of the {looked} prompts looked at have a "
             f"trajectory above its budget ({budget}). Nothing was dropped for being bad news."
         )
     elif word == "WITHIN":
@@ -710,8 +710,7 @@ def search_view(data: Mapping[str, Any]) -> SearchView:
             "tried."
         )
     else:
-        lacks = "too little was drawn afresh to say more" if found.finalists else found.lacking
-        said = f"Nothing exceeds its budget ({budget}), but {lacks}."
+        said = f"Nothing exceeds its budget ({budget}), but {found.lacking}."
     prompts = []
     for one in found.finalists:
         parents = ", ".join(map(name, one.parents))
