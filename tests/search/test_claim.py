@@ -14,10 +14,10 @@ from nafaudit.paper.settings import PaperSettings
 from nafaudit.search.settings import (
     SearchBasics,
     SearchSettings,
-    check_claim,
-    claim,
+    check_directory,
     decisive,
     directory_of,
+    reserve_directory,
 )
 from tests.commands import call
 from tests.runs.make import HERE
@@ -25,11 +25,11 @@ from tests.runs.make import HERE
 
 def test_the_same_search_resumes_and_another_is_named(tmp_path: Path) -> None:
     mine = SearchSettings(out=str(tmp_path))
-    check_claim(mine)  # nobody's yet
-    claim(tmp_path, mine)
-    check_claim(mine)
+    check_directory(mine)  # nobody's yet
+    reserve_directory(tmp_path, mine)
+    check_directory(mine)
     # Neither speed nor the address of a server makes another search.
-    check_claim(replace(mine, batch=4, threads=2, proposer_timeout=5.0))
+    check_directory(replace(mine, batch=4, threads=2, proposer_timeout=5.0))
     for other, says in (
         (replace(mine, generations=1), "generations: 2 in the run, 1 now"),
         (replace(mine, k=(1.0, 3.0)), "k: "),
@@ -37,7 +37,7 @@ def test_the_same_search_resumes_and_another_is_named(tmp_path: Path) -> None:
         (PaperSettings(out=str(tmp_path)), "kind: "),
     ):
         with pytest.raises(InputError, match=says):
-            check_claim(other)
+            check_directory(other)
 
 
 @pytest.mark.parametrize(
@@ -52,16 +52,16 @@ def test_a_search_from_before_the_surrogate_went_resumes_if_it_would_go_the_same
     tmp_path: Path, former: dict[str, object], resumes: bool
 ) -> None:
     mine = SearchSettings(out=str(tmp_path))
-    claim(tmp_path, mine)
+    reserve_directory(tmp_path, mine)
     file = tmp_path / "settings.json"
     written = json.loads(file.read_text())
     assert {"archive": "dpp", "surrogate": "auto", "training": 0}.items() <= written.items()
     file.write_text(json.dumps(written | former))
     if resumes:
-        check_claim(mine)
+        check_directory(mine)
         return
     with pytest.raises(InputError, match=next(iter(former))):
-        check_claim(mine)
+        check_directory(mine)
 
 
 @pytest.mark.parametrize("name", ["archive", "surrogate", "training", "embedding", "study"])
@@ -82,7 +82,7 @@ def test_an_option_that_was_taken_away_is_refused_with_the_reason(
 
 def test_every_size_of_the_papers_search_counts(tmp_path: Path) -> None:
     mine = PaperSettings(out=str(tmp_path))
-    claim(tmp_path, mine)
+    reserve_directory(tmp_path, mine)
     for other in (
         replace(mine, fix="min-n"),
         replace(mine, variant="text"),
@@ -90,7 +90,7 @@ def test_every_size_of_the_papers_search_counts(tmp_path: Path) -> None:
         replace(mine, second_k=7.0),
     ):
         with pytest.raises(InputError, match="holds another search"):
-            check_claim(other)
+            check_directory(other)
 
 
 def test_different_searches_have_different_directories() -> None:
@@ -110,11 +110,11 @@ def test_different_searches_have_different_directories() -> None:
 def test_a_damaged_claim_is_no_fault_of_ours(content: str, tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text(content)
     with pytest.raises(InputError, match="damaged or edited"):
-        check_claim(SearchSettings(out=str(tmp_path)))
+        check_directory(SearchSettings(out=str(tmp_path)))
 
 
 def test_the_command_refuses_before_a_model_loads(tmp_path: Path) -> None:
-    claim(tmp_path, SearchSettings(pool=10))
+    reserve_directory(tmp_path, SearchSettings(pool=10))
     with mock.patch("nafaudit.models.pair.load_model", side_effect=AssertionError):
         done = call("search", "--out", tmp_path, cwd=tmp_path)
     assert done.returncode == 2 and "pool: 10 in the run, 12 now" in done.stderr

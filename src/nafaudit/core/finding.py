@@ -26,6 +26,11 @@ class Kept(StrEnum):
     REFUTED = "REFUTED"
     INCONCLUSIVE = "INCONCLUSIVE"
 
+    @property
+    def exit_status(self) -> int:
+        """Status that a command with this verdict ends with."""
+        return {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.REFUTED: 1, Kept.INCONCLUSIVE: 3}[self]
+
 
 class Tested(StrEnum):
     """The second verdict: whether the constraint ever acted."""

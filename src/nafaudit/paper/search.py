@@ -14,7 +14,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 from nafaudit.core.design import Extent
 from nafaudit.core.draws import trajectory_seeds
@@ -58,8 +59,7 @@ from nafaudit.search.recorder import (
     violations_of,
     write_bundles,
 )
-from nafaudit.search.search import INF
-from nafaudit.search.settings import check_claim, claim, directory_of
+from nafaudit.search.settings import check_directory, directory_of, reserve_directory
 from nafaudit.stats import Bonferroni
 from nafaudit.workload import TokenizedPrompt
 
@@ -226,7 +226,7 @@ def run_paper_search(
         protocol: What reads the prompts, where they were given as objects.
     """
     mechanism_of(settings)
-    check_claim(settings)
+    check_directory(settings)
     sklearn("feature_extraction.text")
     pools = paper_pools(settings, protocol)
     embedder: Embedder = Tfidf.of([one.text for one in pools.init])
@@ -276,11 +276,13 @@ class _PaperSearch:
             recorder = open_runs.enter_context(
                 open_recorder(self.bench, self.path, "search", first, self._prompts())
             )
-            claim(self.path, self.settings)
+            reserve_directory(self.path, self.settings)
 
             def on_call(call: int, attempt: int, attempts: int) -> None:
                 stage = f"asking {self.settings.proposer}, call {call + 1} of its generation"
-                self.on_progress(Progress(stage, attempt, attempts, 0, 0.0, -INF, unit="calls"))
+                self.on_progress(
+                    Progress(stage, attempt, attempts, 0, 0.0, -math.inf, unit="calls")
+                )
 
             proposers = Proposers(self.settings, self._chat, self.path, on_call)
             draws, trails = [], []
@@ -305,7 +307,7 @@ class _PaperSearch:
             # Fresh draws of final and flagged prompts, if there are any.
             final = dict.fromkeys(row.id for one in trails for row in one.validation.last.final)
             wanted = (
-                ((0.0, budget, INF), list(final)),
+                ((0.0, budget, math.inf), list(final)),
                 ((budget, self.settings.second), [one.item.candidate.id for one in flags]),
             )
             n, fresh = self.settings.sizes.recheck_traj, None
@@ -316,15 +318,15 @@ class _PaperSearch:
                     open_recorder(self.bench, place, "confirm", extents[0], prompts, "sound")
                 )
                 fresh.fill(extents, prompts, "fresh draws", self.on_progress)
-            found = self._found(trails, flagged, flags, draws, recorder, fresh)
-            return replace(found, found=replace(found.found, proposer=proposers.to_json()))
+            proposer = proposers.to_json()
+            return self._judge(trails, flagged, flags, draws, recorder, fresh, proposer)
 
     def _prompts(self) -> dict[str, TokenizedPrompt]:
         """Returns every candidate so far as a prompt of a run."""
         references = references_of(self.catalogue, self._by_text)
         return self.bench.prompts(self.catalogue.values(), references)
 
-    def _found(
+    def _judge(
         self,
         trails: Sequence[Trail],
         flagged: Flagged,
@@ -332,6 +334,7 @@ class _PaperSearch:
         draws: Sequence[PaperDraws],
         recorder: Recorder,
         fresh: Recorder | None,
+        proposer: Mapping[str, Any],
     ) -> PaperSearchResult:
         """Judges finalists and rechecks, from the records of both runs."""
         settings, k = self.settings, self.settings.budget
@@ -380,7 +383,7 @@ class _PaperSearch:
                 counterexamples=write_bundles(self.path, bad, self.catalogue),
                 batch_free=self.bench.executor.probe.batch_free,
                 remark=recorder.remark,
-                proposer={},
+                proposer=proposer,
             ),
             trail=trail,
             others=tuple(trails[1:]),
@@ -418,7 +421,7 @@ class _PaperSearch:
                     item.candidate,
                     (math.fsum(uses) / len(uses) if uses else math.nan, len(chosen)),
                     book.rows(name, settings.budget, n),
-                    book.rows(name, INF, n),
+                    book.rows(name, math.inf, n),
                     level,
                     ABOVE,
                 )

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -62,14 +63,17 @@ from nafaudit.search.recorder import (
     violations_of,
     write_bundles,
 )
-from nafaudit.search.settings import SearchSettings, check_claim, claim, directory_of
+from nafaudit.search.settings import (
+    SearchSettings,
+    check_directory,
+    directory_of,
+    reserve_directory,
+)
 from nafaudit.stats import Bonferroni
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.search import search_json, write_result
 from nafaudit.workload import TokenizedPrompt
 from nafaudit.workload.passages import Passage
-
-INF = float("inf")
 
 
 @dataclass(frozen=True)
@@ -99,8 +103,9 @@ class Search:
         Raises:
             InputError: Something is wrong with prompts or settings; no model was loaded.
         """
+        # Both raise on a wrong mechanism or directory, before a model loads.
         mechanism_of(settings)
-        check_claim(settings)
+        check_directory(settings)
         sklearn("feature_extraction.text")
         prompts, passages = seeds_of(settings, protocol), passages_of(settings)
         pair, needed = read_pair(settings)
@@ -119,7 +124,7 @@ class Search:
         references = {p.text: p.reference for p in prompts if p.reference}
         return cls(settings, bench, pools, references, tuple(passages), chat)
 
-    def at(self, settings: SearchSettings) -> Search:
+    def with_settings(self, settings: SearchSettings) -> Search:
         """Returns a search with other settings of equal decoding, such as another budget."""
         return replace(self, settings=settings, bench=self.bench.at(settings))
 
@@ -137,9 +142,10 @@ class Search:
         """
         settings, pools, began = self.settings, self.pools, time.monotonic()
         size = min(settings.pool, len(pools.usable))
-        starts = [one for seed in settings.search_seeds for one in start_of(pools, seed, size)[0]]
+        starts = [c for seed in settings.search_seeds for c in start_of(pools, seed, size)[0]]
         each = halving_plan(size, settings.draws, min(settings.survivors, size))[0].each
-        catalogue = {one.id: one for one in (*pools.unseen, *starts)}
+        # Every candidate so far, by id; `explore` adds those that it tries.
+        catalogue = {candidate.id: candidate for candidate in (*pools.unseen, *starts)}
 
         def prompts() -> dict[str, TokenizedPrompt]:
             """Returns every candidate so far as a prompt of a run."""
@@ -153,7 +159,7 @@ class Search:
 
         first = Extent(settings.k, each, _ids(starts))
         with open_recorder(self.bench, self.path, "search", first, prompts()) as recorder:
-            claim(self.path, settings)
+            reserve_directory(self.path, settings)
             proposers = Proposers(settings, self.chat, self.path, on_call)
             # Each search is run as far as the records reach, then all they need is recorded.
             done: dict[tuple[int, str], SearchTrace] = {}
@@ -176,44 +182,55 @@ class Search:
                             catalogue,
                             proposers.of(seed),
                         )
-                    except NeedsTrajectories as gap:
-                        wanted |= gap.wanted
+                    except NeedsTrajectories as needed:
+                        wanted |= needed.wanted
                 if len(done) == len(searches):
                     break
                 extents = [
-                    Extent(settings.k, count, tuple(one for one, n in wanted.items() if n == count))
+                    Extent(settings.k, count, tuple(id_ for id_, n in wanted.items() if n == count))
                     for count in sorted(set(wanted.values()))
                 ]
                 recorder.fill(extents, prompts(), f"exploring, round {number}", on_progress)
-            explored = tuple(done[one] for one in searches)
+            explored = tuple(done[seed, strategy] for seed, strategy in searches)
             # Finalists are chosen before a fresh draw.
             chosen = [
-                (one, rank, parent)
-                for one in explored
+                (trace, rank, parent)
+                for trace in explored
                 for rank, parent in enumerate(
-                    one.ranking[: settings.finalists if one.strategy == SEARCH else 1], start=1
+                    trace.ranking[: settings.finalists if trace.strategy == SEARCH else 1], start=1
                 )
             ]
-            mine = dict.fromkeys(p.candidate for one, _, p in chosen if one.strategy == SEARCH)
-            others = dict.fromkeys(p.candidate for _, _, p in chosen if p.candidate not in mine)
+            search_candidates = dict.fromkeys(
+                parent.candidate for trace, _, parent in chosen if trace.strategy == SEARCH
+            )
+            control_candidates = dict.fromkeys(
+                parent.candidate
+                for _, _, parent in chosen
+                if parent.candidate not in search_candidates
+            )
             k, draws = settings.budget, settings.fresh
-            extents = [Extent((0.0, k, INF) if baselines else (k,), draws, _ids(mine))]
-            if others:
-                extents.append(Extent((k,), draws, _ids(others)))
+            budgets = (0.0, k, math.inf) if baselines else (k,)
+            extents = [Extent(budgets, draws, _ids(search_candidates))]
+            if control_candidates:
+                extents.append(Extent((k,), draws, _ids(control_candidates)))
             extents.append(Extent((k,), settings.heldout_draws, _ids(pools.unseen)))
-            place, finals = self.path / "confirm", prompts()
-            with open_recorder(self.bench, place, "confirm", extents[0], finals) as fresh:
-                fresh.fill(extents, finals, "confirming", on_progress)
-                found = self._found(explored, chosen, recorder, fresh, catalogue)
-                return replace(found, proposer=proposers.to_json())
+            confirm_path, finals = self.path / "confirm", prompts()
+            with open_recorder(
+                self.bench, confirm_path, "confirm", extents[0], finals
+            ) as confirming:
+                confirming.fill(extents, finals, "confirming", on_progress)
+                return self._judge(
+                    explored, chosen, recorder, confirming, catalogue, proposers.to_json()
+                )
 
-    def _found(
+    def _judge(
         self,
         explored: tuple[SearchTrace, ...],
         chosen: Sequence[tuple[SearchTrace, int, Parent]],
         recorder: Recorder,
-        fresh: Recorder,
+        confirming: Recorder,
         catalogue: Mapping[str, Candidate],
+        proposer: Mapping[str, Any],
     ) -> SearchResult:
         """Judges the finalists and everything beside them, from the records of both runs.
 
@@ -221,26 +238,27 @@ class Search:
             explored: Course of each search.
             chosen: Finalists, each with its search and its rank.
             recorder: The exploration.
-            fresh: The fresh draws.
+            confirming: The fresh draws.
             catalogue: Candidates by id.
+            proposer: Name of the proposer and numbers of its answers; plain data.
         """
-        settings, k, book = self.settings, self.settings.budget, fresh.book
-        looked = {name for one in explored for name in one.draws}
-        looked |= {one.id for one in self.pools.unseen}
-        level = Bonferroni(settings.delta, len(looked))
+        settings, k, book = self.settings, self.settings.budget, confirming.book
+        tried_ids = {id_ for trace in explored for id_ in trace.draws}
+        tried_ids |= {candidate.id for candidate in self.pools.unseen}
+        level = Bonferroni(settings.delta, len(tried_ids))
         judged = [
             confirmed(
-                (one.strategy, one.seed, rank),
+                (trace.strategy, trace.seed, rank),
                 parent.candidate,
-                (parent.score, one.draws[parent.candidate.id]),
+                (parent.score, trace.draws[parent.candidate.id]),
                 book.rows(parent.candidate.id, k, settings.fresh),
-                book.rows(parent.candidate.id, INF, settings.fresh),
+                book.rows(parent.candidate.id, math.inf, settings.fresh),
                 level,
                 settings.above,
             )
-            for one, rank, parent in chosen
+            for trace, rank, parent in chosen
         ]
-        finalists = tuple(one for one in judged if one.strategy == SEARCH)
+        finalists = tuple(finalist for finalist in judged if finalist.strategy == SEARCH)
         # First finalists of every search seed, the search against each control.
         firsts: dict[str, list[float]] = {strategy: [] for strategy in STRATEGIES}
         for finalist in judged:
@@ -254,7 +272,7 @@ class Search:
             kinds[candidate.label] = (*kinds.get(candidate.label, ()), candidate)
         unseen = [
             held_out(
-                [book.rows(one.id, k, settings.heldout_draws) for one in pool],
+                [book.rows(candidate.id, k, settings.heldout_draws) for candidate in pool],
                 finalists,
                 settings.delta / len(kinds),
                 kind,
@@ -264,14 +282,14 @@ class Search:
         overlaps = None
         if self.passages:
             protected = Protected(self.passages, self.bench.executor.pair.vocabulary.pieces)
-            before, later = (protected.most(one.at_budget(k)) for one in (recorder, fresh))
+            before, later = (protected.most(run.at_budget(k)) for run in (recorder, confirming))
             everything = sum((*before.values(), *later.values()), start=Copied())
             overlaps = Overlaps(len(protected), everything, later)
         both = recorder.book.all(k), book.all(k)
-        bad = [
+        violations = [
             violation
-            for one, measured in zip((recorder, fresh), both, strict=True)
-            for violation in violations_of(one.path, one.identity, measured)
+            for run, measured in zip((recorder, confirming), both, strict=True)
+            for violation in violations_of(run.path, run.identity, measured)
         ]
         return SearchResult(
             path=self.path,
@@ -279,26 +297,26 @@ class Search:
             pools=self.pools,
             explored=explored,
             finalists=finalists,
-            controls=tuple(one for one in judged if one.strategy != SEARCH),
+            controls=tuple(finalist for finalist in judged if finalist.strategy != SEARCH),
             comparisons=tuple(compare(controls, firsts[SEARCH], settings.delta)),
             heldout=unseen[0],
             others=tuple(unseen[1:]),
-            named=name_above(judged, settings.above, settings.delta, len(looked)),
+            named=name_above(judged, settings.above, settings.delta, len(tried_ids)),
             overlaps=overlaps,
             embedding="",
-            looked=len(looked),
+            looked=len(tried_ids),
             trajectories=sum(map(len, both)),
-            violating=len({violation.worst.key.prompt for violation in bad}),
-            outcome=outcome_of(*both, min((one.fresh for one in finalists), default=0)),
-            counterexamples=write_bundles(self.path, bad, catalogue),
+            violating=len({violation.worst.key.prompt for violation in violations}),
+            outcome=outcome_of(*both, min((finalist.fresh for finalist in finalists), default=0)),
+            counterexamples=write_bundles(self.path, violations, catalogue),
             batch_free=self.bench.executor.probe.batch_free,
             remark=recorder.remark,
-            proposer={},
+            proposer=proposer,
         )
 
 
 def _ids(candidates: Iterable[Candidate]) -> tuple[str, ...]:
-    return tuple(one.id for one in candidates)
+    return tuple(candidate.id for candidate in candidates)
 
 
 def run_search(
@@ -325,19 +343,23 @@ class Sweep:
     @property
     def outcome(self) -> Kept:
         """The worst of all budgets: one violation is a violation."""
-        said = {one.outcome for one in self.found}
-        return next(one for one in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if one in said)
+        outcomes = {result.outcome for result in self.found}
+        return next(
+            word for word in (Kept.VIOLATED, Kept.INCONCLUSIVE, Kept.WITHIN) if word in outcomes
+        )
 
     @property
     def overall(self) -> Overall:
         """The answer: the worst outcome, and the budgets that have it."""
         word = self.outcome
-        at = ", ".join(f"k = {one.settings.budget:g}" for one in self.found if one.outcome == word)
+        at = ", ".join(
+            f"k = {result.settings.budget:g}" for result in self.found if result.outcome == word
+        )
         why = {
             Kept.VIOLATED: f"the search found trajectories above their budget at {at}",
-            Kept.INCONCLUSIVE: f"the search drew too little afresh to say more at {at}",
+            Kept.INCONCLUSIVE: f"the search drew too few fresh trajectories to decide at {at}",
         }.get(word, f"the search found no trajectory above its budget at {at}")
-        return Overall(word, why, {Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}.get(word, 0))
+        return Overall(word, why, word.exit_status)
 
 
 def run_sweep(
@@ -353,17 +375,17 @@ def run_sweep(
     search = Search.load(settings, protocol)
     path, budgets = search.path, settings.k
     make_directory(path)
-    claim(path, settings)
+    reserve_directory(path, settings)
     found = []
     for k in budgets:
-        one = replace(
+        settings_at_k = replace(
             settings, k=(k,), out=str(path / f"k-{k:.12g}"), delta=settings.delta / len(budgets)
         )
 
         def on_stage(progress: Progress, k: float = k) -> None:
             on_progress(replace(progress, stage=f"k = {k:g}, {progress.stage}"))
 
-        done = search.at(one).run(on_stage)
+        done = search.with_settings(settings_at_k).run(on_stage)
         write_result(done)
         found.append(done)
     return Sweep(path, settings.delta, tuple(found))
@@ -372,13 +394,14 @@ def run_sweep(
 def sweep_json(sweep: Sweep) -> dict[str, Any]:
     """Returns the table over budgets; every search in full is in its own directory."""
     rows = []
-    for one in sweep.found:
-        whole = search_json(one)
+    for result in sweep.found:
+        whole = search_json(result)
         names = ("k", "outcome", "run", "delta", "comparisons", "spread", "heldout", "others")
         row = {name: whole[name] for name in names}
         # Mean over search seeds of the first finalist's confirmed utilisation.
         best = {
-            strategy: as_number(sum(found) / len(found)) for strategy, found in one.spread.items()
+            strategy: as_number(sum(means) / len(means))
+            for strategy, means in result.spread.items()
         }
         rows.append(row | {"best": best})
     return {

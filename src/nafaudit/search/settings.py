@@ -374,11 +374,11 @@ def directory_of(settings: SearchBasics, identity: str) -> Path:
     return Path("runs") / f"search-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
 
 
-def check_claim(settings: SearchBasics) -> None:
-    """Refuses a directory that holds another search; loads no model.
+def check_directory(settings: SearchBasics) -> None:
+    """Checks that the directory holds no other search; loads no model.
 
     Raises:
-        InputError: It does; the message names the differences.
+        InputError: It holds another; the message names the differences.
     """
     path = Path(settings.out) / FILE if settings.out else None
     if path is None or not path.is_file():
@@ -401,6 +401,6 @@ def check_claim(settings: SearchBasics) -> None:
         )
 
 
-def claim(path: Path, settings: SearchBasics) -> None:
+def reserve_directory(path: Path, settings: SearchBasics) -> None:
     """Reserves a directory for a search; resuming it writes the same bytes."""
     write_whole(path / FILE, json.dumps(decisive(settings), indent=2).encode() + b"\n")

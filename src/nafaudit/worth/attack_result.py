@@ -169,7 +169,7 @@ class AttackResult:
     @property
     def overall(self) -> Overall:
         """Returns the outcome, and what decided it."""
-        status = {Kept.WITHIN: 0, Kept.VIOLATED: 1, Kept.INCONCLUSIVE: 3}[self.outcome]
+        status = self.outcome.exit_status
         if not self.admitted and not self.violations:
             why = "the risky model alone recalls too little of these passages for an attack"
             return Overall(self.outcome, why, status)
