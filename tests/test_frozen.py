@@ -90,7 +90,7 @@ def test_old_runs_have_the_findings_that_their_own_version_printed(
     expected, run = _expected(name)["check"], stored(name, place)
     done = call("check", run, "--json", cwd=place)
     now = json.loads(done.stdout)
-    # A directory of a search is answered as the search was, and these drew too few fresh trajectories to decide.
+    # A directory of a search is answered as the search was, and these drew too few trajectories.
     assert done.returncode == (3 if "search" in name else expected["status"])
     then = _as_now(expected)
     assert _differences(then["verdicts"], now["verdicts"]) == []

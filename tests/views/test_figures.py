@@ -14,7 +14,7 @@ import pytest
 
 from nafaudit.core.trajectory import Key
 from nafaudit.measures.audit import AuditResult
-from nafaudit.paper.figures import HELDOUT_FIGURES, run_flagged, run_heldout
+from nafaudit.paper.figures import HELDOUT_FIGURES, draw_run_flagged, draw_run_heldout
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.views.figures import OWN_FIGURES, PAPER_FIGURES, classes
@@ -151,7 +151,7 @@ def test_a_stage_2_log_has_the_held_out_figures(stage2: AuditResult) -> None:
     assert set(found) == {"regime", "overlap", "tails"}
     assert all(found.values())
     with style(), pytest.warns(UserWarning, match="missing"):
-        figures = (run_heldout(stage2), run_flagged(stage2))
+        figures = (draw_run_heldout(stage2), draw_run_flagged(stage2))
         classy = classes.effective_range(stage2)
         for figure in (*figures, classy):
             assert ElementTree.fromstring(as_bytes(figure, "svg")) is not None

@@ -24,7 +24,7 @@ from nafaudit.core.finding import own_tolerance
 from nafaudit.search.candidate import Candidate
 from nafaudit.search.filters import grams_of, jaccard
 from nafaudit.stats import Moments, ebb, mean
-from nafaudit.stats.moments import ebb_value, effective_range
+from nafaudit.stats.moments import ebb_range_term, ebb_value, effective_range
 
 DELTA = 0.0033
 """The paper's level for screening, final, held-out and stress pools."""
@@ -198,7 +198,7 @@ class ProxyRow:
 
     def deterministic(self, n: int) -> float:
         """Returns the term of U_EBB that shrinks as 1 / n: 3 R_eff ln(2 / delta) / n."""
-        return 3.0 * self.reach * math.log(2.0 / self.delta) / n
+        return float(ebb_range_term(self.reach, n, self.delta))
 
 
 @dataclass(frozen=True)

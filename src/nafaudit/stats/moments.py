@@ -92,12 +92,17 @@ def _bernstein(mean: Numbers, variance: Numbers, n: int, level: float) -> NDArra
     return np.asarray(mean + np.sqrt(2.0 * np.asarray(variance) * level / n))
 
 
+def ebb_range_term(reach: Numbers, n: int, delta: float) -> NDArray[np.float64]:
+    """Computes 3 reach ln(2/delta) / n: of U_EBB the term without mean and variance."""
+    return np.asarray(3.0 * reach * math.log(2.0 / delta) / n)
+
+
 def ebb_value(
     mean: Numbers, variance: Numbers, n: int, reach: Numbers, delta: float
 ) -> NDArray[np.float64]:
     """Computes mean + sqrt(2 s^2 l / n) + 3 reach l / n with l = ln(2/delta)."""
     level = math.log(2.0 / delta)
-    return np.asarray(_bernstein(mean, variance, n, level) + 3.0 * reach * level / n)
+    return np.asarray(_bernstein(mean, variance, n, level) + ebb_range_term(reach, n, delta))
 
 
 def maurer_pontil_value(

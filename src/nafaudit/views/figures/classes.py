@@ -11,7 +11,7 @@ from nafaudit.core.ledger import RISKY_ONLY
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.audit import AuditResult
 from nafaudit.stats import Bound
-from nafaudit.stats.moments import ebb_value
+from nafaudit.stats.moments import ebb_range_term
 from nafaudit.views.figures.style import (
     BLACK,
     BLUE,
@@ -99,11 +99,11 @@ def deterministic_term(result: AuditResult) -> Figure:
             continue
         widest = max(rows, key=lambda row: row.range_effective)
         label = f"{look.label}, R_eff = {widest.range_effective:.3g}"
-        term = [_term(widest.range_effective, int(n), delta) for n in sizes]
+        term = [ebb_range_term(widest.range_effective, int(n), delta) for n in sizes]
         axes.plot(sizes, term, color=look.colour, marker="", label=label)
         axes.plot(
             [row.trajectories for row in rows],
-            [_term(row.range_effective, row.trajectories, delta) for row in rows],
+            [ebb_range_term(row.range_effective, row.trajectories, delta) for row in rows],
             linestyle="", color=look.colour, marker=look.marker, markerfacecolor="none",
         )  # fmt: skip
         if math.isfinite(widest.budget):
@@ -123,11 +123,6 @@ def lacks_classes(result: AuditResult) -> str:
         return "only baselines are recorded"
     known = any(row.paper_seen is not None for row in result.classes.rows)
     return "" if known else "not every spend is recorded as a number"
-
-
-def _term(reach: float, n: int, delta: float) -> float:
-    """Returns U_EBB of values that are all 0, which is its fixed term."""
-    return float(ebb_value(0.0, 0.0, n, reach, delta))
 
 
 def _value(found: Bound | None) -> float:
