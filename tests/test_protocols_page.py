@@ -16,7 +16,7 @@ from nafaudit.core.finding import FAULTS
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.laws import kl
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
-from nafaudit.mechanisms.sequences import write
+from nafaudit.mechanisms.sequences import decode_by_choice
 from nafaudit.protocols import Request
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.worker import answer
@@ -53,7 +53,7 @@ def test_the_rule(example: Any) -> None:
 def test_the_sequence_rule(example: Any) -> None:
     found = mechanism(example("sequence"), DebtRule())
     assert isinstance(found, SequenceMechanism)
-    draft, cost = write(TableWorld(), found.sequence, "s", (0, 1), 0.5, Stream(3))
+    draft, cost = decode_by_choice(TableWorld(), found.sequence, "s", (0, 1), 0.5, Stream(3))
     assert cost.sum() == pytest.approx(np.log(2)) and draft.tokens
 
 

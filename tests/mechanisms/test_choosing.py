@@ -23,7 +23,7 @@ from nafaudit.mechanisms.choosing import (
     Hybrid,
 )
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
-from nafaudit.mechanisms.sequences import write
+from nafaudit.mechanisms.sequences import decode_by_choice
 from nafaudit.protocols import Plan, Request
 from nafaudit.selftest.worlds import ToyWorld, toy_world, truth_of_mechanism
 
@@ -137,7 +137,7 @@ def test_blocks_are_charged_one_by_one() -> None:
     rule = Blockwise(4, 2, 5)
     k = 3 * math.log(4) / 5
     assert rule.plan(5 * k) == Plan(safe=4, block=2)
-    draft, charge = write(short, rule, "r", PROMPT, k, Stream(1))
+    draft, charge = decode_by_choice(short, rule, "r", PROMPT, k, Stream(1))
     assert len(draft.tokens) == 5
     assert charge.tolist() == pytest.approx([math.log(4), 0, math.log(4), 0, math.log(4)])
     assert draft.safe.sum() == pytest.approx(_logp(short, draft.tokens))
@@ -180,7 +180,9 @@ def test_what_is_written_in_blocks_has_the_exact_law() -> None:
     worst = largest_ratio(law, safe)
     assert worst <= 2 * math.log(3) + 1e-9
     rule, k = Blockwise(3, 2, 4), 2 * math.log(3) / 4
-    drawn = Counter(write(short, rule, "r", PROMPT, k, Stream(s))[0].tokens for s in range(600))
+    drawn = Counter(
+        decode_by_choice(short, rule, "r", PROMPT, k, Stream(s))[0].tokens for s in range(600)
+    )
     distance = sum(abs(drawn[y] / 600 - q) for y, q in law.items()) / 2
     control = sum(abs(law[y] - q) for y, q in safe.items()) / 2
     assert distance < 0.25 < control
@@ -197,7 +199,7 @@ def test_a_hybrid_books_what_its_choice_realised() -> None:
     world = toy_world(7, size=5, contexts=11, gap=2.0, stop=0.1, debt=DebtRule(0))
     short = ToyWorld(world.safe, world.risky, world.stops, DebtRule(0), Decoding(6))
     for seed in range(30):
-        draft, charge = write(short, Hybrid(4, 6), "r", PROMPT, 0.6, Stream(seed))
+        draft, charge = decode_by_choice(short, Hybrid(4, 6), "r", PROMPT, 0.6, Stream(seed))
         assert np.cumsum(charge).max() <= 3.6 + 1e-9
         total = math.log(4) + float((draft.served - draft.safe).sum())
         assert charge.sum() == pytest.approx(total)

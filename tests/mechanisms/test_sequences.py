@@ -16,7 +16,7 @@ from nafaudit.core.draws import Stream
 from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.ledger import FixedBudget, Payment, ledger_of
 from nafaudit.mechanisms.choosing import BestOfN, CapK
-from nafaudit.mechanisms.sequences import write
+from nafaudit.mechanisms.sequences import decode_by_choice
 from nafaudit.protocols import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
 from tests.mechanisms.tables import TableWorld
 
@@ -90,7 +90,7 @@ def test_what_is_written_has_the_exact_law(rule: Any, k: float) -> None:
     plan = rule.plan(k * 3)
     law = _best_of(plan.safe, both) if plan.risky == 0 else _cap_k(plan, both)
     drawn = Counter(
-        write(world, rule, "r", PROMPT, k, Stream(seed))[0].tokens for seed in range(600)
+        decode_by_choice(world, rule, "r", PROMPT, k, Stream(seed))[0].tokens for seed in range(600)
     )
     distance = sum(abs(drawn[y] / 600 - q) for y, q in law.items()) / 2
     safe = {y: math.exp(s) for y, (s, _) in both.items()}
@@ -147,8 +147,8 @@ def test_a_rule_cannot_change_what_is_recorded_of_its_choice() -> None:
         def choose(self, drafts: Drafts) -> Draft:
             return drafts.safe[0]
 
-    honest, _ = write(_Short(), First(), "theirs", PROMPT, 0.5, Stream(1))
-    spoiled, _ = write(_Short(), _Spoiler(), "theirs", PROMPT, 0.5, Stream(1))
+    honest, _ = decode_by_choice(_Short(), First(), "theirs", PROMPT, 0.5, Stream(1))
+    spoiled, _ = decode_by_choice(_Short(), _Spoiler(), "theirs", PROMPT, 0.5, Stream(1))
     assert spoiled.tokens == honest.tokens and spoiled.safe.tolist() == honest.safe.tolist()
 
 
@@ -164,7 +164,7 @@ def test_a_rule_cannot_change_what_is_recorded_of_its_choice() -> None:
 )
 def test_a_rule_from_outside_is_not_believed(rule: Any, text: str) -> None:
     with pytest.raises(LawError, match=text):
-        write(_Short(), rule, "theirs", PROMPT, 0.5, Stream(1))
+        decode_by_choice(_Short(), rule, "theirs", PROMPT, 0.5, Stream(1))
 
 
 def test_the_worked_example_of_a_sequence_rule_runs() -> None:
@@ -172,7 +172,7 @@ def test_the_worked_example_of_a_sequence_rule_runs() -> None:
     after = inspect.cleandoc(SequenceRule.__doc__).split("in full:")[1]
     names: dict[str, Any] = {"math": math, "Plan": Plan, "Draft": Draft, "Drafts": Drafts}
     exec(inspect.cleandoc(after), names)
-    _, cost = write(_Short(), names["FirstOfTwo"](), "r", PROMPT, 0.5, Stream(1))
+    _, cost = decode_by_choice(_Short(), names["FirstOfTwo"](), "r", PROMPT, 0.5, Stream(1))
     assert cost.sum() == pytest.approx(math.log(2))
 
 

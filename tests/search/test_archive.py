@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from nafaudit.core.errors import InputError
-from nafaudit.paper.kdpp import KDpp, log_symmetric, paper_archive
+from nafaudit.paper.kdpp import KDpp, log_elementary_symmetric, paper_archive
 from nafaudit.search.archive import (
     Tfidf,
     dpp_archive,
@@ -32,7 +32,7 @@ def by_brute_force(matrix: np.ndarray, k: int) -> dict[tuple[int, ...], float]:
 
 @given(st.lists(st.floats(0.01, 100), min_size=1, max_size=7), st.integers(1, 7))
 def test_symmetric_sums_agree_with_all_subsets(values: list[float], k: int) -> None:
-    table = log_symmetric(np.log(values), k)
+    table = log_elementary_symmetric(np.log(values), k)
     slow = sum(math.prod(subset) for subset in combinations(values, k))
     assert np.exp(table[k, -1]) == pytest.approx(slow, rel=1e-9)
 

@@ -28,7 +28,7 @@ from nafaudit.engine.proof import Numerics, numerics_of
 from nafaudit.engine.rows import Prefilled, RowModel
 from nafaudit.mechanisms.laws import NEG_INF, log_law, warp
 from nafaudit.mechanisms.registry import SequenceMechanism
-from nafaudit.mechanisms.sequences import write
+from nafaudit.mechanisms.sequences import decode_by_choice
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Draft, Law
 
@@ -214,7 +214,7 @@ class SequenceDecoder:
             yield from self._baselines.decode([replace(request, rows=alone)])
             for row in (row for row in request.rows if not is_baseline(row.k)):
                 name = self.mechanism.name
-                draft, charge = write(
+                draft, charge = decode_by_choice(
                     self._world,
                     self.mechanism.sequence,
                     name,

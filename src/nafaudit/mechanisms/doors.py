@@ -1,4 +1,7 @@
-"""The old place of the black-box part of `nafaudit.protocols`, kept for recorded decoders."""
+"""Former import path of the black-box part of `nafaudit.protocols`.
+
+Recorded decoders import from here: their source is hashed into records, so it cannot be edited.
+"""
 
 from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World, debt_of
 

@@ -1,6 +1,6 @@
-"""The old place of `nafaudit.protocols`, kept because recorded plug-ins import from here.
+"""Former import path of rules and mechanisms, which are in `nafaudit.protocols` now.
 
-A plug-in's source is hashed into its records, so it cannot be edited to follow a move.
+Recorded plug-ins import from here: their source is hashed into records, so it cannot be edited.
 """
 
 from nafaudit.protocols import Mechanism, Rule, Served, booked, currency

@@ -1,17 +1,17 @@
 """Draws drafts for a mechanism that chooses among whole outputs, or among blocks of them.
 
 Best-of-n and CP-k serve no law at a step; what they promise holds for the output as a whole. So
-they get drafts: whole outputs that *we* draw, of the safe model, or of the risky model where the
-output's log-ratio stays under a cap. They choose one. Whatever the choice, an output y that is one
-of n safe drafts or of m capped risky ones has
+they get drafts: whole outputs that this module draws, from the safe model, or from the risky model
+where the output's log-ratio is at most a cap. They choose one. Whatever the choice, an output y
+that is one of n safe drafts or of m capped risky ones has
 
     q(y) <= (n + m e^cap) p_safe(y),
 
 so the charge is log(n + m e^cap), computed here from the plan and never by the mechanism. With
 blocks the same is done every L tokens, and charged every time. With metered drafts each draft is
-written by the pathwise decoder instead of the safe model, so that its own log-ratio R(y) is
-bounded, and log n + R(y) is charged. The rules that are shipped are in `choosing.py`; what a rule
-is, `nafaudit.protocols.SequenceRule` says.
+drawn by the pathwise rule instead of from the safe model, so that its own log-ratio R(y) is
+bounded, and log n + R(y) is charged. Shipped rules are in `choosing.py`;
+`nafaudit.protocols.SequenceRule` declares what a rule must have.
 
 References:
     Vyas, Kakade, Barak (2023), On provable copyright protection for generative models: CP-k.
@@ -34,10 +34,10 @@ from nafaudit.mechanisms.divergences import Pathwise
 from nafaudit.protocols import Draft, Drafts, Law, Plan, SequenceRule, World
 
 
-def write(
+def decode_by_choice(
     world: World, rule: SequenceRule, name: str, prompt: tuple[int, ...], k: float, stream: Stream
 ) -> tuple[Draft, NDArray[np.float64]]:
-    """Draws as the rule plans, lets it choose; returns the output and the charge of each token.
+    """Draws drafts as the rule plans; returns the chosen output and the charge of each token.
 
     Args:
         world: The two models.
@@ -59,8 +59,8 @@ def write(
     written: tuple[int, ...] = ()
     for number in range(plan.blocks(length)):
         most_tokens = min(plan.block or length, length - len(written))
-        kinds = _Kinds(plan, stream, number)
-        chosen = checked_choice(rule, name, _draw(world, (*prompt, *written), kinds, most_tokens))
+        sources = _DraftSources(plan, stream, number)
+        chosen = checked_choice(rule, name, _draw(world, (*prompt, *written), sources, most_tokens))
         charge = chosen.served - chosen.safe if plan.metered else np.zeros(len(chosen.tokens))
         charge[0] += plan.cost
         parts.append(chosen)
@@ -74,7 +74,7 @@ def write(
 def checked_plan(rule: SequenceRule, name: str, budget: float, length: int) -> Plan:
     """Returns the rule's plan for outputs of at most `length` tokens, if the budget pays for it."""
     try:
-        plan = _as_planned(rule.plan(budget))
+        plan = _copy_of_plan(rule.plan(budget))
         most = plan.most(length)
     except Exception as error:  # an error of the plug-in is reported under the plug-in's name
         raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
@@ -91,9 +91,9 @@ def checked_choice(rule: SequenceRule, name: str, drafts: Drafts) -> Draft:
     except Exception as error:
         raise LawError(f"{name}: choose raised {type(error).__name__}: {error}") from error
     pairs = zip((*shown.safe, *shown.risky), (*drafts.safe, *drafts.risky), strict=True)
-    for theirs, ours in pairs:
-        if chosen is theirs:
-            return ours
+    for copy, original in pairs:
+        if chosen is copy:
+            return original
     raise LawError(f"{name} chose an output that is not among its drafts.")
 
 
@@ -106,10 +106,10 @@ def _joined(parts: Sequence[Draft]) -> Draft:
     return Draft(tokens, *columns)
 
 
-def _as_planned(said: Plan) -> Plan:
-    """Returns a plan of our own class with the rule's numbers: the rule must not state the cost."""
-    counts = operator.index(said.safe), operator.index(said.risky)
-    return Plan(*counts, float(said.cap), operator.index(said.block), float(said.metered))
+def _copy_of_plan(given: Plan) -> Plan:
+    """Returns a new `Plan` with the rule's numbers, so that a rule cannot override the cost."""
+    counts = operator.index(given.safe), operator.index(given.risky)
+    return Plan(*counts, float(given.cap), operator.index(given.block), float(given.metered))
 
 
 def _copies(drafts: Drafts) -> Drafts:
@@ -124,12 +124,13 @@ def _copies(drafts: Drafts) -> Drafts:
     return Drafts(safe, risky)
 
 
-class _Kinds:
-    """The drafts of a plan: from which law each draws, and with which noise."""
+class _DraftSources:
+    """Law and noise that each draft of a plan is drawn with."""
 
     def __init__(self, plan: Plan, stream: Stream, block: int) -> None:
         self.plan = plan
         self.names = ["safe"] * plan.safe + ["risky"] * plan.risky
+        # The words below are hashed into the draws: they must not change.
         where = f"block {block}" if block else ""
         self.streams = [
             sound_stream(stream.key, f"{kind} draft", where, i) for i, kind in enumerate(self.names)
@@ -148,25 +149,25 @@ class _Kinds:
         return np.asarray(served.law.numpy())
 
     def pay(self, row: int, ratio: float, token: int) -> None:
-        """Books what a metered draft's token realised."""
+        """Charges a metered draft's account with the log-ratio of a token that it drew."""
         self._accounts[row].pay(Payment(ratio, ratio, token))
 
 
-def _draw(world: World, prefix: tuple[int, ...], kinds: _Kinds, length: int) -> Drafts:
+def _draw(world: World, prefix: tuple[int, ...], sources: _DraftSources, length: int) -> Drafts:
     """Draws all drafts of a plan, one step of each at a time; drafts are independent."""
-    plan, count = kinds.plan, len(kinds.names)
+    plan, count = sources.plan, len(sources.names)
     tokens: list[list[int]] = [[] for _ in range(count)]
     logs: list[list[tuple[float, float, float]]] = [[] for _ in range(count)]
     rows = list(range(count))
     for step in range(length):
         safe, risky = world.laws([(*prefix, *tokens[row]) for row in rows])
-        served = kinds.laws(rows, safe, risky)
+        served = sources.laws(rows, safe, risky)
         for at, row in enumerate(rows):
-            token = int(np.argmax(served[at] + gumbel(kinds.streams[row], step, world.size)))
+            token = int(np.argmax(served[at] + gumbel(sources.streams[row], step, world.size)))
             tokens[row].append(token)
             seen = tuple(float(law[at, token]) for law in (safe, risky, served))
             logs[row].append(seen)  # type: ignore[arg-type]
-            kinds.pay(row, seen[2] - seen[0], token)
+            sources.pay(row, seen[2] - seen[0], token)
         rows = [row for row in rows if tokens[row][-1] not in world.stops]
         if not rows:
             break

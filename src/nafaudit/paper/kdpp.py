@@ -1,7 +1,7 @@
-"""The paper's archive rule, which it calls a k-DPP, and samples of a k-DPP.
+"""The greedy archive rule that the paper calls a k-DPP, and exact draws from a k-DPP.
 
-A k-DPP gives a set S of k items the probability det(L_S) / (sum over all sets of that size). Sums
-run over logarithms, so that the law does not depend on the scale of L.
+Under the k-DPP of a kernel L the probability of a set S of k items is proportional to det(L_S).
+Sums over sets are kept as logarithms, so that none overflows or vanishes, whatever the scale of L.
 
 Reference: Kulesza and Taskar (2011), "k-DPPs: fixed-size determinantal point processes", ICML.
 """
@@ -34,16 +34,16 @@ def paper_archive(
     spread = rho.max() - rho.min()
     quality = (rho - rho.min()) / spread if spread > 0 else np.zeros_like(rho)
     taken = [ranked[0]]
-    away = np.linalg.norm(embeddings - embeddings[taken[0]], axis=1)
+    distance = np.linalg.norm(embeddings - embeddings[taken[0]], axis=1)
     while len(taken) < keep:
-        score = 0.5 * quality + 0.5 * away
+        score = 0.5 * quality + 0.5 * distance
         score[taken] = -np.inf
         taken.append(int(np.argmax(score)))
-        away = np.minimum(away, np.linalg.norm(embeddings - embeddings[taken[-1]], axis=1))
+        distance = np.minimum(distance, np.linalg.norm(embeddings - embeddings[taken[-1]], axis=1))
     return sorted(taken, key=lambda i: (-rho[i], i))
 
 
-def log_symmetric(log_values: Array, k: int) -> Array:
+def log_elementary_symmetric(log_values: Array, k: int) -> Array:
     """Returns logs of elementary symmetric polynomials: [j, i] is e_j of the first i values."""
     table = np.full((k + 1, log_values.size + 1), -np.inf)
     table[0] = 0.0
@@ -59,29 +59,29 @@ class KDpp:
         InputError: The kernel is not square, or has no k independent items.
     """
 
-    def __init__(self, likelihood: ArrayLike, k: int) -> None:
-        matrix = np.asarray(likelihood, dtype=np.float64)
+    def __init__(self, kernel: ArrayLike, k: int) -> None:
+        matrix = np.asarray(kernel, dtype=np.float64)
         n = len(matrix)
         if matrix.shape != (n, n) or not 1 <= k <= n:
             raise InputError(f"need a square kernel and 1 <= k <= n, got {matrix.shape}, k = {k}.")
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2.0)
-        good = values > n * np.finfo(float).eps * max(values[-1], 0.0)
-        if good.sum() < k:
+        nonzero = values > n * np.finfo(float).eps * max(values[-1], 0.0)
+        if nonzero.sum() < k:
             raise InputError(
-                f"the kernel has rank {int(good.sum())}, so it has no {k} different items; ask for "
-                "fewer, or use a kernel with jitter."
+                f"the kernel has rank {int(nonzero.sum())}, so it has no {k} different items; ask "
+                "for fewer, or use a kernel with jitter."
             )
         self.k = k
-        self._logs = np.log(values[good])
-        self._vectors = vectors[:, good]
-        self._table = log_symmetric(self._logs, k)
+        self._logs = np.log(values[nonzero])
+        self._vectors = vectors[:, nonzero]
+        self._table = log_elementary_symmetric(self._logs, k)
 
     @property
     def log_normaliser(self) -> float:
         """Log of the sum of det(L_S) over all sets of k items."""
         return float(self._table[-1, -1])
 
-    def draw(self, chance: np.random.Generator) -> list[int]:
+    def draw(self, generator: np.random.Generator) -> list[int]:
         """Draws one set, in increasing order."""
         # First the eigenvectors that span the set.
         left, spectrum = self.k, []
@@ -89,7 +89,7 @@ class KDpp:
             if not left:
                 break
             log_p = self._logs[i - 1] + self._table[left - 1, i - 1] - self._table[left, i]
-            if np.log(chance.random()) < log_p:
+            if np.log(generator.random()) < log_p:
                 spectrum.append(i - 1)
                 left -= 1
         # Then items by the chain rule, each by its residual given the earlier ones.
@@ -99,10 +99,10 @@ class KDpp:
         taken: list[int] = []
         for step in range(basis.shape[1]):
             residual[taken] = 0.0
-            law = np.maximum(residual, 0.0).cumsum()
-            # Rounding must not reach the end of the range, which belongs to no item.
-            mark = min(chance.random() * law[-1], np.nextafter(law[-1], 0.0))
-            item = int(np.searchsorted(law, mark, side="right"))
+            cumulative = np.maximum(residual, 0.0).cumsum()
+            # A product rounded up to the total would lie behind the last item.
+            threshold = min(generator.random() * cumulative[-1], np.nextafter(cumulative[-1], 0.0))
+            item = int(np.searchsorted(cumulative, threshold, side="right"))
             along = basis @ basis[item] - explained[:, :step] @ explained[item, :step]
             explained[:, step] = along / np.sqrt(residual[item])
             residual = residual - explained[:, step] ** 2

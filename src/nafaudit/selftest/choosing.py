@@ -2,7 +2,8 @@
 
 It serves no law at a step, so there is none to replay on the lab pair. Instead the exact law of
 what it writes is computed in small worlds, over all drafts that can be drawn, with the rule's own
-`plan` and `choose`; `write` (`mechanisms.sequences`), which audits run, is then held to that law.
+`plan` and `choose`. Outputs of `mechanisms.sequences.decode_by_choice`, which audits run, are then
+compared with that law.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import product
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.stats import chisquare
 
 from nafaudit.core.debt import DebtRule
@@ -25,7 +27,7 @@ from nafaudit.core.errors import LawError
 from nafaudit.core.ledger import Account, Banking, Payment
 from nafaudit.mechanisms.divergences import Pathwise
 from nafaudit.mechanisms.registry import SequenceMechanism
-from nafaudit.mechanisms.sequences import checked_choice, checked_plan, write
+from nafaudit.mechanisms.sequences import checked_choice, checked_plan, decode_by_choice
 from nafaudit.protocols import Draft, Drafts, Law, Plan, SequenceRule
 from nafaudit.selftest.conform import Answered, ConformanceItem, Conforms
 from nafaudit.selftest.worlds import ToyWorld, toy_world
@@ -102,6 +104,10 @@ class _ChoiceTrial:
     @property
     def k(self) -> float:
         return self.budget / self.world.decoding.max_new_tokens
+
+    def decode(self, name: str, seed: int) -> tuple[Draft, NDArray[np.float64]]:
+        """Decodes one output as audits do; returns it and the charge of each token."""
+        return decode_by_choice(self.world, self.rule, name, PROMPT, self.k, Stream(seed))
 
 
 def _trials(made: SequenceMechanism, name: str) -> Iterator[_ChoiceTrial]:
@@ -193,10 +199,7 @@ def _safe_law(world: ToyWorld) -> Outputs:
 def _repeats(trials: Sequence[_ChoiceTrial], name: str) -> Answered:
     for trial in trials:
         for seed in range(5):
-            one, other = (
-                write(trial.world, trial.rule, name, PROMPT, trial.k, Stream(seed))[0].tokens
-                for _ in range(2)
-            )
+            one, other = (trial.decode(name, seed)[0].tokens for _ in range(2))
             if one != other:
                 text = f"with equal drafts it chose {one}, then {other}"
                 return Conforms.NO, text
@@ -229,7 +232,7 @@ def _written(trial: _ChoiceTrial, name: str) -> Answered:
     """Tests whether outputs follow the law that was summed up, and are charged within budget."""
     drawn: Counter[Tokens] = Counter()
     for seed in range(_WRITTEN):
-        draft, charge = write(trial.world, trial.rule, name, PROMPT, trial.k, Stream(seed))
+        draft, charge = trial.decode(name, seed)
         drawn[draft.tokens] += 1
         if (spent := float(np.cumsum(charge).max())) > trial.budget + SLACK:
             text = f"{spent:.6g} nats are charged of a budget of {trial.budget:.6g}"
