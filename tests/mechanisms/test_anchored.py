@@ -156,13 +156,13 @@ def test_rows_that_are_nearly_certain_of_a_token_need_no_patient_search(
     certainty: float, allowance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memorised text is like that: one token has all but e^-20 to e^-8 of the odds."""
-    left, patiently = [], anchored._largest_feasible_row
+    left, patiently = [], anchored._newton_search_row
 
     def counted(*row: Any) -> Any:
         left.append(row)
         return patiently(*row)
 
-    monkeypatch.setattr(anchored, "_largest_feasible_row", counted)
+    monkeypatch.setattr(anchored, "_newton_search_row", counted)
     generator = torch.Generator().manual_seed(1)
     for token in range(20):
         safe = 3 * torch.randn(1, 2048, generator=generator)

@@ -114,7 +114,7 @@ def test_what_is_called_settled_is_in_its_window(batch: tuple[Tensor, Tensor, Te
 def test_ordinary_laws_need_no_search(
     size: int, scale: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(anchored, "_largest_feasible", None)
+    monkeypatch.setattr(anchored, "_newton_search", None)
     generator = torch.Generator().manual_seed(size)
     safe, risky = (log_law(scale * torch.randn(12, size, generator=generator)) for _ in "ab")
     for budget in (1e-5, 1e-3, 0.05, 0.5, 2.0):

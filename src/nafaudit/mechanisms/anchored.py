@@ -1,13 +1,13 @@
-"""KL-anchored decoding: serve as much of the risky law as the allowance pays for.
+"""KL-anchored decoding: the largest weight of the risky law that costs at most the allowance.
 
 p_theta ~ p_s^(1-theta) p_r^theta with the largest theta such that D_KL(p_theta || p_s) <= k_t.
 The divergence D(theta) grows with theta: D' = theta Var_theta[l] with l = log p_r - log p_s.
 
-Where one law forbids a token that the other allows, D jumps at theta = 0 or 1: the inner laws
-live on the common support. Then the law on the feasible side of the jump is served, and part of the
-allowance stays unspent.
+Where one law forbids a token that the other allows, D jumps at theta = 0 or 1, because between them
+p_theta allows only tokens that both laws allow. Then the law on the side of the jump that is within
+the allowance is served, and part of the allowance stays unspent.
 
-Reference: He et al., Anchored Decoding; paper.tex section 3.
+Reference: He et al., Anchored Decoding; the audited paper, section 3 (docs/paper-map.md).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ABSOLUTE_SLACK = 1e-13
 _ROUGH_SLACK = 1e-3
 _ROUGH_ITERATIONS = 8
 # Every third step bisects, so 180 steps halve the bracket at least 60 times.
-_ITERATIONS = 180
+ITERATIONS = 180
 # On a GPU every test for the end waits for the device, so it is made every 8 iterations only.
 _TEST_EVERY = 8
 
@@ -48,7 +48,7 @@ class Anchored:
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """Serves the safe law, the risky law or the largest mixture that fits; never more."""
+        """Serves the law with the largest risky weight whose divergence is within the allowance."""
         batched = safe.device.type != "cpu" if self.batched is None else self.batched
         return (_all_rows if batched else _row_by_row)(safe, risky, allowance)
 
@@ -71,7 +71,7 @@ def _all_rows(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
     _put(solved, rows, served)
     left = (~settled).nonzero().squeeze(-1)
     if left.numel():
-        _put(_largest_feasible(*(x[left] for x in given)), rows[left], served)
+        _put(_newton_search(*(x[left] for x in given)), rows[left], served)
     return served
 
 
@@ -93,34 +93,36 @@ def _row_by_row(safe: Tensor, risky: Tensor, allowance: Tensor) -> Served:
         else:
             spread = torch.dot(gaps.weighted[row], gaps.ratio[row]).item() - cost * cost
             solved = solve_row(safe[row], gaps.ratio[row], limit, cost, spread)
-            served.append(solved or _largest_feasible_row(safe[row], risky[row], limit, cost))
+            served.append(solved or _newton_search_row(safe[row], risky[row], limit, cost))
     law, charge, theta = zip(*served, strict=True)
     laws = law[0].unsqueeze(0) if len(law) == 1 else torch.stack(law)
     return Served(laws, *(torch.tensor(x, dtype=torch.float64) for x in (charge, theta)))
 
 
-def _largest_feasible_row(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved:
-    """Solves one row by the slow search, if the fast one failed."""
+def _newton_search_row(safe: Tensor, risky: Tensor, allowance: float, cost: float) -> Solved:
+    """Solves one row by Newton search, where the faster `solve_row` failed."""
     numbers = (torch.tensor([x], dtype=torch.float64) for x in (allowance, cost))
-    law, charge, theta = _largest_feasible(safe.unsqueeze(0), risky.unsqueeze(0), *numbers)
+    law, charge, theta = _newton_search(safe.unsqueeze(0), risky.unsqueeze(0), *numbers)
     return Solved(law[0], float(charge), float(theta))
 
 
-def _largest_feasible(safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
-    """Solves rows whose risky law does not fit: search in float32, settle in float64."""
+def _newton_search(safe: Tensor, risky: Tensor, allowance: Tensor, cost: Tensor) -> Served:
+    """Solves rows whose risky law costs too much: roughly in float32, then in float64."""
     both = torch.isfinite(safe) & torch.isfinite(risky)
     base = torch.where(both, safe, NEG_INF)
     ratio = torch.where(both, risky - safe, 0.0)
     # D is about quadratic near 0, so sqrt(D) is about linear: this is exact for Gaussian ratios.
     start = torch.where(torch.isfinite(cost), torch.sqrt(allowance / cost), 0.5)
     single = [x.to(torch.float32) for x in (safe, base, ratio, allowance, start)]
-    rough = _search(*single, slack=_ROUGH_SLACK, iterations=_ROUGH_ITERATIONS)
+    rough = _bracketed_newton(*single, slack=_ROUGH_SLACK, iterations=_ROUGH_ITERATIONS)
     found = rough.theta.to(torch.float64)
     start = torch.where((found > 0) & (found < 1), found, start)
-    return _search(safe, base, ratio, allowance, start, slack=SLACK, iterations=_ITERATIONS)
+    return _bracketed_newton(
+        safe, base, ratio, allowance, start, slack=SLACK, iterations=ITERATIONS
+    )
 
 
-def _search(
+def _bracketed_newton(
     safe: Tensor,
     base: Tensor,
     ratio: Tensor,

@@ -25,17 +25,15 @@ import torch
 from torch import Tensor
 
 from nafaudit.core.ledger import KL, REALISED, renyi_spec
-from nafaudit.mechanisms.anchored import Anchored
+from nafaudit.mechanisms.anchored import (
+    ABSOLUTE_SLACK,
+    ITERATIONS,
+    LEAST_ALLOWANCE,
+    SLACK,
+    Anchored,
+)
 from nafaudit.mechanisms.laws import NEG_INF, geodesic
 from nafaudit.protocols import Served
-
-# A smaller allowance is below the rounding error of a divergence, so it is taken as 0.
-_LEAST_ALLOWANCE = 1e-10
-# Where the solve may stop: unspent <= SLACK * allowance + ABSOLUTE_SLACK.
-_SLACK = 1e-8
-_ABSOLUTE_SLACK = 1e-13
-# Every third step bisects, so 180 steps halve the bracket at least 60 times.
-_ITERATIONS = 180
 
 
 def renyi(p: Tensor, q: Tensor, alpha: float) -> Tensor:
@@ -63,24 +61,24 @@ class Renyi:
 
     @property
     def currency(self) -> str:
-        """What is charged."""
+        """Name of the divergence that is charged."""
         return KL if self.alpha == 1 else renyi_spec(self.alpha)
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """Serves the safe law, the risky law or the largest mixture that fits; never more."""
+        """Serves the law with the largest risky weight whose divergence is within the allowance."""
         if self.alpha == 1:
             return Anchored().serve(prefixes, safe, risky, allowance)
         cost = renyi(risky, safe, self.alpha)
-        funded = allowance >= _LEAST_ALLOWANCE
+        funded = allowance >= LEAST_ALLOWANCE
         free = funded & (cost <= allowance)
         law = torch.where(free.unsqueeze(-1), risky, safe)
         charge = torch.where(free, cost, 0.0)
         theta = free.to(torch.float64)
         rows = (funded & ~free).nonzero().squeeze(-1)
         if rows.numel():
-            solved = largest_feasible(
+            solved = _illinois_search(
                 safe[rows],
                 risky[rows],
                 allowance[rows],
@@ -95,18 +93,21 @@ class Renyi:
 
 @dataclass(frozen=True)
 class Pathwise:
-    """No token's log-ratio above the allowance; the ledger is paid what the drawn one realised."""
+    """The rule of pathwise decoding: no token's log-ratio is above the allowance.
+
+    The account pays the log-ratio of the token that was drawn.
+    """
 
     currency = REALISED
 
     def serve(
         self, prefixes: Sequence[Sequence[int]], safe: Tensor, risky: Tensor, allowance: Tensor
     ) -> Served:
-        """Serves as at order inf; the charge is the most that any token can be booked at."""
+        """Serves as the Rényi rule of order inf; the charge is the largest log-ratio of a token."""
         return Renyi(math.inf).serve(prefixes, safe, risky, allowance)
 
 
-def largest_feasible(
+def _illinois_search(
     safe: Tensor,
     risky: Tensor,
     allowance: Tensor,
@@ -114,10 +115,12 @@ def largest_feasible(
     price: Callable[[Tensor, Tensor], Tensor],
     power: float,
 ) -> Served:
-    """Finds the largest mixture that fits, where the risky law does not; any growing price.
+    """Finds the mixture with the largest theta whose price is within the allowance.
 
-    A secant between the ends of a bracket (the Illinois variant of regula falsi), on price^power,
-    which is about linear; a law is only taken if its own price, in full, is within the allowance.
+    For rows whose risky law costs more than the allowance, and any price that grows with theta. The
+    search takes secants between the ends of a bracket (the Illinois variant of regula falsi) of
+    price^power, which is about linear in theta. A law is taken only if its price, computed from the
+    law itself, is within the allowance.
 
     Args:
         safe: Log-laws [rows, vocabulary].
@@ -132,14 +135,15 @@ def largest_feasible(
     ratio = torch.where(both, risky - safe, 0.0)
     zero = torch.zeros_like(allowance)
     best = Served(safe.clone(), zero.clone(), zero.clone())
-    target = (allowance * (1 - _SLACK / 2)) ** power
-    enough = allowance - _SLACK * allowance - _ABSOLUTE_SLACK
-    # The bracket and how far its ends are from the target; a side kept twice counts half.
+    target = (allowance * (1 - SLACK / 2)) ** power
+    enough = allowance - SLACK * allowance - ABSOLUTE_SLACK
+    # The ends of the bracket, and price^power less target there; the value of an end that stays
+    # twice is halved.
     low, high = zero, zero + 1
     below, above = -target, cost**power - target
     last = zero
     theta = _secant(low, high, below, above)
-    for iteration in range(_ITERATIONS):
+    for iteration in range(ITERATIONS):
         law = geodesic(base, ratio, theta)
         charge = price(law, safe)
         feasible = charge <= allowance  # a NaN charge is not
