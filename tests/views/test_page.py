@@ -26,7 +26,7 @@ from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run, RunWriter
 from nafaudit.views.compare import compare_document
 from nafaudit.views.document import Column, Table
-from nafaudit.views.markdown import markdown, plain_text, table_lines
+from nafaudit.views.markdown import escaped_line, markdown, table_lines
 from nafaudit.views.page import render, report_json, write_report
 from nafaudit.views.payload import choose
 from nafaudit.views.records import record_json, record_name, token_texts, typed_record
@@ -298,7 +298,7 @@ def rendered(line: str) -> str:
 
 def shows(text: str, most: set[str], before: str = "", after: str = "") -> None:
     expected = " ".join(visible(text).split())
-    line = before + plain_text(text) + after
+    line = before + escaped_line(text) + after
     kinds = {token.type.rpartition("_")[0] or token.type for token in MARKDOWN.parse(line)}
     assert kinds <= most | {"inline"}, line
     assert rendered(line) == before.lstrip("#- ") + expected + after
@@ -306,7 +306,7 @@ def shows(text: str, most: set[str], before: str = "", after: str = "") -> None:
 
 @given(st.text(max_size=60) | st.lists(st.sampled_from(HOSTILE)).map(" ".join))
 def test_markdown_shows_the_text_and_makes_nothing_of_it(text: str) -> None:
-    shown = plain_text(text)
+    shown = escaped_line(text)
     assert not ADDRESS.search(shown)
     assert not re.search("<[a-z/!?]", shown, re.IGNORECASE)
     shows(text, {"paragraph"})
@@ -330,7 +330,7 @@ def test_hostile_text_is_shown_in_markdown(text: str) -> None:
      "13.04", "A -> B", "Q&A", "k = 0.25, K = 50 (#3)"],
 )  # fmt: skip
 def test_ordinary_names_stay_as_they_are_in_markdown(text: str) -> None:
-    assert plain_text(text) == text
+    assert escaped_line(text) == text
 
 
 def test_a_log_with_hostile_names_makes_no_markup(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from nafaudit.paper.recompute import (
     recompute,
 )
 from nafaudit.views.document import Column, Document, Section, Table
-from nafaudit.views.markdown import plain_text, section_lines, table_lines
+from nafaudit.views.markdown import escaped_line, section_lines, table_lines
 
 # A point with more cells than this is shown by its first ones.
 _SHOWN = 3
@@ -188,9 +188,9 @@ def page(result: Recomputation | None = None) -> str:
 
 
 def _point_lines(number: int, point: Disagreement) -> Iterator[str]:
-    yield from (f"### {number}. {plain_text(point.name)}", "")
+    yield from (f"### {number}. {escaped_line(point.name)}", "")
     if point.sentence:
-        yield from (f"> {plain_text(point.sentence)}", "")
+        yield from (f"> {escaped_line(point.sentence)}", "")
     found = merged(point.claims)
     rows = [
         (
@@ -205,7 +205,7 @@ def _point_lines(number: int, point: Disagreement) -> Iterator[str]:
     columns = tuple(Column(head, words=True) for head in ("where", "printed", "computed"))
     yield from table_lines(Table(columns, tuple(rows)))
     if point.change:
-        yield from ("", f"What changes: {plain_text(point.change)}")
+        yield from ("", f"What changes: {escaped_line(point.change)}")
 
 
 def _grouped(result: Recomputation) -> dict[str, list[tuple[int, Disagreement]]]:

@@ -36,7 +36,7 @@ from nafaudit.views.document import (
     percent,
 )
 from nafaudit.views.html import asset, policy
-from nafaudit.views.markdown import markdown, plain_text
+from nafaudit.views.markdown import escaped_line, markdown
 from nafaudit.views.payload import POINTS, ROWS, choose, colour, payload
 from nafaudit.views.records import record_name, typed_record
 from nafaudit.views.search import reported_search, search_sections, search_view
@@ -258,7 +258,9 @@ def report_markdown(result: AuditResult, data: Mapping[str, Any]) -> str:
         written += "\n## Figures\n\n"
     for figure in data.get("figures", ()):
         links = ", ".join(f"[{file}](figures/{file})" for file in figure["files"])
-        written += f"- {plain_text(figure['caption'])}: {links or plain_text(figure['lacks'])}\n"
+        written += (
+            f"- {escaped_line(figure['caption'])}: {links or escaped_line(figure['lacks'])}\n"
+        )
     return written
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from nafaudit.views.document import Column, Document, Section, Table, Verdict
-from nafaudit.views.markdown import plain_text
+from nafaudit.views.markdown import escaped_line
 
 if TYPE_CHECKING:
     from nafaudit.mechanisms.cards import CardOption, MechanismCard
@@ -79,11 +79,11 @@ def selftest_page(found: SelftestResult, version: str) -> str:
     exceptions = []
     for row in found.faults:
         if row.escapes:
-            exceptions.append(f"- {row.name} may escape: {plain_text(row.escapes)}.")
+            exceptions.append(f"- {row.name} may escape: {escaped_line(row.escapes)}.")
         if row.harmless:
             exceptions.append(
                 f"- {row.name} is harmless, so that a warning is enough: "
-                f"{plain_text(row.harmless)}. Warned in {row.warned[last]:.0%} of audits."
+                f"{escaped_line(row.harmless)}. Warned in {row.warned[last]:.0%} of audits."
             )
     lines = [
         "# What the auditor catches, and how often it raises a false alarm",
@@ -159,8 +159,8 @@ def _page_row(row: FaultRow, last: int) -> tuple[str, ...]:
     low, high = row.limits[last]
     by = ", ".join(f"`{name}`" for name in row.caught_by[:1]) or _caught_by(row)
     return (
-        plain_text(row.name) + ("" if row.must_catch else "\\*"),
-        plain_text(row.description),
+        escaped_line(row.name) + ("" if row.must_catch else "\\*"),
+        escaped_line(row.description),
         f"{row.overspend.share:.0%}",
         f"{row.overspend.ratio:.2f}",
         *(f"{rate:.2f}" for rate in list(row.power.values())[1:]),
