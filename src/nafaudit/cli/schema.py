@@ -1,8 +1,8 @@
-"""What the JSON of every command has, by the declarations it is written from."""
+"""JSON Schemas of what every command prints with --json."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, NotRequired, TypedDict, get_type_hints
 
 from nafaudit.cli.command import place
 from nafaudit.core.errors import InputError, nearest
@@ -18,7 +18,6 @@ from nafaudit.store.artifacts import FindingFile, SearchFile
 from nafaudit.store.missing import Missing
 
 _ARM = with_members(mechanism=str, k=float)
-_ANSWER = with_members(verdict=str, why=str, exit_status=int)
 
 
 class Answer(TypedDict):
@@ -29,12 +28,17 @@ class Answer(TypedDict):
     exit_status: int
 
 
-class NoMembers(TypedDict):
-    """An object whose members are given beside it."""
+_ANSWER = with_members(**get_type_hints(Answer))
+SearchJson = Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))]
+"""JSON of `search` at one budget."""
+
+
+class EmptyObject(TypedDict):
+    """An object without members; `Annotated` adds those of the command."""
 
 
 class AuditJson(Answer):
-    """Of `run` and `check`."""
+    """JSON of `run` and `check`."""
 
     run: str
     design: str
@@ -46,8 +50,8 @@ class AuditJson(Answer):
     report: NotRequired[str]
 
 
-class ExtentOfReplay(TypedDict):
-    """How much of a run was replayed."""
+class ReplayCountsJson(TypedDict):
+    """How much of a run was replayed, whether of its present records, and what that refuted."""
 
     recorded: int
     replayed: int
@@ -78,21 +82,24 @@ class PromptJson(TypedDict):
 
 
 class ReportJson(AuditJson):
-    """Of `report`, and of RUN/report/report.json."""
+    """JSON of `report`, also in RUN/report/report.json."""
 
     summary: str
+    # The verdicts of each budget in sentences.
     words: list[dict[str, Any]]
     bounds: list[Annotated[BoundRow, _ARM]]
     prompts: list[PromptJson]
     checklist: list[ItemJson]
-    verification: ExtentOfReplay | None
+    verification: ReplayCountsJson | None
+    # The design of the run, which decides every record.
     decided: dict[str, Any]
     search: NotRequired[dict[str, Any]]
+    # How the records were made: extents, sessions, parts, and the rest of the replay.
     made: dict[str, Any]
 
 
 class VerifyJson(Answer):
-    """Of `verify`."""
+    """JSON of `verify`."""
 
     run: str
     design: str
@@ -116,7 +123,7 @@ class ArmJson(TypedDict):
 
 
 class CompareJson(Answer):
-    """Of `compare`."""
+    """JSON of `compare`."""
 
     a: Side
     b: Side
@@ -134,12 +141,13 @@ class CompareJson(Answer):
     findings: list[FindingChange]
     changes: list[Change]
     classes: list[Change]
+    # For each budget: how many pairs of trajectories differ, and from which step on.
     partings: list[Differences]
     prompts: list[PromptChange]
 
 
 class PlanJson(Answer):
-    """Of `plan`."""
+    """JSON of `plan`."""
 
     prompts: int
     classes: dict[str, int]
@@ -161,7 +169,7 @@ class PlanJson(Answer):
 
 
 class NoteJson(TypedDict):
-    """What an import noticed, dropped or read in another way."""
+    """A kind of remark on an import: what was noticed, dropped or read in another way."""
 
     kind: str
     count: int
@@ -170,7 +178,7 @@ class NoteJson(TypedDict):
 
 
 class ImportJson(TypedDict):
-    """Of `import`."""
+    """JSON of `import`."""
 
     run: str
     sources: list[dict[str, str]]
@@ -183,7 +191,7 @@ class ImportJson(TypedDict):
 
 
 class ExportJson(TypedDict):
-    """Of `export`."""
+    """JSON of `export`."""
 
     run: str
     files: list[str]
@@ -208,7 +216,7 @@ class ClaimJson(TypedDict):
 
 
 class PaperJson(Answer):
-    """Of `paper`."""
+    """JSON of `paper`."""
 
     cells: int
     agree: int
@@ -221,7 +229,7 @@ class PaperJson(Answer):
 
 
 class ChecklistJson(Answer):
-    """Of `checklist`."""
+    """JSON of `checklist`."""
 
     run: str
     items: list[ItemJson]
@@ -230,7 +238,7 @@ class ChecklistJson(Answer):
 
 
 class SweepJson(Answer):
-    """Of `search` over several budgets."""
+    """JSON of `search` over several budgets."""
 
     run: str
     outcome: str
@@ -239,13 +247,13 @@ class SweepJson(Answer):
 
 
 class SearchesJson(Answer):
-    """Of `search --protocol paper` at several budgets: what each search prints."""
+    """JSON of `search --protocol paper` at several budgets: what each search prints."""
 
-    searches: list[Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))]]
+    searches: list[SearchJson]
 
 
 class ProductJson(TypedDict):
-    """A product, and whether its last bits are the golden ones."""
+    """A product with its digest, and whether that is the golden one."""
 
     product: str
     digest: str | None
@@ -254,7 +262,7 @@ class ProductJson(TypedDict):
 
 
 class DigestSetJson(TypedDict):
-    """What one set of variables gives."""
+    """Digests of all products under one set of environment variables."""
 
     set: str
     environment: dict[str, str]
@@ -265,7 +273,7 @@ class DigestSetJson(TypedDict):
 
 
 class DigestsJson(TypedDict):
-    """Of `lab digests`."""
+    """JSON of `lab digests`."""
 
     machine: dict[str, Any]
     golden: dict[str, str]
@@ -273,8 +281,9 @@ class DigestsJson(TypedDict):
     conclusion: list[str]
 
 
-# Types by place, which are imported when they are asked for: some need torch.
-_PLACES: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
+# Result types by command, each with the members that the command adds. They are imported when
+# they are asked for, as some need torch.
+_TYPES_BY_IMPORT_PATH: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
     "certify": ("worth.certify:Certificate", (*_ANSWER, *with_members(directory=str))),
     "attack": ("worth.attack_result:AttackResult", _ANSWER),
     "frontier": ("worth.matched:FrontierResult", (*_ANSWER, *with_members(frontier=str))),
@@ -285,9 +294,7 @@ _PLACES: dict[str, tuple[str, tuple[tuple[str, Any], ...]]] = {
 }
 _DECLARED: dict[str, Any] = {
     "run": AuditJson,
-    "search": Annotated[SearchFile, (*_ANSWER, *with_members(report=NotRequired[str]))]
-    | SweepJson
-    | SearchesJson,
+    "search": SearchJson | SweepJson | SearchesJson,
     "check": AuditJson,
     "verify": VerifyJson,
     "report": ReportJson,
@@ -299,7 +306,7 @@ _DECLARED: dict[str, Any] = {
     "checklist": ChecklistJson,
     "lab digests": DigestsJson,
 }
-COMMANDS = (*_DECLARED, *_PLACES, "mechanisms")
+COMMANDS = (*_DECLARED, *_TYPES_BY_IMPORT_PATH, "mechanisms")
 """Commands with --json."""
 
 
@@ -316,14 +323,15 @@ def schema_for(command: str, *, strict: bool = False) -> dict[str, Any]:
     if command not in COMMANDS:
         near = nearest(command, COMMANDS)
         raise InputError(
-            f"no JSON is known of {command!r}{near} Known: {', '.join(sorted(COMMANDS))}."
+            f"there is no command {command!r} with --json{near} Known: "
+            f"{', '.join(sorted(COMMANDS))}."
         )
     kind: Any
     if command == "mechanisms":
         cards = with_members(mechanisms=list[place("mechanisms.cards:MechanismCard")])  # type: ignore[misc]
-        kind = Annotated[NoMembers, cards]
-    elif command in _PLACES:
-        where, more = _PLACES[command]
+        kind = Annotated[EmptyObject, cards]
+    elif command in _TYPES_BY_IMPORT_PATH:
+        where, more = _TYPES_BY_IMPORT_PATH[command]
         kind = Annotated[place(where), more]
     else:
         kind = _DECLARED[command]

@@ -40,7 +40,7 @@ _PLAIN: dict[Any, dict[str, Any]] = {
 
 
 def with_members(**kinds: Any) -> tuple[tuple[str, Any], ...]:
-    """Returns members that `Annotated` adds to an object."""
+    """Returns further members of an object, as `schema_of` reads them from `Annotated`."""
     return tuple(kinds.items())
 
 
@@ -60,7 +60,7 @@ def schema_of(kind: Any, title: str, *, strict: bool = False) -> dict[str, Any]:
 
 @dataclasses.dataclass(frozen=True)
 class _Writer:
-    """Writes schemas; what has a name is written once, into `named`."""
+    """Writes schemas; that of a type with a name is written once, into `named` (`$defs`)."""
 
     named: dict[str, Any]
     strict: bool
@@ -80,12 +80,12 @@ class _Writer:
         if origin is Literal:
             return {"enum": list(parts)}
         if isinstance(kind, type) and issubclass(kind, Enum):
-            return {"enum": [str(one) for one in kind]}
+            return {"enum": [str(member) for member in kind]}
         if (
             is_typeddict(kind) or dataclasses.is_dataclass(kind) or hasattr(kind, "_fields")
         ) and isinstance(kind, type):
             if kind.__name__ not in self.named:
-                self.named[kind.__name__] = {}  # it may name itself
+                self.named[kind.__name__] = {}  # a member may be of this very type
                 self.named[kind.__name__] = self._object(*self._members(kind))
             return {"$ref": f"#/$defs/{kind.__name__}"}
         base = origin or kind
@@ -98,11 +98,10 @@ class _Writer:
                 "prefixItems": [self.of(part) for part in parts],
                 "items": False,
             }
-        if isinstance(base, type) and issubclass(base, (list, tuple, set, frozenset)):
+        plain_list = isinstance(base, type) and issubclass(base, (list, tuple, set, frozenset))
+        if plain_list or getattr(base, "__module__", "") == "collections.abc":
             return {"type": "array", "items": self.of(parts[0]) if parts else {}}
-        if getattr(base, "__module__", "") == "collections.abc":
-            return {"type": "array", "items": self.of(parts[0]) if parts else {}}
-        raise TypeError(f"no JSON is known of {kind!r}.")
+        raise TypeError(f"values of type {kind!r} have no JSON Schema.")
 
     def _members(self, kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
         """Returns the types of an object's members, and the names of those that may be absent.
@@ -115,12 +114,12 @@ class _Writer:
         if not dataclasses.is_dataclass(kind):
             return get_type_hints(kind, include_extras=True), frozenset()
         hints = get_type_hints(kind, include_extras=True)
-        about = {one.name: one.metadata for one in dataclasses.fields(kind)}
+        metadata_by_field = {one.name: one.metadata for one in dataclasses.fields(kind)}
         found: dict[str, Any] = {}
-        absent: set[str] = set()
-        names = (*about, *getattr(kind, "json_properties", ()))
+        optional: set[str] = set()
+        names = (*metadata_by_field, *getattr(kind, "json_properties", ()))
         for name in getattr(kind, "json_order", names):
-            metadata: Mapping[str, Any] = about.get(name, {})
+            metadata: Mapping[str, Any] = metadata_by_field.get(name, {})
             if name in hints:
                 part = hints[name]
             else:
@@ -133,17 +132,17 @@ class _Writer:
             elif key is ...:
                 inner, missing = self._members(part)
                 found |= inner
-                absent |= missing
+                optional |= missing
             elif key is not None:
                 found[key] = part
                 if metadata.get("optional") or getattr(kind, "json_partial", False):
-                    absent.add(key)
-        return found, frozenset(absent)
+                    optional.add(key)
+        return found, frozenset(optional)
 
     def _object(
         self,
         members: Mapping[str, Any],
-        absent: frozenset[str],
+        optional: frozenset[str],
         more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         every = {**members, **(more or {})}
@@ -151,7 +150,7 @@ class _Writer:
         required = [
             name
             for name, kind in every.items()
-            if name not in absent and get_origin(kind) is not NotRequired
+            if name not in optional and get_origin(kind) is not NotRequired
         ]
         found = {
             "type": "object",
