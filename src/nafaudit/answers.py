@@ -934,7 +934,7 @@ def answer_selftest(
 def answer_conform(
     settings: ConformSettings, on_stage: Callable[[str], None] = lambda text: None
 ) -> Result[Conformance]:
-    """Tries a decoder or a rule on the lab pair; `on_stage` is told what is tried next."""
+    """Tries a decoder or a rule on the lab pair; `on_stage` is called with what is tried next."""
     from nafaudit.selftest import conform as suite
     from nafaudit.views.selftest import conform_document
 

@@ -272,7 +272,7 @@ class Command(click.Command):
                 formatter.write_dl(sections[title])
 
     def _place_in_help(self, param: click.Parameter) -> int:
-        """Where an option stands: by its section, as sections are in the order of use."""
+        """Returns the place of an option in the help: that of its section."""
         return _SECTIONS.index(self._sections.get(param.name or "", "Options"))
 
 

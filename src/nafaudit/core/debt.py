@@ -60,7 +60,7 @@ class DebtRule:
 
     @property
     def laws(self) -> str:
-        """Whose log-ratios are counted, in words."""
+        """The laws whose log-ratios are counted, in words."""
         return _LAWS[self.raw]
 
     @property

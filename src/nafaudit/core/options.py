@@ -95,12 +95,12 @@ class Declared:
 
     @property
     def name(self) -> str:
-        """As design files and Python have it."""
+        """Name in design files and in Python."""
         return self.about.name or self.field
 
     @property
     def flag(self) -> str:
-        """As the command line has it, without its dashes."""
+        """Name on the command line, without its dashes."""
         return self.name.replace("_", "-")
 
     @property

@@ -31,7 +31,7 @@ WINDOW = 20
 NOWHERE = RecordPlace("", 0)
 
 NOTHING = 1e-10
-"""As for the solver: less than this counts as nothing to spend."""
+"""An allowance of at most this counts as 0, about as it does for the solver."""
 
 SURE = math.log(0.999)
 """A log-probability that padding exceeds."""

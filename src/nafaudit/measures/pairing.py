@@ -196,7 +196,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class FirstDifference:
-    """Where two trajectories of one prompt and number part: in tokens, and in charges.
+    """The first difference of two trajectories of one prompt and number: in tokens, and in charges.
 
     Attributes:
         prompt: Id of the prompt of both.
@@ -249,7 +249,7 @@ class Differences:
 
     @property
     def token_steps(self) -> list[int]:
-        """Where pairs part, for those that do; sorted."""
+        """Steps at which tokens of a pair first differ, for pairs that do; sorted."""
         return sorted(p.token_step for p in self.by_unit.values() if p.token_step is not None)
 
     @property

@@ -13,7 +13,7 @@ from nafaudit.protocols import MOST_DRAFTS, Draft, Drafts, Plan, SequenceRule
 
 @dataclass(frozen=True)
 class BestOfN:
-    """n drafts of the safe model; the one that the risky model likes best. Costs log n.
+    """Of n drafts of the safe model, the likeliest under the risky model. Costs log n.
 
     Attributes:
         most: Most drafts, however large the budget.
@@ -32,7 +32,7 @@ class BestOfN:
 
 @dataclass(frozen=True)
 class Blockwise(BestOfN):
-    """The same every few tokens. Costs log n a block.
+    """Best-of-n for each block of a few tokens. Costs log n a block.
 
     Attributes:
         block: Tokens of a block.
@@ -54,7 +54,7 @@ class Blockwise(BestOfN):
 
 @dataclass(frozen=True)
 class Hybrid(BestOfN):
-    """The best of n outputs of the pathwise decoder. Costs log n and what the chosen one realised.
+    """The best of n outputs of the pathwise decoder. Costs log n and its own log-ratio.
 
     Drafts of a decoder that is metered in KL would not do: choosing among them may multiply the
     likelihood of outputs that are rare and expensive, and their mean no longer bounds anything.

@@ -148,7 +148,7 @@ SATURATED = 0.05
 
 
 def is_saturated(predictions: Sequence[Prediction]) -> bool:
-    """True if all probabilities are at one end and hardly spread: no prompt is told from others."""
+    """True if all probabilities are near 0, or all near 1, and hardly spread: they rank nothing."""
     safe = [one.finite.safe for one in predictions]
     sigma = math.fsum(one.finite.spread for one in predictions) / max(1, len(predictions))
     one_end = bool(safe) and (min(safe) >= 1.0 - SATURATED or max(safe) <= SATURATED)

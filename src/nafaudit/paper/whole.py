@@ -606,7 +606,7 @@ _BESIDE: dict[str, tuple[str, ...]] = {
     "heldout": ("Held-out validation",),
     "flagged-spend": ("The like-for-like run",),
 }
-"""How the section begins after which a figure stands: the last one that does."""
+"""By figure, beginnings of section titles: it stands after the last section with such a title."""
 
 _LABELS = {
     "heldout": "Figure 1, heldout",

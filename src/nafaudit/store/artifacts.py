@@ -79,7 +79,7 @@ QUANTITIES: Mapping[str, str] = {
 """The numbers of a record that a replay compares, and what each is."""
 
 UNCLAIMED = ": nothing is claimed of it"
-"""How the text of a finding on a number ends that no record has."""
+"""End of the text of a finding about a number that no record has."""
 
 DEBT_COUNTS = "replay: counts of the debt"
 """Name of the finding on trajectories that are over budget by one way to count the debt and not by

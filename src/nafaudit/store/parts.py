@@ -249,7 +249,7 @@ class Batch:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Where they begin."""
+        """Where the steps of each trajectory begin in the columns."""
         return self.ends - self.lengths
 
     def __len__(self) -> int:

@@ -523,7 +523,7 @@ def _remarks(
 ) -> list[dict[str, str]]:
     """Returns suspect findings, then unknown ones, a check once, then an import's.
 
-    What a replay found is told where the page speaks of the replay.
+    Findings of a replay are left out, as another part of the page has them.
     """
     groups: dict[tuple[str, str], list[tuple[ArmVerdict, Finding]]] = {}
     for arm in result.arms:

@@ -1,4 +1,4 @@
-"""One look for every figure: colours that can be told apart, and files that never change.
+"""One style for every figure: distinct colours, and files that are equal for equal data.
 
     with style():
         figure, axes = canvas()
@@ -31,7 +31,7 @@ from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.words import arm_name
 
-# Okabe and Ito (2008): told apart under every common colour blindness, and in print by lightness.
+# Okabe and Ito (2008): distinct under every common colour blindness, and in print by lightness.
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
 GREEN = "#009E73"
