@@ -62,7 +62,7 @@ def draw_heldout(paper: Paper) -> Figure:
         axes.plot(sizes, ratios_of_k, linestyle="", marker=marker, color=colour, label=label)
     axes.axhline(_FLAG_ABOVE, color=GREY, linestyle="--", linewidth=1, marker="")
     axes.set(xlabel="realised N", ylabel=r"$\rho$ = U / B", xticks=[4, 20], ylim=(0, 1.6))
-    axes.set_title("Held-out ratio against N (one invalid prompt has none)")
+    axes.set_title("Held-out ratio against N (an invalid prompt has no ratio)")
     axes.legend(loc="upper right")
     return figure
 
