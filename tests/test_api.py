@@ -128,7 +128,7 @@ def test_the_next_step_counts_the_prompts_that_were_run(tmp_path: Path) -> None:
     few: dict[str, Any] = {"trajectories": 1, "limit": 2, "k": 0.5, "max_new_tokens": 2}
     found = nafaudit.audit("tiny", out=tmp_path / "a", quiet=True, **few)
     assert len(found.result.prompts) > 2
-    assert after_audit(found.result).startswith("the same run with --trajectories 10:")
+    assert after_audit(found).startswith("the same run with --trajectories 10:")
 
 
 def test_what_an_audit_knows(run: nafaudit.Audit) -> None:

@@ -438,27 +438,21 @@ def machine_remarks(batch_free: bool, *remarks: str) -> tuple[str, ...]:
     )
 
 
-def refresh_report(run: Run) -> tuple[AuditResult, Path]:
-    """Writes the report again; a page that hides text goes on hiding it, figures are drawn anew.
+def report_if_possible(
+    run: Run, on_remark: Callable[[str], None]
+) -> tuple[AuditResult | None, Path | None]:
+    """Writes the report; if the disk refuses, that is a remark, and there is a verdict anyway.
 
-    Raises:
-        StoreError: The disk refuses.
+    A page that hid text goes on hiding it; figures that were drawn are drawn anew.
     """
     from nafaudit.paper.checklist_run import PAPER_EXTRA
     from nafaudit.views.page import hides_text, write_report
 
     page = run.path / "report" / "index.html"
     figures = (page.parent / "figures").is_dir()
-    report, files = write_report(run, PAPER_EXTRA, redact=hides_text(page), figures=figures)
-    return report, files[0]
-
-
-def report_if_possible(
-    run: Run, on_remark: Callable[[str], None]
-) -> tuple[AuditResult | None, Path | None]:
-    """Writes the report; if the disk refuses, that is a remark, and there is a verdict anyway."""
     try:
-        return refresh_report(run)
+        report, files = write_report(run, PAPER_EXTRA, redact=hides_text(page), figures=figures)
+        return report, files[0]
     except StoreError as error:
         on_remark(f"no report: {error} Or: nafaudit report {run.path}")
         return None, None
@@ -487,7 +481,7 @@ def answer_run(
     return Audit(
         outcome.run,
         page=page,
-        result=result or outcome.result,
+        result=result,
         remarks=remarks,
         thresholds=settings.thresholds,
     )
@@ -554,7 +548,8 @@ def answer_verify(settings: VerifySettings, on_progress: OnProgress) -> Result[V
     file, page = None, None
     remarks: list[str] = []
     kept = (
-        "not kept: verdicts on a black box need a verification without --sample or a small --scored"
+        "not kept: verdicts on a black box need a verification without --sample or a small "
+        "--sampler"
     )
     if decides(source, settings):
         try:

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.answers import Audit
 from nafaudit.cli.output import broken, note, show
 from nafaudit.core.design import Decoding, Design, Extent, Identity, ProtocolName
 from nafaudit.core.progress import Progress
 from nafaudit.core.text import duration
 from nafaudit.core.trajectory import Key, Logged, Trajectory
-from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.views.progress import ProgressLine, describe
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
@@ -119,7 +119,7 @@ def test_a_hostile_name_is_no_markup_and_no_control(
         for i in range(20)
     ]
     run = run_of(tmp_path / place, records, "imported")
-    assert show(AuditResult.of(run), as_json=False, source=f"[/y]{place}") == 0
+    assert show(Audit(run, source=f"[/y]{place}"), as_json=False) == 0
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= 80
     assert not set(text) & {"\x1b", "\x07", "\u202e"}
@@ -153,7 +153,7 @@ def test_a_copy_gets_its_line_and_the_exit_status_stays(
     ]
     copy = trajectory(Key("[red]p", "m", 1.0, 20), [0.5] * 60, token=[3, *range(59)])
     run = run_of(tmp_path, [*records, copy])
-    assert show(AuditResult.of(run), as_json=False) == 0
+    assert show(Audit(run), as_json=False) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(line.strip() for line in lines)
@@ -169,7 +169,7 @@ def test_a_log_of_totals_gets_one_line_of_what_is_unknown(
     totals = Logged(spend=5.0, budget=9.0)
     keys = [Key("[red]p", "m", 1.0, i) for i in range(20)]
     run = run_of(tmp_path, [trajectory(key, [], logged=totals) for key in keys])
-    show(AuditResult.of(run), as_json=False)
+    show(Audit(run), as_json=False)
     text = " ".join(capsys.readouterr().out.split())
     said = "UNKNOWN for lack of records: regime, worth, copying, accounting, opening, tails,"
     assert text.count(said) == 1
@@ -181,7 +181,7 @@ def test_json_names_the_witness_of_what_is_suspect(
 ) -> None:
     key = Key("[red]p", "m", 1.0, 0)
     run = run_of(tmp_path, [trajectory(key, [0.5] * 60, allowance=[9] * 60)])
-    show(AuditResult.of(run), as_json=True)
+    show(Audit(run), as_json=True)
     found = {f["check"]: f for f in json.loads(capsys.readouterr().out)["findings"]}
     assert found["accounting"]["verdict"] == "SUSPECT"
     assert found["accounting"]["numbers"]["allowance_broken"] == 1

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.settings import RunSettings
+from nafaudit.measures.audit import AuditResult
 from nafaudit.runner.execute import run
 from nafaudit.runner.plan import plan
 from tests.commands import WITHOUT_TORCH, call
@@ -47,7 +48,7 @@ def test_a_plan_counts_what_the_run_then_records(settings: RunSettings) -> None:
     records = list(outcome.run.trajectories())
     assert len(records) == made.trajectories
     assert sum(map(len, records)) <= made.tokens
-    assert {arm.k for arm in outcome.result.arms} == set(made.budgets)
+    assert {arm.k for arm in AuditResult.of(outcome.run).arms} == set(made.budgets)
 
 
 def test_the_timing_is_of_decoding(settings: RunSettings) -> None:

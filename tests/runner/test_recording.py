@@ -13,6 +13,7 @@ import torch
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Worth
 from nafaudit.core.settings import RunSettings
+from nafaudit.measures.audit import AuditResult
 from nafaudit.models.checkpoints import load_tokenizer
 from nafaudit.models.pair import load_pair
 from nafaudit.runner.execute import run
@@ -53,7 +54,7 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(
     assert [p.id for p in first.passages] == ["p0"]
     # Six tokens of a longer reference: no output can hold more.
     assert len(first.passages[0].surprisals) == 6 < first.passages[0].length
-    words = {arm.k: (arm.worth, arm.passages.share) for arm in outcome.result.arms}
+    words = {arm.k: (arm.worth, arm.passages.share) for arm in AuditResult.of(outcome.run).arms}
     assert words[0.5] == (Worth.INFORMATIVE, "1 of 1")
     assert words[30.0] == (Worth.VACUOUS, "1 of 1")
     # A larger extent adds to the file and leaves what was there; the same one leaves its bytes.
@@ -67,7 +68,7 @@ def test_a_run_records_its_references_and_says_what_a_budget_is_worth(
     assert path.stat().st_mtime_ns == before
     # check reads the same from the records, and notices an edit.
     again = judge_run(Run(outcome.run.path))
-    assert [a.worth for a in again] == [a.worth for a in outcome.result.arms]
+    assert [a.worth for a in again] == [a.worth for a in AuditResult.of(outcome.run).arms]
     path.write_bytes(path.read_bytes().replace(b'"id": "p0"', b'"id": "p9"'))
     with pytest.raises(StoreError, match="not what was written"):
         judge_run(Run(outcome.run.path))

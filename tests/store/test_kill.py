@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.answers import Audit
 from nafaudit.cli.output import show
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
-from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run
 from tests.store.test_run import spends, spent
 from tests.store.victim import PROMPTS, VOCABULARY, record, work
@@ -100,7 +100,7 @@ def same(left: list[Trajectory], right: list[Trajectory]) -> bool:
 
 def findings(capsys: pytest.CaptureFixture[str]) -> str:
     capsys.readouterr()
-    show(AuditResult.of(Run(RUN)), as_json=True)
+    show(Audit(Run(RUN)), as_json=True)
     return capsys.readouterr().out
 
 

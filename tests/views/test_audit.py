@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.answers import Audit
 from nafaudit.cli.output import show
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.measures.audit import AuditResult
@@ -82,7 +83,7 @@ def test_a_run_says_its_classes_as_json(tmp_path: Path, capsys: pytest.CaptureFi
         writer.append(executions())
         writer.note_session({"delta": 0.02})
     run = Run(tmp_path)
-    show(AuditResult.of(run), as_json=True)
+    show(Audit(run), as_json=True)
     calm, wild = json.loads(capsys.readouterr().out)["classes"]
     assert (wild["class"], wild["trajectories"], wild["prompts"]) == ("wild", 50, 25)
     assert (wild["worst"], calm["worst"]) == (True, False)

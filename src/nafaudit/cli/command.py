@@ -43,7 +43,7 @@ class Verb:
     """
 
     answer: str
-    settings: tuple[str, ...] = ()
+    settings: tuple[str, ...]
     load: str = ""
     design: str = ""
 
@@ -227,7 +227,8 @@ class Command(click.Command):
 
     def invoke(self, ctx: click.Context) -> None:
         """Makes the settings, lets the command answer, and exits with its status."""
-        from nafaudit.core.options import from_words, load
+        from nafaudit.answers import settings_of
+        from nafaudit.core.options import from_words
 
         values = dict(ctx.params)
         design, shown = values.pop("design", None), {}
@@ -239,16 +240,10 @@ class Command(click.Command):
                 values[key] = from_words(one, values[key]) if values[key] else None
             elif values[key] == ():
                 values[key] = None
-        if not self._kinds:
-            ctx.exit(self._answer(**shown) or 0)
         if self._verb.load:
             settings = place(self._verb.load)(design, values)
         else:
-            settings = load(self._kinds[0], design, values)
-        if design is not None:
-            from nafaudit.answers import refuse_code_of
-
-            refuse_code_of(design, settings, values)
+            settings = settings_of(self._kinds[0], design, values)
         ctx.exit(self._answer(settings, **shown) or 0)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,6 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -18,9 +19,8 @@ from nafaudit.core.text import ON_FILES
 from nafaudit.views.progress import ProgressLine, columns
 
 if TYPE_CHECKING:
-    from nafaudit.answers import Result
+    from nafaudit.answers import Audit, Result
     from nafaudit.core.settings import GateSettings, JunitSettings
-    from nafaudit.measures.audit import AuditResult
     from nafaudit.views.document import Document
     from nafaudit.views.junit import Suite
 
@@ -126,61 +126,35 @@ def hand_over(
 
 
 def show(
-    result: AuditResult,
-    settings: GateSettings | None = None,
-    command: str = "",
-    *,
-    as_json: bool,
-    source: str | None = None,
-    page: Path | None = None,
+    found: Audit, settings: GateSettings | None = None, command: str = "", *, as_json: bool
 ) -> int:
-    """Prints the result of a run; returns the exit status.
+    """Prints an audit, and writes what CI reads of it; returns the exit status.
 
     Args:
-        result: What came out.
-        settings: Thresholds, and files for CI; None for none.
+        found: What came out.
+        settings: Files for CI; None for none.
         command: As CI names it.
         as_json: Print for machines.
-        source: What the user named, if that is not the run directory.
-        page: The report, if one was written.
     """
-    from nafaudit.measures.audit import result_json
-    from nafaudit.views.audit import audit_document
     from nafaudit.views.junit import audit_suites
-    from nafaudit.views.terminal import terminal
 
-    name = source or str(result.run.path)
-    if as_json:
-        more = {"report": str(page)} if page else {}
-        echo(json.dumps(result_json(result, name) | more, indent=2))
-    else:
-        echo(terminal(audit_document(result, name, page), after_audit(result, source, page)))
+    status = printed(found, "" if as_json else after_audit(found), as_json=as_json)
     if settings is None:
-        return result.overall.exit_status
-    return hand_over(
-        command,
-        settings,
-        lambda: audit_suites(result, name),
-        lambda: audit_document(result, name, page),
-        result.overall.exit_status,
-    )
+        return status
+    suites = partial(audit_suites, found.result, found.source)
+    return hand_over(command, settings, suites, found.document, status)
 
 
-def after_audit(result: AuditResult, source: str | None = None, page: Path | None = None) -> str:
-    """Returns what to do after an audit was shown.
-
-    Args:
-        result: What came out.
-        source: What the user named, if that is not the run directory.
-        page: The report, if one was written.
-    """
+def after_audit(found: Audit) -> str:
+    """Returns what to do after an audit was shown."""
     # Imported late: it needs numpy, which help must not load.
     from nafaudit.core.finding import MIN_TRAJECTORIES
     from nafaudit.views.words import verify_command
 
-    path, identity = result.run.path, result.run.design["identity"]
-    if source is not None and not Path(source).is_dir():
-        return f"nafaudit import {source} --out runs/imported"
+    result, path = found.result, found.path
+    identity = found.run.design["identity"]
+    if not Path(found.source).is_dir():
+        return f"nafaudit import {found.source} --out runs/imported"
     if result.missing is not None:
         return "the command that made the run, again: it decodes what is missing"
     audited = identity.get("purpose", "audit") == "audit" and identity["protocol"] != "imported"
@@ -192,7 +166,7 @@ def after_audit(result: AuditResult, source: str | None = None, page: Path | Non
     verify = verify_command(result, str(path))
     if result.verification is None and verify:
         return verify
-    return f"nafaudit report {path}" if page is None else f"open {page} in a browser"
+    return f"nafaudit report {path}" if found.page is None else f"open {found.page} in a browser"
 
 
 @contextmanager

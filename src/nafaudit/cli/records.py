@@ -180,8 +180,7 @@ def check(settings: CheckSettings, *, as_json: bool) -> int:
     found = answer_check(settings)
     for text in found.remarks:
         remark(text)
-    source = found.source
-    return show(found.result, settings, "nafaudit check", as_json=as_json, source=source)
+    return show(found, settings, "nafaudit check", as_json=as_json)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,7 +29,7 @@ def run(settings: GatedRunSettings, *, quiet: bool, as_json: bool) -> int:
         remark(text)
     if settings.protocol == "paper" and not as_json and (found.path / "paper").is_dir():
         echo(f"the paper's files: {found.path / 'paper'}")
-    return show(found.result, settings, "nafaudit run", as_json=as_json, page=found.page)
+    return show(found, settings, "nafaudit run", as_json=as_json)
 
 
 def plan(settings: PlanSettings, *, as_json: bool) -> int:

@@ -12,7 +12,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from nafaudit.core.design import Design, Extent, Identity
@@ -22,7 +21,6 @@ from nafaudit.core.progress import OnProgress
 from nafaudit.core.settings import RunSettings, VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
-from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.context import RunContext
 from nafaudit.runner.blackbox import command_of, launch_of, session_of
 from nafaudit.runner.cluster import connected
@@ -177,11 +175,6 @@ class RunResult:
     run: Run
     batch_free: bool
     remarks: tuple[str, ...] = ()
-
-    @cached_property
-    def result(self) -> AuditResult:
-        """Returns every verdict and finding, from the records."""
-        return AuditResult.of(self.run)
 
 
 def run(
