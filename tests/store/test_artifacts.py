@@ -101,6 +101,12 @@ def test_stored_files_are_what_their_schema_says(name: str) -> None:
             check.validate(json.loads(line))
 
 
+def test_the_page_on_files_names_every_file_that_is_declared() -> None:
+    page = (RUNS.parents[1] / "docs" / "format.md").read_text()
+    table = page.split("## The run directory")[1].split("\n\n")[1]
+    assert [name for name in ARTIFACTS if f"`{name}`" not in table] == []
+
+
 def test_a_file_has_its_schema_on_the_command_line(tmp_path: Path) -> None:
     assert json.loads(call("schema", "design.json", cwd=tmp_path).stdout) == schema("design.json")
     refused = call("schema", "desing.json", cwd=tmp_path)
