@@ -67,17 +67,17 @@ def _by_number(items: list[ChecklistItem]) -> dict[int, ChecklistItem]:
     return {item.number: item for item in items}
 
 
-def test_of_the_paper_three_claims_hold_and_two_do_not() -> None:
+def test_of_the_paper_three_claims_hold_and_one_does_not() -> None:
     items = _by_number(of_paper())
     assert {n for n, item in items.items() if item.holds} == {1, 4, 7}
-    assert {n for n, item in items.items() if item.holds is False} == {2, 5}
+    assert {n for n, item in items.items() if item.holds is False} == {5}
     assert items[2].value == 1000
     assert "attack_train" in items[2].text
     assert items[4].value == 5
     assert all(item.todo for item in items.values() if item.answer == ItemAnswer.FAIL)
     # What depends on the reading is no failure, and is counted apart.
     said = checklist_overall(list(items.values())).why
-    assert said == "0 pass, 5 fail, 2 depend on the reading, 0 not applicable"
+    assert said == "0 pass, 4 fail, 3 depend on the reading, 0 not applicable"
 
 
 def test_the_paper_passes_an_item_when_its_numbers_do() -> None:
@@ -97,6 +97,14 @@ def test_the_paper_passes_an_item_when_its_numbers_do() -> None:
             paper = paper.tampered(table, line, "width", "100.00")
     items = _by_number(of_paper(paper))
     assert {items[n].answer for n in (2, 3, 4, 5)} == {ItemAnswer.PASS}
+
+
+def test_item_2_of_the_paper_is_open_only_while_its_pass_criterion_is_met() -> None:
+    assert _by_number(of_paper())[2].answer == ItemAnswer.DEPENDS
+    above = load()
+    for line in range(len(above.rows("stage1"))):
+        above = above.tampered("stage1", line, "U_Reff", "1100.00")
+    assert _by_number(of_paper(above))[2].answer == ItemAnswer.FAIL
 
 
 def test_the_criteria_are_the_papers() -> None:
@@ -249,7 +257,7 @@ def test_shown_in_80_columns_as_json_and_in_the_report(tmp_path: Path) -> None:
 def test_of_the_paper_on_the_command_line(tmp_path: Path) -> None:
     shown = CliRunner().invoke(app, ["checklist", "--paper"])
     assert shown.exit_code == 0
-    assert "claims about itself that hold: 1, 4, 7; that do not: 2, 5;" in shown.stdout
+    assert "claims about itself that hold: 1, 4, 7; that do not: 5;" in shown.stdout
     both = CliRunner().invoke(app, ["checklist", str(tmp_path), "--paper"])
     assert isinstance(both.exception, InputError)
 

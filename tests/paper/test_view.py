@@ -33,10 +33,10 @@ def test_80_columns_summary_first_disagreements_last(every: bool) -> None:
     text = terminal(paper_document(result, counterfactuals(), every=every))
     assert max(map(len, text.split("\n"))) <= 80
     first = text.split("\n")[0]
-    assert first.startswith(f"RECOMPUTED: {len(result.cells)} cells and claims")
+    assert first.startswith(f"RECOMPUTED: {len(result.cells)} checks: ")
     tail = text[text.index("disagreements found") :]
-    assert all(point in tail for point in result.points)
-    assert ("every cell" in text) == every
+    assert all(point in tail for point in (*result.points, *result.readings))
+    assert ("every check" in text) == every
 
 
 @pytest.fixture(scope="module")
@@ -50,9 +50,11 @@ def as_json(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_json_counts_and_lists(as_json: dict[str, Any]) -> None:
     data = as_json
-    assert data["cells"] == data["agree"] + len(data["disagree"]) + len(data["not_checkable"])
-    assert len({row["point"] for row in data["disagree"]}) == data["points"] >= 15
-    for row in data["disagree"]:
+    lists = ("disagree", "depends", "not_checkable")
+    assert data["cells"] == data["agree"] + sum(len(data[name]) for name in lists)
+    assert len({row["point"] for row in data["disagree"]}) == data["points"] >= 10
+    assert {row["group"] for row in data["depends"]} == {"depends"}
+    for row in (*data["disagree"], *data["depends"]):
         assert {"where", "printed", "computed", "text"} <= set(row)
         assert row["printed"] in row["text"]
     assert all(row["why"] and row["where"] for row in data["not_checkable"])

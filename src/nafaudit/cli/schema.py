@@ -222,6 +222,7 @@ class PaperJson(Answer):
     agree: int
     points: int
     disagree: list[ClaimJson]
+    depends: list[ClaimJson]
     agreeing: list[ClaimJson]
     not_checkable: list[dict[str, str]]
     counterfactuals: dict[str, list[dict[str, Any]]]

@@ -336,7 +336,7 @@ class PaperPageSettings(Group):
     out: Path | None = option(
         None, "Where the four figures go; ./paper if left out, none for --json.", common=True
     )
-    every: bool = option(False, "Print every cell.", name="all", unset="-", common=True)
+    every: bool = option(False, "Print every check.", name="all", unset="-", common=True)
     markdown: bool = option(False, "Print the page of docs/paper.md.", unset="-", common=True)
     map: bool = option(False, "Print the page of docs/paper-map.md.", unset="-", common=True)
 
@@ -354,7 +354,7 @@ def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
     markdown, every = settings.markdown, settings.every
     if as_json and (markdown or every):
         given = "--markdown" if markdown else "--all"
-        raise InputError(f"--json has every cell and nothing else; leave out {given}.")
+        raise InputError(f"--json has every check and nothing else; leave out {given}.")
     if markdown and every:
         raise InputError("--markdown prints the page of docs/paper.md; leave out --all.")
     if settings.map:

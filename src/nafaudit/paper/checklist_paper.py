@@ -17,7 +17,8 @@ from nafaudit.paper.printed import Paper, load
 from nafaudit.paper.quantities import compute, stage1
 
 # In its words: "we pass steps (2), (3), (5), and partially step (6), but do not pass ...".
-# "Agree qualitatively" and "partially" can be read so that the claim holds.
+# "Agree qualitatively" and "partially" can be read so that the claim holds, and item 2 by its pass
+# criterion alone.
 _OPEN = (3, 6)
 CLAIMED = {1: "fail", 2: "pass", 3: "pass", 4: "fail", 5: "pass", 6: "partly pass", 7: "fail"}
 
@@ -29,11 +30,14 @@ def of_paper(paper: Paper | None = None) -> list[ChecklistItem]:
     least = min(stage1(source, 0), key=lambda row: row.count("M"))
     share = compute(source, "effective proxy shares", take="largest").value
     reported = bool(compute(source, "tables with R_eff").value.middle)
+    criterion = share.low <= 1
     executions = (
         f"fewest trajectories: {least['M']}, class {least['class']}; largest U_EBB (R_eff) / K "
         f"{share.middle:.2f}; R_eff itself is {'' if reported else 'not '}reported"
     )
-    enough = least.count("M") >= MIN_EXECUTIONS and share.low <= 1 and reported
+    enough = least.count("M") >= MIN_EXECUTIONS and criterion and reported
+    if criterion and not enough:
+        executions += "; the claim holds by the item's pass criterion, U_EBB <= K"
     needed = -(-MIN_EXECUTIONS // source.setting(f"cap_{least['class']}"))
 
     odd = []
@@ -92,9 +96,10 @@ def of_paper(paper: Paper | None = None) -> list[ChecklistItem]:
         judged(7, False, "one search per budget, all with one seed", "search with a second seed"),
     ]
     items = [replace(item, claimed=CLAIMED[item.number]) for item in items]
+    open_ones = (*_OPEN, 2) if criterion else _OPEN
     return [
         replace(item, answer=ItemAnswer.DEPENDS)
-        if item.number in _OPEN and item.answer is ItemAnswer.FAIL
+        if item.number in open_ones and item.answer is ItemAnswer.FAIL
         else item
         for item in items
     ]

@@ -22,6 +22,8 @@ class ClaimVerdict(StrEnum):
 
     AGREE = "agree"
     DISAGREE = "disagree"
+    DEPENDS = "depends on the reading"
+    """It disagrees by one fair reading of the paper's words, and not by another."""
     NOT_CHECKABLE = "not checkable"
 
 
@@ -38,6 +40,7 @@ class Claim:
         computed: The values that the rounding of the inputs allows.
         released: True if it uses numbers that were published beside the paper.
         reading: Numbers that words were read as; empty for a number.
+        open: True if another fair reading of its words makes it right.
     """
 
     point: str
@@ -48,12 +51,14 @@ class Claim:
     computed: Rounded
     released: bool = False
     reading: str = ""
+    open: bool = False
 
     @property
     def verdict(self) -> ClaimVerdict:
         """Agreement if some value is allowed by both."""
-        met = self.allowed.meets(self.computed)
-        return ClaimVerdict.AGREE if met else ClaimVerdict.DISAGREE
+        if self.allowed.meets(self.computed):
+            return ClaimVerdict.AGREE
+        return ClaimVerdict.DEPENDS if self.open else ClaimVerdict.DISAGREE
 
     @property
     def text(self) -> str:

@@ -126,17 +126,13 @@ def _shares(paper: Paper, k: int, *columns: str) -> list[Rounded]:
     return [row.number(c) / paper.budget(row.count("k")) for row in rows for c in columns]
 
 
-def _growth(paper: Paper, *, effective: bool) -> Iterable[Rounded]:
-    """Yields what 18 hypotheses instead of 12 add to each U_EBB at k = 1."""
+def _growth(paper: Paper) -> Iterable[Rounded]:
+    """Yields what 18 hypotheses instead of 12 add to each U_EBB (R) at k = 1."""
     old, new = paper.delta(), paper.delta(len(paper.rows("stage1")))
     for row in stage1(paper, 1):
         # The same row before and after: only the level differs, so rounding nearly cancels.
-        r = range_behind(row, old) if effective else exact(paper.range_R)
-        low, high = exact(r.low), exact(r.high)
-        yield Rounded(
-            stage1_u(row, low, new).low - stage1_u(row, low, old).low,
-            stage1_u(row, high, new).high - stage1_u(row, high, old).high,
-        )
+        before, after = (stage1_u(row, exact(paper.range_R), delta) for delta in (old, new))
+        yield Rounded(after.low - before.low, after.high - before.high)
 
 
 def _with_18(paper: Paper) -> Iterable[Rounded]:
@@ -216,10 +212,6 @@ def _logged(paper: Paper, column: str) -> list[Rounded]:
     return [row.number(column) for row in paper.rows("released_generations")]
 
 
-def _regime(paper: Paper, k: int) -> PrintedRow:
-    return paper.row("released_regime", **{"k": k, "class": "test"})
-
-
 def _above_limit(paper: Paper) -> int:
     limit, floor = paper.setting("checklist_rho"), paper.setting("checklist_N")
     rows = [row for row in paper.rows("stage2") if row["rho"] != "invalid"]
@@ -255,10 +247,7 @@ QUANTITIES: dict[str, PaperQuantity] = {
         lambda p, k: _shares(p, k, "U_Reff")),
     "savings": _Q("U_EBB (R) - U_EBB (R_eff) at k = {k}",
         lambda p, k: [r.number("U_R") - r.number("U_Reff") for r in stage1(p, k)]),
-    "growth under R": _Q("growth of U_EBB (R) at k = 1",
-        lambda p, k: _growth(p, effective=False)),
-    "growth under R_eff": _Q("growth of U_EBB (R_eff) at k = 1",
-        lambda p, k: _growth(p, effective=True)),
+    "growth under R": _Q("growth of U_EBB (R) at k = 1", lambda p, k: _growth(p)),
     "effective proxy shares of 18": _Q("U_EBB (R_eff) / K at k = 1, all 18 rows corrected for",
         lambda p, k: _with_18(p)),
     "tables with R_eff": _Q("the number of first-stage tables that print R_eff",
@@ -279,11 +268,9 @@ QUANTITIES: dict[str, PaperQuantity] = {
         lambda p, k: [r.number("debt") for r in p.rows("released_archive")], True),
     "spend of regime A": _Q("regime A's spend over K",
         lambda p, k: p.setting("spend_regime_A") / p.budget(3)),
-    "active outputs": _Q(
-        "the share of outputs with a step where the constraint was active, test class at k = {k}",
-        lambda p, k: _regime(p, k).count("active_outputs") / _regime(p, k).count("M"), True),
     "used of K": _Q("the largest spend of a trajectory over its budget, test class at k = {k}",
-        lambda p, k: _regime(p, k).number("utilisation_max"), True),
+        lambda p, k: p.row("released_regime", **{"k": k, "class": "test"})
+                     .number("utilisation_max"), True),
     # The held-out pool.
     "heldout rows": _Q("the number of held-out rows",
         lambda p, k: len(p.rows("stage2", pool="heldout", k=3))),
@@ -293,8 +280,6 @@ QUANTITIES: dict[str, PaperQuantity] = {
         lambda p, k: sum(r.count("N") != p.setting("floor") for r in flagged(p))),
     "heldout rows at 20": _Q("the number of held-out rows with N = 20 at k = {k}",
         lambda p, k: sum(r.count("N") == 20 for r in p.rows("stage2", pool="heldout", k=k))),
-    "distinct spends": _Q("number of distinct spends among the 20 of a held-out row",
-        lambda p, k: [exact(r.count("distinct")) for r in p.rows("released_distinct", N=20)], True),
     "heldout ratios": _Q("held-out ratio at k = {k}", lambda p, k: _ratios(p, "heldout", k)),
     "heldout ratios at 20": _Q("held-out ratio at k = {k} with N = 20",
         lambda p, k: _ratios(p, "heldout", k, 20)),
@@ -316,9 +301,6 @@ QUANTITIES: dict[str, PaperQuantity] = {
     "flagged ratios": _Q("ratio of the three flagged prompts at k = {k}",
         # A prompt that is flagged at one budget may be invalid at the other.
         lambda p, k: [ratio for r in flagged(p, k) if (ratio := rho(r)) is not None]),
-    "flagged ratios to B of k = 3": _Q("U_EBB at k = 5 over B_eff at k = 3 of a flagged prompt",
-        lambda p, k: [new.number("U") / old.number("B")
-                      for new, old in zip(flagged(p, 5), flagged(p), strict=True)]),
     "flagged means": _Q("mean spend of a flagged row",
         lambda p, k: [r.number("mean") for r in flagged(p, k)]),
     "flagged budgets": _Q("B_eff of a flagged prompt at k = {k}",
@@ -358,8 +340,8 @@ QUANTITIES: dict[str, PaperQuantity] = {
     "rows with B_eff left": _Q(
         "the number of valid rows whose B_eff can be what remains after the mean spend",
         lambda p, k: _remaining(p)),
-    "gap": _Q("mean final minus mean held-out ratio at k = {k}, the invalid row counted as 0",
-        lambda p, k: gap(p, k, invalid_as_zero=True)),
+    "gap": _Q("mean final minus mean held-out ratio at k = {k}",
+        lambda p, k: gap(p, k, invalid_as_zero=False)),
     "released gap": _Q("the released gap at k = {k}", lambda p, k: _released(p, k, "gap"), True),
     "ratios above 0.9 below N = 20": _Q(
         "the number of rows with a ratio above 0.9 and fewer than 20 trajectories",
@@ -372,6 +354,9 @@ QUANTITIES: dict[str, PaperQuantity] = {
                      + p.setting("crossover_calls") * p.setting("per_crossover")),
     "proposed": _Q("the number of candidates proposed in one search",
         lambda p, k: sum(r.count("raw") for r in p.rows("search", k=k))),
+    "filtered": _Q("number of candidates of one search that deduplication and length leave",
+        lambda p, k: [exact(sum(r.count("length_ok") for r in p.rows("search", k=k)))
+                      for k in (3, 5)]),
     "validity": _Q("top-up / raw at k = {k}",
         lambda p, k: [exact(r.count("topped_up") / r.count("raw")) for r in p.rows("search", k=k)]),
     "released validity": _Q("the released validity rate at k = {k}",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from nafaudit.paper.claims import (
@@ -20,6 +20,8 @@ from nafaudit.paper.printed import Paper, PrintedRow, Rounded, exact, load
 from nafaudit.paper.quantities import compute, flagged, gap, range_of
 from nafaudit.paper.tables import TABLES
 
+# Group of points that one fair reading makes right: they are shown, and not counted.
+DEPENDS = "depends"
 # Printed numbers that are limits, and not rounded values.
 _LIMITS = ("about", "at most", "at least", "below")
 _SIZES = (4, 8, 12, 20, 30)
@@ -29,12 +31,12 @@ _MOST = 1000
 
 @dataclass(frozen=True)
 class Disagreement:
-    """Claims about one thing that the paper's own numbers contradict.
+    """Claims about one thing that the paper's own numbers contradict, at least by one reading.
 
     Attributes:
         name: Subject.
         claims: Claims that disagree.
-        group: `misprint`, or `contradicted` for a claim that the tables do not support.
+        group: `misprint`, `contradicted` for a claim that the tables do not support, or `depends`.
         sentence: Sentence of the paper, in context.
         change: Consequence of a correction.
     """
@@ -69,6 +71,11 @@ class Recomputation:
         return self._judged(ClaimVerdict.DISAGREE)
 
     @cached_property
+    def depends(self) -> list[Claim]:
+        """Claims that hold by one fair reading of the paper's words, and not by another."""
+        return self._judged(ClaimVerdict.DEPENDS)
+
+    @cached_property
     def not_checkable(self) -> list[Unchecked]:
         """Cells that no printed or released number can test."""
         return [cell for cell in self.cells if isinstance(cell, Unchecked)]
@@ -76,8 +83,16 @@ class Recomputation:
     @cached_property
     def points(self) -> dict[str, Disagreement]:
         """Disagreements by subject: misprints, then claims; unforeseen ones last."""
+        return self._by_subject(self.disagree)
+
+    @cached_property
+    def readings(self) -> dict[str, Disagreement]:
+        """What depends on the reading, by subject."""
+        return self._by_subject(self.depends)
+
+    def _by_subject(self, chosen: list[Claim]) -> dict[str, Disagreement]:
         claims: dict[str, list[Claim]] = {}
-        for claim in self.disagree:
+        for claim in chosen:
             claims.setdefault(claim.point, []).append(claim)
         found: dict[str, Disagreement] = {}
         for name in [*(n for n in self.words if n in claims), *claims]:
@@ -97,6 +112,8 @@ def recompute(paper: Paper | None = None) -> Recomputation:
         paper: Its printed numbers; those that come with the package if left out.
     """
     source = paper or load()
+    words = {row["point"]: row for row in source.rows("points")}
+    open_points = {name for name, row in words.items() if row["group"] == DEPENDS}
     cells = [cell for table in TABLES for cell in table(source)]
     for row in source.rows("quotes"):
         limits = allowed(row["printed"], row["rule"])
@@ -104,9 +121,10 @@ def recompute(paper: Paper | None = None) -> Recomputation:
         limit = f"{row['rule']} {row['printed']}" if row["rule"] in _LIMITS else ""
         reading = row["reading"] or limit
         printed = (row["point"], row["where"], row["printed"])
-        cells.append(Claim(*printed, found.says, limits, found.value, found.released, reading))
+        claim = Claim(*printed, found.says, limits, found.value, found.released, reading)
+        cells.append(replace(claim, open=row["point"] in open_points))
     cells += [Unchecked(r["where"], r["printed"], r["why"]) for r in source.rows("unchecked")]
-    return Recomputation(tuple(cells), {row["point"]: row for row in source.rows("points")})
+    return Recomputation(tuple(cells), words)
 
 
 def merged(claims: Sequence[Claim]) -> list[tuple[str, Claim]]:
@@ -177,7 +195,9 @@ def _larger_budget(paper: Paper) -> Grid:
         pairs = ((old, old), (new, old), (new, new))
         ratios = (upper.number("U") / budget.number("B") for upper, budget in pairs)
         change = new.number("mean") / old.number("mean") - 1
-        rows.append((_short(old), *(f"{r.middle:.3f}" for r in ratios), f"{change.middle:+.1%}"))
+        # No sign of a change that rounds to none.
+        moved = f"{change.middle:+.1%}".replace("-0.0%", "0.0%").replace("+0.0%", "0.0%")
+        rows.append((_short(old), *(f"{r.middle:.3f}" for r in ratios), moved))
     return Grid(
         "larger_budget",
         "rho at k = 5 against the budget of k = 3",
