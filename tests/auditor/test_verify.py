@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -16,6 +15,7 @@ import pytest
 
 from nafaudit.auditor import verify
 from nafaudit.auditor.replay import replay_texts
+from nafaudit.core.design import identity_hash
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Key, Trajectory
@@ -235,8 +235,7 @@ def test_other_weights_are_refused(run: Path, tmp_path: Path, tiny_pair_paths: P
     shutil.copytree(run, copy)
     design = json.loads((copy / "design.json").read_text())
     design["identity"]["pair"]["risky"] = "0" * 64
-    text = json.dumps(design["identity"], sort_keys=True, separators=(",", ":"))
-    design["hash"] = hashlib.sha256(text.encode()).hexdigest()
+    design["hash"] = identity_hash(design["identity"])
     (copy / "design.json").write_text(json.dumps(design))
     with pytest.raises(InputError, match="weights changed"):
         verify_run(Run(copy), VerifySettings())

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nafaudit.core.design import identity_hash
 from nafaudit.core.finding import Overall
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.measures.compare import compare, paired, unpaired
@@ -60,6 +61,7 @@ def edit(run: Run, change: Callable[[dict[str, Any]], None]) -> Run:
     path = run.path / "design.json"
     design = json.loads(path.read_text())
     change(design["identity"])
+    design["hash"] = identity_hash(design["identity"])
     path.write_text(json.dumps(design))
     return run
 

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from nafaudit.cli.main import app
+from nafaudit.core.design import identity_hash
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
@@ -187,6 +188,7 @@ def _with_anchor(run: Run, path: Path, **pair: str) -> Run:
     shutil.copytree(run.path, path)
     design: dict[str, Any] = json.loads((path / "design.json").read_text())
     design["identity"]["pair"] |= pair
+    design["hash"] = identity_hash(design["identity"])
     (path / "design.json").write_text(json.dumps(design))
     return Run(path)
 

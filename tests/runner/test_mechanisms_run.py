@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from nafaudit.core.design import identity_hash
 from nafaudit.mechanisms.cards import CARDS
 from tests.commands import call
 
@@ -139,8 +140,7 @@ def renamed(run: Path, mechanism: str, key: str = "mechanism") -> None:
     """Lets a design name another mechanism, with hashes that agree."""
     design = json.loads((run / "design.json").read_text())
     design["identity"][key] = mechanism
-    text = json.dumps(design["identity"], sort_keys=True, separators=(",", ":"))
-    design["hash"] = hashlib.sha256(text.encode()).hexdigest()
+    design["hash"] = identity_hash(design["identity"])
     (run / "design.json").write_text(json.dumps(design))
 
 

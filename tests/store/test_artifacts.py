@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from nafaudit.core.design import identity_hash
 from nafaudit.core.errors import StoreError
 from nafaudit.store.artifacts import (
     ARTIFACTS,
@@ -80,6 +81,24 @@ def test_numbers_that_are_not_finite_and_fields_of_a_later_version_are_read(
     assert found is not None and found["k"] == "inf" and found["later"] == {"a": [1]}
 
 
+@pytest.mark.parametrize("command", ["check", "report", "compare", "export", "checklist"])
+def test_a_larger_limit_in_the_design_does_not_acquit(command: str, tmp_path: Path) -> None:
+    """With T ten times as large, a violated budget would be larger than what was spent."""
+    shutil.copytree(RUNS / "c049abe" / "violated", tmp_path / "r")
+    path = tmp_path / "r" / "design.json"
+    data = json.loads(path.read_text())
+    data["identity"]["decoding"]["max_new_tokens"] *= 10
+    path.write_text(json.dumps(data))
+    done = call(command, "r", *(("r",) if command == "compare" else ()), cwd=tmp_path)
+    assert done.returncode == 2 and "the hash in it is of another identity" in done.stderr
+
+
+def test_other_stop_ids_than_the_design_has_are_refused(tmp_path: Path) -> None:
+    run = edited(tmp_path, RUNS / "c049abe" / "own", "vocabulary.json", stops=[])
+    with pytest.raises(StoreError, match=r"its stop ids are not those of design\.json"):
+        _ = run.stops
+
+
 def test_an_edited_verification_is_refused_whatever_was_edited(tmp_path: Path) -> None:
     changes: list[dict[str, Any]] = [{"tokens": 1}, {"tokens": "1"}, {"more": 1}]
     for number, change in enumerate(changes):
@@ -139,6 +158,8 @@ def _hostile(chance: random.Random, text: str) -> str:
         del inside[last]
     else:
         inside[last] = chance.choice(HOSTILE)
+    if isinstance(data.get("identity"), dict) and chance.random() < 0.8:
+        data["hash"] = identity_hash(data["identity"])  # so that the edit is not known by it
     return json.dumps(data)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -84,22 +83,16 @@ def decides(run: Run, options: VerifySettings) -> bool:
 
 
 def check_integrity(run: Run) -> None:
-    """Raises a `StoreError` that names the file if a run's design or prompts were edited.
+    """Raises a `StoreError` if a run's prompts were edited; an edited design cannot be read.
 
-    Records are replayed against the design and the prompts beside them: an edited prompt would
-    change what their true numbers are said to be about.
+    Records are replayed against the prompts beside them: an edited prompt would change what their
+    true numbers are said to be about.
     """
-    design = run.design
-    text = json.dumps(design["identity"], sort_keys=True, separators=(",", ":"))
-    edited = None
-    if hashlib.sha256(text.encode()).hexdigest() != design["hash"]:
-        edited = "design.json"
-    elif not same_prompts(run.prompts(), design):
-        edited = "prompts.jsonl"
-    if edited is not None:
+    if not same_prompts(run.prompts(), run.design):
         raise StoreError(
-            f"{run.path / edited} is not what was written, by the hash in the run's design: it was "
-            "damaged or edited. Restore it, or make the run again with another --out."
+            f"{run.path / 'prompts.jsonl'} is not what was written, by the hash in the run's "
+            "design: it was damaged or edited. Restore it, or make the run again with another "
+            "--out."
         )
 
 

@@ -153,8 +153,13 @@ class Identity:
     @property
     def hash(self) -> str:
         """SHA-256 of the canonical JSON."""
-        text = json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return identity_hash(self.to_json())
+
+
+def identity_hash(data: Mapping[str, Any]) -> str:
+    """Computes the SHA-256 of an identity as plain data, by which a run is known."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differences(ours: Mapping[str, Any], theirs: Mapping[str, Any], prefix: str = "") -> list[str]:

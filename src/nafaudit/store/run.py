@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from nafaudit.core.design import RECORD_VERSION, Design, Extent, Numbers, differences
+from nafaudit.core.design import RECORD_VERSION, Design, Extent, Numbers, differences, identity_hash
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.core.finding import Fault
 from nafaudit.core.settings import DELTA
@@ -99,13 +99,19 @@ class Run:
                     f"{RECORD_VERSION}; use the version that wrote it, which sessions.jsonl names."
                 )
             validated(DesignFile, data)
+            if identity_hash(data["identity"]) != data["hash"]:
+                raise ValueError("the hash in it is of another identity")
         return data
 
     @property
     def stops(self) -> frozenset[int]:
         """Token ids that end a row."""
+        designed = self.design["identity"]["pair"].get("stop_ids")
         with _as_written(self.path / "vocabulary.json"):
-            return frozenset(map(int, self._vocabulary["stops"]))
+            found = frozenset(map(int, self._vocabulary["stops"]))
+            if designed is not None and found != frozenset(designed):
+                raise ValueError("its stop ids are not those of design.json")
+        return found
 
     @property
     def pieces(self) -> list[bytes | None]:
