@@ -20,6 +20,7 @@ from nafaudit.core.design import identity_hash
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import RunSettings
 from nafaudit.core.trajectory import Key
+from nafaudit.lab.prompts import texts as lab_texts
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassRow
 from nafaudit.paper import checklist as criteria
@@ -32,7 +33,7 @@ from nafaudit.paper.checklist import (
     ratios,
 )
 from nafaudit.paper.checklist_paper import of_paper
-from nafaudit.paper.checklist_run import executions, fingerprint, of_run
+from nafaudit.paper.checklist_run import executions, fingerprint, floor_item, of_run
 from nafaudit.paper.printed import load
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.stats import ebb
@@ -49,12 +50,14 @@ LENGTH = 5
 
 
 def _run(
-    path: Path, spends: dict[str, list[float]], k: float = 1.0, labels: tuple[str, ...] = ("a",)
+    path: Path,
+    spends: dict[str, list[float]],
+    k: float = 1.0,
+    labels: tuple[str, ...] = ("a",),
+    text: str = "text",
 ) -> Run:
     """A run whose trajectories spend the given totals, in five equal steps under a budget of 5k."""
-    prompts = [
-        Prompt(name, "text", labels[i % len(labels)]) for i, name in enumerate(sorted(spends))
-    ]
+    prompts = [Prompt(name, text, labels[i % len(labels)]) for i, name in enumerate(sorted(spends))]
     records = [
         trajectory(Key(name, MECHANISM, k, n), [spend / LENGTH] * LENGTH)
         for name, given in spends.items()
@@ -151,16 +154,52 @@ def test_ratios_are_the_papers_with_a_width(tmp_path: Path) -> None:
 
 
 def test_floor_and_widths_fire_and_rest(tmp_path: Path) -> None:
+    def floor(name: str, spends: dict[str, list[float]]) -> ChecklistItem:
+        return floor_item(ratios(AuditResult.of(_run(tmp_path / name, spends))), "more", "a budget")
+
     # Few and scattered: rho is far above 0.9. Many and alike: it is far below.
-    bad = _by_number(of_run(AuditResult.of(_run(tmp_path / "bad", {"p": [0.0, 4.0], "q": [1.0]}))))
-    assert (bad[4].answer, bad[5].answer) == (ItemAnswer.FAIL, ItemAnswer.FAIL)
-    assert bad[4].value >= 1
-    good = _by_number(of_run(AuditResult.of(_run(tmp_path / "good", {"p": [1.0, 1.1] * 20}))))
-    assert (good[4].answer, good[5].answer) == (ItemAnswer.PASS, ItemAnswer.PASS)
+    few: dict[str, list[float]] = {"p": [0.0, 4.0], "q": [1.0]}
+    bad = _by_number(of_run(AuditResult.of(_run(tmp_path / "bad", few))))
+    item = floor("few", few)
+    assert (item.answer, bad[5].answer) == (ItemAnswer.FAIL, ItemAnswer.FAIL)
+    assert item.value >= 1
+    many = {"p": [1.0, 1.1] * 20}
+    good = _by_number(of_run(AuditResult.of(_run(tmp_path / "good", many))))
+    assert (floor("many", many).answer, good[5].answer) == (ItemAnswer.PASS, ItemAnswer.PASS)
     # High and well sampled passes as well: the item asks for N, not for a low ratio.
-    high = _by_number(of_run(AuditResult.of(_run(tmp_path / "high", {"p": [4.9, 4.8] * 10}))))
-    assert high[4].answer == ItemAnswer.PASS
-    assert "0 of 1 prompts" in high[4].text
+    high = floor("high", {"p": [4.9, 4.8] * 10})
+    assert high.answer == ItemAnswer.PASS
+    assert "0 of 1 prompts" in high.text
+
+
+@pytest.mark.parametrize(
+    ("name", "other_stage"), [("own", (4, 6, 7)), ("paper", (4, 6, 7)), ("paper-search", (2,))]
+)
+def test_an_item_about_the_other_stage_is_not_applicable(
+    name: str, other_stage: tuple[int, ...]
+) -> None:
+    """As the paper words them: 2 is of the fixed workload, 4 of "the adversarial stage"."""
+    items = _by_number(of_run(AuditResult.for_report(Run(make.HERE / "c049abe" / name))))
+    for number in other_stage:
+        assert items[number].answer is ItemAnswer.NOT_APPLICABLE, items[number]
+        assert items[number].todo
+    asked = {2, 4, 7} - set(other_stage)
+    assert all(items[n].answer is not ItemAnswer.NOT_APPLICABLE for n in asked)
+
+
+def test_cells_of_equal_size_are_counted_and_none_is_called_the_smallest(tmp_path: Path) -> None:
+    run = _run(tmp_path / "r", {f"p{i}": [1.0] * 20 for i in range(4)}, labels=("a", "b"))
+    text = executions(list(AuditResult.of(run).classes.rows)).text
+    assert text.startswith("40 trajectories in each of 2 cells of class and k; ")
+
+
+def test_item_5_has_one_rule_for_the_paper_and_for_runs() -> None:
+    """A width stands in the tables that people read; that --json has it is not enough."""
+    for name in ("own", "paper-search"):
+        item = _by_number(of_run(AuditResult.for_report(Run(make.HERE / "c049abe" / name))))[5]
+        assert "--json" not in item.text and "print" in item.text
+    theirs = _by_number(of_paper())[5]
+    assert theirs.answer is ItemAnswer.FAIL and "per-prompt tables print a width" in theirs.text
 
 
 @pytest.mark.parametrize(
@@ -227,10 +266,21 @@ def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
     hashes = json.loads((Path(safe).parent / "card.json").read_text())["sha256"]
     pair = {"safe": weights_hash(safe), "risky": weights_hash(risky)}
     assert pair == {role: fingerprint(hashes, role) for role in pair}
-    run = _with_anchor(_run(tmp_path / "r", {"p": [1.0]}), tmp_path / "lab", **pair)
-    item = _by_number(of_run(AuditResult.of(run)))[1]
+
+    def first(name: str, **about: Any) -> ChecklistItem:
+        run = _with_anchor(_run(tmp_path / name, {"p": [1.0]}, **about), tmp_path / f"{name}-lab",
+                           **pair)  # fmt: skip
+        return _by_number(of_run(AuditResult.of(run)))[1]
+
+    text = min(lab_texts())
+    item = first("lab", text=text)
     assert item.answer == ItemAnswer.PASS
     assert item.value < 0.05
+    # What was measured of the lab says nothing of other prompts, nor of other budgets.
+    for item, why in ((first("data"), "these are others"),
+                      (first("k", text=text, k=16.0), "this run has k = 16")):  # fmt: skip
+        assert item.answer is ItemAnswer.NOT_APPLICABLE
+        assert why in item.text and "nafaudit checklist RUN --anchor RUN2" in item.todo
 
 
 def test_shown_in_80_columns_as_json_and_in_the_report(tmp_path: Path) -> None:
@@ -322,7 +372,7 @@ def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
 
 # Commands of remedies, as the tests below type them; numbers and what follows them left out.
 FOLLOWED = {
-    *("the same run with --k", "the same run with --trajectories"),
+    *("the same run with --k", "the same run with --trajectories", "the same search with --k"),
     *("the same search with --fix", "the same search with --searches"),
     *("nafaudit run --k", "nafaudit run --pair", "nafaudit run --prompts", "nafaudit run --data"),
     *("nafaudit checklist RUN", "nafaudit check RUN", "nafaudit report RUN", "nafaudit import LOG"),
@@ -331,6 +381,7 @@ FOLLOWED = {
 # Sizes of what a remedy leaves free.
 TINY = ("--pair", "tiny", "--limit", 2, "--max-new-tokens", 2)
 FEW = ("--limit", 3, "--max-new-tokens", 4, "--trajectories", 1)
+PAPER_SEARCH = make.COMMANDS["paper-search"].split()[3:]
 SEARCH = make.COMMANDS["search"].replace(" --searches 1", "").split()[1:]
 
 
@@ -371,16 +422,22 @@ def test_remedies_of_few_answers_are_followed(tmp_path: Path) -> None:
     few = Remedied(tmp_path, "run", "--k", 1, *TINY, "--trajectories", 1)
     assert (few.item(5)["answer"], few.item(4)["answer"]) == ("fail", "not applicable")
     assert few.follow(5)["answer"] == "pass"
-    # Its debts leave no budget; the larger k of the remedy does.
-    assert few.follow(4)["answer"] == "fail"
-    assert "rho > 0.9 have fewer" in few.item(4)["text"]
-    few.words = ("run", "--k", 5, *TINY)
-    assert few.follow(4)["answer"] == "pass"
+
+
+@pytest.mark.full
+def test_remedies_of_the_floor_are_followed(tmp_path: Path) -> None:
+    """Of a run: a search; of a search whose debts leave no budget: a larger k."""
+    few = Remedied(tmp_path, "run", "--k", 1, *TINY)
+    assert few.follow(4, *PAPER_SEARCH)["answer"] == "pass"
+    words = make.COMMANDS["paper-search"].replace("--k 40", "--k 0.01").split()
+    searched = Remedied(tmp_path / "a", *words)
+    assert searched.item(4)["text"] == "no prompt has a ratio"
+    assert "have fewer than 20 trajectories" in searched.follow(4)["text"]
 
 
 def test_remedies_of_a_run_without_a_budget_are_followed(tmp_path: Path) -> None:
     alone = Remedied(tmp_path, "run", "--k", 0, *TINY)
-    assert {alone.item(n)["to_pass"] for n in (2, 4, 5)} == {"nafaudit run --k 1,3,5"}
+    assert {alone.item(n)["to_pass"] for n in (2, 5)} == {"nafaudit run --k 1,3,5"}
     assert alone.follow(2, *TINY)["answer"] == "fail"
     run = json.loads(call("run", "--k", "1,3,5", *TINY, "--json", cwd=tmp_path).stdout)["run"]
     assert {alone.item(n, run)["answer"] for n in (2, 5)} == {"fail", "pass"}
@@ -445,9 +502,7 @@ def test_remedies_of_searches_are_followed(tmp_path: Path) -> None:
     assert tiny.follow(7, *SEARCH)["answer"] == "pass"
     searched = Remedied(tmp_path / "a", "search", *SEARCH, "--searches", 1)
     assert searched.follow(7, *SEARCH)["answer"] == "pass"
-    sizes = ("--max-new-tokens", 4, "--k", 1)
-    found = searched.follow(4, *sizes, FILE="prompts.jsonl")
-    assert found["answer"] != "fail" and " 0 of " in f" {found['text']}"
+    assert searched.follow(4, *PAPER_SEARCH)["answer"] == "pass"
 
 
 @pytest.mark.full

@@ -349,7 +349,7 @@ def test_a_paper_search_is_shown_in_the_papers_tables() -> None:
 def test_a_huge_rho_says_that_the_budget_is_near_0() -> None:
     huge = paper_part(B_eff=0.0133, rho=22581.25, certified=False)
     shown = tables_of(huge)
-    assert "2.26e+04, B_eff near 0 (0.0133)" in shown["Held-out pool"].cells()[0]
+    assert "2.26e+04, small B_eff (0.0133)" in shown["Held-out pool"].cells()[0]
     none = paper_part(B_eff=0.0, rho="nan", invalid="nonpositive_effective_budget_min")
     shown = tables_of(none)
     assert shown["Final pool"].cells()[0][-3:] == ["invalid", "no", "yes"]

@@ -409,10 +409,11 @@ def paper_run(settings: PaperRunSettings, *, quiet: bool, as_json: bool) -> int:
     given, short = stage1_options(settings)
     first = settings_of(GatedRunSettings, None, _given(given))
     searches: list[Any] = [search_settings(None, _given(one)) for one in stage2_options(settings)]
-    for one in searches:
-        paper_pools(one)
+    lacking = dict.fromkeys(said for one in searches if (said := paper_pools(one).short))
     if short:
         note(f"classes with fewer prompts than the paper's, all of which are taken: {short}")
+    for said in lacking:
+        note(f"pools of the search with fewer prompts than the paper's: {said}")
     if settings.k and settings.k != tuple(one.k[0] for one in searches):
         own = " and ".join(f"{one.k[0]:g}" for one in searches)
         note(

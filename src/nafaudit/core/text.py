@@ -98,6 +98,17 @@ def script_json(data: Any) -> str:
     return text
 
 
+def counted(number: int, one: str, several: str = "") -> str:
+    """Returns a number with its noun: 1 class, 2 classes.
+
+    Args:
+        number: How many.
+        one: The noun of one.
+        several: The noun of several; with an s if empty.
+    """
+    return f"{number} {one if number == 1 else several or f'{one}s'}"
+
+
 def percent(share: float, unknown: str = "\u2013") -> str:
     """Writes a share in percent; only an exact 0 or 1 is written as 0% or 100%."""
     if not math.isfinite(share):

@@ -70,6 +70,17 @@ def lab_workload() -> Workload:
     return in_turn(classes)
 
 
+@cache
+def texts() -> frozenset[str]:
+    """Returns the text of every prompt, with and without the prefix line."""
+    found = (
+        data[_FORMS.get(label, _EXCERPT).text]
+        for label, rows in records().items()
+        for _, _, data in rows
+    )
+    return frozenset(text for one in found for text in (one, HEADER + one))
+
+
 def prompts() -> list[Prompt]:
     """Returns the capped classes in turn, so that the first n prompts are a fair sample."""
     return lab_workload().prompts

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.text import name, percent
+from nafaudit.core.text import counted, name, percent
 from nafaudit.core.trajectory import total
+from nafaudit.lab.prompts import texts as lab_texts
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.classes import ClassRow
 from nafaudit.paper.checklist import (
@@ -39,6 +40,9 @@ from nafaudit.workload import protected_prompts
 if TYPE_CHECKING:
     from nafaudit.views.figures import RunFigure
 
+_LAB_K = 1.0
+"""The budget at which the lab's two anchors were compared when it was built."""
+
 _METRIC = "rouge_l_f1"
 """The overlap of item 3: ROUGE-L, as in the paper, whose own claim is judged by it too."""
 
@@ -50,6 +54,7 @@ _RAISE = "more prompts with more trajectories each for the surrogate to learn fr
 _WITHOUT = "nafaudit search --protocol sound: it relies on no surrogate"
 _SEVERAL = f"nafaudit search --searches {MIN_SEEDS}"
 _SOME_BUDGET = "nafaudit run --k 1,3,5"
+_FLOORED = "nafaudit search --protocol paper --fix min-n"
 # A command in a remedy ends with its clause: a test reads each as the command line does.
 _SAME = "the same run with --trajectories {}"
 
@@ -57,22 +62,36 @@ _SAME = "the same run with --trajectories {}"
 def of_run(result: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
     """Answers all seven items.
 
+    An item about the paper's other stage is not applicable: 2 asks for a fixed workload, 4, 6 and
+    7 ask about a search. Of a log the stage is not known, so that it is asked both.
+
     Args:
         result: A run, judged.
         second: A run with another anchor, for the first item.
     """
     again = _again(result)
-    floor = again.format(MIN_TRAJECTORIES)
+    identity = result.run.design["identity"]
+    imported, purpose = identity["protocol"] == "imported", identity.get("purpose", "audit")
+    floor = again.format(MIN_TRAJECTORIES) if imported else _FLOORED
     paper = search_file(result.search).paper if result.search is not None else None
     if paper and not paper.get("fix"):
         floor = "the same search with --fix min-n, which is what the paper itself recommends"
     prompts = ratios(result)
     classes = [row for row in result.classes.rows if not is_baseline(row.k)]
+    searched = imported or result.search is not None or purpose in ("search", "confirm")
     items = [
         anchors(result, second),
-        executions(classes, again),
+        executions(classes, again)
+        if imported or purpose == "audit"
+        else not_applicable(
+            2,
+            f"it asks for a fixed workload, and this is {_article(purpose)}",
+            again.format(MIN_EXECUTIONS),
+        ),
         _agreement(classes),
-        _floor(prompts, floor, _grant(result)),
+        floor_item(prompts, floor, _grant(result))
+        if searched
+        else not_applicable(4, "it is about a search, and no prompt search was run", _FLOORED),
         _widths(prompts, again, _grant(result), paper or {}),
         surrogate(result.search),
         seeds(result.search),
@@ -95,6 +114,10 @@ def of_run(result: AuditResult, second: AuditResult | None = None) -> list[Check
     ]
 
 
+def _article(word: str) -> str:
+    return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"
+
+
 def _again(result: AuditResult) -> str:
     """Returns what gives each prompt of a run more trajectories, {} for their number."""
     identity = result.run.design["identity"]
@@ -103,7 +126,7 @@ def _again(result: AuditResult) -> str:
     if identity.get("purpose", "audit") == "audit":
         return _SAME
     return (
-        f"a {identity['purpose']} draws where it needs to; audit its prompts, in a file: "
+        f"{_article(identity['purpose'])} draws where it needs to; audit its prompts, in a file: "
         "nafaudit run --prompts FILE --trajectories {}"
     )
 
@@ -118,23 +141,26 @@ def _grant(result: AuditResult) -> str:
         return _SOME_BUDGET
     known = [row.debt / max(1, row.length) for row in rows if not math.isnan(row.debt)]
     larger = math.floor(max(known, default=0.0)) + 1
-    if identity.get("purpose", "audit") == "audit":
-        return f"debts leave no budget: the same run with --k {larger}"
-    return f"debts leave no budget; audit its prompts: nafaudit run --prompts FILE --k {larger}"
+    kind = "run" if identity.get("purpose", "audit") == "audit" else "search"
+    return f"debts leave no budget: the same {kind} with --k {larger}"
 
 
 def anchors(result: AuditResult, second: AuditResult | None) -> ChecklistItem:
     """Answers item 1: does mean spend on benign prompts depend on which of two anchors is used?
 
-    It compares two runs, or quotes what was measured of the lab's two anchors.
+    It compares two runs. What was measured of the lab's two anchors when it was built stands for a
+    run of the lab's own prompts at the same budget, and for no other.
     """
     ours = result.run.design["identity"]["pair"]
     if second is None:
         spends = _lab_spends(ours)
+        why = "the run has one anchor, and nothing to compare it with"
         if spends is None:
-            why = "the run has one anchor, and nothing to compare it with"
             return not_applicable(1, why, _RUN_TWO)
-        return _compared(spends, "measured when the lab was built, k = 1", "")
+        where = f"measured when the lab was built, k = {_LAB_K:g}, its own ordinary prompts"
+        measured = _compared(spends, where, "")
+        lacks = _unmeasured(result)
+        return measured if not lacks else not_applicable(1, f"{why}: {lacks}", _RUN_TWO)
 
     theirs = second.run.design["identity"]["pair"]
     need = "--anchor needs a run with the same risky model and another safe model"
@@ -188,6 +214,20 @@ def _benign(result: AuditResult) -> dict[tuple[str, float], list[float]]:
     return found
 
 
+def _unmeasured(result: AuditResult) -> str:
+    """Returns why the lab's own measurement says nothing of a run on its pair; empty if it does."""
+    budgets = sorted({arm.k for arm in result.arms if not arm.baseline})
+    if _LAB_K not in budgets:
+        named = ", ".join(f"{k:g}" for k in budgets) or "none"
+        return (
+            f"the lab's two anchors were compared at k = {_LAB_K:g}, and this run has k = {named}"
+        )
+    every = lab_texts()
+    if any(item.prompt.text not in every for item in result.run.prompts()):
+        return "the lab's two anchors were compared on its own prompts, and these are others"
+    return ""
+
+
 def _lab_spends(pair: Mapping[str, Any]) -> tuple[float, float] | None:
     """Returns the card's two benign spends, if the run's models are the lab's own."""
     # Read as a file: importing the lab would import torch.
@@ -224,7 +264,10 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
     def excess(row: ClassRow) -> float:
         return row.paper_seen.value / row.budget if row.paper_seen and row.budget > 0 else math.inf
 
+    alike = all(row.trajectories == fewest.trajectories for row in classes)
     text = f"fewest trajectories: {fewest.trajectories}, {_cell(fewest)}"
+    if alike and len(classes) > 1:
+        text = f"{fewest.trajectories} trajectories in each of {len(classes)} cells of class and k"
     if over:
         worst = max(over, key=excess)
         value = worst.paper_seen.value if worst.paper_seen else math.nan
@@ -267,12 +310,13 @@ def _agreement(classes: list[ClassRow]) -> ChecklistItem:
             "give prompts of several classes a reference: nafaudit run --prompts FILE, or "
             "nafaudit run --data DIRECTORY",
         )
-    text = f"{len(odd)} classes out of step over {compared} budgets, by ROUGE-L in thirds"
+    text = f"{counted(len(odd), 'class', 'classes')} out of step over "
+    text += f"{counted(compared, 'budget')}, by ROUGE-L in thirds"
     text += f": {'; '.join(odd[:3])}{' ...' if len(odd) > 3 else ''}" if odd else ""
     return judged(3, not odd, text, "read these classes' outputs: nafaudit report RUN", len(odd))
 
 
-def _floor(prompts: list[PromptRatio], todo: str, grant: str) -> ChecklistItem:
+def floor_item(prompts: list[PromptRatio], todo: str, grant: str) -> ChecklistItem:
     """Answers item 4: has each prompt with a high ratio enough trajectories?
 
     Args:
@@ -297,7 +341,10 @@ def _floor(prompts: list[PromptRatio], todo: str, grant: str) -> ChecklistItem:
 def _widths(
     prompts: list[PromptRatio], again: str, grant: str, paper: Mapping[str, Any]
 ) -> ChecklistItem:
-    """Answers item 5: has each estimate a width?
+    """Answers item 5: has each estimate a width, in the table that shows it?
+
+    The paper is asked the same: none of its per-prompt tables has one, and that it follows from
+    other columns is not enough. Ours have a column of their own.
 
     Args:
         prompts: The estimates.
@@ -305,6 +352,9 @@ def _widths(
         grant: What gives them an estimate.
         paper: Of the paper's search: its pools have a level of their own.
     """
+    where = "the report's tables of prompts print it"
+    if paper:
+        where = "every table of its pools prints it"
     if not prompts:
         return not_applicable(5, "no prompt has an estimate", grant)
     single = [row for row in prompts if math.isnan(row.width)]
@@ -314,8 +364,7 @@ def _widths(
         text += f", the widest {widest.width:.1f} nats on a mean of {widest.mean:.1f} "
         pooled = {row["id"] for rows in paper.get("pools", {}).values() for row in rows}
         level = paper["delta_per_look"] if widest.prompt in pooled else PROMPT_LEVEL
-        text += f"({name(widest.prompt)}, N = {widest.n}, delta = {level:.3g}); --json prints all "
-        text += "of them"
+        text += f"({name(widest.prompt)}, N = {widest.n}, delta = {level:.3g}); {where}"
     todo = f"one trajectory has no variance: {again.format(2)}"
     return judged(5, not single, text, todo, widest.width if widest else math.nan)
 
@@ -394,7 +443,8 @@ def seeds(found: Mapping[str, Any] | None) -> ChecklistItem:
     values = file.spread["search"].maxima if "search" in file.spread else ()
     text = f"{len(mine)} search seed{'s' if len(mine) > 1 else ''}"
     if values:
-        text += f"; best prompt of each on fresh draws: {', '.join(map(percent, values))}"
+        text += "; mean share of its budget that the best prompt of each spends on fresh draws: "
+        text += ", ".join(map(percent, values))
     known = [value for value in values if math.isfinite(value)]
     if len(known) > 1:
         text += f" (a range of {100 * (max(known) - min(known)):.1f} points)"

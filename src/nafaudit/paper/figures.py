@@ -31,10 +31,12 @@ from nafaudit.views.figures.style import (
     PALETTE,
     VERMILION,
     canvas,
+    count_ticks,
     finite,
     left_out,
     legend,
     looks,
+    nat_ticks,
     plain,
     save,
     style,
@@ -232,7 +234,10 @@ def draw_run_term(result: AuditResult) -> Figure:
     figure, axes = canvas()
     counts = [row["N"] for row in table["rows"]]
     sizes = np.unique(np.geomspace(2, max(40, *counts), 80).round().astype(int))
-    for i, range_ in enumerate(map(float, table["R_eff"])):
+    # Prompts of equal range have one line.
+    reaches = {f"{float(reach):.3g}": i for i, reach in reversed([*enumerate(table["R_eff"])])}
+    for i in sorted(reaches.values()):
+        range_ = float(table["R_eff"][i])
         colour, marker = PALETTE[i], MARKERS[i]
         term = [ebb_range_term(range_, int(n), table["delta"]) for n in sizes]
         axes.plot(sizes, term, color=colour, marker="", label=f"R_eff = {range_:.3g}")
@@ -241,6 +246,8 @@ def draw_run_term(result: AuditResult) -> Figure:
     if budgets := [b for b in finite([float(row["B_eff"]) for row in pool]) if b > 0]:
         axes.axhline(min(budgets), color=GREY, linestyle="--", linewidth=1, marker="")
     axes.set(xscale="log", yscale="log", xlabel="trajectories N")
+    count_ticks(axes, int(max(sizes)))
+    nat_ticks(axes)
     axes.set_ylabel("3 R_eff ln(2/δ) / N, nats")
     axes.set_title(f"Deterministic term at δ = {table['delta']:.2g}; dashed: the smallest B_eff")
     legend(figure, axes)

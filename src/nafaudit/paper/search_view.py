@@ -8,14 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from nafaudit.core.finding import CheckWord
 from nafaudit.core.text import as_number
 from nafaudit.paper.loop import FALLBACK, PaperGeneration, Trail
 from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.paper.search import PaperSearchResult, gap_of
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table, nats
-from nafaudit.views.search import rho_text, search_json, verdict_lines
+from nafaudit.views.search import defect_lines, rho_text, search_json, verdict_lines
 
 _ID, _SHOWN = 30, 8
 """Characters of an id, and rows of a table, that a terminal shows."""
@@ -455,7 +454,7 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     pool_columns = (Column("pool", words=True), prompt, Column("N"), *numbers, Column("rho"))
     # Flagged prompts: as flagged, then on fresh draws at both budgets.
     rechecks, n = found.rechecks, settings.sizes.recheck_traj
-    fresh = (f"N={n}, k={k:.3g}" for k in (settings.budget, settings.second))
+    fresh = (f"N={n}, k={k:.4g}" for k in (settings.budget, settings.second))
     flagged_columns = (
         Column("flagged in", words=True),
         prompt,
@@ -485,7 +484,7 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
         lines.append(
             f"like for like, fresh draws{f' ({more} not shown)' if more > 0 else ''}: {same} of "
             f"{len(rechecks)} pass at the same k, {other} of {len(rechecks)} at k = "
-            f"{settings.second:.3g}; {over} of their trajectories exceed their budget; "
+            f"{settings.second:.4g}; {over} of their trajectories exceed their budget; "
             f"{len(found.flagged.flags) - len(rechecks)} flagged prompts not looked at again"
         )
     gaps = ["unknown" if math.isnan(gap) else f"{gap:+.3f}"
@@ -526,19 +525,15 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
             said += f"; saturated in {stuck} of {len(steps)}" if stuck else "; never saturated"
     lines.append(f"surrogate on {found.embedding}: {said}")
     # Defects that occurred, one line each: the first place, and how many there are.
-    places: dict[str, list[str]] = {}
-    for finding in found.findings:
-        if finding.verdict == CheckWord.SUSPECT:
-            places.setdefault(finding.check, []).append(finding.text)
+    defects = defect_lines((one.check, str(one.verdict), one.text) for one in found.findings)
     lines.append(
         "defects of the protocol that occurred (none is about the decoder):"
-        if places
+        if defects
         else "none of the protocol's known defects occurred"
     )
-    for check, texts in places.items():
-        others = f" (and in {len(texts) - 1} other places)" if len(texts) > 1 else ""
-        lines.append(f"  {check}: {texts[0]}{others}")
-    lines += verdict_lines(found.found, plugin, "--size recheck_traj=20")
+    lines += [f"  {check}: {text}" for check, text in defects]
+    aside = sum(one.other.n for one in rechecks)
+    lines += verdict_lines(found.found, plugin, "--size recheck_traj=20", (settings.second, aside))
     lines.append(f"search directory: {found.found.path}")
     # What the paper computes of its own rows: more trajectories, and the term that they shrink.
     ahead = [

@@ -44,6 +44,9 @@ from nafaudit.workload.prompts import (
     read_records,
 )
 
+_LINES = 8
+"""Lines of a file that an error names."""
+
 LEAST_SCORE = 10
 """Creative prompts with a lower score are left out."""
 
@@ -131,6 +134,12 @@ def read_paper(
     return paper_workload(records, classes, cap, variant, exact)
 
 
+def not_clean(directory: Path) -> int:
+    """Returns how many creative records the sampling leaves out, for their quality."""
+    rows = read_records(directory / FILES["creative"])
+    return sum(not _candidate(row, "creative", "code").is_eligible for row in rows)
+
+
 def paper_workload(
     records: Mapping[str, Iterable[Record]],
     classes: Collection[str] = (),
@@ -153,10 +162,17 @@ def paper_workload(
     cap = cap or {}
     check_names((*classes, *cap), CAPS)
     pools: defaultdict[str, list[_Candidate]] = defaultdict(list)
+    empty: list[_NoPromptError] = []
     for label, rows in records.items():
         for record in rows:
-            candidate = _candidate(record, label, variant)
+            try:
+                candidate = _candidate(record, label, variant)
+            except _NoPromptError as error:
+                empty.append(error)
+                continue
             pools[candidate.item.prompt.label].append(candidate)
+    if empty:
+        raise empty[0] if len(empty) == 1 else _no_prompts(empty)
     chosen = [label for label in CAPS if not classes or label in classes]
     for label in chosen:
         # Ids of all records must differ, sampled or not.
@@ -169,7 +185,7 @@ def paper_workload(
     }
     wanted = {label: cap.get(label, CAPS[label]) for label in chosen}
     if exact:
-        _check_caps({label: len(able[label]) for label in chosen}, wanted, cap)
+        _check_caps(able, wanted, cap)
     sampled = (
         _SAMPLERS.get(label, _first)(able[label], min(wanted[label], len(able[label])))
         for label in chosen
@@ -178,13 +194,25 @@ def paper_workload(
     return in_turn([[c.item for c in part] for part in sampled])
 
 
-def _check_caps(have: Mapping[str, int], wanted: Mapping[str, int], cap: Mapping[str, int]) -> None:
-    """Raises if classes cannot fill their caps; says one option that works for all of them."""
+def _check_caps(
+    able: Mapping[str, Sequence[_Candidate]], wanted: Mapping[str, int], cap: Mapping[str, int]
+) -> None:
+    """Raises if classes cannot fill their caps; says one option that works for all of them.
+
+    A record's own split may name another class than its file's, so that every file is named.
+    """
+    have = {label: len(found) for label, found in able.items()}
+    files = {
+        label: dict.fromkeys(
+            [FILES[label], *(Path(c.item.source.where.rpartition(":")[0]).name for c in found)]
+        )
+        for label, found in able.items()
+    }
     short = [label for label, count in have.items() if count < wanted[label]]
     if not short:
         return
     found = "; ".join(
-        f"{label} {have[label]} of {wanted[label]} ({FILES[label]})" for label in short
+        f"{label} {have[label]} of {wanted[label]} ({', '.join(files[label])})" for label in short
     )
     left = [label for label, count in have.items() if count]
     if not left:
@@ -246,16 +274,39 @@ def takes_lab(settings: RunSettings) -> bool:
     return not own and named_pair(settings.pair).workload is lab_workload
 
 
+class _NoPromptError(InputError):
+    """A record without a prompt; its place and the fields that were tried."""
+
+    def __init__(self, where: str, fields: Sequence[str]) -> None:
+        self.where, self.fields = where, tuple(fields)
+        super().__init__(
+            f"{where}: no prompt: {', '.join(map(repr, fields))} all missing or empty; mend the "
+            "line or leave it out."
+        )
+
+
+def _no_prompts(empty: Sequence[_NoPromptError]) -> InputError:
+    """Returns one error for all records without a prompt, file by file."""
+    files: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for one in empty:
+        file, _, line = one.where.rpartition(":")
+        files.setdefault((file, one.fields), []).append(line)
+    found = "; ".join(
+        f"{file}, {'line' if len(lines) == 1 else 'lines'} {', '.join(lines[:_LINES])}"
+        f"{' ...' if len(lines) > _LINES else ''} ({', '.join(map(repr, fields))} all missing or "
+        "empty)"
+        for (file, fields), lines in files.items()
+    )
+    return InputError(f"{len(empty)} records have no prompt: {found}; mend or leave out the lines.")
+
+
 def _candidate(record: Record, label: str, variant: str) -> _Candidate:
     form, data, where = _FORMS.get(label, _EXCERPT), record.data, record.where
     # The code takes the first value that is true, so that a 0 or an empty list is skipped too.
     said = Record(where, record.place, _said(data))
     text = first_text(said, form.text, "prompt")
     if not text.strip():
-        raise InputError(
-            f"{where}: no prompt: {', '.join(map(repr, form.text))} all missing or empty; mend "
-            "the line or leave it out."
-        )
+        raise _NoPromptError(where, form.text)
     text = text.strip() if label == "factual" else text
     split = first_id(said, ("split",)) or label
     number, nameless = f"{record.place:05d}", None

@@ -573,21 +573,34 @@ class SearchFile(_Part):
     @property
     def overall(self) -> Overall:
         """The answer of the search: what it found, and what its command ends with."""
-        budget = f"k = {self.k:g}"
+        budget, (second, aside) = f"k = {self.k:g}", self.second
         if self.outcome == Kept.VIOLATED:
+            also = f", or k = {second:.4g} on fresh draws of flagged prompts" if aside else ""
             why = (
                 f"the search found {self.violating_prompts} of {self.looked} prompts with a "
-                f"trajectory above its budget ({budget})"
+                f"trajectory above its budget ({budget}{also})"
             )
             return Overall(Kept.VIOLATED, why, 1)
         if self.outcome == Kept.WITHIN:
+            own = None if self.trajectories is None else self.trajectories - aside
             why = (
-                f"the search found no trajectory above its budget ({budget}) in "
-                f"{self.trajectories} trajectories of {self.looked} prompts"
+                f"the search found no trajectory above its budget ({budget}) in {own} trajectories "
+                f"of {self.looked} prompts"
             )
+            if aside:
+                why += f", nor in {aside} more of flagged prompts at k = {second:.4g}"
             return Overall(Kept.WITHIN, why, 0)
         why = f"the search found nothing above its budget ({budget}), but {self.lacking}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
+
+    @property
+    def second(self) -> tuple[float, int]:
+        """The second budget of the paper's search, and the trajectories drawn at it.
+
+        `trajectories` counts these too. Without such draws the number is 0.
+        """
+        again = [row.get("second_k") or {} for row in self.paper.get("rechecked") or ()]
+        return float(self.paper.get("second_k") or math.nan), sum(r.get("N", 0) for r in again)
 
     @property
     def lacking(self) -> str:

@@ -84,6 +84,10 @@ class Run:
             why = "is not a run directory (no design.json)" if path.exists() else "does not exist"
             log = "a log file, or " if path.suffix and not path.exists() else ""
             made = "a run that `nafaudit run` or `import` wrote"
+            inside = sorted(one.parent for one in path.glob("*/design.json"))
+            if inside:
+                # As of `nafaudit paper run`, or of a search at several budgets.
+                made = f"one of the runs in it: {', '.join(map(str, inside[:8]))}"
             raise InputError(f"{path} {why}; name {log}{made}.")
 
     @property

@@ -25,6 +25,7 @@ from nafaudit.views.document import (
     nats,
     percent,
 )
+from nafaudit.views.search import defects_of
 from nafaudit.views.words import AS_PROMISED
 
 BUDGET = Column("budget", "name", "k nats per token", words=True)
@@ -92,6 +93,9 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             if arm.worst_use:
                 lines.append(f"{shown}: {arm.worst_use[:1].lower()}{arm.worst_use[1:-1]}")
     lines += _remark_lines(arms)
+    if result.search is not None and (defects := defects_of(result.search)):
+        lines.append("defects of the search's protocol that occurred (none is about the decoder):")
+        lines += [f"  {check}: {text}" for check, text in defects]
     lines.append(f"charges are against {run.design['anchor']}")
     lines.append(f"{'run directory' if Path(source).is_dir() else 'read from'}: {source}")
     if page is not None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from nafaudit.core.finding import MIN_TRAJECTORIES, Kept
-from nafaudit.core.text import as_number, cut, name, plain, value_at, visible
+from nafaudit.core.finding import MIN_TRAJECTORIES, CheckWord, Kept
+from nafaudit.core.text import as_number, counted, cut, name, plain, value_at, visible
 from nafaudit.store.artifacts import (
     ComparisonFile,
     GateFile,
@@ -37,7 +37,7 @@ _SHOWN_ON_TERMINAL = 64
 _SHOWN_IN_REPORT = 600
 _OTHERS = 60
 NEAR_0 = 10.0
-"""A rho from which B_eff is the reason: no U_EBB is that far above a budget that is not near 0."""
+"""A rho from which B_eff is the reason: one short answer leaves a budget far below the others'."""
 _TONES = {"WITHIN": "good", "VIOLATED": "bad", "INCONCLUSIVE": "open"}
 _SHOWN_AS_THEY_ARE = ("archive",)
 
@@ -473,7 +473,7 @@ def rho_text(rho: float, budget: float | None = None) -> str:
     if math.isnan(rho):
         return "invalid"
     named = "" if budget is None else f" ({budget:.3g})"
-    return f"{rho:.3f}" if rho < NEAR_0 else f"{rho:.3g}, B_eff near 0{named}"
+    return f"{rho:.3f}" if rho < NEAR_0 else f"{rho:.3g}, small B_eff{named}"
 
 
 def _pool_rho(row: Mapping[str, Any]) -> str:
@@ -696,16 +696,20 @@ def search_view(data: Mapping[str, Any]) -> SearchView:
     """Returns everything that a report shows of a search, with or without texts."""
     found = search_file(data)
     word, budget, looked = found.outcome, f"k = {found.k:g}", _count(found.looked)
+    second, aside = found.second
     if word == "VIOLATED":
+        also = f", or k = {second:.4g} on fresh draws of flagged prompts" if aside else ""
         said = (
             f"{_count(found.violating_prompts)} of the {looked} prompts looked at have a "
-            f"trajectory above its budget ({budget}). Nothing was dropped for being bad news."
+            f"trajectory above its budget ({budget}{also}). Nothing was dropped for being bad news."
         )
     elif word == "WITHIN":
         rates = [one.rate_upper for one in found.finalists if not math.isnan(one.rate_upper)]
+        own = None if found.trajectories is None else found.trajectories - aside
+        more = f", nor any of {aside} more of flagged prompts at k = {second:.4g}" if aside else ""
         said = (
-            f"None of {_count(found.trajectories)} trajectories exceeds its budget "
-            f"({budget}), over {looked} prompts; for each finalist the true rate is below "
+            f"None of {_count(own)} trajectories exceeds its budget "
+            f"({budget}), over {looked} prompts{more}; for each finalist the true rate is below "
             f"{percent(max(rates, default=math.nan))}. That says nothing of prompts that were not "
             "tried."
         )
@@ -722,7 +726,13 @@ def search_view(data: Mapping[str, Any]) -> SearchView:
         word=name(word),
         tone=_TONES.get(word, "open"),
         text=said,
-        remarks=tuple(visible(remark) for remark in _remarks(found)),
+        remarks=tuple(
+            visible(remark)
+            for remark in (
+                *_remarks(found),
+                *(f"Defect of the protocol, {what}: {text}." for what, text in defects_of(data)),
+            )
+        ),
         ranking=ranking_of(data),
         tables=tuple(_tables(data)),
         prompts=tuple(prompts),
@@ -795,6 +805,30 @@ def _tested(gates: Sequence[GateFile]) -> str:
         auc += f"{' and ' if auc else ''}it has no AUC in {none}, where these are of one class"
     stuck = sum(bool(gate.saturated) for gate in steering)
     return auc + (f"; it says nearly the same of every prompt in {stuck}" if stuck else "")
+
+
+def defect_lines(findings: Iterable[tuple[str, str, str]]) -> list[tuple[str, str]]:
+    """Returns defects of the paper's protocol that occurred, each once: name, and what was found.
+
+    Args:
+        findings: Name, verdict and text of each.
+    """
+    places: dict[str, list[str]] = {}
+    for check, verdict, text in findings:
+        if verdict == CheckWord.SUSPECT:
+            places.setdefault(check, []).append(text)
+    found = []
+    for check, texts in places.items():
+        others = f" (and in {counted(len(texts) - 1, 'other place')})" if len(texts) > 1 else ""
+        found.append((check, texts[0] + others))
+    return found
+
+
+def defects_of(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns the defects that a search.json of the paper's protocol names; none of another."""
+    found = (data.get("paper") or {}).get("findings") or ()
+    rows = [(str(one.get("check")), str(one.get("verdict")), str(one.get("text"))) for one in found]
+    return defect_lines(rows)
 
 
 # On a terminal.
@@ -898,13 +932,19 @@ def search_document(found: SearchResult, plugin: str = "", *, redact: bool = Fal
     )
 
 
-def verdict_lines(found: SearchResult, plugin: str = "", more: str = "--fresh") -> list[str]:
+def verdict_lines(
+    found: SearchResult,
+    plugin: str = "",
+    more: str = "--fresh",
+    second: tuple[float, int] = (math.nan, 0),
+) -> list[str]:
     """Returns the three-valued answer, and what it rests on.
 
     Args:
         found: The search.
         plugin: What has to follow `nafaudit verify` for this mechanism.
         more: Option that gives a finalist more fresh trajectories.
+        second: Another budget at which some of the trajectories were drawn, and their number.
     """
     budget = f"budget k = {found.settings.budget:g}"
     if found.outcome == Kept.VIOLATED:
@@ -922,9 +962,11 @@ def verdict_lines(found: SearchResult, plugin: str = "", more: str = "--fresh") 
         )
         return [f"{budget}: INCONCLUSIVE: nothing exceeds its budget, but {why}"]
     rate = max(one.rate for one in found.finalists)
+    other, aside = second
     return [
-        f"{budget}: WITHIN: 0 of {found.trajectories} trajectories exceed their budget; for each "
-        f"finalist the true rate is below {percent(rate)}"
+        f"{budget}: WITHIN: 0 of {found.trajectories - aside} trajectories exceed their budget"
+        + (f" (and 0 of {aside} at k = {other:.4g})" if aside else "")
+        + f"; for each finalist the true rate is below {percent(rate)}"
     ]
 
 
