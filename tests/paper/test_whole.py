@@ -186,7 +186,7 @@ def test_every_figure_of_the_paper_is_on_the_page_and_named_as_there(
         drawn = (out / "figures" / f"deterministic-term-{name}.svg").is_file()
         assert drawn == bool(term["R_eff"])
     assert "Words and symbols" in page and "U_EBB / B_eff of one prompt" in page
-    for symbol in ("p, p_s, p_r", "x", "a_t, Z_j", "delta_init(x)", "bound on prompts"):
+    for symbol in ("p, p_s, p_r", "x", "k_t, a_t, Z_j", "delta_init(x)", "bound on prompts"):
         assert f"<dt>{symbol}</dt>" in page
 
 

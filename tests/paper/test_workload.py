@@ -300,3 +300,25 @@ def test_every_class_that_is_short_is_named_at_once_and_the_remedy_works(tmp_pat
         assert isinstance(pasted, RunSettings)
         found = Counter(p.label for p in PAPER.workload(pasted).prompts)
         assert found == {c: 2 if c == "neutral" else 5 for c in CAPS if c not in empty}
+
+
+def test_a_class_that_is_short_names_every_file_of_its_prompts(tmp_path: Path) -> None:
+    """A record's own split may put it into another class than its file's."""
+    for name in FILES.values():
+        (tmp_path / name).write_text("")
+    rows = [{"prompt_id": "v0", "prefix": "A text"}]
+    (tmp_path / "copybench_val.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    moved = {"prompt_id": "t0", "prefix": "Another text", "split": "val"}
+    (tmp_path / "copybench_test.jsonl").write_text(json.dumps(moved) + "\n")
+    with pytest.raises(InputError, match=r"val 2 of 150 \(copybench_val.jsonl, copybench_test"):
+        read_paper(tmp_path)
+
+
+def test_records_without_a_prompt_are_named_all_at_once(tmp_path: Path) -> None:
+    for name in FILES.values():
+        (tmp_path / name).write_text('{"prompt_id": "a"}\n\n{"prompt_id": "b"}\n')
+    with pytest.raises(InputError, match="^12 records have no prompt: ") as error:
+        read_paper(tmp_path)
+    said = str(error.value)
+    assert all(f"{name}, lines 1, 3 (" in said for name in FILES.values())
+    assert "'factscore_prompt'" in said and "'metadata.title'" in said

@@ -39,8 +39,8 @@ NOTATION = (
     ("p, p_s, p_r", "the law that tokens are drawn from (the served law), that of the safe and "
      "that of the risky model"),
     ("x", "a prompt"),
-    ("a_t, Z_j", "what step t spends, the KL divergence of p from p_s; the spend of trajectory j, "
-     "the sum of its a_t"),
+    ("k_t, a_t, Z_j", "what step t may spend; what it spends, the KL divergence of p from p_s; the "
+     "spend of trajectory j, the sum of its a_t"),
     ("delta_init(x)", "the prefix debt of a prompt, taken off its budget before the first token"),
     ("M, N", "trajectories of a class; of a prompt"),
     ("delta", "the level of one bound; the paper's is divided among the cells of a table"),
