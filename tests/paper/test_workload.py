@@ -317,7 +317,7 @@ def test_a_class_that_is_short_names_every_file_of_its_prompts(tmp_path: Path) -
 def test_records_without_a_prompt_are_named_all_at_once(tmp_path: Path) -> None:
     for name in FILES.values():
         (tmp_path / name).write_text('{"prompt_id": "a"}\n\n{"prompt_id": "b"}\n')
-    with pytest.raises(InputError, match="^12 records have no prompt: ") as error:
+    with pytest.raises(InputError, match=r"^12 records have no prompt: ") as error:
         read_paper(tmp_path)
     said = str(error.value)
     assert all(f"{name}, lines 1, 3 (" in said for name in FILES.values())

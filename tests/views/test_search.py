@@ -7,7 +7,8 @@ import math
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,7 +21,7 @@ from nafaudit.paper.checklist_run import of_run, seeds, surrogate
 from nafaudit.store.run import Run
 from nafaudit.views.document import Table
 from nafaudit.views.page import write_report
-from nafaudit.views.search import progress_of, reported_search, search_view
+from nafaudit.views.search import progress_of, reported_search, search_view, verdict_lines
 from tests.commands import call
 from tests.handmade import plain_run
 from tests.views.test_browser import INJECTIONS, opened
@@ -363,3 +364,15 @@ def test_figure_and_checklist_have_the_n_and_rho_of_the_search(tmp_path: Path) -
     (run.path / "search.json").write_text(json.dumps(found(paper=pools)))
     rows = [row for row in ratios(AuditResult.for_report(run)) if row.prompt == first]
     assert {(row.n, row.rho) for row in rows} == {(20, 4.579)}
+
+
+def test_what_was_drawn_at_another_budget_is_counted_apart() -> None:
+    found = SimpleNamespace(
+        settings=SimpleNamespace(budget=16.0), outcome="WITHIN", trajectories=2040,
+        finalists=[SimpleNamespace(rate=0.48)],
+    )  # fmt: skip
+    (line,) = verdict_lines(cast(Any, found), second=(80 / 3, 400))
+    assert "k = 16: WITHIN: 0 of 1640 trajectories exceed their budget" in line
+    assert "(and 0 of 400 at k = 26.67)" in line
+    (line,) = verdict_lines(cast(Any, found))
+    assert "0 of 2040 trajectories" in line and "and 0 of" not in line
