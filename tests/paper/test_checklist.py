@@ -429,8 +429,9 @@ def test_remedies_of_the_floor_are_followed(tmp_path: Path) -> None:
     """Of a run: a search; of a search whose debts leave no budget: a larger k."""
     few = Remedied(tmp_path, "run", "--k", 1, *TINY)
     assert few.follow(4, *PAPER_SEARCH)["answer"] == "pass"
-    words = make.COMMANDS["paper-search"].replace("--k 40", "--k 0.01").split()
-    searched = Remedied(tmp_path / "a", *words)
+    words = make.COMMANDS["paper-search"].replace("--k 40 ", "").split()
+    searched = Remedied(tmp_path / "a", *words, "--k", 0.01)
+    searched.words = tuple(words)  # a second --k would search both
     assert searched.item(4)["text"] == "no prompt has a ratio"
     assert "have fewer than 20 trajectories" in searched.follow(4)["text"]
 

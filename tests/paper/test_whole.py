@@ -85,7 +85,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, tiny_pair_paths: Any) -> tupl
     early = done.stderr.partition("trajectories,")[0]
     assert "classes with fewer prompts than the paper's" in early
     assert "pools of the search with fewer prompts than the paper's: attack_train 4 of 48" in early
-    assert "1 creative record left out as not clean" in early
+    assert "1 creative record left out (not clean" in early
     answer = json.loads((place / "out" / "paper.json").read_text())
     assert list(answer)[:3] == ["verdict", "why", "exit_status"]
     assert answer["exit_status"] == done.returncode

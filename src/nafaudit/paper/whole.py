@@ -146,7 +146,9 @@ def stage1_options(settings: PaperRunSettings) -> tuple[dict[str, Any], str]:
         raise InputError(f"{settings.data} has no prompt that can be sampled; mend the files.")
     short = [f"{label} {have[label]} of {cap}" for label, cap in CAPS.items() if have[label] < cap]
     if lost := not_clean(Path(settings.data)):
-        short.append(f"{counted(lost, 'creative record')} left out as not clean or below its score")
+        short.append(
+            f"{counted(lost, 'creative record')} left out (not clean, or a score below 10)"
+        )
     return given | {
         "classes": tuple(label for label in CAPS if have[label]),
         "cap": {label: min(have[label], cap) for label, cap in CAPS.items() if have[label]},

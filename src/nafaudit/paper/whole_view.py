@@ -192,8 +192,8 @@ def _setup(found: WholePaper, limit: int, cells: int) -> Section:
             )
     if found.short:
         lines.append(f"Classes with fewer prompts than the paper's: {found.short}")
-    if short := [f"k = {budget_of(one):g}: {said}" for one in found.stage2
-                 if (said := _paper(one).get("short"))]:  # fmt: skip
+    short = dict.fromkeys(said for one in found.stage2 if (said := _paper(one).get("short")))
+    if short:
         lines.append(f"Pools of the search with fewer prompts than the paper's: {'; '.join(short)}")
     return Section("How to read it", lines=tuple(lines))
 
