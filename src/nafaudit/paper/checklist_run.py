@@ -114,8 +114,10 @@ def of_run(result: AuditResult, second: AuditResult | None = None) -> list[Check
     ]
 
 
-def _article(word: str) -> str:
-    return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"
+def _article(purpose: str) -> str:
+    if purpose == "confirm":
+        return "a search's fresh draws"
+    return f"{'an' if purpose[:1] in 'aeiou' else 'a'} {purpose}"
 
 
 def _again(result: AuditResult) -> str:
@@ -125,8 +127,9 @@ def _again(result: AuditResult) -> str:
         return "a log with {} trajectories of each prompt is needed"
     if identity.get("purpose", "audit") == "audit":
         return _SAME
+    what = _article(identity["purpose"].replace("confirm", "search"))
     return (
-        f"{_article(identity['purpose'])} draws where it needs to; audit its prompts, in a file: "
+        f"{what} draws where it needs to; audit its prompts, in a file: "
         "nafaudit run --prompts FILE --trajectories {}"
     )
 
