@@ -235,8 +235,8 @@ def draw_run_term(result: AuditResult) -> Figure:
     counts = [row["N"] for row in table["rows"]]
     sizes = np.unique(np.geomspace(2, max(40, *counts), 80).round().astype(int))
     # Prompts of equal range have one line.
-    reaches = {f"{float(reach):.3g}": i for i, reach in reversed([*enumerate(table["R_eff"])])}
-    for i in sorted(reaches.values()):
+    firsts = {f"{float(one):.3g}": i for i, one in reversed([*enumerate(table["R_eff"])])}
+    for i in sorted(firsts.values()):
         range_ = float(table["R_eff"][i])
         colour, marker = PALETTE[i], MARKERS[i]
         term = [ebb_range_term(range_, int(n), table["delta"]) for n in sizes]
