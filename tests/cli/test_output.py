@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.store.run import Run, open_for_writing
 from nafaudit.views.progress import ProgressLine, describe
 from nafaudit.workload import Prompt, TokenizedPrompt, workload_hash
+from tests.commands import NAFAUDIT
 from tests.records import trajectory
+
+RUNS = Path(__file__).parents[1] / "runs" / "89722fc"
 
 HALF_WAY = Progress(
     "", done=10, total=20, resumed=4, under_way=2.0, tokens=900, seconds=8.0, worst=0.983
@@ -187,3 +191,14 @@ def test_json_names_the_witness_of_what_is_suspect(
     assert found["accounting"]["numbers"]["allowance_broken"] == 1
     assert found["accounting"]["witness"] == key._asdict() | {"step": 59}
     assert found["utilisation"]["verdict"] == "INFO"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_the_screen_is_no_fault_of_ours(tmp_path: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*NAFAUDIT, "check", str(RUNS / "own"), "--json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+        )  # fmt: skip
+    assert done.returncode == 2 and "cannot be printed: No space left" in done.stderr
+    assert "Traceback" not in done.stderr

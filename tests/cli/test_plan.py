@@ -124,3 +124,11 @@ def test_text_fits_and_bad_input_is_refused(tmp_path: Path) -> None:
         done = call("plan", *arguments, cwd=tmp_path)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_a_huge_number_is_planned_with_little_memory(tmp_path: Path) -> None:
+    """What is timed fills a batch, whatever the number of trajectories that is asked about."""
+    words = ("--pair", "tiny", "--limit", "2", "--max-new-tokens", "4", "--json")
+    done = call("plan", *words, "--trajectories", str(10**9), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["trajectories"] >= 2 * 10**9

@@ -305,3 +305,55 @@ def test_a_decoder_of_a_design_file_is_typed_too(line: str, option: str, tmp_pat
     (tmp_path / "d.toml").write_text(f"{line}\n")
     done = call("run", "d.toml", "--pair", "tiny", cwd=tmp_path)
     assert done.returncode == 2 and option in done.stderr
+
+
+OVER = """
+import torch
+from nafaudit.protocols import Served
+
+
+class Rule:
+    def serve(self, prefixes, safe, risky, allowance):
+        law = torch.logaddexp(safe, risky) - torch.log(torch.tensor(2.0, dtype=torch.float64))
+        charge = (law.exp() * (law - safe)).nan_to_num(0.0).sum(-1)
+        return Served(law, charge, torch.full_like(charge, float("nan")))
+"""
+
+
+def test_a_replay_that_finds_the_same_excess_refutes_nothing(tmp_path: Path) -> None:
+    """The claims are true, and exceed the budget: VIOLATED for every command, with one number."""
+    (tmp_path / "theirs.py").write_text(OVER)
+    size = (*SIZE, "--mechanism", "theirs.py:Rule", "--out", "r", "--quiet")
+    assert call("run", *size, cwd=tmp_path).returncode == 1
+    verified = call("verify", "r", "--plugin", "theirs.py", "--quiet", "--json", cwd=tmp_path)
+    found = json.loads(verified.stdout)
+    assert (verified.returncode, found["verdict"]) == (1, "VIOLATED")
+    assert "the claims are true" in found["why"]
+    checked = json.loads(call("check", "r", "--json", cwd=tmp_path).stdout)
+    assert checked["verdict"] == "VIOLATED" and "refute" not in checked["why"]
+    arms = {arm["k"]: arm["kept"] for arm in checked["verdicts"]}
+    assert arms == {0.0: "WITHIN", 0.5: "VIOLATED", "inf": "WITHIN"}
+    assert not [one for one in checked["findings"] if one["verdict"] == "FAILED"]
+    mine = next(f for f in checked["findings"] if f["check"] == "invariant" and f["k"] == 0.5)
+    replayed = next(one for one in found["findings"] if one["check"] == "replay: budget")
+    count = " ".join(mine["text"].split()[:3])  # as "20 of 20"
+    assert replayed["text"].startswith(f"{count} replayed")
+    worst = [
+        text.split("the worst by ")[1].split(" nats")[0]
+        for text in (mine["text"], replayed["text"])
+    ]
+    assert worst[0] == worst[1]
+    assert call("report", "r", cwd=tmp_path).returncode == 1
+    page = (tmp_path / "r" / "report" / "report.md").read_text()
+    assert "refuted" not in page and "REFUTED" not in page and "sharing nothing" not in page
+    assert "the rule itself was asked again" in page
+    assert "What was logged is true as far as it was replayed, and it exceeds the budget" in page
+
+
+@pytest.mark.parametrize("ending", ["sys.exit(0)", "raise SystemExit"])
+def test_a_rule_that_ends_the_program_is_no_answer(ending: str, tmp_path: Path) -> None:
+    """Exit status 0 would say that the budget was kept."""
+    code = f"import sys\n\n\nclass Rule:\n    def serve(self, *given):\n        {ending}\n"
+    (tmp_path / "theirs.py").write_text(code)
+    done = call("run", *SIZE, "--mechanism", "theirs.py:Rule", "--out", "r", cwd=tmp_path)
+    assert done.returncode == 2 and "SystemExit" in done.stderr and not done.stdout

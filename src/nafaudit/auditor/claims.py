@@ -268,6 +268,7 @@ class ClaimComparison:
     )
     by_arm: dict[Arm, dict[str, _Largest]] = field(default_factory=dict)
     trajectories: int = 0
+    budgeted: int = 0
     overspent: int = 0
     excess: Worst = field(default_factory=Worst)
 
@@ -285,13 +286,14 @@ class ClaimComparison:
                 seen.see(claimed.key, used, self.levels[name].fail)
         # True spend at the claimed weights, or at the replayed ones, against the grant.
         key, charge = claimed.key, second.trajectory.steps.charge
+        self.budgeted += not is_baseline(key.k)
         if math.isinf(key.k) or not charge.size:
             return
         spent = np.cumsum(np.where(np.isnan(second.implied), charge, second.implied))
         over, excess = self._over(spent, second.granted)
         if over.any():
             self.overspent += 1
-            at = int(np.argmax(over))
+            at = int(np.argmax(np.where(over, excess, -math.inf)))
             self.excess.offer(float(excess[at]), key, at)
         if self.counting and second.granted_otherwise is not None:
             otherwise, _ = self._over(spent, second.granted_otherwise)
@@ -335,7 +337,9 @@ class ClaimComparison:
         """Returns one finding per quantity, and one on the budget as replayed."""
         found = [self._finding(name, self.seen[name]) for name in QUANTITIES]
         check, n, value = "replay: budget", self.trajectories, self.overspent
-        text = f"{value} of {n} replayed trajectories spend more than they were granted"
+        # The safe model alone has a budget of 0, which a false record of it can exceed.
+        of = max(self.budgeted, value)
+        text = f"{value} of {of} replayed trajectories spend more than they were granted"
         if not self.promised:
             text = "no budget is promised, so none can be kept"
             return [*found, Finding(check, CheckWord.UNKNOWN, math.nan, text)]

@@ -125,6 +125,10 @@ def main() -> None:
         sys.exit(error.exit_status)
     except KeyboardInterrupt:
         sys.exit(130)
+    except SystemExit as end:
+        # Not ours: code that was loaded for this command. Its status must not pass for an answer.
+        note(f"nafaudit: code that was given ended the program (status {end.code}); no answer.")
+        sys.exit(2)
     except Exception as error:
         missing = error.name if isinstance(error, ImportError) else None
         if missing in ("torch", "transformers", "tokenizers", "safetensors"):

@@ -53,12 +53,21 @@ def note(text: str) -> None:
 
 
 def echo(text: str) -> None:
-    """Prints to standard output; if the reader went away (a pager, head), prints nothing more."""
+    """Prints to standard output; if the reader went away (a pager, head), prints nothing more.
+
+    Raises:
+        StoreError: It cannot be written, as on a full disk.
+    """
     try:
         click.echo(text)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except OSError as error:
+        # What is left in the buffer is not tried again when the program ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            from nafaudit.core.errors import StoreError
+
+            raise StoreError(f"the answer cannot be printed: {error.strerror}.") from error
 
 
 def remark(text: str) -> None:

@@ -300,7 +300,7 @@ def verify(settings: VerifySettings, *, quiet: bool, as_json: bool) -> int:
 
     Nothing but the models' forward pass is shared with what wrote the run. The result is kept in
     RUN/verify.json, or only printed where RUN cannot be written. Exit status: 0 true, 1 refuted,
-    3 nothing could be replayed or records are missing.
+    or true and over the budget, 3 nothing could be replayed or records are missing.
 
     Example: nafaudit verify --sample 200
 

@@ -88,8 +88,8 @@ def conform(settings: ConformSettings, *, quiet: bool, as_json: bool) -> int:
     """Does a decoder, or a step-level rule, keep the contract? For CI.
 
     Tries it on the lab pair and answers for every item: YES, NO, or UNKNOWN where it does not
-    show enough; the first line says which promise it was held to. Exit status: 0 nothing broken,
-    1 something is, 2 it cannot be built.
+    show enough, under the promise that it was held to. Exit status: 0 nothing broken, 1 something
+    is, 2 it cannot be built.
 
     Example: nafaudit conform mymodule:Decoder --no-prefix-debt
     """

@@ -234,6 +234,17 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     # What a decoder failed to deliver is missing from the record, but not from the verdict.
     keys = sorted(rows.arms.keys() | {key.arm for key in rows.lost})
     replayed = {key: list(replay_findings(rows.context, key)) for key in keys}
+    if any(row.violated for row in rows) and all(
+        one["verdict"] == Kept.VIOLATED for one in rows.context.failed
+    ):
+        # A replay that finds claims true, and the excess that they show, refutes nothing.
+        replayed = {
+            key: [
+                replace(one, verdict=CheckWord.INFO) if one.verdict == CheckWord.FAILED else one
+                for one in said
+            ]
+            for key, said in replayed.items()
+        }
     contradicted = {
         key: [one for one in said if one.verdict == CheckWord.FAILED]
         for key, said in replayed.items()

@@ -303,7 +303,7 @@ class Guarded:
         copies = [tensor.clone() for tensor in (safe, risky, allowance)]
         try:
             served = self.rule.serve([tuple(prefix) for prefix in prefixes], *copies)
-        except Exception as error:  # an error of the plug-in is reported under the plug-in's name
+        except (Exception, SystemExit) as error:  # reported under the plug-in's name
             raise LawError(f"{self.name} raised {type(error).__name__}: {error}") from error
         if not all(hasattr(served, part) for part in ("law", "charge", "theta")):
             raise LawError(

@@ -76,7 +76,7 @@ def checked_plan(rule: SequenceRule, name: str, budget: float, length: int) -> P
     try:
         plan = _copy_of_plan(rule.plan(budget))
         most = plan.most(length)
-    except Exception as error:  # an error of the plug-in is reported under the plug-in's name
+    except (Exception, SystemExit) as error:  # reported under the plug-in's name
         raise LawError(f"{name}: plan raised {type(error).__name__}: {error}") from error
     if most > budget + 1e-9:
         raise LawError(f"{name} plans to spend {most:.6g} nats of a budget of {budget:.6g}.")
@@ -88,7 +88,7 @@ def checked_choice(rule: SequenceRule, name: str, drafts: Drafts) -> Draft:
     try:
         shown = _copies(drafts)
         chosen = rule.choose(shown)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise LawError(f"{name}: choose raised {type(error).__name__}: {error}") from error
     pairs = zip((*shown.safe, *shown.risky), (*drafts.safe, *drafts.risky), strict=True)
     for copy, original in pairs:

@@ -292,14 +292,15 @@ def time_decoding(
         return None
     workbench = Workbench.load(spec, inputs.mechanism, pair=pair)
     # As many of the run's first prompts as fill a batch, with draws of their own.
-    rows = len(settings.budgets) * settings.trajectories
+    each = min(settings.trajectories, -(-workbench.spec.batch // len(settings.budgets)))
+    rows = len(settings.budgets) * each
     requests = [
         PromptRequest(
             item.prompt.id,
             item.tokens,
             tuple(
                 RowRequest(k, j, sound_stream(settings.seed, "timing", item.prompt.id, j))
-                for j in range(settings.trajectories)
+                for j in range(each)
                 for k in settings.budgets
             ),
         )

@@ -204,7 +204,7 @@ def audit(result: AuditResult) -> list[Fact]:
         unseen.append("what the budget is worth for a protected passage (nafaudit certify)")
     found = result.verification
     answer, tone = "No", "open"
-    if refuted(found):
+    if refuted(result):
         answer, tone = "Yes, and refuted", "bad"
     elif found is not None and found["current"] and found["replayed"]:
         answer, tone = (
@@ -215,7 +215,7 @@ def audit(result: AuditResult) -> list[Fact]:
         Fact("Machine", "; ".join(dict.fromkeys(filter(None, machines))) or "not recorded"),
         Fact("Scope", scope),
         Fact("Not looked at", "; ".join(unseen)),
-        Fact("Recomputed?", f"{answer}: {basis(found)}", tone=tone),
+        Fact("Recomputed?", f"{answer}: {basis(result)}", tone=tone),
         Fact("Design", "what decides each record", str(run.design["hash"])),
     ]
     return [_shown(fact) for fact in facts]

@@ -150,7 +150,7 @@ def report_json(
         redact: Leave out the text of prompts, which only a search has here.
     """
     design, replay = result.run.design, result.verification
-    contradicted = refuted(replay)
+    contradicted = refuted(result)
     # How much was replayed is true on every machine; what a machine saw is not.
     extent = ("recorded", "replayed", "tokens", "current")
     data = result_json(result, f"run-{design['hash'][:10]}") | {

@@ -246,25 +246,33 @@ _REFUTED = (CheckWord.FAILED, Kept.VIOLATED)
 _FINE = (CheckWord.FINE, CheckWord.INFO, Kept.WITHIN)
 
 
-def refuted(found: Mapping[str, Any] | None) -> bool:
-    """Returns True if a replay contradicts the record, or shows more spent than granted."""
-    return found is not None and any(f["verdict"] in _REFUTED for f in found["findings"])
+def refuted(result: AuditResult) -> bool:
+    """Returns True if a replay contradicts the record; that it finds the same excess does not."""
+    found = (result.verification or {}).get("findings", ())
+    failed = any(one["verdict"] == CheckWord.FAILED for one in found)
+    return failed or any(arm.refuted for arm in result.arms)
 
 
-def basis(found: Mapping[str, Any] | None) -> str:
+def _exceeded(found: Mapping[str, Any]) -> bool:
+    return any(one["verdict"] == Kept.VIOLATED for one in found["findings"])
+
+
+def basis(result: AuditResult) -> str:
     """Says in a few words what the page's numbers rest on."""
+    found = result.verification
     if found is None:
         return "numbers as logged, not replayed"
     extent = f"{found['replayed']} of {found['recorded']} trajectories replayed from the models"
     if not found["current"]:
         return f"{extent} before more was recorded"
-    if refuted(found):
+    if refuted(result):
         return f"{extent}: what was claimed is refuted"
     if not found["replayed"]:
         return "nothing could be replayed"
     if any(f["check"] == OVERSPEND for f in found["findings"]):
         return f"{extent}: nothing was claimed, and the tokens fit the promise"
-    return f"{extent}: what was claimed is true"
+    beyond = ", and it exceeds the budget" if _exceeded(found) else ""
+    return f"{extent}: what was claimed is true{beyond}"
 
 
 def verify_command(result: AuditResult, path: str = ".") -> str:
@@ -316,9 +324,15 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         }
     text = (
         f"{found['replayed']} of {found['recorded']} trajectories, {found['tokens']} tokens, were "
-        "recomputed from both models, sharing nothing with the decoder but the models themselves. "
+        "recomputed from both models, "
     )
-    if refuted(found):
+    own_rule = any("its own rule was asked again" in note for note in found["notes"])
+    text += (
+        "and the rule itself was asked again. "
+        if own_rule
+        else "sharing nothing with the decoder but the models themselves. "
+    )
+    if refuted(result):
         word, tone = "REFUTED", "bad"
         text += "What was logged is contradicted; the findings below say where."
     else:
@@ -328,8 +342,11 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         text += (
             "Nothing was claimed of them; their tokens fit the law that was promised."
             if silent
+            else "What was logged is true as far as it was replayed, and it exceeds the budget."
+            if _exceeded(found)
             else "What was logged is true as far as it was replayed."
         )
+        tone = "bad" if _exceeded(found) else tone
     if not found["current"]:
         text += " The records have grown since; run nafaudit verify . again."
     remarks = []
