@@ -293,8 +293,8 @@ class ClaimComparison:
         over, excess = self._over(spent, second.granted)
         if over.any():
             self.overspent += 1
-            at = int(np.argmax(np.where(over, excess, -math.inf)))
-            self.excess.offer(float(excess[at]), key, at)
+            # The largest excess of all prefixes, and the first step at which there is one.
+            self.excess.offer(float(excess[over].max()), key, int(np.argmax(over)))
         if self.counting and second.granted_otherwise is not None:
             otherwise, _ = self._over(spent, second.granted_otherwise)
             self.count(claimed, second, bool(over.any()), bool(otherwise.any()))
