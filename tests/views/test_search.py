@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,12 +19,14 @@ from nafaudit.core.errors import StoreError
 from nafaudit.measures.audit import AuditResult
 from nafaudit.paper.checklist import checklist_document, ratios
 from nafaudit.paper.checklist_run import of_run, seeds, surrogate
+from nafaudit.store.artifacts import read_search, search_file
 from nafaudit.store.run import Run
 from nafaudit.views.document import Table
 from nafaudit.views.page import write_report
 from nafaudit.views.search import progress_of, reported_search, search_view, verdict_lines
+from nafaudit.workload import Prompt
 from tests.commands import call
-from tests.handmade import plain_run
+from tests.handmade import executions, make_run, plain_run
 from tests.views.test_browser import INJECTIONS, opened
 
 if TYPE_CHECKING:
@@ -91,6 +94,16 @@ MORE = {
 def with_search(path: Path, data: Any) -> Run:
     run = plain_run(path)
     (path / "search.json").write_text(json.dumps(data))
+    file = search_file(data)
+    unseen = {"unseen": file.claimed_unseen} if file.claimed_unseen else {}
+    fresh = [
+        replace(one, key=one.key._replace(k=file.k))
+        for name, number in (file.claimed | unseen).items()
+        for n in range(number)
+        for one in executions(name, n, 2, 10)[2:3]
+    ]
+    prompts = [Prompt(name, name) for name in (*file.claimed, *unseen)]
+    make_run(path / "confirm", prompts, fresh)
     return run
 
 
@@ -265,6 +278,39 @@ def test_a_damaged_file_is_named(content: str, tmp_path: Path) -> None:
     run = plain_run(tmp_path / "r")
     (tmp_path / "r" / "search.json").write_text(content)
     with pytest.raises(StoreError, match=r"search\.json is not what nafaudit search wrote"):
+        AuditResult.for_report(run)
+
+
+def test_a_search_without_its_fresh_draws_is_inconclusive(tmp_path: Path) -> None:
+    run = with_search(tmp_path / "r", found())
+    assert AuditResult.of(run).overall.verdict == "WITHIN"
+    (tmp_path / "r" / "confirm").rename(tmp_path / "away")
+    answer = AuditResult.of(run).overall
+    assert (answer.verdict, answer.exit_status) == ("INCONCLUSIVE", 3)
+    assert "none of the 184 fresh trajectories that it counts are in confirm/" in answer.why
+    claims = found(finalists=[finalist("search", s) | {"fresh": 30} for s in (0, 1)])
+    (tmp_path / "r" / "search.json").write_text(json.dumps(claims))
+    (tmp_path / "away").rename(tmp_path / "r" / "confirm")
+    answer = AuditResult.of(run).overall
+    assert "184 of the 196 fresh trajectories" in answer.why
+    view = search_view(read_search(run) or {})
+    assert view.word == "INCONCLUSIVE" and "184 of the 196" in view.text
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"finalists": []}, "WITHIN, and it has no finalist"),
+        ({"finalists": [finalist("search", 0) | {"fresh": 19}]}, "has 19 fresh trajectories"),
+        ({"violating_prompts": 2}, "counts violations"),
+        ({"controls": [finalist("random", 0) | {"violations": 1}]}, "counts violations"),
+    ],
+)
+def test_an_outcome_that_its_numbers_contradict_is_refused(
+    change: dict[str, Any], says: str, tmp_path: Path
+) -> None:
+    run = with_search(tmp_path / "r", found(**change))
+    with pytest.raises(StoreError, match=says):
         AuditResult.for_report(run)
 
 

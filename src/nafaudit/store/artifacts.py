@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -29,7 +30,7 @@ from typing import Any, ClassVar, NotRequired, TypedDict
 import msgspec
 
 from nafaudit.core.errors import StoreError
-from nafaudit.core.finding import CheckWord, Finding, Kept, Overall, Thresholds
+from nafaudit.core.finding import MIN_TRAJECTORIES, CheckWord, Finding, Kept, Overall, Thresholds
 from nafaudit.core.passage import PassageScores, ScoredPassage
 from nafaudit.core.text import plain
 from nafaudit.core.trajectory import Arm, Key, Trajectory
@@ -52,6 +53,8 @@ from nafaudit.store.run import Run
 
 VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
 SEARCH, PASSAGES = "search.json", "passages.jsonl"
+CONFIRM = "confirm"
+"""Directory within a search for the run of its fresh draws."""
 TEXTS, IMPORTED = "texts.jsonl", "import.json"
 OWN_FILES = "nafaudit"
 """Directory within exported logs for what their schema has no place for."""
@@ -546,7 +549,10 @@ class SurrogateFile(_Part):
 
 @dataclass(frozen=True)
 class SearchFile(_Part):
-    """The content of search.json; `paper` is of the paper's protocol only."""
+    """The content of search.json; `paper` is of the paper's protocol only.
+
+    `unread` is in no file: a reader says there which fresh draws the directory lacks.
+    """
 
     run: str = ""
     outcome: str = ""
@@ -569,6 +575,7 @@ class SearchFile(_Part):
     archive: str = ""
     surrogate: SurrogateFile | None = None
     paper: dict[str, Any] = field(default_factory=dict)
+    unread: str = ""
 
     @property
     def overall(self) -> Overall:
@@ -594,6 +601,37 @@ class SearchFile(_Part):
         return Overall(Kept.INCONCLUSIVE, why, 3)
 
     @property
+    def contradiction(self) -> str:
+        """Which of its own numbers its outcome contradicts, in words; empty if none."""
+        judged = (*self.finalists, *self.controls)
+        if self.outcome == Kept.VIOLATED:
+            return ""
+        if self.violating_prompts or any(one.violations for one in judged):
+            return f"its outcome is {self.outcome}, and it counts violations"
+        fresh = min((one.fresh or 0 for one in self.finalists), default=0)
+        if self.outcome == Kept.WITHIN and fresh < MIN_TRAJECTORIES:
+            return (
+                f"its outcome is WITHIN, and a finalist has {fresh} fresh trajectories"
+                if self.finalists
+                else "its outcome is WITHIN, and it has no finalist"
+            )
+        return ""
+
+    @property
+    def claimed(self) -> dict[str, int]:
+        """Number of fresh trajectories at its budget that it counts, by prompt."""
+        return {one.id: one.fresh or 0 for one in (*self.finalists, *self.controls)}
+
+    @property
+    def claimed_unseen(self) -> int:
+        """Number of fresh trajectories of held-out pools that it counts.
+
+        Held-out prompts of the paper's search are among those that it explored.
+        """
+        pools = () if self.paper else (self.heldout or HeldOutFile(), *self.others)
+        return sum(one.trajectories or 0 for one in pools)
+
+    @property
     def second(self) -> tuple[float, int]:
         """The second budget of the paper's search, and the trajectories drawn at it.
 
@@ -605,6 +643,8 @@ class SearchFile(_Part):
     @property
     def lacking(self) -> str:
         """Why a search without a violation is inconclusive, in words."""
+        if self.unread:
+            return self.unread
         if self.finalists or not self.paper:
             return "too few fresh trajectories were drawn to decide"
         rows = (self.paper.get("pools") or {}).get("heldout") or ()
@@ -628,6 +668,9 @@ def search_file(data: Mapping[str, Any]) -> SearchFile:
 def read_search(run: Run) -> dict[str, Any] | None:
     """Returns the content of RUN/search.json, or None if the run holds no finished search.
 
+    A search that was WITHIN is INCONCLUSIVE while RUN/confirm lacks fresh draws that it counts;
+    `unread` says so.
+
     Raises:
         StoreError: The file is not what a search writes.
     """
@@ -640,13 +683,36 @@ def read_search(run: Run) -> dict[str, Any] | None:
             raise ValueError("it has no outcome")
         if _too_deep(data):
             raise ValueError("its parts are nested too deeply")
-        search_file(data)
+        found = search_file(data)
+        if found.contradiction:
+            raise ValueError(found.contradiction)
     except (ValueError, OSError, RecursionError) as error:
         raise StoreError(
             f"{path} is not what nafaudit search wrote ({error}): it was damaged or edited. Delete "
             "it and run the search's own command again, which makes it anew from the records."
         ) from error
+    if found.outcome == Kept.WITHIN and (unread := _unread(run.path / CONFIRM, found)):
+        data |= {"outcome": str(Kept.INCONCLUSIVE), "unread": unread}
     return data
+
+
+def _unread(path: Path, found: SearchFile) -> str:
+    """Returns in words which fresh draws that a search counts are not there; empty if all are."""
+    recorded: Counter[str] = Counter()
+    if (path / "design.json").is_file():
+        recorded.update(key.prompt for _, key in Run(path).places() if key.k == found.k)
+    wanted = sum(found.claimed.values()) + found.claimed_unseen
+    held = sum(min(recorded[name], number) for name, number in found.claimed.items())
+    held += min(
+        found.claimed_unseen,
+        sum(number for name, number in recorded.items() if name not in found.claimed),
+    )
+    if held >= wanted:
+        return ""
+    return (
+        f"{held or 'none'} of the {wanted} fresh trajectories that it counts are in {CONFIRM}/; "
+        "restore it, or run the search's own command again"
+    )
 
 
 def _too_deep(value: Any, left: int = _DEPTH) -> bool:
