@@ -381,3 +381,29 @@ def test_intervals_cover_as_often_as_they_say() -> None:
     assert 0 < missed["unpaired"] <= 120
     assert paired([1.0] * 24, 0.05).low == pytest.approx(1.0)
     assert math.isnan(paired([1.0], 0.05).low)
+
+
+def test_a_search_answers_with_its_own_verdict(tmp_path: Path) -> None:
+    """Its arms are of the draws that it chose by, and these keep the budget in all three."""
+    sides = {}
+    finalist = {"id": "f", "fresh": 20, "violations": 0}
+    for word, more in (
+        ("WITHIN", {"finalists": [finalist]}),
+        ("INCONCLUSIVE", {"finalists": [finalist | {"fresh": 5}]}),
+        ("VIOLATED", {"violating_prompts": 1, "looked": 9}),
+    ):
+        run = sides[word] = make_run(tmp_path / word, workload(), records())
+        (run.path / "search.json").write_text(json.dumps({"outcome": word, "k": 3.0} | more))
+    fresh = [one for n in range(20) for one in executions("f", n, LENGTH, len(WORDS))]
+    make_run(sides["WITHIN"].path / "confirm", [Prompt("f", "Once")], fresh)
+    for a, b, word, status in (
+        ("WITHIN", "WITHIN", "FINE", 0),
+        ("WITHIN", "INCONCLUSIVE", "INCONCLUSIVE", 3),
+        ("INCONCLUSIVE", "WITHIN", "FINE", 0),
+        ("INCONCLUSIVE", "VIOLATED", "VIOLATED", 1),
+        ("VIOLATED", "VIOLATED", "FINE", 0),
+    ):
+        answer = compare(sides[a], sides[b]).overall
+        assert (answer.verdict, answer.exit_status) == (word, status), (a, b)
+    shown = terminal(compare_document(compare(sides["WITHIN"], sides["INCONCLUSIVE"])))
+    assert "search of B: INCONCLUSIVE: the search found nothing above its budget" in shown

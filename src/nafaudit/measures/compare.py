@@ -360,18 +360,25 @@ class Side:
         design: Hash of its design.
         trajectories: How many it has.
         missing: What it was asked for and does not have; None if it has all.
+        answer: The answer of `check` to it.
+        search: Answer of the search that made it; None if none did.
     """
 
     run: str
     design: str
     trajectories: int = field(metadata={"json": "executions"})
     missing: Missing | None
+    answer: Overall = field(metadata={"json": None})
+    search: Overall | None = field(metadata={"optional": True})
 
     @classmethod
     def of(cls, result: AuditResult) -> Side:
         """Returns what a comparison says of a run."""
-        run = result.run
-        return cls(str(run.path), run.design["hash"], len(result.rows), result.missing)
+        run, answer = result.run, result.overall
+        searched = None if result.search is None else answer
+        return cls(
+            str(run.path), run.design["hash"], len(result.rows), result.missing, answer, searched
+        )
 
 
 @dataclass(frozen=True)
@@ -428,6 +435,14 @@ class Comparison:
         ]
         if unsure:
             parts.append(f"A keeps {_budgets(unsure)}, and B's records do not decide it")
+        # Arms are of the draws that a search chose by; its answer rests on fresh ones too.
+        searched = self.a.search is not None or self.b.search is not None
+        words = self.a.answer.verdict, self.b.answer.verdict
+        exceeds = searched and words[1] == Kept.VIOLATED != words[0]
+        if exceeds and not broken:
+            parts.append(f"B is VIOLATED, and A is {words[0]}: {self.b.answer.why}")
+        elif searched and not unsure and words == (Kept.WITHIN, Kept.INCONCLUSIVE):
+            parts.append(f"A is WITHIN, and B is INCONCLUSIVE: {self.b.answer.why}")
         for letter, side in (("A", self.a), ("B", self.b)):
             if side.missing is not None:
                 parts.append(f"{letter} is unfinished: {side.missing.brief}")
@@ -437,7 +452,7 @@ class Comparison:
                 if self.pairing.changed
                 else "the runs have no prompt in common"
             )
-        if broken:
+        if broken or exceeds:
             return Overall(Kept.VIOLATED, "; ".join(parts), 1)
         if refuted:
             return Overall(Kept.REFUTED, "; ".join(parts), 1)

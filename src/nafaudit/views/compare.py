@@ -78,6 +78,11 @@ def _header(found: Comparison) -> tuple[str, ...]:
         for letter, side in (("A", found.a), ("B", found.b))
         if side.missing is not None
     ]
+    lines += [
+        f"search of {letter}: {visible(str(side.search))}"
+        for letter, side in (("A", found.a), ("B", found.b))
+        if side.search is not None
+    ]
     keys = [f"{key}: {_short(a)} | {_short(b)}" for key, a, b in found.design]
     lines += [f"differs: {visible(line)}" for line in keys[:_MOST_KEYS]]
     if len(keys) > _MOST_KEYS:
