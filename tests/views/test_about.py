@@ -58,6 +58,7 @@ def test_a_head_says_what_each_kind_of_run_is() -> None:
     plugin = head("violated", OLD)["Mechanism"]
     assert plugin.startswith("halfway:HalfAndHalf: a class") and "32f6f396a904" in plugin
     assert "nafaudit search" not in head("search")["Not looked at"]
+    assert "the models alone" not in head("search")["Not looked at"]
     assert "nafaudit attack" not in head("attack/single")["Not looked at"]
 
 

@@ -202,3 +202,11 @@ def test_a_next_step_that_needs_two_lines_can_be_pasted() -> None:
     assert " ".join(f"{first} {' '.join(rest)}".replace("\\", "").split()) == f"next: {command}"
     assert all(len(line) <= 79 for line in (first, *rest))
     assert next_step("look at the page") == "next: look at the page"
+
+
+def test_a_command_among_the_lines_can_be_pasted() -> None:
+    long = f"runs/{'x' * 50}"
+    shown = terminal(
+        Document("d", (Section(lines=(f"counterexample: nafaudit verify {long} --plugin t.py",)),))
+    )
+    assert shown == f"counterexample: nafaudit verify \\\n  {long} --plugin t.py"

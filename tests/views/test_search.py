@@ -297,6 +297,16 @@ def test_a_search_without_its_fresh_draws_is_inconclusive(tmp_path: Path) -> Non
     assert view.word == "INCONCLUSIVE" and "184 of the 196" in view.text
 
 
+def test_the_spread_over_one_seed_is_not_known() -> None:
+    def pay(**more: Any) -> str:
+        sections = search_view(found(**more)).tables
+        return next(one.note for one in sections if one.title == "Did searching pay?")
+
+    assert "search +3.0 points" in pay()
+    alone = {"search": {"maxima": [0.4], "range": 0.0}}
+    assert "largest less smallest: not known of one seed." in pay(spread=alone)
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from nafaudit import __version__
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Tested, Worth
 from nafaudit.core.text import visible
 from nafaudit.measures.audit import AuditResult
-from nafaudit.store.artifacts import import_report
+from nafaudit.store.artifacts import import_report, search_file
 from nafaudit.views.words import basis, refuted
 
 GLOSSARY = (
@@ -198,7 +199,9 @@ def audit(result: AuditResult) -> list[Fact]:
         unseen.append("prompts that an adversary chooses (nafaudit search)")
     if identity["purpose"] != "attack":
         unseen.append("what several answers give together (nafaudit attack)")
-    if not alone:
+    finalists = search_file(result.search).finalists if result.search else ()
+    # A search has its baselines among the fresh draws.
+    if not alone and all(math.isnan(one.risky_alone) for one in finalists):
         unseen.append("the models alone")
     if result.context.passages is None:
         unseen.append("what the budget is worth for a protected passage (nafaudit certify)")

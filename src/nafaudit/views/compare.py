@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from nafaudit.core.ledger import budget_name
-from nafaudit.core.text import cut, name, plain, visible
+from nafaudit.core.text import counted, cut, name, plain, visible
 from nafaudit.measures.compare import LEVEL, METHOD, Change, Comparison
 from nafaudit.measures.pairing import ArmPair, SharedDraws
 from nafaudit.stats import MIN_EVIDENCE
@@ -90,7 +90,7 @@ def _header(found: Comparison) -> tuple[str, ...]:
     lines.append(f"draws: {laid.draws} ({laid.why})")
     if laid.paired:
         how = "prompt and number" if laid.by_number else "prompt only"
-        lines.append(f"paired by {how}: {len(laid.prompts)} prompts in both")
+        lines.append(f"paired by {how}: {counted(len(laid.prompts), 'prompt')} in both")
     else:
         lines.append("UNPAIRED: no prompt is in both, so intervals are wider and mean less")
     if laid.changed:

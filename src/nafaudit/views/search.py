@@ -390,7 +390,9 @@ def _tables(data: Mapping[str, Any]) -> list[Section]:
     """Returns the tables of a search.json that have rows, in the order to read them."""
     found, best, paper = search_file(data), ranking_of(data), bool(data.get("paper"))
     spreads = ", ".join(
-        f"{name(strategy)} {points(one.range)}" for strategy, one in found.spread.items()
+        f"{name(strategy)} {points(one.range)}"
+        for strategy, one in found.spread.items()
+        if len(one.maxima) > 1
     )
     chosen_at = f"{'mean' if paper else 'shrunk mean'} utilisation on the draws it was chosen by"
     finalist = _FINALIST | {"chosen at": Column("chosen at", "promised", chosen_at, percent)}
@@ -430,7 +432,7 @@ def _tables(data: Mapping[str, Any]) -> list[Section]:
             "Did searching pay?",
             _table(_COMPARISON, {"comparisons": found.comparisons}),
             "First finalists of every search seed, on fresh draws. Spread of the best over search "
-            f"seeds, largest less smallest: {spreads or NONE}.",
+            f"seeds, largest less smallest: {spreads or 'not known of one seed'}.",
         ),
         Section(
             "Held out: what no search saw",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from nafaudit.core.text import counted
+from nafaudit.stats import clopper_pearson
 from nafaudit.views.document import Column, Document, Section, Table, Verdict
 from nafaudit.views.markdown import escaped_line
 
@@ -33,6 +35,12 @@ def selftest_document(found: SelftestResult, files: tuple[str, ...] = ()) -> Doc
         "over, spend: outputs truly over budget, true mean spend over mean budget; n=N: power "
         f"after N outputs at k = {found.budget:g}, alpha = {found.level:g}; caught by: the check "
         "that fired most often"
+    )
+    fewest = min(found.faults, key=lambda row: row.audits)
+    least, most = (clopper_pearson(n, fewest.audits, 0.025) for n in (fewest.audits, 0))
+    note += (
+        f"\npower is of {counted(fewest.audits, 'audit')} of a fault, or more: with 95 % limits "
+        f"1.00 is at least {least[0]:.2f}, and 0.00 at most {most[1]:.2f}"
     )
     lines = [
         f"{row.name}: {'may escape' if row.escapes else 'harmless'}: {row.escapes or row.harmless}"

@@ -26,6 +26,7 @@ _IN_PROSE = {
 }
 # A name that is cut further than this says nothing.
 _NARROWEST = 8
+_COMMAND = re.compile("[a-z]+: nafaudit [a-z]+ [^ ]*$|[a-z]+: nafaudit [a-z]+ [^ ]* --")
 _EQUALS = "\0=\0"
 
 
@@ -113,6 +114,13 @@ def next_step(text: str, width: int = _PROSE) -> str:
     return (" \\\n" if text.startswith("nafaudit ") else "\n").join(lines)
 
 
+def _line(text: str, width: int) -> str:
+    """Returns a line of a section in lines of prose; a command in it can still be pasted."""
+    if not _COMMAND.match(text):
+        return wrapped(text, width=width)
+    return " \\\n".join(wrapped(text, width=width - 2).split("\n"))
+
+
 def _prose(console: Console) -> int:
     """Returns how wide prose is: lines of more than 79 characters are hard to read."""
     return min(_PROSE, console.width - 1)
@@ -135,8 +143,10 @@ def _draw_section(console: Console, section: Section) -> None:
         _print(console, wrapped(text, f"  {visible(label):<{widest}}  ", width))
     if section.table is not None and section.table.rows:
         _draw_table(console, section.table)
-    for text in (*section.lines, *([section.note] if section.note else [])):
-        _print(console, wrapped(text, width=width))
+    for text in section.lines:
+        _print(console, _line(text, width))
+    if section.note:
+        _print(console, wrapped(section.note, width=width))
 
 
 def _draw_table(console: Console, table: Table) -> None:

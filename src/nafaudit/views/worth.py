@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept, Worth
 from nafaudit.core.ledger import budget_word
-from nafaudit.core.text import cut, name, percent, plain
+from nafaudit.core.text import counted, cut, name, percent, plain
 from nafaudit.store.artifacts import PASSAGES, write_passages
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import NONE, Column, Document, Section, Table
@@ -158,7 +158,7 @@ def attack_document(found: AttackResult, where: str, files: Sequence[Path]) -> D
         least, most = found.wanted
         lines += [
             f"known of each: {found.given} tokens; wanted: {least} to {most} tokens; every query "
-            f"asked {found.attempts} times",
+            f"asked {counted(found.attempts, 'time')}",
             f"{alone} (needs {needed})",
         ]
         sections = (

@@ -5,6 +5,7 @@ An odometer withholds answers once a user's total budget is spent.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -173,7 +174,8 @@ class AttackResult:
         if not self.admitted and not self.violations:
             why = "the risky model alone recalls too little of these passages for an attack"
             return Overall(self.outcome, why, status)
-        judged = sum(row.trajectories for row in self.rows)
+        # A model alone has no budget to go over.
+        judged = sum(row.trajectories for row in self.rows if 0 < row.k < math.inf)
         why = f"{self.violations or 'none'} of {judged} answers went over budget"
         if self.outcome == Kept.INCONCLUSIVE:
             why += f", but a verdict needs {MIN_TRAJECTORIES} of every budget; raise --limit or "
