@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -16,9 +17,12 @@ from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
 from nafaudit.measures.verdicts import ArmVerdict, judge, overall_of, regime
+from nafaudit.store.run import Run
 from nafaudit.views.audit import number_rows
 from nafaudit.views.words import replay_section, summary, verdict_texts
 from tests.records import many, trajectory
+
+RUNS = Path(__file__).parents[1] / "runs" / "89722fc"
 
 
 def _arm(*more: float, debt: float = 0.0) -> ArmVerdict:
@@ -127,3 +131,14 @@ def test_a_black_box_is_counted_once() -> None:
     assert not any("replay: budget" in one for one in _replay("decoder", Kept.VIOLATED))
     assert any("replay: budget" in one for one in _replay("record", Kept.VIOLATED))
     assert any("replay: budget" in one for one in _replay("decoder", Kept.REFUTED))
+
+
+def test_no_rate_is_stated_of_draws_that_a_search_chose() -> None:
+    """Prompts that spent more were drawn more often: a limit of the rate would not hold."""
+    found = AuditResult.of(Run(RUNS / "search"))
+    arms = [arm for arm in found.arms if arm.kept == "WITHIN" and not arm.baseline]
+    assert arms
+    for arm in arms:
+        kept = next(one for one in arm.findings if one.check == "invariant")
+        assert "rate below" not in kept.text and "no rate follows" in kept.text
+        assert "confidence" not in verdict_texts(arm)[0].text

@@ -67,6 +67,7 @@ class RunContext:
         currency: What charges are counted in.
         plan: What was asked for; None if it is not known.
         logged: What an imported log says of its outputs: texts, and scores that it claims.
+        chosen: True if a search chose, by what it saw, what to draw next.
     """
 
     ledger: Ledger | None
@@ -87,6 +88,7 @@ class RunContext:
     currency: Currency = field(default_factory=lambda: currency_of(KL))
     plan: RequestedRecords | None = None
     logged: LoggedTexts = field(default_factory=LoggedTexts, repr=False)
+    chosen: bool = False
 
     @classmethod
     def of(cls, run: Run) -> RunContext:
@@ -120,6 +122,7 @@ class RunContext:
             currency=recorded_currency(identity),
             plan=plan_of(run),
             logged=read_texts(run),
+            chosen=identity.get("purpose") == "search",
         )
 
     @cached_property

@@ -222,6 +222,10 @@ class ArmVerdict:
         return next(finding for finding in self.findings if finding.check == check)
 
 
+CHOSEN = "a search chose which prompts to draw again, so no rate follows"
+"""What a count over the draws of a search says of others."""
+
+
 def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, ...]:
     """Runs every check over the rows of a run; arms from the smallest budget up.
 
@@ -460,6 +464,8 @@ def invariant(
         f"0 of {n} trajectories exceed their budget: true rate below {zero_count_upper(n):.2%} at "
         f"95 % (of prompts: below {zero_count_upper(prompts):.2%})"
     )
+    if context.chosen:
+        text = f"0 of {n} trajectories exceed their budget; {CHOSEN}"
     if seen is not None:
         text = (
             f"not refuted: nothing is claimed of what {n} trajectories spent, and their tokens fit "

@@ -23,7 +23,7 @@ from nafaudit.core.finding import (
 from nafaudit.core.ledger import budget_name, ledger_of
 from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
-from nafaudit.measures.verdicts import ArmVerdict
+from nafaudit.measures.verdicts import CHOSEN, ArmVerdict
 from nafaudit.stats import zero_count_upper
 from nafaudit.store.artifacts import OVERSPEND, QUANTITIES, UNCLAIMED
 
@@ -161,12 +161,15 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
         tone, headline, text = "good", "It was not refuted", _sentence(finding)
     else:
         tone, headline = "good", "Yes, in every trajectory"
-        text = (
-            f"None of {n} trajectories on {arm.prompts} prompts went over its budget. If "
-            f"any like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
-            f"(with 95% confidence; of prompts, fewer than "
-            f"{percent(zero_count_upper(arm.prompts))})."
-        )
+        text = f"None of {n} trajectories on {arm.prompts} prompts went over its budget. "
+        if CHOSEN in finding.text:
+            text += f"{CHOSEN[:1].upper()}{CHOSEN[1:]} from these; its fresh draws have one."
+        else:
+            text += (
+                f"If any like these ever do, fewer than {percent(zero_count_upper(n))} of them do "
+                f"(with 95% confidence; of prompts, fewer than "
+                f"{percent(zero_count_upper(arm.prompts))})."
+            )
     return VerdictText("Was the promise kept?", arm.kept, tone, headline, text, finding)
 
 
