@@ -295,6 +295,11 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 def test_a_directory_that_is_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not a run directory"):
         Run(tmp_path)
+    for name in ("k-1", "k-2", "k-3", "k-4"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "design.json").touch()
+    with pytest.raises(InputError, match=r"runs in it: .*k-1, .*k-2, .*k-3, or one of 1 more"):
+        Run(tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b"\xff", b"7", b'{"a": 1}\n', None])

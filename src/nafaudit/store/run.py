@@ -86,8 +86,9 @@ class Run:
             made = "a run that `nafaudit run` or `import` wrote"
             inside = sorted(one.parent for one in path.glob("*/design.json"))
             if inside:
-                # As of `nafaudit paper run`, or of a search at several budgets.
-                made = f"one of the runs in it: {', '.join(map(str, inside[:8]))}"
+                # As of `nafaudit paper run`, of an attack, or of a search at several budgets.
+                more = f", or one of {len(inside) - 3} more" if len(inside) > 3 else ""
+                made = f"one of the runs in it: {', '.join(map(str, inside[:3]))}{more}"
             raise InputError(f"{path} {why}; name {log}{made}.")
 
     @property
