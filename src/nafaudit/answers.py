@@ -494,6 +494,11 @@ def answer_check(settings: CheckSettings) -> Audit:
 
     paths = settings.run or (latest_runs(1)[0],)
     source, keep = " ".join(map(str, paths)), None
+    if len(paths) > 1 and (runs := [path for path in paths if path.is_dir()]):
+        raise InputError(
+            f"{runs[0]} is a directory, and {len(paths)} paths are given; check takes one run, or "
+            "several log files. Two runs: nafaudit compare A B."
+        )
     if len(paths) == 1 and not paths[0].is_file():
         found = Run(paths[0])
         if settings.given:
@@ -842,9 +847,12 @@ def answer_certify(
     protected, where = given or protected_passages(settings.passages, pair, safe, "certify")
 
     from nafaudit.runner.pairs import named_pair
+    from nafaudit.store.files import check_room
     from nafaudit.views.worth import certificate_document, write_certificate
     from nafaudit.worth.certify import certify as score
 
+    if place := settings.out or default:
+        check_room(place)
     found = score(safe or named_pair(pair).locate()[0], protected, settings, on_progress)
     directory = settings.out or (default and default / found.hash[:10])
     files = write_certificate(found, directory) if directory else []
@@ -896,10 +904,13 @@ def answer_frontier(
     ordinary = ordinary or ordinary_passages(settings.ordinary, pair, safe)
 
     from nafaudit.runner.pairs import named_pair
+    from nafaudit.store.files import check_room
     from nafaudit.views.worth import frontier_document, write_frontier
     from nafaudit.worth.frontier import frontier as follow
     from nafaudit.worth.matched import frontier_result
 
+    if place := settings.out or default:
+        check_room(place)
     checkpoints = (safe, risky) if safe and risky else named_pair(pair).locate()
     found = frontier_result(follow(checkpoints, protected, ordinary, settings, on_progress))
     directory = settings.out or (default and default / found.hash[:10])

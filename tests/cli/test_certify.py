@@ -90,6 +90,7 @@ def test_a_reader_that_goes_away_is_no_fault(
         (["works.txt", "--safe", "SAFE", "--given", "500"], "500 are given"),
         (["works.txt", "--safe", "nowhere"], "no tokenizer could be loaded from 'nowhere'"),
         (["works.txt", "--pair", "tinny"], "did you mean 'tiny'?"),
+        (["works.txt", "--safe", "nowhere", "--out", "works.txt"], "it is a file"),
     ],
 )
 def test_bad_input_is_refused_in_words(

@@ -173,3 +173,11 @@ def test_a_log_that_no_model_can_recompute_is_not_told_to_verify(tmp_path: Path)
     call("report", "run", cwd=tmp_path)
     said = (tmp_path / "run" / "report" / "report.md").read_text()
     assert "nafaudit verify ." not in said and "cannot be: the log has no steps" in said
+
+
+def test_check_takes_one_run(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    done = call("check", "a", "b", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "check takes one run, or several log files" in done.stderr

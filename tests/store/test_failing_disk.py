@@ -9,6 +9,7 @@ import pytest
 
 from nafaudit.core.errors import StoreError
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.store.files import check_room, make_directory
 from nafaudit.store.run import Run, open_for_writing, read_journal
 from tests.disks import can_mount, on_a_full_disk, on_a_read_only_disk, run_there
 from tests.records import many
@@ -98,3 +99,13 @@ def test_a_damaged_part_stops_a_resume_and_leaves_the_rest(tmp_path: Path) -> No
     part.write_bytes(content)
     record(at / RUN)
     assert holds(at / RUN, work())
+
+
+def test_a_file_in_the_way_is_no_matter_of_room(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        for look in (make_directory, check_room):
+            with pytest.raises(StoreError, match="it is a file, or lies below one; name another"):
+                look(place)
+    check_room(tmp_path / "new" / "below")
+    assert not (tmp_path / "new").exists()

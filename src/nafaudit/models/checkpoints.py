@@ -90,8 +90,8 @@ def load_tokenizer(path: str | Path, trust: Trust = NO_TRUST) -> Any:
         return AutoTokenizer.from_pretrained(name, **how)
     except (OSError, ValueError) as error:
         raise UnavailableError(
-            f"no tokenizer could be loaded from {str(path)!r} (there is "
-            f"{'' if Path(path).is_dir() else 'no '}such a directory): {_first_line(error)} Give "
+            f"no tokenizer could be loaded from {str(path)!r} (it is "
+            f"{'a' if Path(path).is_dir() else 'no'} directory here): {_first_line(error)} Give "
             "a directory with tokenizer.json, or the id of a model on the hub."
         ) from error
 

@@ -128,6 +128,19 @@ def make_directory(path: Path) -> None:
         raise cannot_write(path, error) from error
 
 
+def check_room(path: Path) -> None:
+    """Checks, before long work, that a directory can be made or written to; makes nothing.
+
+    Raises:
+        StoreError: It cannot.
+    """
+    place = next(one for one in (path, *path.absolute().parents) if os.path.lexists(one))
+    if not place.is_dir():
+        raise cannot_write(path, NotADirectoryError())
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise cannot_write(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+
+
 def append_line(path: Path, line: str) -> None:
     """Appends one line and waits until it is on disk; if that fails, takes back its start."""
     is_new = not path.exists()
@@ -216,6 +229,8 @@ def interrupts_deferred() -> Iterator[None]:
 
 def cannot_write(path: Path, error: OSError) -> StoreError:
     """Returns an error that says what failed and that nothing recorded is lost."""
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return StoreError(f"cannot write {path}: it is a file, or lies below one; name another.")
     return StoreError(
         f"cannot write {path}: {error.strerror or error}. What was recorded before is safe; "
         "make room or permission and run the same command again."
