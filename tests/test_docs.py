@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from nafaudit.cli.main import VERBS
+from nafaudit.core.finding import Outcome
+from nafaudit.paper.checklist import ItemAnswer
 from nafaudit.selftest.conform import Conformance, ConformanceItem, Conforms
 from nafaudit.views.about import GLOSSARY, VERDICTS
 from nafaudit.views.selftest import conform_document
@@ -90,6 +92,12 @@ def test_the_glossary_says_what_a_page_says() -> None:
     said = re.findall(r"^\|[^|]*\| `(\w+)` \| (.+) \|$", verdicts, re.M)
     assert said == [(str(word), meaning) for _, word, meaning in VERDICTS]
     assert 20 <= len(GLOSSARY) <= 30
+    others = verdicts.split("## Words of single commands and pages")[1]
+    answers = [one.upper() for one in ItemAnswer if one is not ItemAnswer.DEPENDS]
+    for word in (*Outcome, *answers, "DEPENDS", "AS LOGGED", "REPLAYED"):
+        assert f"`{word}`" in others, word
+    for word in ("odometer", "fidelity", "leak", "burst", "opening"):
+        assert f"\n| {word} | " in others
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert "(docs/glossary.md)" in readme.split("## ")[0]
     assert "docs/glossary.md" in call("--help", cwd=ROOT).stdout

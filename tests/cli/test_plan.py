@@ -66,10 +66,11 @@ def test_without_models_it_still_counts_and_says_why_it_cannot_time(tmp_path: Pa
     options = ["--safe", "nowhere", "--risky", "nowhere", "--prompts", "p.jsonl", "--k", 1]
     done = call("plan", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1 prompts x 3 budgets x 2 = 6 trajectories" in done.stdout
+    assert "1 prompt x 3 budgets x 2 = 6 trajectories" in done.stdout
     text = " ".join(done.stdout.split())
     assert "time: cannot be said: no tokenizer could be loaded from 'nowhere'" in text
     assert done.stdout.startswith("TOO FEW: ")
+    assert "next: the same with --trajectories " in done.stdout
     assert "UNKNOWN, as no prompt has a reference" in done.stdout
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -29,6 +30,7 @@ from nafaudit.measures.pairing import (
 from nafaudit.store.importers import ImportOptions, import_logs
 from nafaudit.store.run import Run
 from nafaudit.views.compare import compare_document
+from nafaudit.views.html import page
 from nafaudit.views.terminal import terminal
 from nafaudit.workload import Prompt
 from tests.commands import call
@@ -407,3 +409,20 @@ def test_a_search_answers_with_its_own_verdict(tmp_path: Path) -> None:
         assert (answer.verdict, answer.exit_status) == (word, status), (a, b)
     shown = terminal(compare_document(compare(sides["WITHIN"], sides["INCONCLUSIVE"])))
     assert "search of B: INCONCLUSIVE: the search found nothing above its budget" in shown
+
+
+def test_a_page_names_both_runs_and_a_budget_that_is_newly_violated_is_bad(tmp_path: Path) -> None:
+    kept = make_run(tmp_path / "kept", workload(), records())
+    over = [
+        replace(one, steps=replace(one.steps, charge=one.steps.charge * 4))
+        if one.key.k == 3.0
+        else one
+        for one in records()
+    ]
+    found = compare(kept, make_run(tmp_path / "over", workload(), over))
+    assert found.overall.verdict == "VIOLATED"
+    shown = page(compare_document(found))
+    assert '<td class="bad">WITHIN -&gt; VIOLATED</td>' in shown
+    for tag in ("title", "h1"):
+        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", shown)
+        assert str(tmp_path / "kept") in text and str(tmp_path / "over") in text

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from nafaudit.cli.output import echo, printed, remark, resumable, show
+from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.views.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -44,4 +46,8 @@ def plan(settings: PlanSettings, *, as_json: bool) -> int:
     from nafaudit.answers import answer_plan
 
     found = answer_plan(settings)
-    return printed(found, "nafaudit run, with the same options", as_json=as_json)
+    then = "nafaudit run, with the same options"
+    if not found.result.conclusive:
+        least = math.ceil(MIN_TRAJECTORIES / found.result.prompts)
+        then = f"the same with --trajectories {least} or more, or with more prompts"
+    return printed(found, then, as_json=as_json)

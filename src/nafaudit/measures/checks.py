@@ -14,6 +14,7 @@ import numpy as np
 
 from nafaudit.core.finding import ALARM_LEVEL, MIN_TRAJECTORIES, CheckWord, Finding, Witness
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
+from nafaudit.core.text import counted
 from nafaudit.core.trajectory import Arm, Key, total
 from nafaudit.measures.measure import WINDOW, Measure
 from nafaudit.measures.overlap import METRICS, MIN_SPAN
@@ -383,7 +384,9 @@ def martingale(arm: Measures) -> Finding:
         reason = "no trajectory records charges and served and safe log-probabilities"
         return Finding("martingale", CheckWord.UNKNOWN, math.nan, reason)
     if len(groups) < MIN_PROMPTS or n < MIN_TRAJECTORIES:
-        text = f"{len(groups)} prompts with L - Z; the test needs {MIN_PROMPTS}{left_out}"
+        text = (
+            f"{counted(len(groups), 'prompt')} with L - Z; the test needs {MIN_PROMPTS}{left_out}"
+        )
         return Finding("martingale", CheckWord.UNKNOWN, math.nan, text)
     centre, error = clustered_mean(groups)
     error = max(error, math.sqrt(total(rows.column("gain_variance"))) / n)

@@ -17,6 +17,7 @@ from typing import ClassVar
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.ledger import is_baseline
+from nafaudit.core.text import counted
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.checks import OverlapScores
 from nafaudit.measures.context import RunContext
@@ -181,8 +182,8 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
         return Finding("classes", CheckWord.UNKNOWN, math.nan, reason)
     count = len(table.of(arm))
     text = (
-        f"of {count} classes {most.label!r} spends most: mean {most.mean:.2f} nats over "
-        f"{most.trajectories} trajectories of {most.prompts} prompts"
+        f"of {counted(count, 'class', 'classes')} {most.label!r} spends most: mean "
+        f"{most.mean:.2f} nats over {most.trajectories} trajectories of {counted(most.prompts, 'prompt')}"
     )
     if math.isfinite(most.budget):
         text += f", K = {most.budget:g}"

@@ -19,6 +19,7 @@ from nafaudit.core.draws import row_stream
 from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.progress import OnProgress
 from nafaudit.core.settings import RunSettings, VerifySettings
+from nafaudit.core.text import counted
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.measures.context import RunContext
@@ -198,8 +199,8 @@ def run(
     if count * settings.trajectories < MIN_TRAJECTORIES:
         needed = math.ceil(MIN_TRAJECTORIES / count)
         on_remark(
-            f"a verdict needs {MIN_TRAJECTORIES} trajectories of a budget; {count} prompts with "
-            f"{settings.trajectories} each are {count * settings.trajectories}, so that WITHIN "
+            f"a verdict needs {MIN_TRAJECTORIES} trajectories of a budget; "
+            f"{counted(count, 'prompt')} with {settings.trajectories} each are {count * settings.trajectories}, so that WITHIN "
             f"cannot come of it. Stop, and add --trajectories {needed}, or give more prompts."
         )
     with ExitStack() as stack:

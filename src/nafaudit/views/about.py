@@ -9,7 +9,7 @@ from typing import Any
 
 from nafaudit import __version__
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Tested, Worth
-from nafaudit.core.text import visible
+from nafaudit.core.text import counted, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.store.artifacts import import_report, search_file
 from nafaudit.views.words import basis, refuted
@@ -66,10 +66,10 @@ VERDICTS = (
      "promised, so that how much was spent is not known"),
     ("kept?", Kept.INCONCLUSIVE, "too few trajectories, an unfinished run, or numbers that cannot "
      "be judged"),
-    ("tested?", Tested.ACTIVE, f"at least {ACTIVE_SHARE:.0%} of the steps served neither model as "
-     "it is"),
-    ("tested?", Tested.IDLE, "nearly every step served the risky or the safe model as it is, so "
-     "that keeping the budget shows little"),
+    ("tested?", Tested.ACTIVE, f"at least {ACTIVE_SHARE:.0%} of the steps served a mixture; a step "
+     "that was forced to the safe model does not count as acting"),
+    ("tested?", Tested.IDLE, "nearly every step served the risky or the safe model as it is, the "
+     "latter even where the budget forced it, so that keeping the budget shows little"),
     ("worth?", Worth.INFORMATIVE, "K is below the surprisal of more than half of the passages, so "
      "it limits how often they can come out"),
     ("worth?", Worth.VACUOUS, "K reaches the surprisal of at least half of them, so it rules "
@@ -186,7 +186,7 @@ def audit(result: AuditResult) -> list[Fact]:
     prompts = {one.key.prompt for one in result.rows}
     classes = {result.context.label(prompt) for prompt in prompts}
     alone = sum(arm.trajectories for arm in result.arms if arm.baseline)
-    scope = f"{len(result.rows)} trajectories of {len(prompts)} prompts"
+    scope = f"{len(result.rows)} trajectories of {counted(len(prompts), 'prompt')}"
     scope += f" in {len(classes)} classes" if len(classes) > 1 else ""
     scope += f", {alone} of them by one model alone" if alone else ""
     scope += "" if imported else f"; seed {identity['seed']}"

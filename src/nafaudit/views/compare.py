@@ -43,9 +43,8 @@ def compare_document(found: Comparison) -> Document:
     if found.classes:
         sections.append(_classes(found, budget))
     sections += [_partings(found, budget), _prompts(found, budget)]
-    return Document(
-        "nafaudit compare", tuple(sections), moved(found), _header(found), answer=found.overall
-    )
+    title = f"nafaudit compare: {name(found.a.run)} with {name(found.b.run)}"
+    return Document(title, tuple(sections), moved(found), _header(found), answer=found.overall)
 
 
 def moved(found: Comparison) -> str:
@@ -103,10 +102,10 @@ def _header(found: Comparison) -> tuple[str, ...]:
 
 
 def _verdicts(found: Comparison, budget: Column, arm: Callable[[Any], str]) -> Section:
-    def both(word: Callable[[Any], str]) -> Callable[[ArmPair], Verdict | str]:
-        def write(pair: ArmPair) -> Verdict | str:
+    def both(word: Callable[[Any], str]) -> Callable[[ArmPair], Verdict]:
+        def write(pair: ArmPair) -> Verdict:
             a, b = word(pair.a), word(pair.b)
-            return Verdict(a) if a == b else f"{a} -> {b}"
+            return Verdict(b, before="" if a == b else a)
 
         return write
 

@@ -41,10 +41,12 @@ class Verdict:
     Attributes:
         word: WITHIN, VACUOUS, FAILED, or another word of `core.finding`.
         more: What stands behind the word.
+        before: Word that it was before, which stands in front of it; empty if it did not change.
     """
 
     word: str
     more: str = ""
+    before: str = ""
 
     @property
     def tone(self) -> Tone:
@@ -52,7 +54,8 @@ class Verdict:
         return TONES.get(self.word, "")
 
     def __str__(self) -> str:
-        return f"{self.word} {self.more}".rstrip()
+        before = f"{self.before} -> " if self.before else ""
+        return f"{before}{self.word} {self.more}".rstrip()
 
 
 @dataclass(frozen=True)

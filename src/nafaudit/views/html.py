@@ -32,9 +32,13 @@ def policy(css: str, js: str = "") -> str:
     )
 
 
+# A page without a template may have long names in its lines.
+_WRAPPED = ".plain li, .plain p { overflow-wrap: anywhere; }\n"
+
+
 def page(document: Document) -> str:
     """Returns the document as a whole page, which loads nothing and runs no script."""
-    css, word = asset("page.css"), document.answer.verdict if document.answer else ""
+    css, word = asset("page.css") + _WRAPPED, document.answer.verdict if document.answer else ""
     title = " \u00b7 ".join(filter(None, (word, document.title)))
     return f"""<!doctype html>
 <html lang="en">

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from nafaudit.core.ledger import budget_name
-from nafaudit.core.text import duration, plain
+from nafaudit.core.text import counted, duration, plain
 from nafaudit.views.document import Document, Section
 
 if TYPE_CHECKING:
@@ -16,12 +16,15 @@ if TYPE_CHECKING:
 
 def plan_document(made: Plan) -> Document:
     """Returns a plan as a document."""
-    size = f"{made.prompts} prompts x {len(made.budgets)} budgets x {made.per_prompt}"
+    size = (
+        f"{counted(made.prompts, 'prompt')} x {counted(len(made.budgets), 'budget')} x "
+        f"{made.per_prompt}"
+    )
     lines = [
         f"{size} = {made.trajectories} trajectories, at most {made.tokens:,} tokens",
         f"classes: {', '.join(f'{name} {n}' for name, n in sorted(made.classes.items()))}",
         f"budgets: {', '.join(budget_name(k) for k in made.budgets)}",
-        f"each budget: {made.per_budget} trajectories of {made.prompts} prompts",
+        f"each budget: {made.per_budget} trajectories of {counted(made.prompts, 'prompt')}",
         f"  0 violations would mean, at 95 %: below {made.trajectory_rate:.2%} of trajectories, "
         f"below {made.prompt_rate:.2%} of prompts; a fault that frequent shows 19 times in 20",
     ]

@@ -161,7 +161,8 @@ def _draw_table(console: Console, table: Table) -> None:
             text = visible(str(cell))
             shown = Text(cut(text, column.most) if column.most else text)
             if isinstance(cell, Verdict):
-                shown.stylize(_STYLES[cell.tone], 0, len(cell.word))
+                at = len(f"{cell.before} -> ") if cell.before else 0
+                shown.stylize(_STYLES[cell.tone], at, at + len(cell.word))
             cells.append(shown)
         rows.append(cells)
     widths = [max(cell_len(text.plain) for text in texts) for texts in zip(*rows, strict=True)]
