@@ -148,6 +148,7 @@ def _shape(line: str) -> str:
     """A line without numbers and with one space for many; one attack, one verdict for others."""
     line = re.sub("^(WITHIN|INCONCLUSIVE): ", "VERDICT: ", line.replace("oracle", "chained"))
     line = re.sub(r"10\^-?[\d.]+|[+-]?\d[\d.,]*(?:e[+-]\d+)?%?", "#", line)
+    line = re.sub(r"# time\b", "# times", line)
     line = re.sub(r"k = #(?:, (?:k = )?#)+", "k = #", re.sub(r"\s+", " ", line))
     return re.sub(r"(?:k=# )+", "k=# ", line.replace(" (# a second)", "")).strip()
 

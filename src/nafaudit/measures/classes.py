@@ -183,7 +183,8 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
     count = len(table.of(arm))
     text = (
         f"of {counted(count, 'class', 'classes')} {most.label!r} spends most: mean "
-        f"{most.mean:.2f} nats over {most.trajectories} trajectories of {counted(most.prompts, 'prompt')}"
+        f"{most.mean:.2f} nats over {most.trajectories} trajectories of "
+        f"{counted(most.prompts, 'prompt')}"
     )
     if math.isfinite(most.budget):
         text += f", K = {most.budget:g}"

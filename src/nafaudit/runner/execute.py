@@ -200,8 +200,9 @@ def run(
         needed = math.ceil(MIN_TRAJECTORIES / count)
         on_remark(
             f"a verdict needs {MIN_TRAJECTORIES} trajectories of a budget; "
-            f"{counted(count, 'prompt')} with {settings.trajectories} each are {count * settings.trajectories}, so that WITHIN "
-            f"cannot come of it. Stop, and add --trajectories {needed}, or give more prompts."
+            f"{counted(count, 'prompt')} with {settings.trajectories} each are "
+            f"{count * settings.trajectories}, so that WITHIN cannot come of it. "
+            f"Stop, and add --trajectories {needed}, or give more prompts."
         )
     with ExitStack() as stack:
         executor = _executor(inputs, stack)
