@@ -335,8 +335,12 @@ def of_title(found: WholePaper, start: str) -> Section:
     return next(one for one in whole_sections(found) if one.title.startswith(start))
 
 
-def test_each_budget_counts_its_own_trajectories(stored: Callable[..., WholePaper]) -> None:
+def test_each_budget_counts_its_own_trajectories(
+    stored: Callable[..., WholePaper], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Flagged prompts are drawn at a second k too, which the first must not count."""
+    # A small search is taken for one that could decide.
+    monkeypatch.setattr("nafaudit.store.artifacts.MIN_TRAJECTORIES", 4)
 
     def within(data: dict[str, Any]) -> None:
         data["outcome"] = "WITHIN"
