@@ -213,6 +213,7 @@ class _Verifier:
         self.promise = promise
         self.recorded = len(run.keys())
         self.missing = missing_of(run)
+        self._faults = run.faults()
         self.tokens = 0
         identity = self._identity = run.design["identity"]
         self.imported = identity["protocol"] == "imported"
@@ -395,7 +396,7 @@ class _Verifier:
             seconds,
             self.notes,
             self._truth,
-            self.missing is not None,
+            self.missing is not None or any(fault.lost for fault in self._faults),
         )
 
     def _explained(self, sampled: list[ArmFinding]) -> list[ArmFinding]:

@@ -147,7 +147,10 @@ def show(
     """
     from nafaudit.views.junit import audit_suites
 
-    status = printed(found, "" if as_json else after_audit(found), as_json=as_json)
+    then = "" if as_json else after_audit(found)
+    if then.startswith("nafaudit import ") and getattr(settings, "given", False):
+        then += ", with the same options"
+    status = printed(found, then, as_json=as_json)
     if settings is None:
         return status
     suites = partial(audit_suites, found.result, found.source)

@@ -104,7 +104,7 @@ def conform(settings: ConformSettings, *, quiet: bool, as_json: bool) -> int:
         progress.close()
     then = "mend what is answered NO (docs/conformance.md)"
     if found.result.conforms:
-        then = f"nafaudit run --decoder {settings.decoder}, or --mechanism if it is a rule"
+        then = f"nafaudit run --decoder {settings.decoder} (a rule: --mechanism)"
     return hand_over(
         "nafaudit conform",
         settings,

@@ -500,7 +500,7 @@ def invariant(
         text += f"; the run is unfinished: {missing.brief}"
     if context.ledger is None and not contested:
         text += (
-            "; by its own steps and grants, as its ledger is not known here (if it is the paper's: "
+            "; by the log's own numbers, as its ledger is not known here (if it is the paper's: "
             "--ledger banking)"
         )
     return Finding("invariant", verdict, 0, text, None, numbers)

@@ -165,6 +165,7 @@ def judge(trials: Trials) -> list[ConformanceItem]:
 
 Answered = tuple[Conforms, str]
 _NO_DEBT = ". If its promise has none: --no-prefix-debt"
+_NOTHING = "no output that could be used came back"
 
 
 def _terminates(trials: Trials) -> Answered:
@@ -173,7 +174,8 @@ def _terminates(trials: Trials) -> Answered:
         if any(fault.name in ("hang", "died", "garbled") for fault in trials.faults):
             found += f"; {trials.came} of {trials.asked} outputs came before it"
         return Conforms.NO, found
-    return Conforms.YES, f"all {trials.asked} outputs came back, none longer than asked"
+    unusable = "" if trials.main or not trials.asked else ", but none could be used"
+    return Conforms.YES, f"all {trials.asked} outputs came back, none longer than asked{unusable}"
 
 
 def _normalises(trials: Trials) -> Answered:
@@ -215,20 +217,26 @@ def _differs(trials: Trials) -> Answered:
             return Conforms.NO, f"{count} seeds gave the same {len(outputs[0])} tokens"
     if trials.copies:
         return Conforms.NO, trials.copies
+    if not trials.main:
+        return Conforms.UNKNOWN, _NOTHING
     if not judged:
         return Conforms.UNKNOWN, "no prompt left enough choice"
     return Conforms.YES, "different seeds gave different outputs"
 
 
 def _batch(trials: Trials) -> Answered:
-    if _repeats(trials)[0] is not Conforms.YES:
-        return Conforms.UNKNOWN, "it does not repeat itself, so a batch cannot show"
+    if (repeats := _repeats(trials)[0]) is not Conforms.YES:
+        why = "it does not repeat itself, so a batch cannot show"
+        return Conforms.UNKNOWN, why if repeats is Conforms.NO else _NOTHING
     return _same(trials.first, trials.alone, "alone it writes other tokens than in a batch")
 
 
 def _padding(trials: Trials) -> Answered:
-    if _batch(trials)[0] is not Conforms.YES:
-        return Conforms.UNKNOWN, "its outputs depend on their batch already"
+    if (batch := _batch(trials)[0]) is not Conforms.YES:
+        why = "its outputs depend on their batch already"
+        if batch is Conforms.UNKNOWN:
+            why = _batch(trials)[1].replace("a batch cannot show", "its neighbours cannot show")
+        return Conforms.UNKNOWN, why
     text = "beside prompts of other lengths it writes other tokens"
     return _same(trials.first, trials.mixed, text)
 
@@ -260,6 +268,8 @@ def _charges(trials: Trials) -> Answered:
                 other = other_promise(factor, trials.largest_debt)
                 return Conforms.NO, other if factor == 1 else f"{other}: {alarm}"
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
+    if not active:
+        return Conforms.UNKNOWN, _NOTHING
     if not claimed:
         few = "it claims no charge, and these few tokens do not tell its law from the one it owes"
         return Conforms.UNKNOWN, f"{few}; `nafaudit run --decoder` draws more"

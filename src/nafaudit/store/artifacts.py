@@ -147,13 +147,19 @@ class Verification:
         return self.thresholds.decide(self._answer(), words, {"the replay": self.trajectories})
 
     def _answer(self) -> Overall:
+        about = [one.finding for one in self.findings if one.finding.check.startswith("replay: ")]
+        compared = [one for one in about if one.check.removeprefix("replay: ") in QUANTITIES]
+        silent = bool(compared) and all(one.text.endswith(UNCLAIMED) for one in compared)
         if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
-            return Overall(Kept.REFUTED, "the claims are refuted", 1)
+            why = "nothing is claimed, and the tokens do not fit the promise"
+            return Overall(Kept.REFUTED, why if silent else "the claims are refuted", 1)
         if self.failed:
             return Overall(Kept.VIOLATED, "the claims are true, and they exceed the budget", 1)
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"
+        if silent:
+            why = "nothing is claimed, and the tokens fit the promise as far as replayed"
         if self.unfinished:
             return Overall(Kept.INCONCLUSIVE, why, 3)
         return Overall(CheckWord.FINE, why, 0)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nafaudit.core.errors import InputError, StoreError
 from nafaudit.store.export import export_run
 from nafaudit.store.importers import SCHEMAS, ImportOptions, import_logs, source
+from tests.commands import call
 from tests.records import judge_run
 from tests.store.importers import logs
 from tests.store.importers.logs import every_schema, item, query, record, write
@@ -298,3 +299,17 @@ def test_the_fuzzers_examples_do_import(tmp_path: Path) -> None:
         assert survives(json.dumps(valid).encode(), "x_k1.jsonl", schema)
     for name, path in every_schema(tmp_path / "logs").items():
         assert survives(path.read_bytes(), path.name), name
+
+
+def test_rows_that_are_steps_are_not_judged_as_answers(tmp_path: Path) -> None:
+    """Each answer spends 30 of 10 nats; each step alone would seem to keep the budget."""
+    rows = [f"p{i},{step},0.5,1.5,10.0" for i in range(30) for step in range(20)]
+    path = tmp_path / "long.csv"
+    path.write_text("\n".join(["id,step,k,charge,budget", *rows]) + "\n")
+    done = call("check", path, "--column", "spend=charge", cwd=tmp_path)
+    assert done.returncode == 2 and "rows are steps (column 'step'" in done.stderr
+    # A table that only says how many steps an answer had is one of answers.
+    path.write_text(
+        "\n".join(["id,step,k,charge,budget", *(f"p{i},20,0.5,1.5,10.0" for i in range(30))])
+    )
+    assert call("check", path, "--column", "spend=charge", cwd=tmp_path).returncode == 0

@@ -27,6 +27,8 @@ SCHEMA_NAMES = ("trajectories", "history", "heldout", "queries", "items", "table
 """Known forms of logs, in the order in which they are tried (`importer.py: SCHEMAS`)."""
 SCORES = ("rouge_l", "minhash_5gram")
 """Overlap with the reference, as the paper's logs name it."""
+# Names of columns that no budget has.
+_NO_BUDGET = ("step", "t", "i", "index", "position", "token", "seed", "time", "timestamp", "model")
 # Most fields that a report names as not kept.
 _MOST_NAMES = 200
 _K_IN_NAME = re.compile(r"(?:^|[_-])k(-?\d+(?:\.\d+)?|inf)(?=[_.-]|$)")
@@ -197,11 +199,12 @@ def describe(report: dict[str, Any]) -> list[str]:
     ]
     if report["not_kept"]:
         line = "not kept: " + ", ".join(report["not_kept"])
-        if any(
+        could_be = [name for name in report["not_kept"] if name.lower() not in _NO_BUDGET]
+        if could_be and any(
             (note["kind"], note["text"][:7]) == ("missing", "budget:") for note in report["notes"]
         ):
             line += "; if one of them is the budget: " + " or ".join(
-                f"--column budget={shlex.quote(name)}" for name in list(report["not_kept"])[:3]
+                f"--column budget={shlex.quote(name)}" for name in could_be[:3]
             )
         lines.append(line)
     return lines

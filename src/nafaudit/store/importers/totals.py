@@ -222,10 +222,33 @@ def _ambiguous(
     )
 
 
+_STEPS = ("step", "t", "step_index", "token_index", "position")
+"""Columns that number the steps of an answer."""
+
+
 def read_table(records: Iterator[LogRecord], context: Context) -> Iterator[LogEntry]:
-    """Yields one entry per row."""
+    """Yields one entry per row.
+
+    Raises:
+        InputError: A row is a step of an answer, and not an answer.
+    """
+    last: tuple[object, float] | None = None
     for record in records:
-        yield _entry(record, context)
+        step = next((name for name in _STEPS if name in record.data), None)
+        if step is not None and step not in context.options.columns.values():
+            # Two rows of one answer, one step apart: judged as answers, all would seem to keep it.
+            entry = _entry(record, context)
+            at = number(record.data[step], step, record.where)
+            if last == ((entry.prompt, entry.k, entry.mechanism, entry.number), at - 1):
+                raise InputError(
+                    f"{record.where}: rows are steps (column {step!r} counts them within an "
+                    "answer), and a table has one row per answer. Sum the charges of each answer "
+                    "into one row, or write them as a list of steps (docs/foreign-logs.md)."
+                )
+            last = ((entry.prompt, entry.k, entry.mechanism, entry.number), at)
+            yield entry
+        else:
+            yield _entry(record, context)
 
 
 def _entry(record: LogRecord, context: Context) -> LogEntry:
