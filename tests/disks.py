@@ -1,96 +1,115 @@
 """Disks that really fail, for tests: full ones and read-only ones.
 
-A mount of its own is made in a private namespace, which ends with the command. Where the
-machine forbids that, a full disk is a limit on the size of a file (writes fail just as well)
-and a read-only place is one below a regular file.
+Work is done in a child with mounts of its own, which end with it. Where the machine forbids that, a
+full disk is a limit on the size of a file (writes fail just as well) and a read-only place is one
+below a regular file.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
-import shlex
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from tests import forks
+
 _PAGE = 4096
+_NEW_MOUNTS, _NEW_USER = 0x00020000, 0x10000000
 
 
 @cache
 def can_mount() -> bool:
     """True if a private mount can be made here."""
-    try:
-        done = subprocess.run(
-            ["unshare", "-rm", "mount", "-t", "tmpfs", "none", "/mnt"], capture_output=True
-        )
-    except FileNotFoundError:
-        return False
-    return done.returncode == 0
+
+    def work() -> None:
+        _own_mounts()
+        _sh("mount -t tmpfs none /mnt")
+
+    return forks.run(work, Path.cwd()).returncode == 0
 
 
 def on_a_full_disk(
-    command: Sequence[str], run: Path, room: int, cwd: Path
+    work: Callable[[], object], run: Path, room: int, cwd: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command whose run directory `run`, relative to cwd, lies on a disk with little room.
+    """Works while the run directory `run`, relative to cwd, lies on a disk with little room.
 
-    Afterwards `run` holds what the command left there.
+    Afterwards `run` holds what was left there.
 
     Args:
-        command: What to run.
+        work: What to do, in a child.
         run: An existing run directory.
         room: Bytes that may still be written there.
-        cwd: Where to run it.
+        cwd: Where to do it.
     """
     if not can_mount():
-        return run_there(command, cwd, file_limit=room)
+        return run_there(work, cwd, file_limit=room)
     files = [path for path in (cwd / run).rglob("*") if path.is_file()]
     used = sum(-(-path.stat().st_size // _PAGE) * _PAGE for path in files)
-    name, line = shlex.quote(run.name), shlex.join(command)
-    script = (
-        f"set -e; mkdir disk; mount -t tmpfs -o size={used + room} none disk; "
-        f"cp -r {name}/. disk; mv {name} kept; ln -s disk {name}; "
-        f"set +e; {line}; status=$?; set -e; "
-        f"rm {name}; cp -r disk {name}; exit $status"
-    )
-    return run_there(["unshare", "-rm", "sh", "-c", script], cwd)
+
+    def there() -> None:
+        _own_mounts()
+        _sh(
+            f"mkdir disk; mount -t tmpfs -o size={used + room} none disk; "
+            'cp -r "$0/." disk; mv "$0" kept; ln -s disk "$0"',
+            run.name,
+        )
+        try:
+            work()
+        finally:
+            _sh('rm "$0"; cp -r disk "$0"', run.name)
+
+    return forks.run(there, cwd)
 
 
 def on_a_read_only_disk(
-    command: Sequence[str], run: Path, cwd: Path
+    work: Callable[[], object], run: Path, cwd: Path
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command while the directory `run` cannot be written."""
+    """Works while the directory `run` cannot be written."""
     if not can_mount():
         hidden = (cwd / run).rename(cwd / f"{run.name}.hidden")
         (cwd / run).touch()
         try:
-            return run_there(command, cwd)
+            return run_there(work, cwd)
         finally:
             (cwd / run).unlink()
             hidden.rename(cwd / run)
-    name, line = shlex.quote(run.name), shlex.join(command)
-    script = f"mount --bind {name} {name} && mount -o remount,bind,ro {name} && exec {line}"
-    return run_there(["unshare", "-rm", "sh", "-c", script], cwd)
+
+    def there() -> None:
+        _own_mounts()
+        _sh('mount --bind "$0" "$0"; mount -o remount,bind,ro "$0"', run.name)
+        work()
+
+    return forks.run(there, cwd)
 
 
 def run_there(
-    command: Sequence[str], cwd: Path, file_limit: int | None = None
+    work: Callable[[], object], cwd: Path, file_limit: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs a command in a directory; no file may grow beyond the limit."""
+    """Works in a directory, in a child; no file may grow beyond the limit."""
 
-    def limit() -> None:
+    def there() -> None:
         if file_limit is not None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (file_limit, file_limit))
+        work()
 
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        command,
-        cwd=cwd,
-        env=os.environ | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        preexec_fn=limit,
-    )
+    return forks.run(there, cwd)
+
+
+def _own_mounts() -> None:
+    """Gives this process, a child, mounts that nobody else sees, and the right to make them."""
+    user, group = os.geteuid(), os.getegid()
+    if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNTS | _NEW_USER):
+        raise OSError(ctypes.get_errno(), "unshare")
+    me = Path("/proc/self")
+    (me / "setgroups").write_text("deny")
+    (me / "uid_map").write_text(f"0 {user} 1")
+    (me / "gid_map").write_text(f"0 {group} 1")
+    _sh("mount --make-rprivate /")
+
+
+def _sh(script: str, *arguments: str) -> None:
+    subprocess.run(["sh", "-e", "-c", script, *arguments], check=True)

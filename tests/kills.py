@@ -10,7 +10,6 @@ import itertools
 import math
 import os
 import signal
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
@@ -19,6 +18,7 @@ from unittest import mock
 from nafaudit.runner import recording
 from nafaudit.store import files
 from nafaudit.store import run as store_run
+from tests.forks import fork
 
 Result = TypeVar("Result")
 
@@ -47,19 +47,6 @@ def fuse(length: int) -> Callable[..., None]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     return burn
-
-
-def fork(work: Callable[[], object]) -> int:
-    """Works in a child; returns its process id."""
-    child = os.fork()
-    if child == 0:
-        try:
-            work()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(0)  # never back into the tests
-    return child
 
 
 def was_killed(child: int) -> bool:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -16,6 +18,7 @@ from nafaudit.core.settings import RunSettings
 from nafaudit.runner import recording
 from nafaudit.store.run import read_journal
 from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
+from tests.forks import fork, nafaudit
 from tests.kills import kill_at
 from tests.store.test_run import spends, spent
 
@@ -280,28 +283,31 @@ def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
     options: list[str], tmp_path: Path
 ) -> None:
     long = [*options, "--max-new-tokens", "400", "--out", "r", "--batch", "4"]
-    child = subprocess.Popen(
-        [*NAFAUDIT, *long],
-        cwd=tmp_path,
-        stderr=subprocess.PIPE,
-        text=True,
+
+    def work() -> None:
         # A shell starts its background jobs deaf to Ctrl-C, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        nafaudit(*long)()
+
     journal = tmp_path / "r" / "journal.jsonl"
-    deadline = time.monotonic() + 180
-    while not journal.exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
     def recorded() -> int:
         return sum(json.loads(line)["rows"] for line in journal.read_text().splitlines())
 
-    before = recorded()
-    time.sleep(1.0)
-    child.send_signal(signal.SIGINT)
-    _, errors = child.communicate(timeout=120)
-    assert child.returncode == 130, errors
+    with open(os.devnull, "r+") as nothing, TemporaryFile("w+") as said:
+        streams = [one.fileno() for one in (nothing, nothing, said)]
+        child = fork(work, cwd=tmp_path, streams=streams)
+        deadline = time.monotonic() + 180
+        while not journal.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        before = recorded()
+        time.sleep(1.0)
+        os.kill(child, signal.SIGINT)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        said.seek(0)
+        errors = said.read()
+    assert status == 130, errors
     assert "The same command resumes" in errors
     assert before <= recorded() < 80
 

@@ -11,8 +11,9 @@ import pytest
 
 from nafaudit.core.trajectory import Key
 from nafaudit.store.run import Run
-from tests.commands import NAFAUDIT, call
+from tests.commands import call
 from tests.disks import can_mount, on_a_full_disk, on_a_read_only_disk
+from tests.forks import nafaudit
 
 Paths = Callable[[str], tuple[Path, Path]]
 RUN = Path("r")
@@ -57,7 +58,7 @@ def fill_up(begun: list[str], cwd: Path) -> list[str]:
     """Asks for more than fits; returns the command."""
     before, held = (cwd / RUN / "journal.jsonl").read_bytes(), records(cwd)
     more = [*begun, "--trajectories", "40"]
-    done = on_a_full_disk([*NAFAUDIT, *more], RUN, room=4 * 4096, cwd=cwd)
+    done = on_a_full_disk(nafaudit(*more), RUN, room=4 * 4096, cwd=cwd)
     assert done.returncode == 2, done.stderr
     assert ("No space left" if can_mount() else "File too large") in done.stderr
     assert "Traceback" not in done.stderr
@@ -84,13 +85,13 @@ def test_a_full_disk_then_room_again(begun: list[str], tmp_path: Path) -> None:
 
 def test_a_read_only_run(begun: list[str], tmp_path: Path) -> None:
     expected = findings(tmp_path)
-    done = on_a_read_only_disk([*NAFAUDIT, *begun, "--trajectories", "5"], RUN, cwd=tmp_path)
+    done = on_a_read_only_disk(nafaudit(*begun, "--trajectories", "5"), RUN, cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert "cannot write" in done.stderr
     assert "Traceback" not in done.stderr
     assert findings(tmp_path) == expected
     if can_mount():
-        checked = on_a_read_only_disk([*NAFAUDIT, "check", "r", "--json"], RUN, cwd=tmp_path)
+        checked = on_a_read_only_disk(nafaudit("check", "r", "--json"), RUN, cwd=tmp_path)
         assert checked.stdout == expected
 
 
@@ -100,20 +101,20 @@ def test_a_result_from_a_read_only_run_is_printed(begun: list[str], tmp_path: Pa
     written = call("report", "r", "--json", cwd=tmp_path)
     page = (tmp_path / RUN / "report" / "report.md").read_text()
     shutil.rmtree(tmp_path / RUN / "report")
-    printed = on_a_read_only_disk([*NAFAUDIT, "report", "r"], RUN, cwd=tmp_path)
+    printed = on_a_read_only_disk(nafaudit("report", "r"), RUN, cwd=tmp_path)
     assert printed.returncode == 2
     assert printed.stdout == page + "\n"
     told = "cannot write r/report: Read-only file system."
     assert told in printed.stderr and "Traceback" not in printed.stderr
     assert "copy r to a place that can be written" in printed.stderr
-    as_json = on_a_read_only_disk([*NAFAUDIT, "report", "r", "--json"], RUN, cwd=tmp_path)
+    as_json = on_a_read_only_disk(nafaudit("report", "r", "--json"), RUN, cwd=tmp_path)
     assert as_json.returncode == written.returncode == 0
     expected = json.loads(written.stdout)
     expected["made"]["files"] = []
     assert json.loads(as_json.stdout) == expected
     assert told in as_json.stderr
 
-    verify = [*NAFAUDIT, "verify", "r", "--quiet", "--json"]
+    verify = nafaudit("verify", "r", "--quiet", "--json")
     verified = on_a_read_only_disk(verify, RUN, cwd=tmp_path)
     assert verified.returncode == 0, verified.stderr
     found = json.loads(verified.stdout)

@@ -9,7 +9,6 @@ import pty
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -18,22 +17,10 @@ import pytest
 from rich.cells import cell_len
 
 from tests.commands import call, typed
+from tests.forks import fork, nafaudit
 from tests.runs import make
 
 MARK = "#####"
-# All commands in one process, as importing torch takes seconds.
-DRIVER = f"""
-import sys
-from nafaudit.cli.main import main
-for line in sys.stdin.read().splitlines():
-    sys.stderr.flush()
-    print("{MARK}", line, flush=True)
-    sys.argv = ["nafaudit", *line.split()]
-    try:
-        main()
-    except SystemExit as end:
-        print("{MARK} status", end.code, flush=True)
-"""
 STORED = ("own", "violated", "box", "imported", "sequence", "search", "paper-search")
 SMALL = "--limit 2 --max-new-tokens 8"
 TINY = (
@@ -86,23 +73,29 @@ def _next_can_be_typed(text: str) -> None:
         assert typed(command) is not None or command.split()[1] in ("paper",), command
 
 
+def _in_turn(commands: tuple[str, ...]) -> None:
+    for line in commands:
+        sys.stderr.flush()
+        print(MARK, line, flush=True)
+        try:
+            nafaudit(*line.split())()
+        except SystemExit as end:
+            print(f"{MARK} status", end.code, flush=True)
+
+
 def said(width: int, commands: tuple[str, ...], cwd: Path, **more: str) -> dict[str, str]:
     """What a terminal of this width got from each command, colours included."""
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
-    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
-    child = subprocess.Popen(
-        [sys.executable, "-c", DRIVER],
-        stdin=subprocess.PIPE,
-        stdout=follower,
-        stderr=follower,
-        cwd=cwd,
-        env=environment | {"TERM": "xterm-256color"} | more,
-    )
+    kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    with open(os.devnull) as nothing:
+        child = fork(
+            lambda: _in_turn(commands),
+            cwd=cwd,
+            streams=(nothing.fileno(), follower, follower),
+            environment=kept | {"TERM": "xterm-256color"} | more,
+        )
     os.close(follower)
-    assert child.stdin is not None
-    child.stdin.write("\n".join(commands).encode())
-    child.stdin.close()
     parts = []
     try:
         while part := os.read(leader, 65536):
@@ -110,7 +103,7 @@ def said(width: int, commands: tuple[str, ...], cwd: Path, **more: str) -> dict[
     except OSError:  # how Linux says that the other end was closed
         pass
     os.close(leader)
-    assert child.wait() == 0
+    assert os.waitpid(child, 0)[1] == 0
     text = b"".join(parts).decode().replace("\r\n", "\n")
     found: dict[str, str] = {}
     for block in text.split(f"{MARK} ")[1:]:

@@ -19,7 +19,8 @@ from nafaudit.runner import workbench
 from nafaudit.runner.workbench import paying_workers
 from nafaudit.store.run import Run
 from tests.commands import call
-from tests.kills import fork, was_killed
+from tests.forks import fork
+from tests.kills import was_killed
 from tests.runner.test_ray import DEADLY, options, same_records
 
 __all__ = ["options"]  # a fixture

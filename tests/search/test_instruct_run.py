@@ -21,7 +21,8 @@ from nafaudit.search.settings import SearchSettings
 from nafaudit.store.run import Run
 from nafaudit.views.search import search_json, write_result
 from tests.commands import call
-from tests.kills import fork, was_killed
+from tests.forks import fork
+from tests.kills import was_killed
 from tests.search.chat_server import MODEL, ChatServer, chat_server
 
 SECRET = "sk-verysecret-0123456789"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,14 @@ from nafaudit.store.files import check_room, make_directory
 from nafaudit.store.run import Run, open_for_writing, read_journal
 from tests.disks import can_mount, on_a_full_disk, on_a_read_only_disk, run_there
 from tests.records import many
+from tests.store import victim as recorder
 from tests.store.victim import DESIGN, PROMPTS, VOCABULARY, record, work
 
 RUN = Path("r")
-VICTIM = [sys.executable, "-m", "tests.store.victim", str(RUN)]
+
+
+def victim() -> None:
+    recorder.main(RUN)
 
 
 def begin(directory: Path, *batches: list[Trajectory]) -> Path:
@@ -39,7 +42,7 @@ def test_a_disk_that_fills_up_anywhere(tmp_path: Path) -> None:
     for room in range(0, 40 * 4096, 4096):
         at = begin(tmp_path / str(room), recorded[:2], recorded[2:])
         before = (at / RUN / "journal.jsonl").read_bytes()
-        done = on_a_full_disk(VICTIM, RUN, room, cwd=at)
+        done = on_a_full_disk(victim, RUN, room, cwd=at)
         assert (at / RUN / "journal.jsonl").read_bytes().startswith(before)
         assert holds(at / RUN, recorded)
         assert not list((at / RUN).rglob(".*")), "a failed write leaves no temporary file"
@@ -63,7 +66,7 @@ def test_a_disk_that_fills_up_within_a_journal_line(tmp_path: Path) -> None:
     before = journal.read_bytes()
     assert len(before) > max(p.stat().st_size for p in (at / RUN / "parts").iterdir()) + 500
     for room in (0, 1, 50):
-        done = run_there(VICTIM, at, file_limit=len(before) + room)
+        done = run_there(victim, at, file_limit=len(before) + room)
         assert done.returncode == 2
         assert "journal.jsonl" in done.stderr
         assert journal.read_bytes() == before, "the start of a line was left behind"
@@ -73,7 +76,7 @@ def test_a_disk_that_fills_up_within_a_journal_line(tmp_path: Path) -> None:
 
 def test_a_read_only_run_can_be_read_but_not_continued(tmp_path: Path) -> None:
     at = begin(tmp_path / "x", work()[:4])
-    done = on_a_read_only_disk(VICTIM, RUN, cwd=at)
+    done = on_a_read_only_disk(victim, RUN, cwd=at)
     assert done.returncode == 2
     assert "cannot write" in done.stderr
     assert not can_mount() or "Read-only file system" in done.stderr
@@ -92,7 +95,7 @@ def test_a_damaged_part_stops_a_resume_and_leaves_the_rest(tmp_path: Path) -> No
     part = at / RUN / "parts" / "000001.parquet"
     content = part.read_bytes()
     part.write_bytes(content[:-1])
-    done = run_there(VICTIM, at)
+    done = run_there(victim, at)
     assert done.returncode == 2
     assert "000001.parquet is not what was journalled" in done.stderr
     assert len(read_journal(at / RUN / "journal.jsonl")) == 2

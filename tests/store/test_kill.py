@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,10 +16,12 @@ from nafaudit.cli.output import show
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.store.run import Run
+from tests.forks import fork, run
+from tests.kills import was_killed
+from tests.store import victim
 from tests.store.test_run import spends, spent
 from tests.store.victim import PROMPTS, VOCABULARY, record, work
 
-ROOT = Path(__file__).parents[2]
 RUN = Path("r")
 
 # Which occurrence of a moment; the first part is journalled before its second.
@@ -49,33 +49,24 @@ RECORDING = [
 ]
 
 
-def victim(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.store.victim", *map(str, arguments)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
-
-
 def kill_at(path: Path, moment: int) -> bool:
     """Starts the command, kills it at a moment; False if it ended before."""
-    child = victim(path.absolute(), moment)
-    _, status = os.waitpid(child.pid, os.WUNTRACED)
+    child = fork(lambda: victim.main(path.absolute(), moment))
+    _, status = os.waitpid(child, os.WUNTRACED)
     stopped = os.WIFSTOPPED(status)
     if stopped:
-        os.kill(child.pid, signal.SIGKILL)
-        _, status = os.waitpid(child.pid, 0)
-        assert os.WTERMSIG(status) == signal.SIGKILL
+        os.kill(child, signal.SIGKILL)
+        assert was_killed(child)
     else:
         assert os.WEXITSTATUS(status) == 0
-    child.returncode = 0  # waited for here, not by Popen
-    assert child.stdout is not None
-    child.stdout.close()
     return stopped
 
 
 @pytest.fixture(scope="module")
 def moments(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Every moment of an uninterrupted run, in order."""
-    output, _ = victim(tmp_path_factory.mktemp("whole") / RUN).communicate()
-    names: list[str] = json.loads(output)
+    done = run(lambda: victim.main(RUN), tmp_path_factory.mktemp("whole"))
+    names: list[str] = json.loads(done.stdout)
     return names
 
 
@@ -224,12 +215,12 @@ def test_killed_at_random_times(at: Path, capsys: pytest.CaptureFixture[str]) ->
         directory = at / str(attempt)
         directory.mkdir()
         os.chdir(directory)
-        child = victim(RUN.absolute())
+        child = fork(lambda: victim.main(RUN))
         deadline = time.monotonic() + 60
         while not RUN.exists():
             assert time.monotonic() < deadline
             time.sleep(0.001)
         time.sleep(rng.random() * 0.04)
-        child.kill()
-        child.communicate()
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
         assert_resumes(capsys)

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -23,6 +23,8 @@ from nafaudit.store import parts
 from nafaudit.store import run as store_run
 from nafaudit.store.run import Run, RunWriter, open_for_writing, read_journal
 from nafaudit.workload import Prompt, TokenizedPrompt
+from tests import forks
+from tests.kills import was_killed
 from tests.records import CONTEXT, many, trajectory
 
 ROOT = Path(__file__).parents[2]
@@ -278,17 +280,14 @@ def test_a_damaged_part_is_named(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    def second() -> None:
+        with pytest.raises(StoreError) as refused:
+            write(tmp_path)
+        sys.stdout.write(str(refused.value))
+
     with open_for_writing(tmp_path, DESIGN, PROMPTS, {}):
-        code = (
-            "import sys; from pathlib import Path\n"
-            "from tests.store.test_run import write\n"
-            "from nafaudit.core.errors import StoreError\n"
-            "try: write(Path(sys.argv[1]))\n"
-            "except StoreError as error: print(error)\n"
-        )
-        child = subprocess.run(
-            [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True
-        )
+        child = forks.run(second, tmp_path)
+    assert child.returncode == 0, child.stderr
     assert "is being written by another process" in child.stdout
 
 
@@ -348,25 +347,22 @@ def test_a_full_disk_loses_nothing_that_was_recorded(
 
 
 def test_killed_at_any_moment_every_journalled_part_is_whole(tmp_path: Path) -> None:
-    code = (
-        "import sys, itertools; from pathlib import Path\n"
-        "from nafaudit.store.run import open_for_writing\n"
-        "from tests.store.test_run import DESIGN, PROMPTS\n"
-        "from tests.records import many\n"
-        "with open_for_writing(Path(sys.argv[1]), DESIGN, PROMPTS, {}) as writer:\n"
-        "    for i in itertools.count(): writer.append(many(3, k=float(i)))\n"
-    )
+    def work() -> None:
+        with open_for_writing(tmp_path, DESIGN, PROMPTS, {}) as writer:
+            for i in itertools.count():
+                writer.append(many(3, k=float(i)))
+
     before = 0
     for delay in (0.0, 0.013, 0.05, 0.11):
-        child = subprocess.Popen([sys.executable, "-c", code, tmp_path])
+        child = forks.fork(work)
         deadline = time.monotonic() + 30
         journal = tmp_path / "journal.jsonl"
         while (journal.stat().st_size if journal.exists() else 0) <= before:
             assert time.monotonic() < deadline
             time.sleep(0.002)
         time.sleep(delay)
-        child.send_signal(signal.SIGKILL)
-        child.wait()
+        os.kill(child, signal.SIGKILL)
+        assert was_killed(child)
         entries, told = Run(tmp_path).journal(), read_journal(journal)
         assert told[: len(entries)] == entries
         assert len(told) - len(entries) <= 1  # the last one may be journalled and not yet there

@@ -1,10 +1,8 @@
 """A recorder that can be stopped, and so killed, at every single step of writing a run.
 
-    python -m tests.store.victim RUN [MOMENT]
-
-Without MOMENT it records all of its work and prints the moments it went through, in order.
-With one, it stops itself (SIGSTOP) there, holding whatever it holds; the parent then kills it.
-`record` is "the same command": it plans what is not yet recorded and records it.
+`main` is for a child. Without a moment it records all of its work and prints the moments it went
+through, in order. With one, it stops itself (SIGSTOP) there, holding whatever it holds; the parent
+then kills it. `record` is "the same command": it plans what is not yet recorded and records it.
 """
 
 from __future__ import annotations
@@ -137,9 +135,8 @@ def _name(path: Path) -> str:
     return "part" if ".parquet" in name else ".".join(name.split(".")[:2])
 
 
-def main() -> None:
+def main(path: Path, stop_at: int | None = None) -> None:
     """Records, and stops at the given moment."""
-    stop_at = int(sys.argv[2]) if len(sys.argv) > 2 else None
     passed: list[str] = []
 
     def reach(moment: str) -> None:
@@ -149,12 +146,8 @@ def main() -> None:
 
     watch(reach)
     try:
-        record(Path(sys.argv[1]))
+        record(path)
     except NafauditError as error:
         sys.stderr.write(str(error))
         sys.exit(error.exit_status)
     sys.stdout.write(json.dumps(passed))
-
-
-if __name__ == "__main__":
-    main()

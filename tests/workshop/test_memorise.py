@@ -19,7 +19,8 @@ from nafaudit.workshop.packing import Pages, deal
 from nafaudit.workshop.teach import Lesson
 from nafaudit.workshop.works import held_out
 from tests.commands import call
-from tests.kills import fork, fuse, was_killed
+from tests.forks import fork
+from tests.kills import fuse, was_killed
 
 QUICK = Lesson(
     steps=60, enough=0.0, learning_rate=5e-3, protected_rows=2, replay_rows=1, written=(2, 24)
