@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 
 import nafaudit  # noqa: F401  before torch computes
-from tests import snapshots
+from tests import forks, snapshots
 from tests.vendors import arithmetic
 
 # Nothing here may reach for a model hub.
@@ -72,6 +72,21 @@ def needs_free_rows(*models: Any, width: int) -> None:
 
     if (how := numerics_of(models, width)).constant:
         pytest.skip(f"not tested here: {how.why}")
+
+
+@pytest.fixture
+def forked_decoders() -> Iterator[None]:
+    """Black boxes are forks of this process, as importing torch takes seconds."""
+    with forks.decoders():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loaded_once() -> Iterator[None]:
+    from tests import loaded
+
+    with loaded.once():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -199,6 +199,7 @@ def test_an_attack_has_one_answer(place: Path) -> None:
     assert _says(place, *words, file="attack/attack.json") == "INCONCLUSIVE"
 
 
+@pytest.mark.usefixtures("forked_decoders")
 @pytest.mark.parametrize(
     ("expected", "words"),
     [

@@ -184,6 +184,7 @@ def test_a_junit_file_that_cannot_be_written_fails_the_command_and_leaves_the_ol
     assert (place / "junit.xml").read_text() == "old"
 
 
+@pytest.mark.usefixtures("forked_decoders")
 def test_verify_and_conform_write_the_same_shape(tmp_path: Path) -> None:
     run = stored("imported", tmp_path)
     for name in make.INPUTS:

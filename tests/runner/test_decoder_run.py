@@ -63,6 +63,7 @@ def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("forked_decoders")
 def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_path: Path) -> None:
     sizes = ("--k", "0.25", "--limit", "2", "--trajectories", "10")
     status, data, error = _run(tmp_path, f"{BOXES}:Unwilling", *sizes)
@@ -102,6 +103,7 @@ MEANT = ("--k", "2", "--max-new-tokens", "8", "--trajectories", "5")
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("forked_decoders")
 def test_a_sound_decoder_is_within_by_its_replay(tmp_path: Path) -> None:
     spec = "nafaudit.mechanisms.reference:AnchoredDecoder"
     result = call(
@@ -125,6 +127,7 @@ def test_a_sound_decoder_is_within_by_its_replay(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@pytest.mark.usefixtures("forked_decoders")
 @pytest.mark.parametrize(
     ("name", "kept", "check"),
     [
@@ -184,6 +187,7 @@ OTHER_COUNT = (
 
 
 # A sound decoder is called broken by its tokens once in 1000 runs; all seeds are fixed.
+@pytest.mark.usefixtures("forked_decoders")
 @pytest.mark.parametrize(
     ("name", "debt", "kept", "text"),
     [

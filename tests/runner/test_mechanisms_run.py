@@ -285,6 +285,7 @@ def test_a_plug_in_of_the_users_own_resumes_and_a_design_may_name_what_is_typed(
     assert again.returncode == 0 and marker.exists(), again.stderr
 
 
+@pytest.mark.usefixtures("forked_decoders")
 def test_a_black_box_is_held_to_a_plug_in_that_its_user_typed(tmp_path: Path) -> None:
     box = ("--decoder", "nafaudit.mechanisms.reference:AnchoredDecoder", "--limit", 2)
     marker = plugged(tmp_path, "theirs:Rule", "theirs.py", *box)

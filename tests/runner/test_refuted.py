@@ -14,6 +14,7 @@ from nafaudit.views.words import AS_PROMISED
 from tests.commands import call
 
 BOXES = Path(__file__).with_name("boxes.py")
+pytestmark = pytest.mark.usefixtures("forked_decoders")
 SIZES = ("--pair", "tiny", "--max-new-tokens", 16, "--limit", 4, "--quiet", "--out", "run")
 
 

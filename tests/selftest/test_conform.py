@@ -257,6 +257,7 @@ def test_a_terminal_shows_what_is_tried(tmp_path: Path) -> None:
     assert "loading the lab pair" not in done.stdout + done.stderr
 
 
+@pytest.mark.usefixtures("forked_decoders")
 def test_a_timeout_says_how_many_outputs_came_before_it(tmp_path: Path) -> None:
     spec = f"{broken.__file__}:TiresLater"
     done = call("conform", spec, "--timeout", 12, "--json", cwd=tmp_path)
