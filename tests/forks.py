@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,7 @@ def fork(
                 os.fdopen(number, mode, 1, encoding="utf-8", closefd=False)
                 for number, mode in enumerate(modes)
             )
+            warnings.showwarning = _show  # pytest keeps them to itself
         if environment is not None:
             os.environ.clear()
             os.environ.update(environment)
@@ -68,9 +70,13 @@ def fork(
         os._exit(status)  # never back into the tests
 
 
+def _show(message: Warning | str, *about: Any, **more: Any) -> None:
+    sys.stderr.write(warnings.formatwarning(message, *about[:3]))
+
+
 def run(work: Callable[[], object], cwd: Path) -> subprocess.CompletedProcess[str]:
     """Works in a child to its end, and returns what it said."""
-    with open(os.devnull) as nothing, TemporaryFile() as out, TemporaryFile() as err:
+    with Path(os.devnull).open() as nothing, TemporaryFile() as out, TemporaryFile() as err:
         child = fork(work, cwd=cwd, streams=[one.fileno() for one in (nothing, out, err)])
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         said = []

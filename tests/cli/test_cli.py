@@ -294,7 +294,7 @@ def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
     def recorded() -> int:
         return sum(json.loads(line)["rows"] for line in journal.read_text().splitlines())
 
-    with open(os.devnull, "r+") as nothing, TemporaryFile("w+") as said:
+    with Path(os.devnull).open("r+") as nothing, TemporaryFile("w+") as said:
         streams = [one.fileno() for one in (nothing, nothing, said)]
         child = fork(work, cwd=tmp_path, streams=streams)
         deadline = time.monotonic() + 180

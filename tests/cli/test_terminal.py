@@ -76,11 +76,13 @@ def _next_can_be_typed(text: str) -> None:
 def _in_turn(commands: tuple[str, ...]) -> None:
     for line in commands:
         sys.stderr.flush()
-        print(MARK, line, flush=True)
+        sys.stdout.write(f"{MARK} {line}\n")
+        sys.stdout.flush()
         try:
             nafaudit(*line.split())()
         except SystemExit as end:
-            print(f"{MARK} status", end.code, flush=True)
+            sys.stdout.write(f"{MARK} status {end.code}\n")
+            sys.stdout.flush()
 
 
 def said(width: int, commands: tuple[str, ...], cwd: Path, **more: str) -> dict[str, str]:
@@ -88,7 +90,7 @@ def said(width: int, commands: tuple[str, ...], cwd: Path, **more: str) -> dict[
     leader, follower = pty.openpty()
     fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 50, width, 0, 0))
     kept = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
-    with open(os.devnull) as nothing:
+    with Path(os.devnull).open() as nothing:
         child = fork(
             lambda: _in_turn(commands),
             cwd=cwd,

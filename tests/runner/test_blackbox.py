@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
-import subprocess
+import signal
 import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -28,6 +29,8 @@ from nafaudit.runner import workbench, worker
 from nafaudit.runner.blackbox import BlackBoxDecoder, DecoderError, Launch, Session, launch_of
 from nafaudit.runner.executors import BlackBoxExecutor
 from nafaudit.runner.workbench import Workbench, WorkbenchSpec
+from tests.forks import fork
+from tests.kills import was_killed
 
 REQUESTS = [Request((1, 2), 0.5, seed, 3) for seed in range(2)]
 READY = "import sys, json, time, os\nsys.stdin.readline()\nprint('{\"ready\": {}}', flush=True)\n"
@@ -174,20 +177,22 @@ def test_a_hanging_decoder_ends_with_a_killed_auditor(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     wait = f"open({str(asked)!r}, 'w').close(); time.sleep(600)"
     hang = "import time" + WORKER.replace("if os.fork() == 0: time.sleep(0.2)", wait)
-    auditor = (
-        "import sys\nfrom nafaudit.runner.blackbox import Launch, Session\n"
-        f"s = Session(Launch((sys.executable, '-c', {hang!r}), {{'decoder': 'x'}}, 600.0))\n"
-        "s.start()\nprint(s._process.pid, flush=True)\ns.ask([])\n"
-    )
-    process = subprocess.Popen((sys.executable, "-c", auditor), stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
+    started = tmp_path / "started"
+
+    def audit() -> None:
+        session = Session(Launch((sys.executable, "-c", hang), {"decoder": "x"}, 600.0))
+        session.start()
+        assert session._process is not None
+        started.write_text(str(session._process.pid))
+        session.ask([])
+
+    auditor = fork(audit)
     deadline = time.monotonic() + 30
     while not asked.exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    os.kill(auditor, signal.SIGKILL)
+    assert was_killed(auditor)
+    child = int(started.read_text())
     while _runs(child) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not _runs(child)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ from nafaudit.selftest.conform import (
     conform,
     judge,
 )
-from nafaudit.selftest.trials import WorldBench, run_trials
+from nafaudit.selftest.trials import Trials, WorldBench, run_trials
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 from tests.commands import call
 from tests.selftest import broken
@@ -38,8 +39,16 @@ WORLD = toy_world(3, size=60, gap=1.5, stop=0.03)
 PROMPTS = {f"p{n}": toy_prompts(WORLD, n, 2, n)[1] for n in (3, 4, 5, 6, 7, 9)}
 
 
+@cache
+def _tried(decoder: type[AnchoredDecoder]) -> tuple[Trials, list[str]]:
+    """The trials of a decoder, and what was said meanwhile: made once for all that is asked."""
+    stages: list[str] = []
+    bench = WorldBench(WORLD, decoder(WORLD), PROMPTS)
+    return run_trials(bench, on_stage=stages.append), stages
+
+
 def _items(decoder: type[AnchoredDecoder]) -> list[ConformanceItem]:
-    return judge(run_trials(WorldBench(WORLD, decoder(WORLD), PROMPTS)))
+    return judge(_tried(decoder)[0])
 
 
 def _answered(items: list[ConformanceItem], answer: Conforms) -> set[str]:
@@ -177,13 +186,14 @@ def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
 
 
 def test_a_debt_that_is_counted_in_other_laws_is_told_from_none() -> None:
-    trials = run_trials(WorldBench(WORLD, broken.NoDebt(WORLD), PROMPTS))
+    trials, _ = _tried(broken.NoDebt)
     # As if something warped the laws, and the models' own had no debt.
-    trials.replayed = {
+    replayed = {
         key: replace(again, other_debt=0.0, granted_otherwise=again.granted + again.trajectory.debt)
         for key, again in trials.replayed.items()
     }
-    (broke,) = [item for item in judge(trials) if item.answer is Conforms.NO]
+    found = judge(replace(trials, replayed=replayed))
+    (broke,) = [item for item in found if item.answer is Conforms.NO]
     assert broke.name == "budget" and "--no-prefix-debt" not in broke.text
     assert "none is over if the debt is counted from the models' own laws" in broke.text
     assert broke.text.endswith("If its promise is that: --debt positives-raw")
@@ -224,16 +234,13 @@ def test_another_budget_that_is_kept_is_named(
 
 def test_no_other_budget_is_named_where_none_fits() -> None:
     """A wrong sampler is not put down to the budget."""
-    trials = run_trials(WorldBench(WORLD, broken.Cold(WORLD), PROMPTS))
+    trials, _ = _tried(broken.Cold)
     assert trials.alarms and trials.other_k is None
     assert not any("times k" in item.text for item in judge(trials))
 
 
 def test_what_is_tried_is_said() -> None:
-    stages: list[str] = []
-    trials = run_trials(
-        WorldBench(WORLD, broken.SilentThrice(WORLD), PROMPTS), on_stage=stages.append
-    )
+    trials, stages = _tried(broken.SilentThrice)
     heads = [stage.partition(":")[0] for stage in stages]
     assert all(item in ", ".join(heads) for item in set(ITEMS) - {"normalises"})
     assert trials.other_k == 3 and stages[-1].endswith("the promise at 4 times k")

@@ -28,7 +28,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -490,7 +490,7 @@ def open_for_writing(
         else:
             write_whole(path / "prompts.jsonl", _prompt_lines(prompts).encode())
             if sources:
-                rows = [{"id": name, "source": asdict(one)} for name, one in sources.items()]
+                rows = [{"id": name, "source": vars(one)} for name, one in sources.items()]
                 # Escaped, because a record may hold what no encoder can write.
                 lines = "".join(json.dumps(row) + "\n" for row in rows)
                 write_whole(path / "sources.jsonl", lines.encode())
@@ -552,7 +552,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _prompt_lines(prompts: Sequence[TokenizedPrompt]) -> str:
-    rows = [{"prompt": asdict(p.prompt), "tokens": list(p.tokens)} for p in prompts]
+    rows = [{"prompt": vars(p.prompt), "tokens": list(p.tokens)} for p in prompts]
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 

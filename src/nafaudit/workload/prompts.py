@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +36,8 @@ FILES = {
 
 HEADER = "Complete the prefix:\n"
 """The line before every prompt but the factual ones."""
+
+_HALF = re.compile("[\ud800-\udfff]")  # of a surrogate pair, which no encoder writes
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,10 @@ class TokenizedPrompt:
 
 def workload_hash(prompts: Iterable[TokenizedPrompt]) -> str:
     """Computes the SHA-256 of all prompts and their token ids, whatever their order."""
-    rows = sorted(json.dumps(asdict(prompt), sort_keys=True) for prompt in prompts)
+    rows = sorted(
+        json.dumps({"prompt": vars(item.prompt), "tokens": item.tokens}, sort_keys=True)
+        for item in prompts
+    )
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()
 
 
@@ -182,7 +188,7 @@ def lookup(data: Any, name: str) -> Any:
 
 def whole_text(text: str, where: str, name: str) -> str:
     """Returns a text, or raises if no encoder could write it."""
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    if _HALF.search(text):
         raise InputError(f"{where}: {name!r} holds half of a surrogate pair; mend the text.")
     return text
 
