@@ -18,6 +18,8 @@ from tests.vendors import arithmetic
 
 # Nothing here may reach for a model hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Before torch is loaded: threads that wait for a core that another test has must not spin.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 if kind := os.environ.get(arithmetic.VARIABLE):
     import torch
 

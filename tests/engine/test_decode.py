@@ -148,7 +148,7 @@ def test_a_decoder_gives_its_memory_back_at_once(llama: Pair) -> None:
         gc.enable()
 
 
-SIX = [request(i, 3 + 7 * i % 40, trajectories=2) for i in range(6)]
+SIX = [request(i, 3 + 7 * i % 40) for i in range(6)]
 
 
 @pytest.fixture(scope="module")

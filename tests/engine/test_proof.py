@@ -353,36 +353,47 @@ def test_prompts_are_read_alone_in_constant_blocks(tiny_pair_paths: Paths) -> No
 
 
 SAYS = """
-import json, sys
-{before}
-import nafaudit
-{after}
-from nafaudit.engine.proof import mkl, numerics_of
-from nafaudit.models.pair import load_pair
-pair = load_pair(*sys.argv[1:])
-how = numerics_of((pair.safe, pair.risky), 128)
-print(json.dumps([mkl()._asdict(), how.facts(), how.remark]))
+import json, os, sys
+import torch, transformers.modeling_utils  # imported, and nothing is computed yet
+for before in json.loads(sys.argv.pop(1)):
+    if os.fork():
+        os.wait()
+        continue
+    exec(before)
+    import nafaudit
+    from nafaudit.engine.proof import mkl, numerics_of
+    from nafaudit.models.pair import load_pair
+    pair = load_pair(*sys.argv[1:])
+    how = numerics_of((pair.safe, pair.risky), 128)
+    print(json.dumps([mkl()._asdict(), how.facts(), how.remark]), flush=True)
+    os._exit(0)
 """
+COMPUTES = "torch.ones(40, 40) @ torch.ones(40, 40); torch.ones(9).exp()"
 
 
-def said(paths: tuple[Path, Path], before: str = "", **environment: str) -> Any:
-    text = SAYS.format(before=before, after="")
+def said(paths: tuple[Path, Path], *before: str, **environment: str) -> list[Any]:
+    """What processes say that did something before they imported nafaudit; one start for all."""
     kept = {k: v for k, v in os.environ.items() if k not in ("MKL_CBWR", VARIABLE)}
     out = subprocess.run(
-        [sys.executable, "-c", text, *map(str, paths)],
+        [sys.executable, "-c", SAYS, json.dumps(before), *map(str, paths)],
         env=kept | environment,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    return json.loads(out)
+    return [json.loads(line) for line in out.splitlines()]
 
 
-def test_a_process_asks_in_time(tiny_pair_paths: Paths) -> None:
-    paths = tiny_pair_paths("llama")
-    library, facts, _ = said(paths)
+@pytest.fixture(scope="module")
+def in_time_and_late(tiny_pair_paths: Paths) -> list[Any]:
+    return said(tiny_pair_paths("llama"), "", COMPUTES)
+
+
+def test_a_process_asks_in_time(in_time_and_late: list[Any]) -> None:
+    library, facts, _ = in_time_and_late[0]
     assert facts["MKL_CBWR"] == library["variable"] == "AUTO,STRICT"
     assert not library["late"]
+    assert not proof.mkl().late  # this process imported nafaudit before torch
     if library["setting"] is None:
         pytest.skip("not tested here: torch has another library than MKL")
     assert library["setting"] & 0x10000
@@ -390,16 +401,15 @@ def test_a_process_asks_in_time(tiny_pair_paths: Paths) -> None:
 
 @pytest.mark.full
 def test_a_process_respects_what_the_user_has_set(tiny_pair_paths: Paths) -> None:
-    own, facts, _ = said(tiny_pair_paths("llama"), MKL_CBWR="COMPATIBLE")
+    ((own, facts, _),) = said(tiny_pair_paths("llama"), "", MKL_CBWR="COMPATIBLE")
     assert facts["MKL_CBWR"] == "COMPATIBLE" and not own["late"]
     if own["setting"] is None:
         pytest.skip("not tested here: torch has another library than MKL")
     assert own["setting"] == 3
 
 
-def test_who_computed_before_is_told_and_gets_constant_rows(tiny_pair_paths: Paths) -> None:
-    before = "import torch; torch.ones(40, 40) @ torch.ones(40, 40); torch.ones(9).exp()"
-    library, facts, remark = said(tiny_pair_paths("llama"), before=before)
+def test_who_computed_before_is_told_and_gets_constant_rows(in_time_and_late: list[Any]) -> None:
+    library, facts, remark = in_time_and_late[1]
     if library["setting"] is None:
         pytest.skip("not tested here: torch has another library than MKL")
     assert library["late"] and facts["late"]
