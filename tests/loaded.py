@@ -32,7 +32,7 @@ _MOST = 6
 @contextmanager
 def once() -> Iterator[None]:
     """For a while, what was loaded or probed is not loaded or probed again."""
-    load, reading, probe = pairs.load_pair, pairs.load_model, probes.probe
+    load, reading, probe = pairs.load_pair, vars(pairs)["load_model"], probes.probe
     loaded: OrderedDict[Any, Pair] = OrderedDict()
     probed: WeakKeyDictionary[Any, dict[Any, Probe]] = WeakKeyDictionary()
 
@@ -41,7 +41,7 @@ def once() -> Iterator[None]:
         how["stop_ids"] = None if stops is None else tuple(stops)
         key = (_files(safe), _files(risky), *sorted(how.items()))
         # A test that sees to it that no model is loaded is told of any.
-        if None in key or pairs.load_model is not reading:
+        if None in key or vars(pairs)["load_model"] is not reading:
             return load(safe, risky, **how)
         if key not in loaded:
             loaded[key] = load(safe, risky, **how)
