@@ -101,7 +101,7 @@ def test_a_nan_neither_hides_a_violation_nor_counts_as_within() -> None:
 
 def test_without_its_ledger_a_run_is_judged_step_by_step() -> None:
     unknown = RunContext(None)
-    assert "by its own steps" in kept(*many(20), context=unknown).text
+    assert "by the log's own numbers" in kept(*many(20), context=unknown).text
     over = kept(*many(20), trajectory(KEY, [2.0]), context=unknown)
     assert over.verdict == Kept.VIOLATED
     assert math.isnan(measure(trajectory(KEY, [0.5]), unknown).utilisation)

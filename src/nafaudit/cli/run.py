@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING
 
 from nafaudit.cli.output import echo, printed, remark, resumable, show
-from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.views.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -44,6 +43,7 @@ def plan(settings: PlanSettings, *, as_json: bool) -> int:
     Example: nafaudit plan --pair paper --protocol paper --gpu h100 --gpus 8
     """
     from nafaudit.answers import answer_plan
+    from nafaudit.core.finding import MIN_TRAJECTORIES
 
     found = answer_plan(settings)
     then = "nafaudit run, with the same options"
