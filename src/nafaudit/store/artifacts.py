@@ -662,6 +662,18 @@ class SearchFile(_Part):
         return why
 
 
+class PoolRow(TypedDict):
+    """A prompt of a pool of the paper's search; its numbers are read where they are shown."""
+
+    id: str
+
+
+class PaperPart(TypedDict, total=False):
+    """What the paper's search adds to search.json, as far as other rooms read it."""
+
+    pools: dict[str, list[PoolRow]]
+
+
 def search_file(data: Mapping[str, Any]) -> SearchFile:
     """Returns the content of a search.json with its types.
 
@@ -690,6 +702,7 @@ def read_search(run: Run) -> dict[str, Any] | None:
         if _too_deep(data):
             raise ValueError("its parts are nested too deeply")
         found = search_file(data)
+        validated(PaperPart, data.get("paper") or {})
         if found.contradiction:
             raise ValueError(found.contradiction)
     except (ValueError, OSError, RecursionError) as error:

@@ -201,12 +201,18 @@ class ImportFile(TypedDict):
 
 
 def strict_json(content: bytes) -> Any:
-    """Parses strict JSON, which has no NaN; text that is no UTF-8 is a ValueError too."""
+    """Parses strict JSON, which has no NaN; text that is no UTF-8 is a ValueError too.
+
+    So is half of a surrogate pair, which can be written escaped and never otherwise.
+    """
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not strict JSON")
 
-    return json.loads(content.decode(), parse_constant=refuse)
+    data = json.loads(content.decode(), parse_constant=refuse)
+    if b"\\ud" in content.lower():
+        json.dumps(data, ensure_ascii=False).encode()
+    return data
 
 
 def validated(kind: type[T], data: Any) -> T:
