@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,10 @@ import nafaudit  # noqa: F401  before torch computes
 from tests import forks, snapshots
 from tests.vendors import arithmetic
 
+# A process that a test starts reads what was compiled before, also where Python was told to keep
+# no bytecode: else each compiles the whole house.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Nothing here may reach for a model hub.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Before torch is loaded: threads that wait for a core that another test has must not spin.

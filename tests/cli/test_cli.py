@@ -302,7 +302,7 @@ def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         before = recorded()
-        time.sleep(1.0)
+        time.sleep(0.2)
         os.kill(child, signal.SIGINT)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         said.seek(0)
