@@ -25,6 +25,20 @@ sys.meta_path.insert(0, Absent())
 from nafaudit.cli.main import main
 main()
 """
+# Every argument is a command; the first that does not succeed ends it.
+IN_TURN_WITHOUT_TORCH = WITHOUT_TORCH.replace(
+    "\nmain()\n",
+    """
+for line in sys.argv[1:]:
+    sys.argv = ["nafaudit", *line.split()]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    print("status 0", flush=True)
+""",
+)
 
 # The modules named in its first argument, separated by commas, are not found: unlike above, whoever
 # asks whether one is there is told that it is not.

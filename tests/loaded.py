@@ -25,8 +25,8 @@ from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism
 from nafaudit.runner import workbench
 
-# Pairs that are kept: those of a file or two of tests.
-_MOST = 6
+# Pairs that are kept: those of a few files of tests.
+_MOST = 12
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pytest
 from nafaudit.core.settings import RunSettings
 from nafaudit.runner import recording
 from nafaudit.store.run import read_journal
-from tests.commands import NAFAUDIT, WITHOUT_TORCH, call
+from tests.commands import IN_TURN_WITHOUT_TORCH, NAFAUDIT, call
 from tests.forks import fork, nafaudit
 from tests.kills import kill_at
 from tests.store.test_run import spends, spent
@@ -351,12 +351,11 @@ def test_an_option_for_logs_does_not_change_a_run_in_silence(finished: Path) -> 
 
 
 def test_records_are_checked_without_torch(finished: Path) -> None:
-    code = [sys.executable, "-c", WITHOUT_TORCH]
-    for arguments in (["check", "r"], ["check", "r", "--json"], ["mechanisms"], ["--help"]):
-        done = call(*arguments, cwd=finished, code=code)
-        assert done.returncode == 0, done.stderr
-    done = call("run", cwd=finished, code=code)
+    # In one process; the last command ends it.
+    commands = ("check r", "check r --json", "mechanisms", "--help", "run")
+    done = call(*commands, cwd=finished, code=[sys.executable, "-c", IN_TURN_WITHOUT_TORCH])
     assert done.returncode == 2
+    assert done.stdout.count("status 0\n") == 4
     assert "pip install 'nafaudit[models]'" in done.stderr
 
 
