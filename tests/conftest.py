@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,17 @@ def tiny_pair_paths(
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option that writes snapshots anew."""
     parser.addoption("--update-snapshots", action="store_true", help="Write tests/snapshots anew.")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Looks for no cycles among what is imported: nothing of it is freed before the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture
