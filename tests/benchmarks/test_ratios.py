@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import __main__ as program
 from benchmarks import store
 
 PYTHON = os.environ.get("NAFAUDIT_OFFICIAL_PYTHON", "")
@@ -30,11 +31,21 @@ def test_the_record_is_read_and_checked_beside_json_lines() -> None:
     assert check.verdict("seconds, 60 outputs") == page.verdict("seconds, 60 outputs") == ""
 
 
-def test_bad_arguments_are_refused_before_anything_is_built() -> None:
-    for given, said in ((["--rounds", "0"], "at least 1"), (["--real", "/none"], "not exist")):
-        command = [sys.executable, "-m", "benchmarks", *given]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 2 and said in done.stderr
+@pytest.mark.parametrize(
+    ("given", "said"), [(["--rounds", "0"], "at least 1"), (["--real", "/none"], "not exist")]
+)
+def test_bad_arguments_are_refused_before_anything_is_built(
+    given: list[str],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(program, "checkpoints", None)
+    monkeypatch.setattr(program, "Bench", None)
+    monkeypatch.setattr(sys, "argv", ["benchmarks", *given])
+    with pytest.raises(SystemExit) as refused:
+        program.main()
+    assert refused.value.code == 2 and said in capsys.readouterr().err
 
 
 @pytest.mark.full
