@@ -267,7 +267,7 @@ def test_a_terminal_shows_what_is_tried(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("forked_decoders")
 def test_a_timeout_says_how_many_outputs_came_before_it(tmp_path: Path) -> None:
     spec = f"{broken.__file__}:TiresLater"
-    done = call("conform", spec, "--timeout", 12, "--json", cwd=tmp_path)
+    done = call("conform", spec, "--timeout", 3, "--json", cwd=tmp_path)
     item = json.loads(done.stdout)["items"][0]
     assert done.returncode == 1 and (item["name"], item["answer"]) == ("terminates", "NO")
     # Batches of 32: the second one never comes back.
