@@ -113,10 +113,10 @@ def test_of_what_follows_text(name: str, here: Path) -> None:
     validated({"certificate": "certify"}.get(name, name), here, *words)
 
 
-def test_of_a_verification_and_of_digests(here: Path) -> None:
+# Of digests: tests/lab/test_digests.py, which computes some.
+def test_of_a_verification(here: Path) -> None:
     run = stored("imported", here)
     validated("verify", here, "verify", run, "--quiet", "--pair", "lab", "--sampler", 0)
-    validated("lab digests", here, "lab", "digests", "--set", "default")
 
 
 def test_of_a_pair_that_is_made(here: Path, tiny_pair_paths: Any) -> None:

@@ -5,7 +5,6 @@ No test says that a machine agrees: which bits it computes is its own affair.
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from nafaudit.lab import digests
+from tests.cli.test_schema import validated
 from tests.commands import call
 
 DIGEST = re.compile("[0-9a-f]{12}")
@@ -62,8 +62,7 @@ def test_a_set_is_computed_in_its_own_environment(
     # A process whose variables are not those of its set is a failure.
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    done = call("lab", "digests", "--set", "strict", "--json", cwd=tmp_path)
-    data = json.loads(done.stdout)
+    data = validated("lab digests", tmp_path, "lab", "digests", "--set", "strict")
     (found,) = data["sets"]
     assert found["environment"] == {"MKL_CBWR": "AUTO,STRICT"}
     assert len(found["products"]) == 32 and found["products"][0]["agrees"]

@@ -31,6 +31,9 @@ QUICK = ("pathwise:cap=3,bank=1", "memfree:n=2")
 SIZE = ("--pair", "tiny", "--k", "0.5", "--trajectories", "4", "--max-new-tokens", "12")
 
 
+FEW = (*SIZE, "--limit", "2")
+
+
 def tiers(specs: dict[str, int]) -> list[object]:
     return [s if s in QUICK else pytest.param(s, marks=pytest.mark.full) for s in specs]
 
@@ -128,8 +131,9 @@ def plugged(directory: Path, spec: str, file: str, *options: object) -> Path:
     path, marker = list(sys.path), directory / "it-ran"
     (directory / file).parent.mkdir(parents=True, exist_ok=True)
     (directory / file).write_text(MARKING.format(marker=str(marker)))
-    done = call("run", *SIZE, "--mechanism", spec, "--out", "r", "--quiet", *options, cwd=directory)
-    assert done.returncode in (0, 3), done.stderr
+    words = (*FEW, "--mechanism", spec, "--out", "r", "--quiet", *options)
+    done = call("run", *words, cwd=directory)
+    assert done.returncode == 3, done.stderr  # so few are no evidence
     assert marker.exists()
     marker.unlink()
     _forget(path)
@@ -158,7 +162,7 @@ def test_no_command_runs_code_that_a_run_names(tmp_path: Path) -> None:
         ("checklist", "."),
         ("compare", ".", "."),
         ("export", ".", "--out", tmp_path / "log"),
-        ("run", *SIZE, "--out", "."),
+        ("run", *FEW, "--out", "."),
         ("search", "--pair", "tiny", "--out", "."),
         ("attack", tmp_path / "passages.txt", "--pair", "tiny", "--out", ".", "--k", 1),
         ("run", tmp_path / "d.toml", "--pair", "tiny"),
@@ -236,8 +240,8 @@ def test_a_plug_in_may_import_from_its_package(tmp_path: Path) -> None:
     source = "from .base import Rule as Base\n\n\nclass Rule(Base):\n    pass"  # no last newline
     (package / "rule.py").write_text(source)
     path = list(sys.path)
-    run = ("run", *SIZE, "--mechanism", "theirs_too:Rule", "--out", "r", "--quiet")
-    assert call(*run, cwd=tmp_path).returncode == 0
+    run = ("run", *FEW, "--mechanism", "theirs_too:Rule", "--out", "r", "--quiet")
+    assert call(*run, cwd=tmp_path).returncode == 3
     for _ in range(2):  # the second time its module is there already
         done = call("verify", "r", "--plugin", package / "rule.py", "--quiet", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -281,13 +285,13 @@ def test_a_plug_in_of_the_users_own_resumes_and_a_design_may_name_what_is_typed(
     marker = plugged(tmp_path, "theirs:Rule", "theirs.py")
     (tmp_path / "d.toml").write_text("mechanism = 'theirs:Rule'\n")
     typed = ("--mechanism", "theirs:Rule", "--out", "r", "--quiet", "--json")
-    again = call("run", "d.toml", *SIZE, *typed, cwd=tmp_path)
-    assert again.returncode == 0 and marker.exists(), again.stderr
+    again = call("run", "d.toml", *FEW, *typed, cwd=tmp_path)
+    assert again.returncode == 3 and marker.exists(), again.stderr
 
 
 @pytest.mark.usefixtures("forked_decoders")
 def test_a_black_box_is_held_to_a_plug_in_that_its_user_typed(tmp_path: Path) -> None:
-    box = ("--decoder", "nafaudit.mechanisms.reference:AnchoredDecoder", "--limit", 2)
+    box = ("--decoder", "nafaudit.mechanisms.reference:AnchoredDecoder")
     marker = plugged(tmp_path, "theirs:Rule", "theirs.py", *box)
     refused = call("verify", "r", cwd=tmp_path)
     assert refused.returncode == 2 and not marker.exists()

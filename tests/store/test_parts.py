@@ -7,7 +7,6 @@ import io
 import json
 import math
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks import store
 from nafaudit.core.errors import StoreError
 from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
 from nafaudit.store import parts
@@ -273,10 +273,11 @@ def test_the_differences_of_format_1_are_undone() -> None:
         assert one.same_as(Trajectory(one.key, debt, True, steps))
 
 
-def test_a_run_is_fifteen_times_smaller_than_json_lines() -> None:
-    command = [sys.executable, "-m", "benchmarks.store", "--trajectories", "256", "--checks", "1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    ratio = re.search(r"JSON Lines / run +([\d.]+)", done.stdout)
+def test_a_run_is_fifteen_times_smaller_than_json_lines(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["store", "--trajectories", "256", "--checks", "1"])
+    store.main()
+    ratio = re.search(r"JSON Lines / run +([\d.]+)", capsys.readouterr().out)
     assert ratio is not None
     assert float(ratio[1]) >= 15
