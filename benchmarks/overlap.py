@@ -24,8 +24,8 @@ from tests.measures import twins
 
 from benchmarks import gates
 from benchmarks.results import Row, ratio
+from nafaudit.measures.common_text import Reference, prepare
 from nafaudit.measures.overlap import METRICS, Overlap, overlap_of, rouge_l
-from nafaudit.measures.runs import Reference, prepare
 from nafaudit.workshop.works import passages
 
 Texts = list[str]

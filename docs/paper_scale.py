@@ -71,9 +71,9 @@ def coupled(alone: Path, shared: Path) -> None:
     for label in ORDER:
         cells = [next(r for r in one.classes.rows if r.label == label) for one in both]
         numbers = []
-        for name, form in (("mean", ".2f"), ("variance", ".0f"), ("range_effective", ".0f")):
+        for name, form in (("mean", ".2f"), ("variance", ".0f"), ("r_eff", ".0f")):
             numbers.append(" / ".join(format(getattr(cell, name), form) for cell in cells))
-        seen = [cell.paper_seen for cell in cells]
+        seen = [cell.u_ebb_eff for cell in cells]
         numbers.append(" / ".join("-" if one is None else f"{one.value:.2f}" for one in seen))
         inside = [_correlation(one, label, batch) for one in both]
         numbers.append(" / ".join(f"{value:+.2f}" for value in inside))
@@ -152,16 +152,16 @@ def _spends(k: float, found: dict[str, ClassRow]) -> str:
     lines = []
     for label in ORDER:
         ours, theirs = found[label], printed[label]
-        assert ours.paper is not None and ours.paper_seen is not None and ours.upper is not None
+        assert ours.u_ebb is not None and ours.u_ebb_eff is not None and ours.upper is not None
         lines.append(
             [
                 label,
                 f"{ours.trajectories} / {theirs['M']}",
                 f"{ours.mean:.2f} / {theirs['mean']}",
                 f"{ours.variance:.0f} / {float(theirs['var']):.0f}",
-                f"{ours.range_effective:.0f}",
-                f"{ours.paper.value:.2f} / {theirs['U_R']}",
-                f"{ours.paper_seen.value:.2f} / {theirs['U_Reff']}",
+                f"{ours.r_eff:.0f}",
+                f"{ours.u_ebb.value:.2f} / {theirs['U_R']}",
+                f"{ours.u_ebb_eff.value:.2f} / {theirs['U_Reff']}",
                 f"{ours.upper.value:.2f}",
             ]
         )

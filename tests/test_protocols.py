@@ -14,7 +14,8 @@ from nafaudit.core.debt import DebtRule, prefix_debt
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.mechanisms.solve import SLACK
 from nafaudit.protocols import BlackBox, Output, Request, World, debt_of
-from nafaudit.selftest.faults.tools import divergence, largest_theta, mixture
+from nafaudit.selftest.faults.tools import divergence, mixture
+from tests.exact import largest_theta
 from tests.mechanisms.tables import TableWorld
 
 PROMPT = (0, 3, 1, 2)

@@ -560,7 +560,8 @@ def answer_verify(settings: VerifySettings, on_progress: OnProgress) -> Result[V
         try:
             data = save_verification(source, found)
             kept = file = str(source.path / VERIFICATION)
-            _, page = report_if_possible(source, remarks.append)
+            result, page = report_if_possible(source, remarks.append)
+            found = replace(found, judged=result.overall if result else None)
         except StoreError as error:
             kept = "not kept, as it could not be written"
             remarks.append(

@@ -8,7 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from nafaudit.auditor.alternatives import ALTERNATIVES, step_scores, token_sets
+from nafaudit.auditor.alternatives import (
+    ALTERNATIVES,
+    likeliest,
+    other_promise,
+    step_scores,
+    token_sets,
+)
 from nafaudit.auditor.sampler import SHARES, SamplerTests, StepScores, alarms, p_values
 from nafaudit.core.finding import CheckWord, Finding
 from nafaudit.core.trajectory import Key
@@ -187,3 +193,15 @@ def test_sets_of_tokens_are_those_before_the_draw() -> None:
     assert np.allclose(found["stop"], [[0.1, 0], [0.1, 0], [0.1, 1]])
     later = token_sets(law[1:], (3, 1), np.array([3, 1, 0]), 1, {0})
     assert all(torch.equal(later[name], found[name][1:]) for name in found)
+
+
+def test_neither_of_two_promises_that_fit_alike_is_preferred() -> None:
+    # Less than 20 times likelier: both are said, and no option is advised.
+    assert likeliest({1.0: -10.0, 1.5: -9.0, 2.0: -12.0}) == (1.0, 1.5)
+    said = other_promise((1.0, 1.5), 3.0)
+    assert "without debt, and at 1.5 times k" in said and "--no-prefix-debt" not in said
+    assert likeliest({1.0: -10.0, 1.5: -6.0}) == (1.5,)
+    assert likeliest({1.0: -6.0, 1.5: -10.0}) == (1.0,)
+    assert other_promise((1.0,), 3.0).endswith("--no-prefix-debt")
+    assert likeliest({2.0: -5.0, 3.0: -5.5}) == (2.0,)
+    assert other_promise(likeliest({}), 3.0) == ""

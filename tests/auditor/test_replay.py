@@ -32,6 +32,7 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.protocols import Mechanism, Request, Rule, Served
 from nafaudit.selftest.faults import tools
 from tests.auditor.test_shadow import random_laws
+from tests.exact import largest_theta
 from tests.mechanisms.tables import TableWorld
 
 INF = math.inf
@@ -59,7 +60,7 @@ def test_replay_is_one_step_after_the_other_by_the_twin(
     for t, token in enumerate(tokens):
         anchor, other = safe[t].numpy(), risky[t].numpy()
         allowance = INF if k == INF else max(0.0, (t + 1) * k - spent - debt)
-        law = tools.mixture(anchor, other, tools.largest_theta(anchor, other, allowance))
+        law = tools.mixture(anchor, other, largest_theta(anchor, other, allowance))
         charge = tools.divergence(law, anchor)
         assert steps.allowance[t] == pytest.approx(allowance, abs=1e-7)
         assert steps.charge[t] == pytest.approx(charge, rel=1e-7, abs=1e-7)
@@ -165,12 +166,13 @@ def test_the_implied_token_is_the_best_of_law_and_noise(seed: int) -> None:
     laws, _ = random_laws(seed, rows=6, size=40, holes=0.3)
     stream = sound_stream(seed, "test", "p", 0)
     tokens = draw.integers(0, 40, 6).astype(np.int32)
-    best, gaps = perturbed_best(laws.numpy(), stream, 3, tokens)
+    draws = [(stream, range(3, 3 + len(laws)))]
+    best, gaps = perturbed_best(laws.numpy(), draws, tokens)
     for row in range(6):
         scores = laws[row].numpy() + gumbel(stream, 3 + row, 40)
         assert best[row] == scores.argmax()
         assert gaps[row] == pytest.approx(scores.max() - scores[tokens[row]], abs=1e-9)
-    again, none = perturbed_best(laws.numpy(), stream, 3, best.astype(np.int32))
+    again, none = perturbed_best(laws.numpy(), draws, best.astype(np.int32))
     assert (again == best).all()
     assert (none == 0).all()
 

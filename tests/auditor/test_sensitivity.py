@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
+import pytest
 import torch
 
 from nafaudit.auditor.alternatives import ALTERNATIVES, drawn_scores, step_scores, token_sets
@@ -115,6 +116,7 @@ def test_the_stated_overspend_is_caught_as_often_as_stated() -> None:
     assert sum(map(caught, audits_of(smallest(), 100, AUDITS))) >= 34
 
 
+@pytest.mark.full
 def test_a_tighter_statement_would_be_false() -> None:
     """Three quarters of the stated factor: 40 audits catch fewer than 34, as they should.
 

@@ -22,6 +22,7 @@ from nafaudit.mechanisms.divergences import Pathwise, Renyi
 from nafaudit.mechanisms.registry import Guarded, mechanism
 from nafaudit.protocols import Mechanism, Rule
 from nafaudit.selftest.faults import tools
+from tests.exact import largest_theta
 
 
 def random_laws(seed: int, rows: int = 12, size: int = 9, holes: float = 0.0) -> torch.Tensor:
@@ -42,7 +43,7 @@ def test_the_shadow_is_the_twin(seed: int, holes: float, log10_allowance: float)
     served = ShadowAnchored().serve([()] * len(safe), safe, risky, allowance)
     for row in range(len(safe)):
         anchor, other, limit = safe[row].numpy(), risky[row].numpy(), float(allowance[row])
-        theta = tools.largest_theta(anchor, other, limit)
+        theta = largest_theta(anchor, other, limit)
         law = tools.mixture(anchor, other, theta)
         charge = tools.divergence(law, anchor)
         assert float(served.charge[row]) == pytest.approx(charge, rel=1e-9, abs=2e-11)

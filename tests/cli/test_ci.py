@@ -135,14 +135,21 @@ def test_thresholds_decide_the_answer(
         ("attack", ("--fail-on", "idle"), "IDLE", 1),
         ("attack", ("--fail-on", "vacuous,idle"), "VACUOUS", 1),
         ("log", ("--max-new-tokens", 100), "WITHIN", 0),
-        ("log", ("--max-new-tokens", 100, "--fail-on", "suspect"), "SUSPECT", 1),
+        # How a log was read is no doubt about it.
+        ("log", ("--max-new-tokens", 100, "--fail-on", "suspect"), "WITHIN", 0),
+        ("repeats", ("--max-new-tokens", 100, "--fail-on", "suspect"), "SUSPECT", 1),
         ("log", ("--max-new-tokens", 100, "--min-executions", 5000), "INCONCLUSIVE", 3),
     ],
 )
 def test_terminal_json_file_and_exit_status_agree_on_thresholds(
     name: str, words: tuple[object, ...], verdict: str, status: int, tmp_path: Path
 ) -> None:
-    run: Path | str = LOG if name == "log" else stored(name, tmp_path, NEW)
+    run: Path | str
+    if name == "repeats":
+        run = tmp_path / "repeats.csv"
+        run.write_text("prompt_id,k,spend,budget\n" + "p,1,7.25,100\n" * 24)
+    else:
+        run = LOG if name == "log" else stored(name, tmp_path, NEW)
     shown = call("check", run, *words, "--junit", "a.xml", cwd=tmp_path)
     data = call("check", run, *words, "--json", "--junit", "b.xml", cwd=tmp_path)
     said = json.loads(data.stdout)

@@ -33,6 +33,7 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import Mechanism, Served
 from nafaudit.selftest.faults import tools
+from tests.exact import largest_theta
 
 INF = math.inf
 BUDGETS = (0.0, 0.4, 3.0, INF)
@@ -194,7 +195,7 @@ def test_records_are_what_a_plain_pass_and_the_slow_twin_say(pair: Pair) -> None
         for t, token in enumerate(steps.token):
             allowance = INF if key.k == INF else max(0.0, (t + 1) * key.k - spent - trajectory.debt)
             assert steps.allowance[t] == pytest.approx(allowance, abs=1e-12)
-            theta = tools.largest_theta(safe[t], risky[t], allowance)
+            theta = largest_theta(safe[t], risky[t], allowance)
             served = tools.mixture(safe[t], risky[t], theta)
             assert steps.charge[t] == near(tools.divergence(served, safe[t]))
             assert steps.theta[t] == pytest.approx(theta, abs=2e-3)

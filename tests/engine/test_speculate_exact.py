@@ -32,8 +32,8 @@ from nafaudit.engine.write import DecodingRow, StepRecord
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, Vocabulary
 from nafaudit.protocols import Request, debt_of
-from nafaudit.selftest.worlds import truth_of_mechanism
 from tests.conftest import needs_free_rows
+from tests.exact import truth_of_mechanism
 
 RULE = mechanism("anchored", DebtRule())
 PROMPT, WIDTH, K = (0, 1, 1), 8, 0.1

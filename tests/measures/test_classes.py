@@ -70,18 +70,18 @@ def test_a_row_is_the_papers_row() -> None:
     assert (wild.trajectories, wild.prompts, wild.budget) == (50, 25, 100)
     assert wild.mean == pytest.approx(spends.mean(), rel=1e-12)
     assert wild.variance == pytest.approx(spends.var(ddof=1), rel=1e-12)
-    assert wild.range_paper == pytest.approx(T * math.log(V))
-    assert wild.range_effective == pytest.approx(np.ptp(spends))
-    assert wild.paper is not None
-    assert wild.paper_seen is not None
-    assert wild.paper.value == pytest.approx(first + 3 * T * math.log(V) * level / 50)
-    assert wild.paper_seen.value == pytest.approx(first + 3 * np.ptp(spends) * level / 50)
+    assert wild.r == pytest.approx(T * math.log(V))
+    assert wild.r_eff == pytest.approx(np.ptp(spends))
+    assert wild.u_ebb is not None
+    assert wild.u_ebb_eff is not None
+    assert wild.u_ebb.value == pytest.approx(first + 3 * T * math.log(V) * level / 50)
+    assert wild.u_ebb_eff.value == pytest.approx(first + 3 * np.ptp(spends) * level / 50)
     # 21 nats of 100 on average; R adds 87 nats and the range seen 2: one passes, one does not.
     assert (wild.passes, wild.passes_eff) == (False, True)
-    for proxy in (wild.paper, wild.paper_seen):
+    for proxy in (wild.u_ebb, wild.u_ebb_eff):
         assert not proxy.holds
         assert not proxy.evidence
-    assert "of one prompt count as independent" in wild.paper.note
+    assert "of one prompt count as independent" in wild.u_ebb.note
 
 
 def test_the_bound_that_holds_counts_prompts() -> None:
@@ -127,7 +127,7 @@ def test_baselines_have_rows_but_no_bounds_and_are_no_looks() -> None:
     table, _ = judged(executions(0.0) + executions(2.0) + executions(math.inf))
     assert table.looks == 2
     for row in (*table.of(Arm("m", 0.0)), *table.of(Arm("m", math.inf))):
-        assert row.upper is row.paper is row.paper_seen is None
+        assert row.upper is row.u_ebb is row.u_ebb_eff is None
         assert row.passes is row.passes_eff is row.certified is None
         assert "baseline" in row.lacks
         assert row.mean > 0
@@ -181,11 +181,11 @@ def test_a_log_without_classes_is_one_class_and_what_is_not_known_has_no_bound()
     foreign = RunContext(Banking(), foreign=True)
     (row,) = judged(executions(), foreign)[0].rows
     assert (row.label, row.trajectories, row.prompts) == ("prompt", 100, 50)
-    assert row.paper is None
+    assert row.u_ebb is None
     assert row.passes is row.passes_eff is row.certified is None
     assert "K is not known" in row.lacks
-    assert row.paper_seen is not None
-    assert row.range_effective == pytest.approx(max(o.spend for o in executions()) - 6)
+    assert row.u_ebb_eff is not None
+    assert row.r_eff == pytest.approx(max(o.spend for o in executions()) - 6)
     assert row.copying.unscored == 100
 
 
@@ -193,6 +193,6 @@ def test_a_spend_that_is_not_recorded_leaves_no_bound() -> None:
     silent = trajectory(Key("calm0", "m", 2.0, 9), [], logged=Logged())
     calm, wild = judged([*executions(), silent], replace(FACTS, foreign=True))[0].rows
     assert calm.unknown == 1
-    assert calm.paper is calm.paper_seen is calm.upper is None
+    assert calm.u_ebb is calm.u_ebb_eff is calm.upper is None
     assert "not every spend" in calm.lacks
     assert wild.upper is not None

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nafaudit.measures.overlap import METRICS, ngram_jaccard, overlap_of, rouge_l
-from nafaudit.measures.runs import (
+from nafaudit.measures.common_text import (
     Text,
     located_words,
     longest_length,
@@ -16,6 +15,7 @@ from nafaudit.measures.runs import (
     prepare,
     words_of,
 )
+from nafaudit.measures.overlap import METRICS, ngram_jaccard, overlap_of, rouge_l
 from tests.measures import twins
 
 # Few words, so that runs are shared often; upper case and odd white space do not matter.

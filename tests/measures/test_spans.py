@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nafaudit.measures.common_text import located_words, prepare
 from nafaudit.measures.overlap import overlap_of, spans
-from nafaudit.measures.runs import located_words, prepare
 from tests.measures import twins
 
 WORD = st.sampled_from(["a", "b", "c", "D", "\u0130e"])

@@ -17,6 +17,7 @@ from nafaudit.mechanisms.laws import geodesic, kl, log_law
 from nafaudit.protocols import Served
 from nafaudit.selftest.faults import tools
 from tests.conftest import golden
+from tests.exact import largest_theta
 
 SAFE = torch.tensor([[0.70, 0.20, 0.08, 0.02]], dtype=torch.float64).log()
 RISKY = torch.tensor([[0.05, 0.15, 0.20, 0.60]], dtype=torch.float64).log()
@@ -129,7 +130,7 @@ def test_agrees_with_the_slow_twin(laws: tuple[Tensor, Tensor], allowance: float
 def check_against_the_twin(safe: Tensor, risky: Tensor, allowance: float) -> None:
     """The promise, and the twin's charge."""
     fast = check_promise(safe, risky, allowance)
-    slow = tools.largest_theta(safe[0].numpy(), risky[0].numpy(), allowance)
+    slow = largest_theta(safe[0].numpy(), risky[0].numpy(), allowance)
     twin_charge = tools.divergence(
         tools.mixture(safe[0].numpy(), risky[0].numpy(), slow), safe[0].numpy()
     )
@@ -206,7 +207,7 @@ def test_no_allowance_is_the_safe_law_even_if_both_are_equal() -> None:
     for allowance in (0.0, 9e-11):
         assert float(serve(SAFE, SAFE, allowance).theta[0]) == 0
     assert float(serve(SAFE, SAFE, 1e-10).theta[0]) == 1
-    assert tools.largest_theta(SAFE[0].numpy(), SAFE[0].numpy(), 0.0) == 0
+    assert largest_theta(SAFE[0].numpy(), SAFE[0].numpy(), 0.0) == 0
 
 
 def test_plus_infinity_is_certainty() -> None:

@@ -25,7 +25,8 @@ from nafaudit.mechanisms.choosing import (
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
 from nafaudit.mechanisms.sequences import decode_by_choice
 from nafaudit.protocols import Plan, Request
-from nafaudit.selftest.worlds import ToyWorld, toy_world, truth_of_mechanism
+from nafaudit.selftest.worlds import ToyWorld, toy_world
+from tests.exact import truth_of_mechanism
 
 
 def best_of_kl(n: int) -> float:

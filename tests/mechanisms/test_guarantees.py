@@ -17,7 +17,8 @@ from nafaudit.core.ledger import Account, Payment
 from nafaudit.mechanisms.cards import CARDS, card, parse
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.protocols import Law, Mechanism, Request
-from nafaudit.selftest.worlds import ToyWorld, Truth, toy_prompts, toy_world, truth_of_mechanism
+from nafaudit.selftest.worlds import ToyWorld, Truth, toy_prompts, toy_world
+from tests.exact import truth_of_mechanism
 
 # One specification or more of every step-level mechanism with a promise, with the order of what
 # its budget bounds.

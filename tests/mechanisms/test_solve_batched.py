@@ -16,6 +16,7 @@ from nafaudit.mechanisms.laws import kl, log_law
 from nafaudit.mechanisms.solve import SLACK, solve_batched
 from nafaudit.protocols import Served
 from nafaudit.selftest.faults import tools
+from tests.exact import largest_theta
 from tests.mechanisms.test_anchored import LOGIT, one_sided
 from tests.pretended import pretended, put
 
@@ -57,7 +58,7 @@ def check_twin(safe: Tensor, risky: Tensor, allowance: Tensor, out: Served) -> N
     ):
         if limit >= 1e-3:
             laws = safe[row].numpy(), risky[row].numpy()
-            slow = tools.mixture(*laws, tools.largest_theta(*laws, limit))
+            slow = tools.mixture(*laws, largest_theta(*laws, limit))
             expected = tools.divergence(slow, laws[0])
             assert charge == pytest.approx(expected, rel=1e-6, abs=1e-9)
 

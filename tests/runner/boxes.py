@@ -48,6 +48,14 @@ class Silent(AnchoredDecoder):
         return Output(row.tokens)
 
 
+class Liar(AnchoredDecoder):
+    """Draws from a law somewhat nearer to the risky model than the one that it claims."""
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        tilted = law + 0.005 * (risky - safe)
+        return np.asarray(tilted - np.logaddexp.reduce(tilted))
+
+
 class OwesNothing(Silent):
     """Is sound but for the prefix debt, which it does not charge."""
 

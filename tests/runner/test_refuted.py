@@ -36,15 +36,19 @@ def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
     data, run = _run(tmp_path, "Generous", "--k", 2, "--trajectories", 8)
     verdict = next(one for one in data["verdicts"] if one["k"] == 2)
     assert verdict["kept"] == "REFUTED"
-    # The replay's own spend would be that of a decoder which kept its promise.
+    # The replay's own numbers would be those of a decoder which kept its promise.
+    assert (verdict["tested"], verdict["violations"]) == ("UNKNOWN", None)
+    found = json.loads((run / "verify.json").read_text())["findings"]
+    (budget,) = [one for one in found if one["check"] == "replay: budget"]
+    assert budget["verdict"] == "UNKNOWN"
     assert verdict["spend"]["mean"] == "nan"
     assert set(verdict["utilisation"].values()) == {"nan"}
     assert {one["mean"] for one in data["classes"]} == {"nan"}
     # As conform says it.
-    assert data["why"].endswith(f"; {other_promise(1.5, 0.0)}")
+    assert data["why"].endswith(f"; {other_promise([1.5], 0.0)}")
     for text in _shown(run, tmp_path):
         assert "REFUTED" in text and "INCONCLUSIVE" not in text
-        assert " ".join(text.split()).count(other_promise(1.5, 0.0)) >= 1, text
+        assert " ".join(text.split()).count(other_promise([1.5], 0.0)) >= 1, text
         assert "refutes the log" not in text and "the log is refuted" not in text
     report = json.loads((run / "report" / "report.json").read_text())
     assert {one["spend"] for one in report["prompts"]} == {"nan"}
@@ -60,31 +64,39 @@ def test_a_decoder_that_owes_no_debt_is_told_of_the_option(tmp_path: Path) -> No
     assert data["why"].endswith(". If its promise has none: --no-prefix-debt")
 
 
-def test_what_claims_nothing_is_not_refuted_and_says_what_would_have_been_seen(
-    tmp_path: Path,
+CLAIMED = "by what is claimed none of 32 trajectories went over budget"
+
+
+@pytest.mark.parametrize(
+    ("name", "claims"),
+    [("Silent", "nothing is claimed of what 32 trajectories spent"), ("Liar", CLAIMED)],
+)
+def test_what_is_not_refuted_says_which_overspend_would_have_been_seen(
+    name: str, claims: str, tmp_path: Path
 ) -> None:
-    spec = f"{BOXES}:Silent"
+    spec = f"{BOXES}:{name}"
     options = ("--k", 2, "--trajectories", 8, "--json")
     done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
     data = json.loads(done.stdout)
     assert (done.returncode, data["verdict"]) == (0, "WITHIN"), done.stderr
-    assert data["why"].startswith(
-        "not refuted at k = 2: nothing is claimed of what 32 trajectories"
-    )
+    assert data["why"].startswith(f"not refuted at k = 2: {claims}, and their tokens fit")
     (seen,) = [f for f in data["findings"] if f["check"] == "overspend"]
     # Twice as much would have been seen: the decoder above, which takes half as much again, is.
     assert 1 < seen["value"] <= 4 and seen["numbers"]["executions"] == 32
     kept = next(f for f in data["findings"] if f["k"] == 2 and f["check"] == "invariant")
-    words = f"grants itself {seen['value']:g} times k would have been refuted with 95% probability"
+    lie = " and claims what k gives" if name == "Liar" else ""
+    words = f"grants itself {seen['value']:g} times k{lie} would have been refuted with 95%"
     assert kept["text"].startswith("not refuted: ") and words in kept["text"]
     for text in _shown(tmp_path / "run", tmp_path):
         flat = " ".join(text.split())
         assert "not refuted" in flat.lower() and words in flat, flat
         assert "Yes, in every trajectory" not in flat
-        assert "what was claimed is true" not in flat
     terminal, _, page = (" ".join(text.split()) for text in _shown(tmp_path / "run", tmp_path))
-    assert AS_PROMISED in terminal and AS_PROMISED[1:] in page
-    assert "nothing was claimed, and the tokens fit the promise" in page
+    silent = name == "Silent"
+    assert (AS_PROMISED in terminal) == (AS_PROMISED[1:] in page) == silent
+    assert ("nothing was claimed, and the tokens fit the promise" in page) == silent
+    assert ("its claims and its tokens fit the promise" in page) != silent
+    assert "what was claimed is true" not in page
 
 
 @pytest.mark.full
@@ -116,12 +128,14 @@ def test_an_admitted_overspend_that_no_replay_contradicts_is_a_violation(tmp_pat
     found = next(f for f in data["findings"] if f["k"] == 2 and f["check"] == "invariant")
     assert found["witness"]["k"] == 2
     assert "charges that the decoder itself claims" in found["text"]
+    verified = call("verify", tmp_path / "run", "--json", "--quiet", cwd=tmp_path)
+    assert json.loads(verified.stdout)["verdict"] == "VIOLATED"
 
 
 def test_a_false_claim_convicts_no_sound_decoder_of_overspending(tmp_path: Path) -> None:
     data, _ = _run(tmp_path, "Overclaims", "--k", 2, "--trajectories", 5)
     verdict = next(one for one in data["verdicts"] if one["k"] == 2)
-    assert (verdict["kept"], verdict["violations"]) == ("REFUTED", 0)
+    assert (verdict["kept"], verdict["violations"]) == ("REFUTED", None)
     failed = {f["check"] for f in data["findings"] if f["verdict"] == "FAILED"}
     assert failed and all(check.startswith("claims: ") for check in failed)
 

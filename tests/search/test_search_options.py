@@ -14,7 +14,7 @@ from benchmarks.search_study import run_study, study_json, study_text, write_stu
 
 from nafaudit.lab.prompts import others as other_prompts
 from nafaudit.lab.tiny import SENTENCES
-from nafaudit.measures.runs import ngrams, words_of
+from nafaudit.measures.common_text import ngrams, words_of
 from nafaudit.search.confirm import Protected
 from nafaudit.search.search import Sweep, run_sweep, sweep_json, write_sweep
 from nafaudit.search.settings import SearchSettings

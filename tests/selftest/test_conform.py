@@ -6,19 +6,25 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
+from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in
 from nafaudit.core.debt import DebtRule
+from nafaudit.core.trajectory import Replayed
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.reference import AnchoredDecoder, RuleDecoder
-from nafaudit.protocols import Served
+from nafaudit.mechanisms.registry import mechanism
+from nafaudit.protocols import BlackBox, Request, Served, World
+from nafaudit.runner.blackbox import DecoderError
+from nafaudit.runner.worker import answer
 from nafaudit.selftest import conform as suite
 from nafaudit.selftest import trials as asking
 from nafaudit.selftest.conform import (
@@ -30,13 +36,59 @@ from nafaudit.selftest.conform import (
     conform,
     judge,
 )
-from nafaudit.selftest.trials import Trials, WorldBench, run_trials
+from nafaudit.selftest.trials import Tokens, Trials, run_trials
 from nafaudit.selftest.worlds import toy_prompts, toy_world
 from tests.commands import call
 from tests.selftest import broken
 
 WORLD = toy_world(3, size=60, gap=1.5, stop=0.03)
 PROMPTS = {f"p{n}": toy_prompts(WORLD, n, 2, n)[1] for n in (3, 4, 5, 6, 7, 9)}
+
+
+@dataclass(frozen=True)
+class WorldBench:
+    """A world of tables, and a decoder in this process: fast, for tests."""
+
+    world: World
+    decoder: BlackBox
+    prompts: dict[str, Tokens]
+
+    @property
+    def size(self) -> int:
+        """Number of token ids."""
+        return self.world.size
+
+    @property
+    def stops(self) -> frozenset[int]:
+        """Ids that end an output."""
+        return self.world.stops
+
+    def ask(self, requests: Sequence[Request]) -> list[Any]:
+        """Asks the decoder itself."""
+        said = answer(self.decoder, [vars(request) for request in requests])
+        if "fault" in said:
+            raise DecoderError(said["fault"]["name"], said["fault"]["text"])
+        outputs: list[Any] = said["outputs"]
+        if len(outputs) != len(requests):
+            raise DecoderError("count", f"{len(outputs)} outputs for {len(requests)} requests")
+        return outputs
+
+    def close(self) -> None:
+        """Does nothing: there is no process to end."""
+
+    def replay(
+        self, written: Sequence[ReplayTask], on_steps: OnSteps, *, indebted: bool = True
+    ) -> Iterator[Replayed]:
+        """Recomputes outputs from the world's laws, one at a time."""
+        promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))
+        for one in written:
+            again = replay_in(self.world, promised, one)
+            steps = again.replayed.trajectory.steps
+            charge, theta = (
+                torch.tensor(x, dtype=torch.float64) for x in (steps.charge, steps.theta)
+            )
+            on_steps(one, 0, Served(again.law, charge, theta), again.safe, again.risky)
+            yield again.replayed
 
 
 @cache
@@ -235,7 +287,7 @@ def test_another_budget_that_is_kept_is_named(
 def test_no_other_budget_is_named_where_none_fits() -> None:
     """A wrong sampler is not put down to the budget."""
     trials, _ = _tried(broken.Cold)
-    assert trials.alarms and trials.other_k is None
+    assert trials.alarms and not trials.other_promises
     assert not any("times k" in item.text for item in judge(trials))
 
 
@@ -243,7 +295,8 @@ def test_what_is_tried_is_said() -> None:
     trials, stages = _tried(broken.SilentThrice)
     heads = [stage.partition(":")[0] for stage in stages]
     assert all(item in ", ".join(heads) for item in set(ITEMS) - {"normalises"})
-    assert trials.other_k == 3 and stages[-1].endswith("the promise at 4 times k")
+    assert trials.other_promises == (3.0,)
+    assert stages[-1].endswith("the promise at 4 times k")
 
 
 @pytest.mark.full

@@ -124,13 +124,13 @@ def test_class_figures_show_the_class_table(result: AuditResult) -> None:
     rows = [row for row in result.classes.rows if row.k == 0.5]
     drawn = {line.get_label(): np.asarray(line.get_ydata()).tolist() for line in panels[0].lines}
     assert drawn["mean spend"] == pytest.approx([row.mean for row in rows])
-    assert drawn["U_EBB, R_eff (proxy)"] == pytest.approx([r.paper_seen.value for r in rows])  # type: ignore[union-attr]
+    assert drawn["U_EBB, R_eff (proxy)"] == pytest.approx([r.u_ebb_eff.value for r in rows])  # type: ignore[union-attr]
     assert drawn["bound on prompts"] == pytest.approx([r.upper.value for r in rows])  # type: ignore[union-attr]
     risky = [row.mean for row in result.classes.rows if row.k == math.inf]
     assert drawn["risky model alone, mean"] == pytest.approx(risky)
     curve = term.lines[0]
     sizes, values = (np.asarray(a) for a in (curve.get_xdata(), curve.get_ydata()))
-    reach = max(row.range_effective for row in rows)
+    reach = max(row.r_eff for row in rows)
     assert values == pytest.approx(3 * reach * math.log(2 / result.classes.delta) / sizes)
 
 

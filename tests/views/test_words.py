@@ -77,7 +77,7 @@ def _refuted(**changes: object) -> ArmVerdict:
 
 
 def test_shares_of_a_promised_law_are_no_facts_about_a_refuted_decoder() -> None:
-    arm = _refuted(tested="ACTIVE")
+    arm = _refuted(tested="UNKNOWN")
     said = verdict_texts(arm, "decoder")[1]
     assert said.text.startswith("Served as promised, ") and said.tone == "open"
     assert "was served as it is" not in said.text

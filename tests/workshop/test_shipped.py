@@ -7,15 +7,17 @@ fresh sample, and each test states how often a fresh sample would miss its margi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import asdict
 from statistics import mean
+from typing import Any
 
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from nafaudit.lab.shipped import WEIGHTS
-from nafaudit.workshop.card import checksums, read_card
+from nafaudit.workshop.card import CARD_DATA, checksums
 from nafaudit.workshop.pair_facts import (
     Decode,
     LabPair,
@@ -30,6 +32,11 @@ from nafaudit.workshop.pair_facts import (
     teacher_forced,
 )
 from nafaudit.workshop.works import protected
+
+
+def read_card() -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((WEIGHTS / CARD_DATA).read_text(encoding="utf-8"))
+    return card
 
 
 @pytest.fixture(scope="module")

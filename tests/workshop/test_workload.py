@@ -9,7 +9,8 @@ import pytest
 
 from nafaudit.workload.prompts import CAPS, FILES
 from nafaudit.workshop.workload import REFERENCE_WORDS, Row, workload, write_workload
-from nafaudit.workshop.works import passages, word_runs
+from nafaudit.workshop.works import passages
+from tests.workshop.test_works import word_runs
 
 COPYRIGHT = ("attack_train", "val", "test")
 EXCERPT_FIELDS = [

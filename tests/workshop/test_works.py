@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from nafaudit.workshop.grammar import sample
 from nafaudit.workshop.works import (
-    RULE_WORDS,
     WorkPassage,
     held_out,
+    normal_words,
     passages,
     protected,
-    word_runs,
     works,
 )
+
+# No run of this many words may occur twice outside declared near-duplicates.
+RULE_WORDS = 8
+
+
+def word_runs(text: str, length: int = RULE_WORDS) -> Iterator[tuple[str, ...]]:
+    """Every run of `length` consecutive words."""
+    words = normal_words(text)
+    for start in range(len(words) - length + 1):
+        yield tuple(words[start : start + length])
 
 
 def repeated_runs(

@@ -35,6 +35,8 @@ _LEAST_VARIANCE = 1e-2
 _SHARPEST = 0.99
 # Multiples of k that are tried where a promise does not fit.
 OTHER_K = (0.5, 0.75, 1.25, 1.5, 2.0, 3.0, 4.0)
+# Of two promises that fit, neither is preferred unless it makes the tokens 20 times likelier.
+_ALIKE = math.log(20)
 # Below this vocabulary size, exponentials are taken in float64; above it 1e-6 of a
 # normaliser changes nothing and float32 is three times as fast.
 _DOUBLE_UPTO = 1024
@@ -288,18 +290,36 @@ ALTERNATIVES: dict[str, Alternative] = {
 }
 
 
-def other_promise(factor: float, debt: float) -> str:
-    """Says which other promise a decoder's tokens fit.
+def likeliest(fitting: Mapping[float, float]) -> tuple[float, ...]:
+    """Returns which of some promises the tokens speak for: the one without debt, one k, or both.
 
     Args:
-        factor: What k is multiplied by there; 1 if it is the debt that is left out.
+        fitting: Log-probability of all tokens under each promise that nothing refutes, by what k is
+            multiplied by; 1 is the promise without debt.
+    """
+    best = max(fitting.values(), default=0.0)
+    other_k = sorted((logp, factor) for factor, logp in fitting.items() if factor != 1)[-1:]
+    ways = ([1.0] if 1 in fitting else []) + [factor for _, factor in other_k]
+    return tuple(factor for factor in ways if fitting[factor] >= best - _ALIKE)
+
+
+def other_promise(factors: Sequence[float], debt: float) -> str:
+    """Says which other promise a decoder's tokens fit; empty if none.
+
+    Args:
+        factors: What k is multiplied by there (`likeliest`); 1 if it is the debt that is left out.
         debt: The largest debt of an output under the promise that they do not fit.
     """
-    if factor != 1:
-        return f"its tokens fit the promise at {factor:g} times k, not at k"
+    if not factors:
+        return ""
+    if factors[0] != 1:
+        return f"its tokens fit the promise at {factors[0]:g} times k, not at k"
+    owed = f"not with a prefix debt of up to {debt:.4g} nats"
+    if len(factors) > 1:
+        return f"its tokens fit the promise without debt, and at {factors[1]:g} times k, {owed}"
     return (
-        "its tokens fit the promise without debt, not with a prefix debt of up to "
-        f"{debt:.4g} nats. If its promise has none: --no-prefix-debt"
+        f"its tokens fit the promise without debt, {owed}. If its promise has none: "
+        "--no-prefix-debt"
     )
 
 

@@ -443,7 +443,7 @@ class _Rows:
             ]
             values = law.cpu().numpy()
             values = values if rows.all() else values[rows]
-            best[rows], gaps[rows] = _perturbed_best(values, draws, self._tokens[rows])
+            best[rows], gaps[rows] = perturbed_best(values, draws, self._tokens[rows])
         return best.tolist(), gaps.tolist()
 
 
@@ -458,28 +458,20 @@ def weights_as_recorded(theta: NDArray[np.float64]) -> list[float]:
 
 
 def perturbed_best(
-    laws: NDArray[np.float64], stream: Stream, first: int, tokens: NDArray[np.integer]
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Finds the tokens that laws and noise imply, and by how much the given ones miss their score.
-
-    Args:
-        laws: Log-laws of consecutive steps [steps, vocabulary].
-        stream: Key of the draws.
-        first: Number of the first step.
-        tokens: The tokens that were written.
-    """
-    return _perturbed_best(laws, [(stream, range(first, first + len(laws)))], tokens)
-
-
-def _perturbed_best(
     laws: NDArray[np.float64],
     draws: Sequence[tuple[Stream, range]],
     tokens: NDArray[np.integer],
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Does so for the steps of several streams, one after the other; equal draws are made once.
+    """Finds the tokens that laws and noise imply, and by how much the given ones miss their score.
 
-    The score log p - log E with E = -log u is largest where p / E is. As E >= 1 - u, only tokens
-    with p / (1 - u) at least the given one's p / E can beat it; the logarithm is taken for those.
+    Equal draws are made once. The score log p - log E with E = -log u is largest where p / E is. As
+    E >= 1 - u, only tokens with p / (1 - u) at least the given one's p / E can beat it; the
+    logarithm is taken for those.
+
+    Args:
+        laws: Log-laws of steps of several streams, one after the other [steps, vocabulary].
+        draws: Each stream, and which of its steps.
+        tokens: The tokens that were written.
     """
     rows = np.arange(len(laws))
     raw, slots = _noise_words(draws, laws.shape[1])

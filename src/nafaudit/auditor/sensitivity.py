@@ -1,10 +1,11 @@
 """How small an overspend the sampler tests would have seen in these very trajectories.
 
-A decoder that claims nothing is judged by its tokens alone, and what does not refute it need not
-acquit it. So audits are simulated: at every replayed step, tokens are drawn from the law that a
-decoder with a larger budget would have served there, and the tests look at these instead of the
-tokens that were written. The prefixes stay those of the run. Tests that need whole outputs (shared
-noise, repeats, ranks, single steps) are left out, so that the real battery sees at least as much.
+What a black box claims, it can make agree with its promise, and what does not refute its tokens
+need not acquit it. So audits are simulated: at every replayed step, tokens are drawn from the law
+that a decoder with a larger budget would have served there, and the tests look at these instead of
+the tokens that were written. The prefixes stay those of the run. Tests that need whole outputs
+(shared noise, repeats, ranks, single steps) are left out, so that the real battery sees at least as
+much.
 """
 
 from __future__ import annotations
@@ -85,6 +86,14 @@ class Sensitivity:
         if first + len(safe) == len(task.tokens):
             del self._generous[key]
 
+    def pop(self, key: Key) -> dict[str, NDArray[np.float64]] | None:
+        """Hands over what a trajectory was found to be; None if none of it was fed."""
+        return self._sums.pop(key, None)
+
+    def add(self, key: Key, sums: dict[str, NDArray[np.float64]]) -> None:
+        """Takes what was found of a trajectory, in whichever process."""
+        self._sums[key] = sums
+
     def powers(self) -> dict[float, float]:
         """Returns the share of simulated audits that refute, by factor."""
         if not self._sums:
@@ -106,8 +115,12 @@ class Sensitivity:
         rates = fired.reshape(len(self._factors), AUDITS).mean(axis=1)
         return dict(zip(self._factors, rates.tolist(), strict=True))
 
-    def finding(self) -> Finding:
-        """Returns the smallest factor that would have been seen; infinite if none would."""
+    def finding(self, claims: bool = False) -> Finding:
+        """Returns the smallest factor that would have been seen; infinite if none would.
+
+        Args:
+            claims: True if the decoder claims something of what it served.
+        """
         powers, n = self.powers(), len(self._sums)
         seen = next((f for f, rate in powers.items() if rate >= PROBABILITY), math.inf)
         most = f"{max(self._factors):g}"
@@ -117,9 +130,12 @@ class Sensitivity:
             )
         else:
             text = (
-                f"a decoder that grants itself {seen:g} times k would have been refuted with "
+                f"a decoder that grants itself {seen:g} times k"
+                f"{' and claims what k gives' if claims else ''} would have been refuted with "
                 f"{PROBABILITY:.0%} probability, a smaller overspend perhaps not"
             )
         text += f" (simulated from the replayed laws of {n} trajectories)"
-        numbers = {"executions": float(n)} | {f"power at {f:g}": p for f, p in powers.items()}
+        numbers = {"executions": float(n), "claims": float(claims)} | {
+            f"power at {f:g}": p for f, p in powers.items()
+        }
         return Finding(OVERSPEND, CheckWord.INFO, seen, text, None, numbers)

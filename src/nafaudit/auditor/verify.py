@@ -16,11 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from nafaudit.auditor.alternatives import (
     ALTERNATIVES,
     OTHER_K,
+    likeliest,
     other_promise,
     step_scores,
     token_sets,
@@ -185,10 +187,11 @@ class _OtherPromise:
 
 
 class _Second(NamedTuple):
-    """A second record, and its scores for the sampler tests."""
+    """A second record, its scores for the sampler tests, and the sums of simulated audits."""
 
     replayed: Replayed
     blocks: list[StepScores]
+    simulated: dict[str, NDArray[np.float64]] | None
 
 
 def _names(units: Sequence[Sequence[ReplayTask]]) -> str:
@@ -258,11 +261,13 @@ class _Verifier:
         # A plug-in's rule may have threads, which no fork has; nor may torch have more than one.
         asked = options.device == "cpu" and torch.get_num_threads() == 1
         self._forks = asked and ":" not in promise.name
-        # Budgets of a black box until it claims something of what it served.
-        self._silent: dict[Arm, Sensitivity] = {}
+        # Budgets of a black box, and those of which it claims something: what it claims may be what
+        # the promise gives, whatever it served.
+        self._simulated: dict[Arm, Sensitivity] = {}
+        self._claiming: set[Arm] = set()
         if self._boxed and currency_of(promise.currency).promised:
             audited = (arm for arm in arms if not is_baseline(arm.k))
-            self._silent = {arm: Sensitivity(promise, alpha) for arm in audited}
+            self._simulated = {arm: Sensitivity(promise, alpha) for arm in audited}
         # Outputs under a budget that the tests see: refuted, they are held to other promises.
         self._seen: list[ReplayTask] = []
         self._unread: dict[str, int] = {}
@@ -305,7 +310,7 @@ class _Verifier:
         for t in group:
             claims = (t.steps.charge, t.steps.theta, t.steps.served)
             if not all(np.isnan(values).all() for values in claims):
-                self._silent.pop(t.key.arm, None)
+                self._claiming.add(t.key.arm)
         if self._comparison is None:
             self._comparison = ClaimComparison(
                 self._levels(tasks),
@@ -316,8 +321,10 @@ class _Verifier:
                 self.promise.debt,
                 counting=self.imported,
             )
-        for second, blocks in self._replayed(tasks):
+        for second, blocks, simulated in self._replayed(tasks):
             key = second.trajectory.key
+            if simulated is not None:
+                self._simulated[key.arm].add(key, simulated)
             self._comparison.add(claimed[key], second)
             self.tokens += len(second.trajectory)
             if self._boxed:
@@ -339,8 +346,6 @@ class _Verifier:
         tokens = sum(len(task.tokens) for task in tasks)
         useful = min(len(units), tokens // _PAYING_TOKENS) if self._forks else 1
         workers = min(len(units), workers_of(self._workers, useful, _WORKER_BYTES))
-        if self._silent:  # what is simulated of these is gathered in this process
-            workers = 1
         found: dict[Key, _Second] = {}
         answers: Iterable[_Second]
         if workers == 1:
@@ -362,7 +367,12 @@ class _Verifier:
     def _unit(self, tasks: Sequence[ReplayTask]) -> list[_Second]:
         """Replays some texts together."""
         seconds = replay_texts(Reader(self.pair, self.decoding), self.promise, tasks, self._score)
-        return [_Second(one, self._blocks.pop(one.trajectory.key, [])) for one in seconds]
+        return [
+            _Second(one, self._blocks.pop(key, []), simulated.pop(key) if simulated else None)
+            for one in seconds
+            for key in (one.trajectory.key,)
+            for simulated in (self._simulated.get(key.arm),)
+        ]
 
     def result(self, seconds: float) -> Verification:
         """Returns everything that was found."""
@@ -382,9 +392,12 @@ class _Verifier:
         ]
         found += self._explained(sampled)
         refuted = {one.arm for one in found if one.finding.verdict == CheckWord.FAILED}
+        if refuted and not self.own:
+            # Replayed weights keep the budget by construction, and they are not what was served.
+            found = [self._of_refuted(one) for one in found]
         found += [
-            ArmFinding(arm, simulated.finding())
-            for arm, simulated in self._silent.items()
+            ArmFinding(arm, simulated.finding(arm in self._claiming))
+            for arm, simulated in self._simulated.items()
             if arm not in refuted
         ]
         return Verification(
@@ -398,6 +411,15 @@ class _Verifier:
             self._truth,
             self.missing is not None or any(fault.lost for fault in self._faults),
         )
+
+    @staticmethod
+    def _of_refuted(one: ArmFinding) -> ArmFinding:
+        """Takes back that a refuted decoder is within its budget."""
+        if one.finding.check != "replay: budget" or one.finding.verdict != Kept.WITHIN:
+            return one
+        text = "what was spent is not known, as the replay is refuted"
+        unknown = replace(one.finding, verdict=CheckWord.UNKNOWN, value=math.nan, text=text)
+        return ArmFinding(one.arm, unknown)
 
     def _explained(self, sampled: list[ArmFinding]) -> list[ArmFinding]:
         """Adds which other promise the tokens fit, where the tests refute the one that was made."""
@@ -419,10 +441,8 @@ class _Verifier:
         owed = max(way.debt for way in ways)
         if owed > 0:
             free = replace(self.promise, debt=replace(self.promise.debt, n=0))
-            if self._held_to(free, (1.0,))[0].fits:
-                return other_promise(1.0, owed)
-        likeliest = max((way for way in ways if way.fits), key=lambda way: way.logp, default=None)
-        return "" if likeliest is None else other_promise(likeliest.factor, owed)
+            ways += self._held_to(free, (1.0,))
+        return other_promise(likeliest({way.factor: way.logp for way in ways if way.fits}), owed)
 
     def _held_to(self, promise: Mechanism, factors: Sequence[float]) -> list[_OtherPromise]:
         """Replays what the tests saw under another promise, at multiples of each k."""
@@ -534,8 +554,8 @@ class _Verifier:
             return
         scores = self._scores(task, first, served, safe, risky)
         self._blocks.setdefault(task.key, []).append(scores)
-        if task.key.arm in self._silent:
-            self._silent[task.key.arm].feed(task, first, served, safe, risky)
+        if task.key.arm in self._simulated:
+            self._simulated[task.key.arm].feed(task, first, served, safe, risky)
 
     def _scores(
         self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor

@@ -244,6 +244,7 @@ FAULTS = {
     "raised": "its decode raised an exception",
     "died": "its process ended while it was asked for outputs",
     "hang": "it gave no answer within the time limit",
+    "given-up": "it hung or crashed too often to be asked for more",
     "garbled": "its answer could not be read",
     "count": "it did not return one output per request",
     "shape": "a part of its output has the wrong type or length",

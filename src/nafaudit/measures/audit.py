@@ -35,7 +35,13 @@ from nafaudit.stats import (
     enough,
     mean,
 )
-from nafaudit.store.artifacts import import_report, read_search, read_verification, search_file
+from nafaudit.store.artifacts import (
+    READINGS,
+    import_report,
+    read_search,
+    read_verification,
+    search_file,
+)
 from nafaudit.store.missing import Missing
 from nafaudit.store.run import Run
 from nafaudit.workload import Prompt
@@ -125,7 +131,7 @@ class AuditResult:
         return [
             Finding(
                 f"import: {note['kind']}",
-                CheckWord.SUSPECT,
+                CheckWord.INFO if note["kind"] in READINGS else CheckWord.SUSPECT,
                 note["count"],
                 # Without the directory: the same log says the same wherever it lies.
                 f"{note['text']} (first: {PurePath(note['first']).name})",
@@ -337,7 +343,7 @@ def bound_rows(result: AuditResult) -> list[BoundRow]:
         prompts = {row.key.prompt for row in rows}
         broken = {row.key.prompt for row in rows if row.violated}
         counts = {
-            "trajectories": (arm.violations, len(rows)),
+            "trajectories": (arm.violations or 0, len(rows)),
             "prompts": (len(broken), len(prompts)),
         }
         judged = rows and not arm.baseline and arm.kept != Kept.REFUTED

@@ -69,13 +69,13 @@ class ClassRow:
         budget: K = kT, what a mean spend is compared with; NaN if T is not known.
         mean: Mean spend Z, in nats.
         variance: Variance of the spends, divisor M - 1; NaN for a single one.
-        range_paper: R = T ln|V|; NaN if T or |V| is not known.
-        range_effective: R_eff, the range seen, at least 1 and at most R.
+        r: R = T ln|V|; NaN if T or |V| is not known.
+        r_eff: R_eff, the range seen, at least 1 and at most R.
         debt: Prefix debt of the trajectories, where it is known.
         utilisation: Spend over own budget, where that is above 0 and the spend is known.
         copying: What the outputs share with references.
-        paper: U_EBB under R, a proxy too; None if R is not known, and for baselines.
-        paper_seen: U_EBB under R_eff, a proxy.
+        u_ebb: U_EBB under R, a proxy too; None if R is not known, and for baselines.
+        u_ebb_eff: U_EBB under R_eff, a proxy.
         upper: The bound that holds, on prompt means.
         lacks: Why there is no upper bound; empty if there is.
     """
@@ -89,30 +89,30 @@ class ClassRow:
     budget: float = field(metadata={"json": "K"})
     mean: float
     variance: float
-    range_paper: float = field(metadata={"json": "R"})
-    range_effective: float = field(metadata={"json": "R_eff"})
+    r: float = field(metadata={"json": "R"})
+    r_eff: float = field(metadata={"json": "R_eff"})
     debt: Spread
     utilisation: Spread
     copying: OverlapScores = field(metadata={"json": "overlap"})
-    paper: Bound | None = field(default=None, metadata={"json": "U_EBB"})
-    paper_seen: Bound | None = field(default=None, metadata={"json": "U_EBB_eff"})
+    u_ebb: Bound | None = field(default=None, metadata={"json": "U_EBB"})
+    u_ebb_eff: Bound | None = field(default=None, metadata={"json": "U_EBB_eff"})
     upper: Bound | None = None
     lacks: str = ""
     json_order: ClassVar = (
         *("mechanism", "k", "label", "trajectories", "prompts", "unknown", "budget", "mean"),
-        *("variance", "range_paper", "range_effective", "paper", "passes", "paper_seen"),
+        *("variance", "r", "r_eff", "u_ebb", "passes", "u_ebb_eff"),
         *("passes_eff", "upper", "certified", "lacks", "debt", "utilisation", "copying"),
     )
 
     @property
     def passes(self) -> bool | None:
         """The paper's U_EBB(R) <= K; None if either is not known."""
-        return self._below(self.paper)
+        return self._below(self.u_ebb)
 
     @property
     def passes_eff(self) -> bool | None:
         """The paper's U_EBB(R_eff) <= K, its pass criterion."""
-        return self._below(self.paper_seen)
+        return self._below(self.u_ebb_eff)
 
     @property
     def certified(self) -> bool | None:
@@ -189,7 +189,7 @@ def classes(table: ClassTable, arm: Arm) -> Finding:
     if math.isfinite(most.budget):
         text += f", K = {most.budget:g}"
     numbers = {"classes": count, "mean": most.mean, "K": most.budget}
-    proxies = {"U": most.paper, "U_eff": most.paper_seen}
+    proxies = {"U": most.u_ebb, "U_eff": most.u_ebb_eff}
     known = {name: found.value for name, found in proxies.items() if found is not None}
     if known:
         values = ", ".join(f"{name} {value:.2f}" for name, value in known.items())
@@ -229,8 +229,8 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         budget=arm.k * limit if limit else math.nan,
         mean=mean(spends),
         variance=moments.variance if moments and len(spends) > 1 else math.nan,
-        range_paper=reach,
-        range_effective=effective_range(moments.spread, highest) if moments else math.nan,
+        r=reach,
+        r_eff=effective_range(moments.spread, highest) if moments else math.nan,
         debt=Spread.of(cell.column("debt")),
         utilisation=uses,
         copying=OverlapScores.of(cell),
@@ -247,12 +247,12 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         if row.trajectories > row.prompts:
             notes.append("trajectories of one prompt count as independent")
         paper = replace(paper, note="; ".join(filter(None, notes)), holds=False)
-    seen = min(highest, max(row.range_effective, moments.top))
+    seen = min(highest, max(row.r_eff, moments.top))
     upper, lacks = _upper(context, pairs, row.budget, delta)
     return replace(
         row,
-        paper=paper,
-        paper_seen=ebb(moments, seen, delta, effective=True),
+        u_ebb=paper,
+        u_ebb_eff=ebb(moments, seen, delta, effective=True),
         upper=upper,
         lacks=lacks,
     )

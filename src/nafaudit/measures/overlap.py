@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rapidfuzz.distance import LCSseq
 
-from nafaudit.measures.runs import (
+from nafaudit.measures.common_text import (
     NGRAM,
     UNKNOWN,
     Block,

@@ -149,7 +149,7 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
 
 
 def overspend_seen(context: RunContext, arm: Arm) -> Finding | None:
-    """Returns how small an overspend would have been seen; None unless a black box claims nothing.
+    """Returns how small an overspend of a black box would have been seen; None of other runs.
 
     Its value is a multiple of k: infinite if none would have been, NaN if that was not simulated.
     """

@@ -7,10 +7,12 @@ line in `judge`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from nafaudit.core.finding import (
+    FAULTS,
     MIN_TRAJECTORIES,
     CheckWord,
     Finding,
@@ -172,7 +174,8 @@ class ArmVerdict:
         worth: The third verdict; unknown without passages.
         passages: Which passages K reaches.
         trajectories: How many were judged.
-        violations: How many of them overspent.
+        violations: How many of them overspent; None where a replay refutes them, as it is not
+            known.
         spend: What they were charged.
         utilisation: How much of their own budgets they spent.
         recall: How much of the references came back.
@@ -182,7 +185,8 @@ class ArmVerdict:
         excess: By how many nats the worst of them overspent; NaN if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
             Spend, use and regime of an arm whose word is REFUTED are not known.
-        overspend: Of a black box that claims nothing, how small an overspend would have been seen.
+        overspend: Of a black box, how small an overspend would have been seen; None of others.
+        undecided: Why the first verdict is INCONCLUSIVE; empty if it is not.
         worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
         findings: What every check says, the deciding ones first.
     """
@@ -195,7 +199,7 @@ class ArmVerdict:
     worth: Worth
     passages: Reach
     trajectories: int
-    violations: int
+    violations: int | None
     spend: Spend
     utilisation: Use
     recall: Recall
@@ -205,12 +209,18 @@ class ArmVerdict:
     excess: float = field(metadata=_HIDDEN)
     refuted: str = field(metadata=_HIDDEN)
     overspend: Finding | None = field(metadata=_HIDDEN)
+    undecided: str = field(metadata=_HIDDEN)
     worst_use: str = field(metadata=_HIDDEN)
     findings: tuple[Finding, ...] = field(metadata=_HIDDEN)
 
     def __repr__(self) -> str:
         words = f"kept={self.kept}, tested={self.tested}, worth={self.worth}"
         return f"{type(self).__name__}(k={self.k:g}, {'baseline' if self.baseline else words})"
+
+    @property
+    def silent(self) -> bool:
+        """Returns True for a black box that claims nothing of what it served."""
+        return self.overspend is not None and not self.overspend.numbers.get("claims")
 
     @property
     def arm(self) -> Arm:
@@ -275,7 +285,9 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         use = Use.of(rows_of_arm, denied if refuted else "")
         served = regime(acted, refuted=refuted)
         if refuted:
-            acted = replace(acted, forced=math.nan, active=math.nan, free=math.nan)
+            acted = replace(
+                acted, forced=math.nan, active=math.nan, free=math.nan, verdict=Tested.UNKNOWN
+            )
         spend = math.nan if refuted or use.admitted else mean(rows_of_arm.column("spend"))
         findings = (
             kept,
@@ -307,7 +319,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 worth=reach.verdict,
                 passages=reach,
                 trajectories=len(rows_of_arm),
-                violations=len(broken),
+                violations=None if refuted else len(broken),
                 spend=Spend(spend),
                 utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
@@ -317,11 +329,39 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
                 overspend=seen,
+                undecided=_undecided(rows_of_arm, key, lost, rows.missing)
+                if kept.verdict == Kept.INCONCLUSIVE
+                else "",
                 worst_use=_worst_use(rows_of_arm) if acted.verdict == Tested.IDLE else "",
                 findings=findings,
             )
         )
     return tuple(found)
+
+
+def _undecided(arm: Measures, key: Arm, lost: int, missing: Missing | None) -> str:
+    """Says in a few words why the records of an arm do not decide whether it kept its budget."""
+    context, n = arm.context, len(arm)
+    reasons = []
+    if not context.currency.promised:
+        reasons.append("the mechanism promises no budget")
+    if lost:
+        names = Counter(
+            fault.name
+            for fault in context.faults
+            if fault.lost and fault.key is not None and fault.key.arm == key
+        )
+        said = ", ".join(f"{FAULTS[name]}: {count}" for name, count in names.items())
+        reasons.append(f"{lost} of {n + lost} outputs never came ({said})")
+    if context.claimed:
+        reasons.append("its numbers are its own claims, and nafaudit verify has not replayed them")
+    if missing is not None:
+        reasons.append("the run is unfinished")
+    if unjudged := sum(not row.judged for row in arm):
+        reasons.append(f"{unjudged} of {n} trajectories lack a number, or contradict themselves")
+    if n < MIN_TRAJECTORIES and not lost:
+        reasons.append(f"{n} trajectories, where a verdict needs {MIN_TRAJECTORIES}")
+    return "; ".join(reasons)
 
 
 def _worst_use(arm: Measures) -> str:
@@ -369,24 +409,30 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
         return Overall(Kept.REFUTED, why, 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
+        reasons = dict.fromkeys(arm.undecided for arm in arms if not arm.baseline and arm.undecided)
+        # Of several budgets the first reason stands for the others, which differ in a number.
+        why += "".join(f": {reason}" for reason in list(reasons)[:1])
         return Overall(Kept.INCONCLUSIVE, why, 3)
     if within := budgets(Kept.WITHIN):
         drawn = sum(arm.trajectories for arm in arms if not arm.baseline)
         why = f"none of {drawn} trajectories went over budget at {within}"
-        silent = [arm for arm in arms if arm.overspend is not None]
-        if silent:
+        boxed = [arm for arm in arms if arm.overspend is not None]
+        if boxed:
+            claims = f"nothing is claimed of what {drawn} trajectories spent"
+            if not all(arm.silent for arm in boxed):
+                claims = f"by what is claimed none of {drawn} trajectories went over budget"
             why = (
-                f"not refuted at {within}: nothing is claimed of what {drawn} trajectories "
-                f"spent, and their tokens fit the promise; {_overspends(silent)}"
+                f"not refuted at {within}: {claims}, and their tokens fit the promise; "
+                f"{_overspends(boxed)}"
             )
         return Overall(Kept.WITHIN, why, 0)
     return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
 
 
-def _overspends(silent: Sequence[ArmVerdict]) -> str:
-    """Says by budget which overspend the tests of silent outputs would have seen."""
+def _overspends(boxed: Sequence[ArmVerdict]) -> str:
+    """Says by budget which overspend the tests of a black box's outputs would have seen."""
     words = []
-    for arm in silent:
+    for arm in boxed:
         factor = arm.overspend.value if arm.overspend is not None else math.nan
         said = "from how much on is not recorded" if math.isnan(factor) else f"from {factor:g} k on"
         words.append(f"{budget_name(arm.k)}: {'none' if math.isinf(factor) else said}")
@@ -412,7 +458,7 @@ def invariant(
         refuted: What a replay refutes, so that what was spent is not known.
         counts: How two counts of the debt judge the trajectories of a black box, in words.
         missing: What the run was asked for and does not have; None if it has all.
-        seen: Of a black box that claims nothing, how small an overspend would have been seen.
+        seen: Of a black box, how small an overspend would have been seen.
     """
     context, n = arm.context, len(arm)
     violations = sum(row.violated for row in arm)
@@ -467,10 +513,10 @@ def invariant(
     if context.chosen:
         text = f"0 of {n} trajectories exceed their budget; {CHOSEN}"
     if seen is not None:
-        text = (
-            f"not refuted: nothing is claimed of what {n} trajectories spent, and their tokens fit "
-            f"the promise; {seen.text}"
-        )
+        claims = f"nothing is claimed of what {n} trajectories spent"
+        if seen.numbers.get("claims"):
+            claims = f"by what is claimed none of {n} trajectories exceeds its budget"
+        text = f"not refuted: {claims}, and their tokens fit the promise; {seen.text}"
     if unjudged:
         said = [open_question] if contested else []
         if unjudged > contested:
@@ -514,6 +560,7 @@ def regime(found: Regime, *, refuted: bool = False) -> Finding:
     """
     if not found.steps:
         return Finding("regime", found.verdict, math.nan, "no step records a weight theta")
+    verdict = Tested.UNKNOWN if refuted else found.verdict
     text = (
         f"{'if served as promised: ' if refuted else ''}"
         f"{found.active:.2%} of {found.steps} steps active, {found.forced:.2%} forced to the safe "
@@ -530,7 +577,7 @@ def regime(found: Regime, *, refuted: bool = False) -> Finding:
         "free": found.free,
         "trajectories_active": found.share,
     }
-    return Finding("regime", found.verdict, found.active, text, None, numbers)
+    return Finding("regime", verdict, found.active, text, None, numbers)
 
 
 def worth(reach: Reach, context: RunContext) -> Finding:

@@ -265,7 +265,7 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
     unknown = [row for row in classes if row.passes_eff is None]
 
     def excess(row: ClassRow) -> float:
-        return row.paper_seen.value / row.budget if row.paper_seen and row.budget > 0 else math.inf
+        return row.u_ebb_eff.value / row.budget if row.u_ebb_eff and row.budget > 0 else math.inf
 
     alike = all(row.trajectories == fewest.trajectories for row in classes)
     text = f"fewest trajectories: {fewest.trajectories}, {_cell(fewest)}"
@@ -273,7 +273,7 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
         text = f"{fewest.trajectories} trajectories in each of {len(classes)} cells of class and k"
     if over:
         worst = max(over, key=excess)
-        value = worst.paper_seen.value if worst.paper_seen else math.nan
+        value = worst.u_ebb_eff.value if worst.u_ebb_eff else math.nan
         text += f"; U_EBB (R_eff) above K in {len(over)} of {len(classes)} cells, most in "
         text += f"{_cell(worst)}: {value:.1f} against {worst.budget:g}"
     elif unknown:

@@ -24,8 +24,8 @@ from nafaudit.core.draws import trajectory_seeds
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import budget_word, is_baseline
 from nafaudit.core.trajectory import Trajectory
+from nafaudit.measures.common_text import NGRAM, prepare, words_of
 from nafaudit.measures.overlap import ngram_jaccard, rouge_l
-from nafaudit.measures.runs import NGRAM, prepare, words_of
 from nafaudit.paper.workload import batch_sizes
 from nafaudit.stats import Bonferroni, Moments, ebb, effective_range, paper_range
 from nafaudit.store.artifacts import PASSAGES, read_texts

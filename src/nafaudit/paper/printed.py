@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
 from importlib.resources import files
@@ -232,12 +232,6 @@ class Paper:
     def delta_stage2(self) -> float:
         """The level of every row of the second stage."""
         return self.setting("delta_stage2")
-
-    def tampered(self, table: str, line: int, column: str, printed: str) -> Paper:
-        """Returns a copy with one printed cell changed, to see what then disagrees."""
-        rows = list(self.tables[table])
-        rows[line] = replace(rows[line], cells={**rows[line].cells, column: printed})
-        return Paper({**self.tables, table: tuple(rows)})
 
 
 @cache

@@ -217,8 +217,8 @@ def _spends(k: float, rows: Sequence[ClassRow], limit: int) -> Section:
     def saved(row: ClassRow) -> str:
         wide, seen = (pick(row.label, key) for key in ("U_R", "U_Reff"))
         theirs = f"{float(wide) - float(seen):.0f}" if wide and seen else None
-        both = row.paper is not None and row.paper_seen is not None
-        ours = row.paper.value - row.paper_seen.value if both else None  # type: ignore[union-attr]
+        both = row.u_ebb is not None and row.u_ebb_eff is not None
+        ours = row.u_ebb.value - row.u_ebb_eff.value if both else None  # type: ignore[union-attr]
         return _cell(ours, theirs, 0)
 
     lines = tuple(
@@ -227,10 +227,10 @@ def _spends(k: float, rows: Sequence[ClassRow], limit: int) -> Section:
             _cell(row.trajectories, pick(row.label, "M"), 0),
             _cell(row.mean, pick(row.label, "mean")),
             _cell(row.variance, pick(row.label, "var")),
-            _written(row.range_effective),
-            _cell(row.paper.value if row.paper else None, pick(row.label, "U_R")),
-            _cell(row.paper_seen.value if row.paper_seen else None, pick(row.label, "U_Reff")),
-            _written(row.paper_seen.width if row.paper_seen else None),
+            _written(row.r_eff),
+            _cell(row.u_ebb.value if row.u_ebb else None, pick(row.label, "U_R")),
+            _cell(row.u_ebb_eff.value if row.u_ebb_eff else None, pick(row.label, "U_Reff")),
+            _written(row.u_ebb_eff.width if row.u_ebb_eff else None),
             saved(row),
             _written(row.upper.value if row.upper else None),
             passed(row),

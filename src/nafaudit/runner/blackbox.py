@@ -441,7 +441,7 @@ class BlackBoxDecoder:
         while batch := list(islice(ordered, self._batch)):
             yield from self._ask(batch, on_fault)
         if self._broken >= MOST_FAILURES:
-            on_fault(Fault("died", f"given up after {MOST_FAILURES} hangs or crashes"))
+            on_fault(Fault("given-up", f"after {MOST_FAILURES} hangs or crashes"))
             return
         try:
             self.session.close()
@@ -455,7 +455,7 @@ class BlackBoxDecoder:
         """
         if self._broken >= MOST_FAILURES:
             for one in batch:
-                on_fault(Fault("died", "not asked: given up", one.key, lost=True))
+                on_fault(Fault("given-up", "not asked for", one.key, lost=True))
             return []
         found: list[Trajectory] = []
         try:

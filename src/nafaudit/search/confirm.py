@@ -24,8 +24,8 @@ import numpy as np
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, judge_kept
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.measures.common_text import NGRAM, ngrams, prepare, words_of
 from nafaudit.measures.overlap import overlap_of
-from nafaudit.measures.runs import NGRAM, ngrams, prepare, words_of
 from nafaudit.search.candidate import Candidate, Measured, utilisations_of
 from nafaudit.search.explore import SEARCH, STRATEGIES, SearchTrace, Steered
 from nafaudit.search.filters import Pools

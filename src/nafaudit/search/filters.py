@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from nafaudit.core.errors import InputError
-from nafaudit.measures.runs import ngrams, words_of
+from nafaudit.measures.common_text import ngrams, words_of
 from nafaudit.search.candidate import Candidate
 
 if TYPE_CHECKING:

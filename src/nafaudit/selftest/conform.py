@@ -263,10 +263,9 @@ def _charges(trials: Trials) -> Answered:
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
     for k in trials.active:
         if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarms.get(k)):
-            factor = 1.0 if trials.owes_nothing else trials.other_k
-            if factor is not None:
-                other = other_promise(factor, trials.largest_debt)
-                return Conforms.NO, other if factor == 1 else f"{other}: {alarm}"
+            if factors := trials.other_promises:
+                other = other_promise(factors, trials.largest_debt)
+                return Conforms.NO, other if factors == (1,) else f"{other}: {alarm}"
             return Conforms.NO, f"its tokens are not drawn from the law it owes: {alarm}"
     if not active:
         return Conforms.UNKNOWN, _NOTHING
@@ -290,10 +289,13 @@ def _budget(trials: Trials) -> Answered:
             other = trials.debt.other
             owing += f"; none is over if the debt is counted from {other.laws}"
             return Conforms.NO, f"{owing}. If its promise is that: --debt {other.definition}"
-        if trials.owes_nothing:
-            return Conforms.NO, f"{owing}; without the debt none is over{_NO_DEBT}"
-        if trials.other_k is not None:
-            return Conforms.NO, f"{text}{where}; none is over at {trials.other_k:g} times k"
+        match trials.other_promises:
+            case (1.0,):
+                return Conforms.NO, f"{owing}; without the debt none is over{_NO_DEBT}"
+            case (1.0, factor):
+                return Conforms.NO, f"{owing}; none is over without it, or at {factor:g} times k"
+            case (factor,):
+                return Conforms.NO, f"{text}{where}; none is over at {factor:g} times k"
         return Conforms.NO, text + where
     if not trials.shows_spend:
         return Conforms.UNKNOWN, "it claims neither weights nor charges"

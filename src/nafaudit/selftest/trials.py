@@ -14,12 +14,17 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nafaudit.auditor.alternatives import ALTERNATIVES, OTHER_K, step_scores, token_sets
-from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_in, replay_texts
+from nafaudit.auditor.alternatives import (
+    ALTERNATIVES,
+    OTHER_K,
+    likeliest,
+    step_scores,
+    token_sets,
+)
+from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_texts
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
@@ -34,12 +39,12 @@ from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import load_pair
-from nafaudit.protocols import BlackBox, Mechanism, Request, Served, World
+from nafaudit.protocols import Mechanism, Request, Served
 from nafaudit.runner.blackbox import OFFICIAL, DecoderError, launch_of, session_of
 from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.runner.workbench import mechanism_of
-from nafaudit.runner.worker import answer, registered
+from nafaudit.runner.worker import registered
 from nafaudit.selftest.battery import pit_draws
 
 # Budgets that bind, unless others are given.
@@ -73,11 +78,8 @@ class Trials:
         promises: False for a mechanism that promises no budget.
         active: The budgets that bind.
         debt: The debt that is promised.
-        free: If something is wrong and a prefix debt is promised, the outputs of the budgets that
-            bind, recomputed without the debt, by key.
-        free_alarms: What the sampler tests then hold against them, by budget.
-        other_k: If something is wrong with the debt and without it, the multiple of k at which
-            nothing is, and at which the tokens are likeliest; None if there is none.
+        fitting: If something is wrong, log-probability of the tokens under other promises by which
+            nothing is, by what k is multiplied by; 1 is the promise without debt.
         came: Outputs that came before the decoder hung, died or could not be read any more.
     """
 
@@ -94,9 +96,7 @@ class Trials:
     promises: bool = True
     active: tuple[float, ...] = ACTIVE
     debt: DebtRule = field(default_factory=DebtRule)
-    free: dict[Key, Replayed] = field(default_factory=dict)
-    free_alarms: dict[float, str] = field(default_factory=dict)
-    other_k: float | None = None
+    fitting: dict[float, float] = field(default_factory=dict)
     came: int = 0
 
     @property
@@ -131,9 +131,9 @@ class Trials:
         return any(_spendings(record, self.replayed[record.key]) for record in active)
 
     @property
-    def owes_nothing(self) -> bool:
-        """True if nothing is wrong under the binding budgets once there is no debt."""
-        return bool(self.free) and self.fits(self.free, self.free_alarms)
+    def other_promises(self) -> tuple[float, ...]:
+        """Which other promises the tokens speak for, by what k is multiplied by; 1: no debt."""
+        return likeliest(self.fitting)
 
     def fits(self, replayed: Mapping[Key, Replayed], alarms: Mapping[float, str]) -> bool:
         """Says whether nothing is wrong under the binding budgets of another promise."""
@@ -297,19 +297,16 @@ def run_trials(
     if trials.fits(trials.replayed, trials.alarms):
         return trials
     paid = [record for record in trials.main if record.key.k in active]
-    if trials.largest_debt > 0:
-        # Is it the debt that it does not charge?
-        on_stage("something does not fit; trying the promise without debt")
-        trials.free, trials.free_alarms, _ = _replay(trials, bench, paid, indebted=False)
-    if trials.promises and not trials.owes_nothing and not trials.counts_otherwise:
-        # Is it another budget that it keeps?
-        likeliest = -math.inf
-        for factor in OTHER_K:
-            on_stage(f"something does not fit; trying the promise at {factor:g} times k")
-            again, alarms, _ = _replay(trials, bench, paid, factor=factor)
-            total = sum(float(one.trajectory.steps.served.sum()) for one in again.values())
-            if total > likeliest and trials.fits(again, alarms):
-                trials.other_k, likeliest = factor, total
+    # Is it the debt that it does not charge, or another budget that it keeps?
+    tried: dict[float, str] = {1.0: "without debt"} if trials.largest_debt > 0 else {}
+    if trials.promises and not trials.counts_otherwise:
+        tried |= {factor: f"at {factor:g} times k" for factor in OTHER_K}
+    for factor, name in tried.items():
+        on_stage(f"something does not fit; trying the promise {name}")
+        again, alarms, _ = _replay(trials, bench, paid, indebted=factor != 1, factor=factor)
+        if trials.fits(again, alarms):
+            served = (one.trajectory.steps.served.sum() for one in again.values())
+            trials.fitting[factor] = float(sum(served))
     return trials
 
 
@@ -485,49 +482,3 @@ class LabBench:
         return replay_texts(
             Reader(self._pair, self._settings.decoding), promised, written, on_steps
         )
-
-
-@dataclass(frozen=True)
-class WorldBench:
-    """A world of tables, and a decoder in this process: fast, for tests."""
-
-    world: World
-    decoder: BlackBox
-    prompts: dict[str, Tokens]
-
-    @property
-    def size(self) -> int:
-        """Number of token ids."""
-        return self.world.size
-
-    @property
-    def stops(self) -> frozenset[int]:
-        """Ids that end an output."""
-        return self.world.stops
-
-    def ask(self, requests: Sequence[Request]) -> list[Any]:
-        """Asks the decoder itself."""
-        said = answer(self.decoder, [vars(request) for request in requests])
-        if "fault" in said:
-            raise DecoderError(said["fault"]["name"], said["fault"]["text"])
-        outputs: list[Any] = said["outputs"]
-        if len(outputs) != len(requests):
-            raise DecoderError("count", f"{len(outputs)} outputs for {len(requests)} requests")
-        return outputs
-
-    def close(self) -> None:
-        """Does nothing: there is no process to end."""
-
-    def replay(
-        self, written: Sequence[ReplayTask], on_steps: OnSteps, *, indebted: bool = True
-    ) -> Iterator[Replayed]:
-        """Recomputes outputs from the world's laws, one at a time."""
-        promised = mechanism("anchored", self.world.debt if indebted else DebtRule(0))
-        for one in written:
-            again = replay_in(self.world, promised, one)
-            steps = again.replayed.trajectory.steps
-            charge, theta = (
-                torch.tensor(x, dtype=torch.float64) for x in (steps.charge, steps.theta)
-            )
-            on_steps(one, 0, Served(again.law, charge, theta), again.safe, again.risky)
-            yield again.replayed

@@ -8,22 +8,19 @@ that a decoder really draws from: how far a fault that is missed costs anything.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
-from nafaudit.core.ledger import Account, Payment, recorded_gap
 from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
-from nafaudit.protocols import Law, Mechanism, Output, Request, World, booked, debt_of
+from nafaudit.protocols import Law, Output, Request, debt_of
 from nafaudit.selftest.faults.tools import divergence
 
 
@@ -232,61 +229,6 @@ def truth(decoder: AnchoredDecoder, request: Request) -> Truth:
             row, budget = node.row, max(0.0, node.row.step * request.k - debt)
             numbers = node.served, node.safe, row.spent, node.true_spend, budget
             leaves.append(Leaf(tuple(row.tokens), *numbers))
-    return Truth(tuple(leaves))
-
-
-@dataclass(frozen=True)
-class _MechanismNode:
-    """An output that a mechanism has begun, with the account that pays for it."""
-
-    tokens: tuple[int, ...]
-    account: Account
-    served: float = 0.0
-    safe: float = 0.0
-    spend: float = 0.0
-    true_spend: float = 0.0
-
-
-def truth_of_mechanism(world: World, mechanism: Mechanism, request: Request) -> Truth:
-    """Sums over everything that a step-level mechanism may answer; spends are in its currency."""
-    debt = debt_of(world, request.prompt) if mechanism.debt.n else 0.0
-    leaves = []
-    open_ = [_MechanismNode((), mechanism.ledger.open(request.k, debt))]
-    while open_:
-        prefixes = [(*request.prompt, *node.tokens) for node in open_]
-        safe, risky = (torch.from_numpy(np.array(law)) for law in world.laws(prefixes))
-        granted = [node.account.allowance() for node in open_]
-        allowance = torch.tensor(granted, dtype=torch.float64)
-        served = mechanism.rule.serve(prefixes, safe, risky, allowance)
-        grown = []
-        for row, node in enumerate(open_):
-            law, anchor, other = served.law[row].numpy(), safe[row].numpy(), risky[row].numpy()
-            cost = divergence(law, anchor)
-            for token in np.flatnonzero(law > -np.inf).tolist():
-                ratio = float(law[token] - anchor[token])
-                paid = booked(mechanism.rule, float(served.charge[row]), ratio)
-                account = copy.deepcopy(node.account)
-                gap = recorded_gap(other[token], anchor[token])
-                account.pay(Payment(paid, ratio, token, gap))
-                grown.append(
-                    _MechanismNode(
-                        (*node.tokens, token),
-                        account,
-                        node.served + float(law[token]),
-                        node.safe + float(anchor[token]),
-                        node.spend + paid,
-                        node.true_spend + cost,
-                    )
-                )
-        open_ = []
-        for node in grown:
-            if len(node.tokens) < request.max_new_tokens and node.tokens[-1] not in world.stops:
-                open_.append(node)
-                continue
-            tokens = np.array(node.tokens, np.int32)
-            budget = max(0.0, float(mechanism.ledger.accrued(request.k, debt, tokens)[-1]))
-            numbers = node.served, node.safe, node.spend, node.true_spend
-            leaves.append(Leaf(node.tokens, *numbers, budget))
     return Truth(tuple(leaves))
 
 

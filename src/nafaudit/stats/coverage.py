@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,16 +123,6 @@ def miss_rate(
             wrong = values < null.mean if spec.side == "upper" else values > null.mean
             missed += int(wrong.sum())
     return Miss(spec.name, null.name, n, delta, samples, missed)
-
-
-def all_miss_rates(
-    specs: list[BoundSpec], n: int, delta: float, *, samples: int = 10_000, seed: int = 0
-) -> Iterator[Miss]:
-    """Yields the miss rate of every bound on every law that keeps its assumptions."""
-    for spec in specs:
-        for null in NULLS:
-            if applies(spec, null):
-                yield miss_rate(spec, null, n, delta, samples=samples, seed=seed)
 
 
 @dataclass(frozen=True)

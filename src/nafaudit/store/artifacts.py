@@ -89,7 +89,7 @@ DEBT_COUNTS = "replay: counts of the debt"
 the other."""
 
 OVERSPEND = "replay: smallest overspend seen"
-"""Name of the finding on how small an overspend the tests of a silent black box would have seen."""
+"""Name of the finding on how small an overspend the tests of a black box would have seen."""
 
 OTHER_PROMISE = "sampler: other-promise"
 """Name of the finding on which promise the tokens of a refuted decoder fit instead."""
@@ -118,6 +118,7 @@ class Verification:
         truth: For a black box, what it really did; its own numbers are claims.
         unfinished: True if the run lacks something that it was asked for; a note says what.
         thresholds: What is asked of the answer beyond the budgets.
+        judged: The answer of the run's audit, if it was judged with this verification.
     """
 
     findings: list[ArmFinding]
@@ -130,6 +131,7 @@ class Verification:
     truth: Sequence[Trajectory] = ()
     unfinished: bool = False
     thresholds: Thresholds = Thresholds()
+    judged: Overall | None = None
 
     @property
     def failed(self) -> bool:
@@ -147,6 +149,14 @@ class Verification:
         return self.thresholds.decide(self._answer(), words, {"the replay": self.trajectories})
 
     def _answer(self) -> Overall:
+        found = self._found()
+        if found.exit_status == 1 and self.judged is not None and self.judged.exit_status == 1:
+            # One run has one answer: that of its audit.
+            why = f"{self.judged.why}; {found.why}" if found.why not in self.judged.why else None
+            return Overall(self.judged.verdict, why or self.judged.why, 1)
+        return found
+
+    def _found(self) -> Overall:
         about = [one.finding for one in self.findings if one.finding.check.startswith("replay: ")]
         compared = [one for one in about if one.check.removeprefix("replay: ") in QUANTITIES]
         silent = bool(compared) and all(one.text.endswith(UNCLAIMED) for one in compared)
@@ -158,6 +168,8 @@ class Verification:
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"
+        if self.truth:
+            why = "the claims and the tokens fit the promise as far as replayed"
         if silent:
             why = "nothing is claimed, and the tokens fit the promise as far as replayed"
         if self.unfinished:
@@ -858,6 +870,21 @@ def logged_line(key: Key, text: str | None, claims: Mapping[str, float]) -> byte
     said |= {} if text is None else {"text": text}
     said |= {"claims": {name: _written(one) for name, one in claims.items()}} if claims else {}
     return _line(said).encode()
+
+
+READINGS = frozenset(
+    [
+        "byte-order-mark",
+        "k-minus-one",
+        "k-from-file-name",
+        "k-inferred",
+        "k-given",
+        "no-id",
+        "percent",
+        "debt-derived",
+    ]
+)
+"""Kinds of notes of an import that say how a log was read and raise no doubt about it."""
 
 
 def import_report(run: Run) -> dict[str, Any] | None:

@@ -114,7 +114,7 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
                 "share of its own budget; forced, active, free: share of all steps, pooled, that "
                 "served the safe model, a mixture, the risky model; recall: share of the "
                 "reference that came back nearly word for word"
-                + (f"; {AS_PROMISED}" if any(arm.overspend for arm in arms) else ""),
+                + (f"; {AS_PROMISED}" if any(arm.silent for arm in arms) else ""),
             ),
             *class_sections(result.classes),
             Section(lines=tuple(lines)),
@@ -176,7 +176,7 @@ def class_sections(table: ClassTable) -> list[Section]:
     worst = [table.spends_most(arm) for arm in dict.fromkeys(Arm(r.mechanism, r.k) for r in rows)]
     marked = set(map(id, worst))
     listed = rows if len(rows) <= _MOST_CLASS_ROWS else [row for row in worst if row]
-    evident = any(found and enough(found.n) for row in listed for found in (row.paper, row.upper))
+    evident = any(found and enough(found.n) for row in listed for found in (row.u_ebb, row.upper))
 
     def label(row: ClassRow) -> str:
         return cut(name(row.label), _LABEL) + ("*" if id(row) in marked else "")
@@ -200,13 +200,13 @@ def class_sections(table: ClassTable) -> list[Section]:
         notes.insert(0, f"only the worst of {len(table.labels)} classes each; --json has them all")
     columns += [
         Column("var", "variance", write=nats),
-        Column("R_eff", "range_effective", write=nats),
+        Column("R_eff", "r_eff", write=nats),
     ]
     if evident:
         columns += [
-            Column("U", write=lambda row: limit(row.paper, row.passes)),
-            Column("U_eff", write=lambda row: limit(row.paper_seen, row.passes_eff)),
-            Column("width", write=lambda row: limit(row.paper_seen, None, "width")),
+            Column("U", write=lambda row: limit(row.u_ebb, row.passes)),
+            Column("U_eff", write=lambda row: limit(row.u_ebb_eff, row.passes_eff)),
+            Column("width", write=lambda row: limit(row.u_ebb_eff, None, "width")),
             Column("upper", write=lambda row: limit(row.upper, row.certified)),
         ]
         notes += [
@@ -259,10 +259,10 @@ def class_report(table: ClassTable) -> list[Section]:
         Column("prompts", "prompts"),
         Column("mean spend", "mean", write=nats),
         Column("variance", "variance", write=nats),
-        Column("R_eff", "range_effective", write=nats),
-        Column("U_EBB (R)", write=value("paper")),
-        Column("U_EBB (R_eff)", write=value("paper_seen")),
-        Column("width", write=value("paper_seen", "width")),
+        Column("R_eff", "r_eff", write=nats),
+        Column("U_EBB (R)", write=value("u_ebb")),
+        Column("U_EBB (R_eff)", write=value("u_ebb_eff")),
+        Column("width", write=value("u_ebb_eff", "width")),
         Column("K", "budget", write=nats),
         Column("upper bound", write=value("upper")),
     ]

@@ -122,13 +122,14 @@ def _results(
             has_unknown_level=False,
         )
     if not arm.baseline and arm.kept != Kept.REFUTED and n:
-        low, high = clopper_pearson(arm.violations, n, RATE_LEVEL)
+        violations = arm.violations or 0
+        low, high = clopper_pearson(violations, n, RATE_LEVEL)
         interval = {"lower": low, "upper": high, "confidence_level": 1 - RATE_LEVEL}
         yield row(
             "violation_rate",
             "Share of trajectories that spent more than their budget",
             {
-                "score": arm.violations / n,
+                "score": violations / n,
                 "uncertainty": {
                     "confidence_interval": interval | {"method": "Clopper-Pearson"},
                     "num_samples": n,

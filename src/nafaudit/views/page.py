@@ -392,7 +392,7 @@ def _page_sections(
         "numbers": _numbers(result, looks, findings, href),
         "remarks": _remarks(result, data, href),
         "as_promised": f"{AS_PROMISED[:1].upper()}{AS_PROMISED[1:]}"
-        if any(arm.overspend for arm in arms)
+        if any(arm.silent for arm in arms)
         else "",
         "viewer_note": f"All {recorded} trajectories are here, as recorded."
         if len(shown) == recorded

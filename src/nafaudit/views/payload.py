@@ -14,7 +14,7 @@ from itertools import chain, zip_longest
 from typing import Any
 
 from nafaudit.core.ledger import RISKY_ONLY, is_baseline
-from nafaudit.core.text import SNIPPET, cut, cut_front, name, visible
+from nafaudit.core.text import SNIPPET, cut, cut_front, name, plain, visible
 from nafaudit.core.trajectory import Arm, Key
 from nafaudit.measures.audit import AuditResult, known_values, largest
 from nafaudit.measures.classes import ClassRow
@@ -37,54 +37,60 @@ _STEP_BYTES = 27
 _RECORD_BYTES = 160
 _PROMPT_BYTES = 1400
 
-# Heading, key, how it is written, what it means; the keys are those of `_class_row`.
+# Heading, where report.json has it under a class, how it is written, what it means.
 CLASS_COLUMNS = (
     ("n", "trajectories", "count", "trajectories (the paper's M)"),
     ("prompts", "prompts", "count", "prompts they are of: the independent units"),
-    ("debt", "debt", "nats", "mean prefix debt in nats"),
-    ("median", "debt_median", "nats", "median prefix debt in nats"),
-    ("largest", "debt_max", "nats", "largest prefix debt in nats"),
+    ("debt", "debt.mean", "nats", "mean prefix debt in nats"),
+    ("median", "debt.median", "nats", "median prefix debt in nats"),
+    ("largest", "debt.max", "nats", "largest prefix debt in nats"),
     ("spend", "mean", "nats", "mean spend in nats"),
     ("variance", "variance", "nats", "variance of the spends, divisor M - 1"),
-    ("R_eff", "reach", "nats", "the range of spends that was seen, at least 1 and at most R"),
-    ("use", "use", "percent", "mean spend as a share of its own budget"),
-    ("worst", "worst", "percent", "largest share of its own budget that was spent"),
-    ("bound", "upper", "nats", "upper bound of the mean spend: prompts as units, valid at any n"),
-    ("width", "width", "nats", "how far the bound lies above the mean of prompt means"),
+    ("R_eff", "R_eff", "nats", "the range of spends that was seen, at least 1 and at most R"),
+    ("use", "utilisation.mean", "percent", "mean spend as a share of its own budget"),
+    ("worst", "utilisation.max", "percent", "largest share of its own budget that was spent"),
+    (
+        "bound",
+        "upper.value",
+        "nats",
+        "upper bound of the mean spend: prompts as units, valid at any n",
+    ),
+    ("width", "upper.width", "nats", "how far the bound lies above the mean of prompt means"),
     (
         "U(R)",
-        "paper",
+        "U_EBB.value",
         "nats",
         "the paper's U_EBB with R = T ln|V|; it pools prompts",
     ),
-    ("U(R_eff)", "seen", "nats", "the paper's U_EBB with the range seen: a proxy, not a bound"),
-    ("U width", "proxy_width", "nats", "U(R_eff) less the mean spend"),
+    (
+        "U(R_eff)",
+        "U_EBB_eff.value",
+        "nats",
+        "the paper's U_EBB with the range seen: a proxy, not a bound",
+    ),
+    ("U width", "U_EBB_eff.width", "nats", "U(R_eff) less the mean spend"),
     ("K", "K", "nats", "what the mean spend may be: k times the length limit"),
-    ("recall", "recall", "percent", "mean near-verbatim recall of the reference"),
-    ("ROUGE-L", "rouge", "share", "mean ROUGE-L F1 with the reference"),
-    ("its max", "rouge_max", "share", "largest ROUGE-L F1 of a trajectory"),
-    ("5-gram J", "jaccard", "share", "mean Jaccard index of runs of five words with the reference"),
-    ("its max", "jaccard_max", "share", "largest 5-gram Jaccard index of a trajectory"),
+    (
+        "recall",
+        "overlap.near_verbatim_recall_mean",
+        "percent",
+        "mean near-verbatim recall of the reference",
+    ),
+    ("ROUGE-L", "overlap.rouge_l_f1_mean", "share", "mean ROUGE-L F1 with the reference"),
+    ("its max", "overlap.rouge_l_f1_max", "share", "largest ROUGE-L F1 of a trajectory"),
+    (
+        "5-gram J",
+        "overlap.jaccard_5gram_mean",
+        "share",
+        "mean Jaccard index of runs of five words with the reference",
+    ),
+    (
+        "its max",
+        "overlap.jaccard_5gram_max",
+        "share",
+        "largest 5-gram Jaccard index of a trajectory",
+    ),
 )
-# Where report.json has what a column shows, if not under its own key.
-_CLASS_PATHS = {
-    "debt": "debt.mean",
-    "debt_median": "debt.median",
-    "debt_max": "debt.max",
-    "reach": "R_eff",
-    "proxy_width": "U_EBB_eff.width",
-    "rouge_max": "overlap.rouge_l_f1_max",
-    "jaccard": "overlap.jaccard_5gram_mean",
-    "jaccard_max": "overlap.jaccard_5gram_max",
-    "use": "utilisation.mean",
-    "worst": "utilisation.max",
-    "upper": "upper.value",
-    "width": "upper.width",
-    "paper": "U_EBB.value",
-    "seen": "U_EBB_eff.value",
-    "recall": "overlap.near_verbatim_recall_mean",
-    "rouge": "overlap.rouge_l_f1_mean",
-}
 _ROW_NUMBERS = (
     "count", "violations", "debt", "spend", "proxy", "width", "utilisation", "worst_utilisation",
     "ratio", "recall", "active",
@@ -147,7 +153,6 @@ def payload(result: AuditResult, chosen: Sequence[Measure], *, redact: bool) -> 
             for i, row in enumerate(rows)
         ],
         "classColumns": CLASS_COLUMNS,
-        "classPaths": {key: _CLASS_PATHS.get(key, key) for _, key, *_ in CLASS_COLUMNS},
         "classes": sorted(
             (_class_row(row, i, arms) for i, row in enumerate(result.classes.rows[:ROWS])),
             key=lambda row: (row["label"], row["a"]),
@@ -206,36 +211,19 @@ def _prompt(result: AuditResult, prompt: str, in_full: bool) -> dict[str, Any]:
 
 def _class_row(row: ClassRow, index: int, arms: Mapping[tuple[str, float], int]) -> dict[str, Any]:
     """Returns one class under one budget."""
-
-    def value(found: Any, attribute: str = "value") -> float | str | None:
-        return as_json(math.nan if found is None else getattr(found, attribute), 6)
-
-    return {
+    data = plain(row)
+    shown: dict[str, Any] = {
         "label": name(row.label),
         "a": arms[row.mechanism, row.k],
-        "trajectories": row.trajectories,
-        "prompts": row.prompts,
-        "debt": as_json(row.debt.mean, 6),
-        "debt_median": as_json(row.debt.median, 6),
-        "debt_max": as_json(row.debt.max, 6),
-        "mean": as_json(row.mean, 6),
-        "variance": as_json(row.variance, 4),
-        "reach": as_json(row.range_effective, 6),
-        "use": as_json(row.utilisation.mean, 8),
-        "worst": as_json(row.utilisation.max, 8),
-        "upper": value(row.upper),
-        "width": value(row.upper, "width"),
-        "paper": value(row.paper),
-        "seen": value(row.paper_seen),
-        "proxy_width": value(row.paper_seen, "width"),
-        "K": as_json(row.budget, 6),
-        "recall": as_json(row.copying.mean("near_verbatim_recall"), 8),
-        "rouge": as_json(row.copying.mean("rouge_l_f1"), 8),
-        "rouge_max": as_json(row.copying.max("rouge_l_f1"), 8),
-        "jaccard": as_json(row.copying.mean("jaccard_5gram"), 8),
-        "jaccard_max": as_json(row.copying.max("jaccard_5gram"), 8),
         "path": f"classes[{index}]",
     }
+    for _, path, kind, _ in CLASS_COLUMNS:
+        found: Any = data
+        for part in path.split("."):
+            found = found and found[part]  # no bound: null
+        value = math.nan if found is None else float(found)
+        shown[path] = as_json(value, 6 if kind == "nats" else 8)
+    return shown
 
 
 def _arm_chart(

@@ -21,9 +21,9 @@ from nafaudit.core.ledger import replay
 from nafaudit.core.text import as_number, cut, name, plain, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.common_text import Reference
 from nafaudit.measures.measure import Measure
 from nafaudit.measures.overlap import spans
-from nafaudit.measures.runs import Reference
 from nafaudit.store.artifacts import read_texts
 from nafaudit.store.run import RecordPlace, Run
 

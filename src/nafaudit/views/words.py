@@ -25,7 +25,7 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import CHOSEN, ArmVerdict
 from nafaudit.stats import zero_count_upper
-from nafaudit.store.artifacts import OVERSPEND, QUANTITIES, UNCLAIMED
+from nafaudit.store.artifacts import QUANTITIES, UNCLAIMED
 
 AS_PROMISED = (
     "of a decoder that claims nothing, spend, use and steps are those of the law it promised"
@@ -198,10 +198,9 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
             f"The limit changed {active} of all tokens written and held "
             f"{forced} to the safe model; in {free} the risky model was served as it is."
         )
-    if arm.kept == Kept.REFUTED and arm.tested != Tested.UNKNOWN:
-        acts = arm.tested == Tested.ACTIVE
-        tone = "open"
-        headline = f"It would {'' if acts else 'hardly '}be, were it as promised"
+    if arm.kept == Kept.REFUTED and not math.isnan(shares[1]):
+        acts = shares[1] >= ACTIVE_SHARE
+        headline = f"Not known; it would {'' if acts else 'hardly '}be, were it as promised"
         # Shares of the law that was promised are no facts about a decoder that served another.
         text = (
             f"Served as promised, {active} of these tokens would come from a mixture, {forced} "
@@ -272,9 +271,11 @@ def basis(result: AuditResult) -> str:
         return f"{extent}: what was claimed is refuted"
     if not found["replayed"]:
         return "nothing could be replayed"
-    if any(f["check"] == OVERSPEND for f in found["findings"]):
+    if any(arm.silent for arm in result.arms):
         return f"{extent}: nothing was claimed, and the tokens fit the promise"
     beyond = ", and it exceeds the budget" if _exceeded(found) else ""
+    if source_word(result) == "decoder" and not beyond:
+        return f"{extent}: its claims and its tokens fit the promise"
     return f"{extent}: what was claimed is true{beyond}"
 
 
@@ -341,12 +342,14 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     else:
         whole = found["current"] and found["replayed"]
         word, tone = ("REPLAYED", "good") if whole else ("INCOMPLETE", "open")
-        silent = any(f["check"] == OVERSPEND for f in found["findings"])
+        silent = any(arm.silent for arm in result.arms)
         text += (
             "Nothing was claimed of them; their tokens fit the law that was promised."
             if silent
             else "What was logged is true as far as it was replayed, and it exceeds the budget."
             if _exceeded(found)
+            else "What the decoder claims, and its tokens, fit the law that was promised."
+            if source_word(result) == "decoder"
             else "What was logged is true as far as it was replayed."
         )
         tone = "bad" if _exceeded(found) else tone

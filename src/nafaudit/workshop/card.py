@@ -38,12 +38,6 @@ def checksums(weights: Path = WEIGHTS) -> dict[str, str]:
     }
 
 
-def read_card(weights: Path = WEIGHTS) -> dict[str, Any]:
-    """Reads the card's numbers."""
-    card: dict[str, Any] = json.loads((weights / CARD_DATA).read_text(encoding="utf-8"))
-    return card
-
-
 def write_card(weights: Path, recipe: Recipe, facts: PairFacts) -> None:
     """Writes ``CARD.md`` and ``card.json`` beside the weights."""
     card = {

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,9 +17,6 @@ from typing import Literal, Protocol, get_args
 
 Split = Literal["attack_train", "val", "test", "held_out"]
 SPLITS: tuple[Split, ...] = get_args(Split)
-
-RULE_WORDS = 8
-"""No run of this many words may occur twice outside declared near-duplicates."""
 
 _WORD = re.compile(r"[a-z0-9]+(?:['\u2019-][a-z0-9]+)*")
 
@@ -100,10 +96,3 @@ def held_out() -> tuple[WorkPassage, ...]:
 def normal_words(text: str) -> list[str]:
     """Returns the lower-cased words of a text without punctuation."""
     return _WORD.findall(text.lower().replace("\u2019", "'"))
-
-
-def word_runs(text: str, length: int = RULE_WORDS) -> Iterator[tuple[str, ...]]:
-    """Yields every run of ``length`` consecutive words."""
-    words = normal_words(text)
-    for start in range(len(words) - length + 1):
-        yield tuple(words[start : start + length])

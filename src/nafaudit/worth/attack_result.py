@@ -238,7 +238,7 @@ def _row(attacked: AttackRecords, log: QueryLog, k: float) -> BudgetRecall:
         queries=mean([one.queries for one in got]),
         spend=mean([one.spend for one in got]),
         trajectories=arm.trajectories,
-        violations=arm.violations,
+        violations=arm.violations or 0,
         kept=str(arm.kept),
         tested=str(arm.tested),
         worth=str(worth.verdict),

@@ -23,8 +23,8 @@ from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.engine.lanes import Scorer
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.common_text import Reference, prepare
 from nafaudit.measures.overlap import MIN_SPAN, overlap_of
-from nafaudit.measures.runs import Reference, prepare
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.protocols import Mechanism
 from nafaudit.runner.execute import OpenRun, open_run

@@ -79,20 +79,3 @@ def mixture(safe: Law, risky: Law, theta: float) -> Law:
     if top == -np.inf:
         raise ValueError("the two laws share no token.")
     return np.asarray(x - (top + math.log(math.fsum(np.exp(x - top)))))
-
-
-def largest_theta(safe: Law, risky: Law, allowance: float) -> float:
-    """Returns the largest feasible weight, to the last bit of a bisection of [0, 1]."""
-    if allowance < 1e-10:
-        return 0.0
-    if divergence(risky, safe) <= allowance:
-        return 1.0
-    if not np.any((safe > -np.inf) & (risky > -np.inf)):
-        return 0.0
-    low, high = 0.0, 1.0
-    while (middle := (low + high) / 2) not in (low, high):
-        if divergence(mixture(safe, risky, middle), safe) <= allowance:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -108,7 +108,7 @@ function classTable() {
   const columns = [{ name: "class", wide: true, value: (row) => row.label, show: (row) => el("bdi", {}, row.label) }, budgetColumn];
   for (const [name, key, kind, meaning] of D.classColumns) {
     const show = kind === "percent" ? percent : kind === "count" ? whole : kind === "share" ? share : nats;
-    columns.push(number(name, key, show, meaning, false, D.classPaths[key]));
+    columns.push(number(name, key, show, meaning, false, key));
   }
   return table(byId("t-classes"), columns, D.classes, { page: 60, hint: "filter by class", text: (row) => row.label });
 }

@@ -50,8 +50,8 @@ def effective_range(result: AuditResult) -> Figure:
             row.label: row.mean for row in result.classes.of(Arm(look.arm.mechanism, RISKY_ONLY))
         }
         series = (
-            ("U_EBB, R = T ln|V| (proxy)", VERMILION, "s", [_value(row.paper) for row in rows]),
-            ("U_EBB, R_eff (proxy)", GREEN, "^", [_value(row.paper_seen) for row in rows]),
+            ("U_EBB, R = T ln|V| (proxy)", VERMILION, "s", [_value(row.u_ebb) for row in rows]),
+            ("U_EBB, R_eff (proxy)", GREEN, "^", [_value(row.u_ebb_eff) for row in rows]),
             ("bound on prompts", BLUE, "D", [_value(row.upper) for row in rows]),
             ("mean spend", BLACK, "o", [row.mean for row in rows]),
             ("risky model alone, mean", BLACK, "x", [risky.get(r.label, math.nan) for r in rows]),
@@ -93,17 +93,17 @@ def deterministic_term(result: AuditResult) -> Figure:
         rows = [
             r
             for r in result.classes.of(Arm(look.arm.mechanism, look.arm.k))
-            if math.isfinite(r.range_effective)
+            if math.isfinite(r.r_eff)
         ]
         if look.arm.baseline or not rows:
             continue
-        widest = max(rows, key=lambda row: row.range_effective)
-        label = f"{look.label}, R_eff = {widest.range_effective:.3g}"
-        term = [ebb_range_term(widest.range_effective, int(n), delta) for n in sizes]
+        widest = max(rows, key=lambda row: row.r_eff)
+        label = f"{look.label}, R_eff = {widest.r_eff:.3g}"
+        term = [ebb_range_term(widest.r_eff, int(n), delta) for n in sizes]
         axes.plot(sizes, term, color=look.colour, marker="", label=label)
         axes.plot(
             [row.trajectories for row in rows],
-            [ebb_range_term(row.range_effective, row.trajectories, delta) for row in rows],
+            [ebb_range_term(row.r_eff, row.trajectories, delta) for row in rows],
             linestyle="", color=look.colour, marker=look.marker, markerfacecolor="none",
         )  # fmt: skip
         if math.isfinite(widest.budget):
@@ -121,7 +121,7 @@ def lacks_classes(result: AuditResult) -> str:
     """Says why U_EBB cannot be drawn; empty if it can."""
     if not budgets(result):
         return "only baselines are recorded"
-    known = any(row.paper_seen is not None for row in result.classes.rows)
+    known = any(row.u_ebb_eff is not None for row in result.classes.rows)
     return "" if known else "not every spend is recorded as a number"
 
 
