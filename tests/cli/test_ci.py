@@ -134,11 +134,10 @@ def test_thresholds_decide_the_answer(
         ("attack", ("--fail-on", "suspect"), "INCONCLUSIVE", 3),
         ("attack", ("--fail-on", "idle"), "IDLE", 1),
         ("attack", ("--fail-on", "vacuous,idle"), "VACUOUS", 1),
-        ("log", ("--max-new-tokens", 100), "WITHIN", 0),
         # How a log was read is no doubt about it.
         ("log", ("--max-new-tokens", 100, "--fail-on", "suspect"), "WITHIN", 0),
         ("repeats", ("--max-new-tokens", 100, "--fail-on", "suspect"), "SUSPECT", 1),
-        ("log", ("--max-new-tokens", 100, "--min-executions", 5000), "INCONCLUSIVE", 3),
+        ("repeats", ("--max-new-tokens", 100, "--min-executions", 25), "INCONCLUSIVE", 3),
     ],
 )
 def test_terminal_json_file_and_exit_status_agree_on_thresholds(

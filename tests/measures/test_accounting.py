@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from nafaudit.core.finding import CheckWord, Finding, Witness
-from nafaudit.core.ledger import Account, Banking, Ledger, replay
+from nafaudit.core.ledger import Account, Banking, Ledger, allowances
 from nafaudit.core.trajectory import Key, Logged, Trajectory
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.records import accounting
@@ -136,4 +136,4 @@ def test_the_fast_replay_is_the_slow_one_bit_for_bit(
 ) -> None:
     steps = trajectory(KEY, charge).steps
     slow: Ledger = Slow()
-    assert (replay(Banking(), k, debt, steps) == replay(slow, k, debt, steps)).all()
+    assert (allowances(Banking(), k, debt, steps) == allowances(slow, k, debt, steps)).all()

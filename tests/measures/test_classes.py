@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from nafaudit.core.ledger import Banking
+from nafaudit.core.ledger import Banking, ledger_of
 from nafaudit.core.trajectory import Arm, Key, Logged, Trajectory
 from nafaudit.measures import verdicts
 from nafaudit.measures.classes import ClassTable, class_table
@@ -196,3 +196,11 @@ def test_a_spend_that_is_not_recorded_leaves_no_bound() -> None:
     assert calm.u_ebb is calm.u_ebb_eff is calm.upper is None
     assert "not every spend" in calm.lacks
     assert wild.upper is not None
+
+
+def test_spends_are_compared_with_what_is_promised_also_of_a_ledger_with_a_bank() -> None:
+    """K = kT + bank there, and a class, its limits and the passages must agree on it."""
+    banked = RunContext(ledger_of("bucket:cap=20,bank=5,refill=token"), max_new_tokens=T)
+    assert banked.compared_with(1.0) == banked.promised(1.0) == T + 5
+    unknown = RunContext(None, max_new_tokens=T)
+    assert math.isnan(unknown.promised(1.0)) and unknown.compared_with(1.0) == T

@@ -14,7 +14,7 @@ from nafaudit.core.design import Extent
 from nafaudit.core.errors import InputError
 from nafaudit.core.settings import RunSettings
 from nafaudit.models import pair as pairs
-from nafaudit.runner.execute import missing
+from nafaudit.runner.execute import requests_left
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.workbench import UnloadedPair, Workbench, read_inputs
 from nafaudit.workload import workload_hash
@@ -54,7 +54,7 @@ def test_another_process_loads_the_same_from_what_it_is_sent(settings: RunSettin
     assert identity.hash == identity_of(there, workload_hash(inputs.tokenized)).hash
     assert here.probe.facts == there.probe.facts
     prompts = {item.prompt.id: item for item in inputs.chosen}
-    requests = missing(identity, Extent(settings.budgets, 1, tuple(prompts)), prompts, set())
+    requests = requests_left(identity, Extent(settings.budgets, 1, tuple(prompts)), prompts, set())
     ours, theirs = ({t.key: t for t in one.decode(requests)} for one in (here, there))
     assert len(ours) == 6 and all(ours[key].same_as(theirs[key]) for key in theirs)
 

@@ -1,11 +1,11 @@
 """How small an overspend the sampler tests would have seen in these very trajectories.
 
-What a black box claims, it can make agree with its promise, and what does not refute its tokens
-need not acquit it. So audits are simulated: at every replayed step, tokens are drawn from the law
-that a decoder with a larger budget would have served there, and the tests look at these instead of
-the tokens that were written. The prefixes stay those of the run. Tests that need whole outputs
-(shared noise, repeats, ranks, single steps) are left out, so that the real battery sees at least as
-much.
+A black box can make its claims agree with its promise, and tokens that pass the tests may still
+come from a decoder that overspends. So audits are simulated: at every replayed step, tokens are
+drawn from the law that a decoder with a larger budget would have served there, and the tests look
+at these instead of the tokens that were written. The prefixes stay those of the run. Tests that
+need whole outputs (shared noise, repeats, ranks, single steps) are left out, so that the real
+battery sees at least as much.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.artifacts import OVERSPEND
 
 FACTORS = (1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 4.0, 10.0)
-"""Multiples of k that a faulty decoder is thought to grant itself."""
+"""Multiples of k that are simulated."""
 AUDITS = 60
 """Simulated audits of each factor."""
 PROBABILITY = 0.95
@@ -87,11 +87,11 @@ class Sensitivity:
             del self._generous[key]
 
     def pop(self, key: Key) -> dict[str, NDArray[np.float64]] | None:
-        """Hands over what a trajectory was found to be; None if none of it was fed."""
+        """Removes and returns the sums of a trajectory; None if it has none."""
         return self._sums.pop(key, None)
 
     def add(self, key: Key, sums: dict[str, NDArray[np.float64]]) -> None:
-        """Takes what was found of a trajectory, in whichever process."""
+        """Takes the sums of a trajectory, also from another process."""
         self._sums[key] = sums
 
     def powers(self) -> dict[float, float]:

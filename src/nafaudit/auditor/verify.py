@@ -39,13 +39,13 @@ from nafaudit.core.finding import CheckWord, Finding, Kept
 from nafaudit.core.ledger import (
     Banking,
     Bucket,
+    allowances,
     currency_of,
     is_baseline,
     ledger_of,
     recorded_currency,
 )
-from nafaudit.core.ledger import replay as ledger_replay
-from nafaudit.core.processes import Crew, workers_of
+from nafaudit.core.processes import Crew, prompt_names, workers_of
 from nafaudit.core.progress import OnProgress, Progress
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
@@ -58,9 +58,10 @@ from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
 from nafaudit.workload.prompts import batch_leaders
 
-# Records held in memory at once, with what their replay needs; and those of one unit of work, with
-# all others of their prompts. Units do not follow the number of processes, nor do last bits.
+# Records that are replayed at once, to bound memory.
 _GROUP = 1024
+# Records of a unit of work, at least; a prompt is never split. Units do not depend on the number of
+# processes, so neither do the last bits of results.
 _UNIT = 48
 # Tokens that make a process worth its start, and the memory that it takes for itself.
 _PAYING_TOKENS = 2048
@@ -136,10 +137,10 @@ def verify(
 def true_record(
     claimed: Trajectory, second: Replayed, mechanism: Mechanism, debt: float | None = None
 ) -> Trajectory:
-    """Returns what a black box really did: its tokens at the weights it claims, truly charged.
+    """Returns the record that a black box is judged by: its tokens at the weights that it claims.
 
-    Where it claims no weight, the replay stands for it, and the sampler tests say whether its
-    tokens can come from there.
+    Charges are recomputed at these weights. A step without one has the replay's weight and charge,
+    and the sampler tests say whether the tokens fit these.
 
     Args:
         claimed: Its record.
@@ -157,7 +158,7 @@ def true_record(
         theta=np.where(known, claimed.steps.theta, again.steps.theta).astype(np.float32),
     )
     ledger = Banking() if is_baseline(again.key.k) else mechanism.ledger
-    allowance = ledger_replay(ledger, again.key.k, again.debt, steps)
+    allowance = allowances(ledger, again.key.k, again.debt, steps)
     return replace(again, steps=replace(steps, allowance=allowance))
 
 
@@ -195,8 +196,7 @@ class _Second(NamedTuple):
 
 
 def _names(units: Sequence[Sequence[ReplayTask]]) -> str:
-    prompts = dict.fromkeys(repr(task.key.prompt) for unit in units for task in unit)
-    return f"prompts {', '.join(list(prompts)[:3])} and others of their unit"
+    return prompt_names(task.key.prompt for unit in units for task in unit)
 
 
 class _Verifier:
@@ -258,11 +258,11 @@ class _Verifier:
         self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha) for arm in arms}
         self._blocks: dict[Key, list[StepScores]] = {}
         self._workers = options.workers
-        # A plug-in's rule may have threads, which no fork has; nor may torch have more than one.
-        asked = options.device == "cpu" and torch.get_num_threads() == 1
-        self._forks = asked and ":" not in promise.name
-        # Budgets of a black box, and those of which it claims something: what it claims may be what
-        # the promise gives, whatever it served.
+        # Forks lose the threads of their parent: none where torch has several, or a plug-in may.
+        one_thread = options.device == "cpu" and torch.get_num_threads() == 1
+        self._may_fork = one_thread and ":" not in promise.name
+        # Simulated audits of each budget of a black box, and the budgets for which it claims a
+        # charge, a weight or a probability. Claims may be made up, so all are simulated.
         self._simulated: dict[Arm, Sensitivity] = {}
         self._claiming: set[Arm] = set()
         if self._boxed and currency_of(promise.currency).promised:
@@ -344,7 +344,7 @@ class _Verifier:
                 units.append([])
             units[-1] += of_prompt
         tokens = sum(len(task.tokens) for task in tasks)
-        useful = min(len(units), tokens // _PAYING_TOKENS) if self._forks else 1
+        useful = min(len(units), tokens // _PAYING_TOKENS) if self._may_fork else 1
         workers = min(len(units), workers_of(self._workers, useful, _WORKER_BYTES))
         found: dict[Key, _Second] = {}
         answers: Iterable[_Second]
@@ -414,7 +414,7 @@ class _Verifier:
 
     @staticmethod
     def _of_refuted(one: ArmFinding) -> ArmFinding:
-        """Takes back that a refuted decoder is within its budget."""
+        """Replaces WITHIN by UNKNOWN in the budget finding of a refuted decoder."""
         if one.finding.check != "replay: budget" or one.finding.verdict != Kept.WITHIN:
             return one
         text = "what was spent is not known, as the replay is refuted"
@@ -494,7 +494,7 @@ class _Verifier:
                 yield ArmFinding(arm, counts.finding())
 
     def _count(self, comparison: ClaimComparison, claimed: Trajectory, second: Replayed) -> None:
-        """Judges what a black box did by both counts of the debt, as its verdict will."""
+        """Judges an output by both counts of the debt, with the measure of the verdict."""
         if second.other_debt is None:
             return
         verified = {"deviation": comparison.deviation}

@@ -354,7 +354,7 @@ def most_granted(ledger: Ledger, k: float, debt: float, length: int) -> float:
     return float(ledger.accrued(k, debt, np.zeros(length, np.int32))[-1])
 
 
-def replay(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.float64]:
+def allowances(ledger: Ledger, k: float, debt: float, steps: Steps) -> NDArray[np.float64]:
     """Returns the allowance of every step, by paying the recorded charges to a new account."""
     charge = steps.charge
     if isinstance(ledger, Banking):

@@ -23,7 +23,7 @@ import threading
 import traceback
 import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
@@ -307,10 +307,17 @@ class Crew(Generic[Unit]):
         if worst := [unit for number, unit in worker.held.items() if tries[number] >= TRIES]:
             raise WorkerError(
                 f"{self.about(worst)} ended their worker {TRIES} times (the last time by "
-                f"{_reason(worker.process.exitcode)}). What was finished is recorded. Lower "
+                f"{_reason(worker.process.exitcode)}). What a run recorded is kept. Lower "
                 "--workers if memory is short; with --workers 1 one process does it all."
             )
         return [*reversed(worker.held.items())]
+
+
+def prompt_names(prompts: Iterable[str]) -> str:
+    """Names some prompts in a few words."""
+    names = [repr(name) for name in dict.fromkeys(prompts)]
+    shown = ", ".join(names[:3])
+    return f"prompts {shown} and {len(names) - 3} more" if len(names) > 3 else f"prompts {shown}"
 
 
 def _reason(status: int | None) -> str:

@@ -19,8 +19,7 @@ from torch import Tensor
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.core.errors import InputError
-from nafaudit.core.ledger import is_baseline
-from nafaudit.core.ledger import replay as allowances
+from nafaudit.core.ledger import allowances, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory
 from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest

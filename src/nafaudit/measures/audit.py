@@ -1,6 +1,7 @@
 """All that a report shows of a run, from its rows: verdicts, findings, classes, prompts, limits.
 
 A page, its Markdown and its JSON follow from this structure alone, so that they cannot disagree.
+Thresholds (`--fail-on`) are asked of a command, not of a run: a page has the answer without them.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class AuditResult:
             StoreError: RUN/verify.json or RUN/search.json is damaged; nothing is written yet.
         """
         result = cls.of(run)
-        vars(result).update(verification=read_verification(run), search=read_search(run))
+        # Read now, so that damage is said before anything is written.
+        _ = result.verification, result.search
         return result
 
     @property
@@ -197,7 +199,7 @@ class PromptRow:
         count: Trajectories.
         violations: How many exceeded their budget.
         debt: Prefix debt, in nats.
-        spend: Mean spend, in nats.
+        spend: Mean of the spends that are known, in nats.
         proxy: The paper's U_EBB of it with the range seen, at its level for a prompt: no bound.
         width: U_EBB less the mean; NaN with one trajectory, which has no variance.
         utilisation: Mean share of the budget that was spent; NaN without a budget.

@@ -337,8 +337,7 @@ def tails(arm: Measures) -> Finding:
     listed = ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
     text = f"log-likelihood ratio L of {len(rows)} outputs in nats: "
     text += listed.replace("step_max", "step")
-    limit = arm.context.max_new_tokens
-    promised = rows[0].key.k * limit if limit else math.nan
+    promised = arm.context.compared_with(rows[0].key.k)
     if math.isnan(promised):
         text += "; K is not known, as the log gives no length limit"
     elif math.isinf(promised):

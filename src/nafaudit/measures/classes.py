@@ -66,7 +66,7 @@ class ClassRow:
         trajectories: The paper's M.
         prompts: How many prompts they are of.
         unknown: Trajectories whose spend is not recorded; then there are no bounds.
-        budget: K = kT, what a mean spend is compared with; NaN if T is not known.
+        budget: K, what a mean spend is compared with; NaN if T is not known.
         mean: Mean spend Z, in nats.
         variance: Variance of the spends, divisor M - 1; NaN for a single one.
         r: R = T ln|V|; NaN if T or |V| is not known.
@@ -226,7 +226,7 @@ def _row(arm: Arm, label: str, cell: Measures, delta: float) -> ClassRow:
         trajectories=len(spends),
         prompts=len({prompt for prompt, _ in pairs}),
         unknown=sum(map(math.isnan, spends)),
-        budget=arm.k * limit if limit else math.nan,
+        budget=context.compared_with(arm.k),
         mean=mean(spends),
         variance=moments.variance if moments and len(spends) > 1 else math.nan,
         r=reach,

@@ -50,7 +50,7 @@ class RunContext:
 
     Attributes:
         ledger: What grants budget; None if it is not known here.
-        foreign: True for an imported log.
+        foreign: True for an imported log and for a black box: their numbers are claims.
         max_new_tokens: Length limit T; 0 if not known.
         stops: Token ids that end a row; empty if not known.
         references: Text that a prompt's outputs are compared with, by prompt id.
@@ -104,8 +104,7 @@ class RunContext:
         bad = (CheckWord.FAILED,) if boxed else (CheckWord.FAILED, Kept.VIOLATED)
         return cls(
             ledger=ledger_of(identity["ledger"], pieces),
-            # A black box's numbers are claims, like those of a log.
-            foreign=identity["protocol"] == "imported" or boxed,
+            foreign=run.is_foreign,
             max_new_tokens=identity["decoding"]["max_new_tokens"],
             stops=run.stops,
             passages=read_passages_file(run.path / PASSAGES),
@@ -263,6 +262,16 @@ class RunContext:
         if self.ledger is None or not self.max_new_tokens or not self.currency.promised:
             return math.nan
         return most_granted(self.ledger, k, 0.0, self.max_new_tokens)
+
+    def compared_with(self, k: float) -> float:
+        """Returns what spends are compared with: K if it is promised, else kT; NaN without T.
+
+        A mechanism that promises no budget, and a log of an unknown ledger, have only the latter.
+        """
+        promised = self.promised(k)
+        if math.isnan(promised) and self.max_new_tokens:
+            return k * self.max_new_tokens
+        return promised
 
     def has_budget(self, trajectory: Trajectory) -> bool:
         """Returns True if the ceiling is the budget itself, not only an upper limit of it."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.finding import Witness, own_tolerance
-from nafaudit.core.ledger import FixedBudget, is_baseline, replay
+from nafaudit.core.ledger import FixedBudget, allowances, is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Key, Steps, Trajectory, total
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.overlap import Overlap, overlap_of
@@ -510,7 +510,7 @@ def _identities(
 
     ledger = context.ledger if not math.isnan(trajectory.debt) else None
     if ledger is not None:
-        again = replay(ledger, trajectory.key.k, trajectory.debt, steps)
+        again = allowances(ledger, trajectory.key.k, trajectory.debt, steps)
         if np.isnan(steps.charge.min()):
             # After a charge that is not known, neither is any allowance.
             again[int(np.argmax(np.isnan(steps.charge))) + 1 :] = np.nan

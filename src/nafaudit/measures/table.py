@@ -78,7 +78,7 @@ MEASURE_COLUMNS = (
     Column("pad_steps", _COUNT, "tokens", "padding at the end"),
     Column("tokens_digest", _TEXT, "hex", "equal for equal tokens; empty if some are unknown"),
     Column("part", _TEXT, "file", "part that holds the record; empty if it is from none"),
-    Column("row", _COUNT, _PLACE, "its row there"),
+    Column("row", _COUNT, _PLACE, "which trajectory of that part, from 0: no row of the file"),
 )
 """The columns of `Measures.to_arrow`; recall is the overlap's near_verbatim_recall."""
 

@@ -125,7 +125,7 @@ class Regime:
 
 @dataclass(frozen=True)
 class Reach:
-    """Which passages a budget reaches: nothing is said of a passage with S <= K.
+    """Passages that a budget reaches: it limits nothing of one whose surprisal S is at most K.
 
     K is what an output of T tokens may be charged, kT, without any debt; S is that of the first T
     tokens of a passage. Passages and budget decide, not what was decoded.
@@ -251,7 +251,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     if any(row.violated for row in rows) and all(
         one["verdict"] == Kept.VIOLATED for one in rows.context.failed
     ):
-        # A replay that finds claims true, and the excess that they show, refutes nothing.
+        # If every failure is an overspend that the records show too, nothing is refuted.
         replayed = {
             key: [
                 replace(one, verdict=CheckWord.INFO) if one.verdict == CheckWord.FAILED else one
@@ -426,7 +426,10 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
                 f"{_overspends(boxed)}"
             )
         return Overall(Kept.WITHIN, why, 0)
-    return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
+    why = "no budget was run, so there is none to judge"
+    if charged := sum(arm.violations or 0 for arm in arms if arm.k == 0):
+        why += f"; k = 0 allows the safe model alone, and {charged} trajectories are charged there"
+    return Overall(Kept.INCONCLUSIVE, why, 3)
 
 
 def _overspends(boxed: Sequence[ArmVerdict]) -> str:
@@ -434,9 +437,10 @@ def _overspends(boxed: Sequence[ArmVerdict]) -> str:
     words = []
     for arm in boxed:
         factor = arm.overspend.value if arm.overspend is not None else math.nan
-        said = "from how much on is not recorded" if math.isnan(factor) else f"from {factor:g} k on"
-        words.append(f"{budget_name(arm.k)}: {'none' if math.isinf(factor) else said}")
-    return f"overspends that would have been seen with 95 % probability: {'; '.join(words)}"
+        said = "not recorded" if math.isnan(factor) else f"{factor:g} times k"
+        said = "none that was tried, up to 10 times k" if math.isinf(factor) else said
+        words.append(f"{said} at {budget_name(arm.k)}")
+    return f"smallest overspend that would be noticed with 95 % probability: {', '.join(words)}"
 
 
 def invariant(
@@ -464,7 +468,7 @@ def invariant(
     violations = sum(row.violated for row in arm)
     unjudged = sum(not row.judged and not row.violated for row in arm)
     larger, contested = sum(row.larger for row in arm), sum(row.contested for row in arm)
-    # Claims can convict a black box; they cannot acquit it.
+    # Claims can show that a black box overspent, not that it did not.
     doubtful = context.claimed or not context.currency.promised
     # What is missing anywhere in the run may have been taken out of any arm.
     unknown = (n if doubtful else unjudged) + lost + (missing is not None)
@@ -547,7 +551,7 @@ def invariant(
     if context.ledger is None and not contested:
         text += (
             "; by the log's own numbers, as its ledger is not known here (if it is the paper's: "
-            "--ledger banking)"
+            "read the log with --ledger banking)"
         )
     return Finding("invariant", verdict, 0, text, None, numbers)
 
@@ -581,7 +585,7 @@ def regime(found: Regime, *, refuted: bool = False) -> Finding:
 
 
 def worth(reach: Reach, context: RunContext) -> Finding:
-    """Says for which share of the passages K reaches their surprisal under the safe model."""
+    """Says for which share of the passages K is at least their surprisal under the safe model."""
     n, reached = reach.total, reach.vacuous
     lacking = ""
     if not n:

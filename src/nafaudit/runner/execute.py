@@ -43,7 +43,7 @@ from nafaudit.workload.prompts import batch_leaders
 Prompts = Mapping[str, TokenizedPrompt]
 
 
-def missing(
+def requests_left(
     identity: Identity,
     extent: Extent,
     prompts: Prompts,
@@ -75,7 +75,7 @@ def missing(
 
 
 class OpenRun:
-    """A run directory that is open for writing; made by `open_run`."""
+    """A run directory that is open for writing; made by `run_for_writing`."""
 
     def __init__(self, writer: RunWriter, identity: Identity, executor: Executor) -> None:
         self._writer, self._executor = writer, executor
@@ -89,12 +89,14 @@ class OpenRun:
         """Returns the run for reading."""
         return self._writer.run
 
-    def missing(self, extents: Sequence[Extent], prompts: Prompts) -> list[PromptRequest]:
+    def requests_left(self, extents: Sequence[Extent], prompts: Prompts) -> list[PromptRequest]:
         """Returns what some extents ask for and is not yet recorded."""
         return [
             request
             for extent in extents
-            for request in missing(self.identity, extent, prompts, self._recorded, self._leaders)
+            for request in requests_left(
+                self.identity, extent, prompts, self._recorded, self._leaders
+            )
         ]
 
     def decode(
@@ -133,13 +135,13 @@ class OpenRun:
         """
         for extent in extents:
             self._writer.widen(extent, [prompts[name] for name in extent.prompts])
-        requests = self.missing(extents, prompts)
+        requests = self.requests_left(extents, prompts)
         if any(request.rows for request in requests):
             self.decode(requests, on_trajectory)
 
 
 @contextmanager
-def open_run(
+def run_for_writing(
     executor: Executor,
     path: Path,
     design: Design,
@@ -211,12 +213,12 @@ def run(
         prompts = {item.prompt.id: item for item in inputs.chosen}
         extent = Extent(settings.budgets, settings.trajectories, tuple(prompts))
         path = Path(settings.out) if settings.out else Path("runs") / f"run-{identity.hash[:10]}"
-        with open_run(
+        with run_for_writing(
             executor, path, Design(identity, extent), inputs.tokenized, inputs.workload.sources
         ) as opened:
             protected = protected_prompts(inputs.chosen)
             record_passages(path, executor.score, settings.decoding, protected)
-            requests = opened.missing([extent], prompts)
+            requests = opened.requests_left([extent], prompts)
             resumed = extent.size - sum(len(request.rows) for request in requests)
             context = RunContext(inputs.mechanism.ledger)
             reporter = Reporter(on_progress, context, resumed, extent.size, settings.max_new_tokens)

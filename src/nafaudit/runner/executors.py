@@ -17,7 +17,7 @@ from nafaudit.core.design import Decoding, Identity
 from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.passage import ScoredPassage
-from nafaudit.core.processes import Crew, workers_of
+from nafaudit.core.processes import Crew, prompt_names, workers_of
 from nafaudit.core.settings import USUAL_BATCH
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.decode import Decoder
@@ -36,7 +36,7 @@ from nafaudit.runner.workbench import (
 )
 from nafaudit.workload import TokenizedPrompt
 
-# Memory of a worker beside its rows: what it writes to of what it shares, and a pass over prompts.
+# Memory of a worker beside its rows: shared pages that it copies by writing, a pass over prompts.
 _WORKER_BYTES = 160 << 20
 # Rows of a worker's batch, at least.
 _LEAST_BATCH = 8
@@ -176,13 +176,6 @@ class LocalExecutor:
         return score_passages(self.pair, self.decoding, prompts)
 
 
-def names_of(prompts: Iterable[str]) -> str:
-    """Names some prompts in a few words."""
-    names = [repr(name) for name in dict.fromkeys(prompts)]
-    shown = ", ".join(names[:3])
-    return f"prompts {shown} and {len(names) - 3} more" if len(names) > 3 else f"prompts {shown}"
-
-
 def deaths_remark(deaths: int) -> str:
     """Says that workers died on the way."""
     died = f"{deaths} worker{'s' * (deaths > 1)} died on the way"
@@ -227,7 +220,10 @@ class EngineExecutor(LocalExecutor):
         if not guessed.asked:
             return found
         share = guessed.stood / guessed.asked
-        return (*found, f"of {guessed.asked:,} guesses of the safe model, {share:.0%} stood.")
+        return (
+            *found,
+            f"{share:.0%} of {guessed.asked:,} tokens that the safe model guessed stood.",
+        )
 
     def decode(
         self,
@@ -267,7 +263,7 @@ class EngineExecutor(LocalExecutor):
     ) -> Iterator[Trajectory]:
         """Decodes in forks of this process, each of which takes prompts as its rows end."""
         rows = sum(len(request.rows) for request in requests)
-        most = max(8, -(-rows // (4 * workers)))
+        most = max(_LEAST_BATCH, -(-rows // (4 * workers)))
         # A prompt with many rows is divided among workers; each reads it.
         units = [
             replace(request, rows=request.rows[start : start + most])
@@ -277,7 +273,7 @@ class EngineExecutor(LocalExecutor):
         # No worker may draw all rows before another one has started.
         batch = max(_LEAST_BATCH, min(self.spec.shape["batch"], rows // (2 * workers)))
         self._worker_spec = replace(self.spec, batch=batch)
-        crew = Crew(workers, self._serve, _left, lambda held: names_of(u.prompt for u in held))
+        crew = Crew(workers, self._serve, _left, lambda held: prompt_names(u.prompt for u in held))
         try:
             for number, found in crew.results(units):
                 if number is not None:
@@ -322,7 +318,7 @@ class EngineExecutor(LocalExecutor):
 
 
 def _left(request: PromptRequest, trajectory: Trajectory) -> PromptRequest | None:
-    """Returns what a prompt still owes after one of its trajectories."""
+    """Returns the request without the row of one trajectory; None if no row is left."""
     key = trajectory.key
     rows = tuple(r for r in request.rows if (r.k, r.trajectory) != (key.k, key.trajectory))
     return replace(request, rows=rows) if rows else None
@@ -340,7 +336,7 @@ class BlackBoxExecutor(LocalExecutor):
         super().__init__(workbench)
         settings, numerics = workbench.spec.settings, workbench.settled.numerics
         if numerics.constant:
-            # The decoder's world computes as the design says, not as its own probe would.
+            # The decoder's process takes its arithmetic from the design, and does not probe.
             hello = {**session.launch.hello, "depends": numerics.why}
             session.launch = replace(session.launch, hello=hello)
         name = f"{settings.decoder}@{session.start()['source']}"

@@ -21,13 +21,13 @@ from nafaudit.core.errors import InputError, UnavailableError, WorkerError
 from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import VARIABLE, ConstantRows
 from nafaudit.core.passage import ScoredPassage
-from nafaudit.core.processes import TRIES
+from nafaudit.core.processes import TRIES, prompt_names
 from nafaudit.core.settings import USUAL_BATCH
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.protocols import Mechanism
 from nafaudit.runner.cluster import Worker, WorkerAnswer, WorkerInfo, gpus_of
-from nafaudit.runner.executors import deaths_remark, names_of
+from nafaudit.runner.executors import deaths_remark
 from nafaudit.runner.workbench import ProbeResult, WorkbenchSpec
 from nafaudit.workload import TokenizedPrompt
 
@@ -174,7 +174,7 @@ class RayExecutor:
         """Returns surprisals of the prompts' references, in their order."""
         size = max(1, len(prompts) // (2 * self._size))
         parts = [prompts[i : i + size] for i in range(0, len(prompts), size)]
-        jobs = [_Job("score", part, names_of(p.prompt.id for p in part)) for part in parts]
+        jobs = [_Job("score", part, prompt_names(p.prompt.id for p in part)) for part in parts]
         scored = {passage.id: passage for _, passage in self._spread(jobs)}
         return [scored[p.prompt.id] for p in prompts if p.prompt.id in scored]
 
@@ -186,7 +186,7 @@ class RayExecutor:
     ) -> Iterator[Trajectory]:
         """Yields trajectories as units are answered."""
         jobs = [
-            _Job("decode", unit, names_of(request.prompt for request in unit))
+            _Job("decode", unit, prompt_names(request.prompt for request in unit))
             for unit in cut(requests, self._size, self._portable.batch)
         ]
         wanted = {

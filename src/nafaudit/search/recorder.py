@@ -23,7 +23,7 @@ from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
 from nafaudit.mechanisms.cards import verify_options
 from nafaudit.models.pair import PromptTokenizer
-from nafaudit.runner.execute import OpenRun, Prompts, open_run
+from nafaudit.runner.execute import OpenRun, Prompts, run_for_writing
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.pairs import SOUND, AuditProtocol, named_pair
 from nafaudit.runner.workbench import UnloadedPair, Workbench
@@ -180,7 +180,7 @@ class Recorder:
             stage: Name in the progress line.
             on_progress: Called as trajectories end.
         """
-        total = sum(len(one.rows) for one in self._opened.missing(extents, prompts))
+        total = sum(len(one.rows) for one in self._opened.requests_left(extents, prompts))
         done = 0
 
         def on_trajectory(trajectory: Trajectory) -> None:
@@ -226,7 +226,7 @@ def open_recorder(
     identity = bench.identity(purpose)
     design = Design(replace(identity, protocol=protocol or identity.protocol), first)
     items = [prompts[name] for name in first.prompts]
-    with open_run(bench.executor, path, design, items) as opened:
+    with run_for_writing(bench.executor, path, design, items) as opened:
         yield Recorder(bench, opened)
 
 

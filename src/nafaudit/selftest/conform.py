@@ -172,7 +172,7 @@ def _terminates(trials: Trials) -> Answered:
     names = ("hang", "died", "raised", "garbled", "count", "length", "exit")
     if found := trials.fault(*names):
         if any(fault.name in ("hang", "died", "garbled") for fault in trials.faults):
-            found += f"; {trials.came} of {trials.asked} outputs came before it"
+            found += f"; {trials.came} of {trials.asked} outputs came before it stopped answering"
         return Conforms.NO, found
     unusable = "" if trials.main or not trials.asked else ", but none could be used"
     return Conforms.YES, f"all {trials.asked} outputs came back, none longer than asked{unusable}"
@@ -190,7 +190,10 @@ def _normalises(trials: Trials) -> Answered:
             return Conforms.NO, f"it claims a probability above 1{_where(record, at)}"
     if not claimed:
         return Conforms.UNKNOWN, "it shows neither a law nor the probability of a token"
-    return Conforms.YES, f"no probability above 1 in {len(claimed)} outputs; laws, where shown, too"
+    text = (
+        f"no probability above 1 in {len(claimed)} outputs, and every law that is shown sums to 1"
+    )
+    return Conforms.YES, text
 
 
 def _stops(trials: Trials) -> Answered:
@@ -211,10 +214,10 @@ def _differs(trials: Trials) -> Answered:
     judged = False
     for outputs in trials.by_prompt(0.0):
         surprisal = -float(trials.replayed[outputs[0].key].trajectory.steps.served.sum())
-        judged |= surprisal > _CHOICE
-        if surprisal > _CHOICE and len({o.steps.token.tobytes() for o in outputs}) == 1:
-            count = len(outputs)
-            return Conforms.NO, f"{count} seeds gave the same {len(outputs[0])} tokens"
+        choice = surprisal > _CHOICE and len(outputs) > 1
+        judged |= choice
+        if choice and len({o.steps.token.tobytes() for o in outputs}) == 1:
+            return Conforms.NO, f"{len(outputs)} seeds gave the same {len(outputs[0])} tokens"
     if trials.copies:
         return Conforms.NO, trials.copies
     if not trials.main:
@@ -225,17 +228,21 @@ def _differs(trials: Trials) -> Answered:
 
 
 def _batch(trials: Trials) -> Answered:
-    if (repeats := _repeats(trials)[0]) is not Conforms.YES:
-        why = "it does not repeat itself, so a batch cannot show"
-        return Conforms.UNKNOWN, why if repeats is Conforms.NO else _NOTHING
+    repeats, why = _repeats(trials)
+    if repeats is Conforms.NO:
+        why = "equal seeds give other tokens, so an effect of the batch could not be seen"
+    if repeats is not Conforms.YES:
+        return Conforms.UNKNOWN, why
     return _same(trials.first, trials.alone, "alone it writes other tokens than in a batch")
 
 
 def _padding(trials: Trials) -> Answered:
-    if (batch := _batch(trials)[0]) is not Conforms.YES:
+    batch, why = _batch(trials)
+    if batch is Conforms.NO:
         why = "its outputs depend on their batch already"
-        if batch is Conforms.UNKNOWN:
-            why = _batch(trials)[1].replace("a batch cannot show", "its neighbours cannot show")
+    elif _repeats(trials)[0] is Conforms.NO:
+        why = "equal seeds give other tokens, so an effect of other lengths could not be seen"
+    if batch is not Conforms.YES:
         return Conforms.UNKNOWN, why
     text = "beside prompts of other lengths it writes other tokens"
     return _same(trials.first, trials.mixed, text)
@@ -244,13 +251,13 @@ def _padding(trials: Trials) -> Answered:
 def _charges(trials: Trials) -> Answered:
     active = [t for t in trials.main if t.key.k in trials.active]
     claimed = [t for t in active if not np.isnan(t.steps.charge).all()]
-    # A decoder over its allowance cannot serve, or draw from, the promised law.
-    owes = _budget(trials)[0] is not Conforms.NO
+    # Over budget, the replayed law is not the one that was served: claimed weights alone say more.
+    in_budget = _budget(trials)[0] is not Conforms.NO
     judged = 0
     for record in claimed:
         again = trials.replayed[record.key]
-        # At the weight it claims, if it does: whether that weight may be served is the budget's.
-        owed = again.trajectory.steps.charge if owes else math.nan
+        # At the claimed weight where there is one; `_budget` says whether it may be served.
+        owed = again.trajectory.steps.charge if in_budget else math.nan
         true = np.where(np.isnan(again.implied), owed, again.implied)
         gap = np.abs(record.steps.charge - true) / (1 + np.abs(true))
         if np.isnan(gap).all():
@@ -262,7 +269,7 @@ def _charges(trials: Trials) -> Answered:
             text = f"it charges {said:.4g} nats for a law that costs {is_:.4g}"
             return Conforms.NO, f"{text}{_where(record, at)} (off by {worst:.2g})"
     for k in trials.active:
-        if owes and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarms.get(k)):
+        if in_budget and _differs(trials)[0] is not Conforms.NO and (alarm := trials.alarms.get(k)):
             if factors := trials.other_promises:
                 other = other_promise(factors, trials.largest_debt)
                 return Conforms.NO, other if factors == (1,) else f"{other}: {alarm}"

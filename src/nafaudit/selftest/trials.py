@@ -78,8 +78,8 @@ class Trials:
         promises: False for a mechanism that promises no budget.
         active: The budgets that bind.
         debt: The debt that is promised.
-        fitting: If something is wrong, log-probability of the tokens under other promises by which
-            nothing is, by what k is multiplied by; 1 is the promise without debt.
+        fitting: Other promises that the outputs fit, filled only if they do not fit the tested one:
+            multiple of k to log-probability of the tokens. 1 stands for the promise without debt.
         came: Outputs that came before the decoder hung, died or could not be read any more.
     """
 
@@ -157,6 +157,7 @@ class Trials:
         found = [fault for fault in self.faults if fault.name in names]
         if not found:
             return ""
+        found = [fault for fault in found if fault.name == found[0].name]
         times = f" ({len(found)} faults of this kind)" if len(found) > 1 else ""
         return f"{FAULTS[found[0].name]}: {found[0].text}{times}"
 
@@ -359,7 +360,7 @@ def _replay(
             if finding.verdict != CheckWord.FAILED:
                 continue
             name = finding.check.removeprefix("sampler: ")
-            # An alarm of one kind counts only where the other kind raises none.
+            # Where both fail, the law alone is blamed: a wrong one can make outputs look copied.
             if name not in INDEPENDENCE:
                 alarms.setdefault(k, finding.text)
             elif name == "repeats" and k not in alarms:

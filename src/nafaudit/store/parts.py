@@ -113,12 +113,12 @@ def encode(trajectories: Sequence[Trajectory], *, claims: bool | None = None) ->
         compression="zstd",
         compression_level=9,
         use_dictionary=[name for name in _REPEATED if name in names],
-        # Bytes of like weight side by side: exponents repeat where mantissas do not.
+        # First bytes of all values, then the second, and so on: exponents repeat.
         column_encoding={
             **dict.fromkeys(split, "BYTE_STREAM_SPLIT"),
             **{"step": "DELTA_BINARY_PACKED", "token": "PLAIN"},
         },
-        # By these a reader finds the rows that it wants; extremes of the others help no query.
+        # Minima and maxima only of the columns that readers select rows by.
         write_statistics=[*KEY_COLUMNS, "step"],
         sorting_columns=pq.SortingColumn.from_ordering(
             table.schema, [(name, "ascending") for name in (*KEY_COLUMNS, "step")]
@@ -430,7 +430,7 @@ def _format(file: pq.ParquetFile) -> int:
 
 
 def _read(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> pa.Table:
-    """Reads Parquet without threads: a process that ends beside one of Arrow's may abort."""
+    """Reads Parquet without threads: a process that exits while one of Arrow's runs may abort."""
     names = None if columns is None else list(columns)
     return file.read(columns=names, use_threads=False).combine_chunks()
 
@@ -469,7 +469,7 @@ def _decode_lists(table: pa.Table) -> Iterator[Trajectory]:
 def _predicted(
     name: str, steps: _Columns, rows: _Rows, ends: NDArray[np.int32]
 ) -> NDArray[np.float64] | NDArray[np.float32]:
-    """Returns what the other columns say of one, by single IEEE operations: the same anywhere."""
+    """Predicts a column from the others, by single IEEE operations: the same on any machine."""
     if name == "served":
         return np.asarray(np.where(steps["theta"] == 0, steps["safe"], steps["risky"]))
     charge, allowance = steps["charge"], np.zeros(steps["charge"].size)

@@ -69,7 +69,10 @@ _PART = re.compile(r"([0-9]{6,})\.parquet", re.ASCII)
 
 
 class RecordPlace(NamedTuple):
-    """The place of a record: the part that holds it, and its row there, from 0."""
+    """The place of a record: the part that holds it, and which of its trajectories, from 0.
+
+    A part has a row per token, so that `row` is no row of the file.
+    """
 
     part: str
     row: int

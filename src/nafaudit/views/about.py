@@ -143,7 +143,10 @@ def subject(result: AuditResult) -> list[Fact]:
         facts.append(Fact(f"{which} model".capitalize(), named, identity["pair"].get(which, "")))
     length = result.context.max_new_tokens
     budgets = dict.fromkeys(arm.k for arm in judged)
-    told = ", ".join(f"{k:g}" + (f" (K = {k * length:g})" if length else "") for k in budgets)
+    told = ", ".join(
+        f"{k:g}" + (f" (K = {result.context.compared_with(k):g})" if length else "")
+        for k in budgets
+    )
     answers = f"answers of at most T = {length} tokens" if length else "the length T is not known"
     facts.append(Fact("Budgets", f"k = {told} nats a token; {answers}" if budgets else "none"))
     return [_shown(fact) for fact in facts]

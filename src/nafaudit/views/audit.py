@@ -200,20 +200,20 @@ def class_sections(table: ClassTable) -> list[Section]:
         notes.insert(0, f"only the worst of {len(table.labels)} classes each; --json has them all")
     columns += [
         Column("var", "variance", write=nats),
-        Column("R_eff", "r_eff", write=nats),
+        Column("R_eff", "R_eff", write=nats),
     ]
     if evident:
         columns += [
             Column("U", write=lambda row: limit(row.u_ebb, row.passes)),
             Column("U_eff", write=lambda row: limit(row.u_ebb_eff, row.passes_eff)),
-            Column("width", write=lambda row: limit(row.u_ebb_eff, None, "width")),
+            Column("U width", write=lambda row: limit(row.u_ebb_eff, None, "width")),
             Column("upper", write=lambda row: limit(row.upper, row.certified)),
         ]
         notes += [
             "U, U_eff: the paper's U_EBB of the mean spend with R = T ln|V| and with R_eff, the "
-            "range seen, both proxies; width: U_eff less the mean; upper: a bound that holds, with "
-            f"prompts as units and R = kT; each at level {table.delta:.2g} for {table.looks} "
-            "looks; !: above K = kT",
+            "range seen, both proxies; U width: U_eff less the mean; upper: a bound that holds, "
+            f"with prompts as units and R = K; each at level {table.delta:.2g} for {table.looks} "
+            "looks; !: above K",
             f"-: not known, or no evidence on fewer than {MIN_EVIDENCE}",
             *(f"no upper bound: {why}" for why in sorted({r.lacks for r in listed if r.lacks})),
         ]
@@ -252,22 +252,22 @@ def class_report(table: ClassTable) -> list[Section]:
         *([Column("mechanism", "mechanism", write=name, words=True)]
           if len({row.mechanism for row in rows}) > 1 else []),
         Column("budget", "k", write=budget_name, words=True),
-        Column("class", "label", write=name, words=True),
+        Column("class", "class", write=name, words=True),
     ]  # fmt: skip
     spends = [
         Column("M", "trajectories"),
         Column("prompts", "prompts"),
         Column("mean spend", "mean", write=nats),
         Column("variance", "variance", write=nats),
-        Column("R_eff", "r_eff", write=nats),
+        Column("R_eff", "R_eff", write=nats),
         Column("U_EBB (R)", write=value("u_ebb")),
         Column("U_EBB (R_eff)", write=value("u_ebb_eff")),
-        Column("width", write=value("u_ebb_eff", "width")),
-        Column("K", "budget", write=nats),
+        Column("U width", write=value("u_ebb_eff", "width")),
+        Column("K", "K", write=nats),
         Column("upper bound", write=value("upper")),
     ]
     note = (
-        "U_EBB is the paper's, a proxy; width is U_EBB (R_eff) less the mean. The upper bound "
+        "U_EBB is the paper's, a proxy; U width is U_EBB (R_eff) less the mean. The upper bound "
         f"holds: prompts are its units. Each at level {table.delta:.2g}, shared by {table.looks} "
         "cells."
     )

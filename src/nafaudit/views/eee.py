@@ -67,14 +67,12 @@ def every_eval_ever(result: AuditResult, organization: str = "unknown") -> dict[
         },
         "model_info": {"name": model, "id": model, "additional_details": details},
         "evaluation_results": [
-            one for arm in result.arms for one in _results(result, arm, identity, imported)
+            one for arm in result.arms for one in _results(arm, identity, imported)
         ],
     }
 
 
-def _results(
-    result: AuditResult, arm: ArmVerdict, identity: dict[str, Any], imported: bool
-) -> Iterator[dict[str, Any]]:
+def _results(arm: ArmVerdict, identity: dict[str, Any], imported: bool) -> Iterator[dict[str, Any]]:
     """Yields the results of one budget; of a model alone, how much of the references came back."""
     n, where = arm.trajectories, budget_name(arm.k)
     parameters = {"k": "Infinity" if arm.k == RISKY_ONLY else arm.k, "mechanism": arm.mechanism}

@@ -463,7 +463,7 @@ def _page_cells(table: Table) -> list[list[dict[str, Any]]]:
 def _card(result: AuditResult, arm: ArmVerdict, href: Callable[[Finding], str]) -> dict[str, Any]:
     promise = f"the promise: at most {arm.k:g} nats a token"
     if length := result.context.max_new_tokens:
-        promise += f", K = {arm.k * length:g} nats over {length} tokens"
+        promise += f", K = {result.context.compared_with(arm.k):g} nats over {length} tokens"
     return {
         "promise": promise,
         "said": [

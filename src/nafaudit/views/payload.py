@@ -55,7 +55,7 @@ CLASS_COLUMNS = (
         "nats",
         "upper bound of the mean spend: prompts as units, valid at any n",
     ),
-    ("width", "upper.width", "nats", "how far the bound lies above the mean of prompt means"),
+    ("its width", "upper.width", "nats", "how far the bound lies above the mean of prompt means"),
     (
         "U(R)",
         "U_EBB.value",
@@ -234,7 +234,7 @@ def _arm_chart(
     shown: Mapping[Key, int],
 ) -> dict[str, Any]:
     """Returns everything that the charts draw of one arm; `points` have marks of their own."""
-    rows, regime, length = result.of_arm(arm), arm.regime, result.context.max_new_tokens
+    rows, regime = result.of_arm(arm), arm.regime
     alone = risky_spends(result, arm)
     # Values at evenly spaced ranks, the smallest and the largest among them.
     ratios = sorted(known_values([one.log_ratio for one in rows]))
@@ -246,7 +246,7 @@ def _arm_chart(
         "colour": colour(arm, result),
         "baseline": arm.baseline,
         "k": as_json(arm.k),
-        "K": as_json(arm.k * length if length else math.nan),
+        "K": as_json(result.context.compared_with(arm.k)),
         "regime": [as_json(share, 6) for share in (regime.forced, regime.active, regime.free)],
         "hist": histogram([one.utilisation for one in rows]),
         "ghost": histogram(budget_shares(rows, alone)),

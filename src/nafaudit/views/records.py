@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
-from nafaudit.core.ledger import replay
+from nafaudit.core.ledger import allowances
 from nafaudit.core.text import as_number, cut, name, plain, visible
 from nafaudit.core.trajectory import LOGGED_FIELDS, Steps, Trajectory, budget_text
 from nafaudit.measures.audit import AuditResult
@@ -257,7 +257,7 @@ def _ledger(result: AuditResult, trajectory: Trajectory) -> dict[str, Any]:
     if granted is not None and not linear:
         found["g"] = _scaled(granted, _CHARGE)
     ledger = facts.ledger
-    predicted = None if ledger is None else replay(ledger, key.k, trajectory.debt, steps)
+    predicted = None if ledger is None else allowances(ledger, key.k, trajectory.debt, steps)
     if not linear or predicted is None or not close(predicted, steps.allowance):
         found["al"] = _scaled(steps.allowance, _CHARGE)
     return found

@@ -135,8 +135,8 @@ class AttackResult:
         runs: The run directory of each way.
         mixed: A note that records were computed by different arithmetics; empty if they were not.
         wanted: Fewest and most tokens that are asked for of a passage.
-        critical_k: The budget from which on K = kT of a single answer is vacuous, by the third
-            verdict: S/T of the passage in the middle, the lower one of two.
+        critical_k: Smallest k at which the third verdict on a single answer is VACUOUS: the lower
+            median of S/T over passages.
         log: The query log: one object per answer, in the order of each user, without text.
     """
 

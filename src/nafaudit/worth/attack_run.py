@@ -27,7 +27,7 @@ from nafaudit.measures.common_text import Reference, prepare
 from nafaudit.measures.overlap import MIN_SPAN, overlap_of
 from nafaudit.measures.verdicts import ArmVerdict
 from nafaudit.protocols import Mechanism
-from nafaudit.runner.execute import OpenRun, open_run
+from nafaudit.runner.execute import OpenRun, run_for_writing
 from nafaudit.runner.executors import EngineExecutor, identity_of
 from nafaudit.runner.workbench import Workbench, mechanism_of, protected_passages, resources_of
 from nafaudit.store.artifacts import PASSAGES, read_passages_file, write_passages
@@ -339,7 +339,7 @@ class AttackRun:
         """Asks until every query of every passage is answered."""
         for window in range(max(len(text.tokens) for text in self._bench.texts)):
             extents, prompts = self._wanted(budgets)
-            total = sum(len(one.rows) for one in self._opened.missing(extents, prompts))
+            total = sum(len(one.rows) for one in self._opened.requests_left(extents, prompts))
             if not total:
                 return
             stage = self._method.words + (f", window {window + 1}" if window else "")
@@ -426,7 +426,7 @@ def open_attack_run(
     names = tuple(item.prompt.id for item in items)
     extent = Extent(budgets, bench.settings.trajectories, names)
     design = Design(bench.identity(method), extent)
-    with open_run(executor, path / method.name, design, items) as opened:
+    with run_for_writing(executor, path / method.name, design, items) as opened:
         if method.mode != "chained":
             _score(bench, method, executor, opened.run.path / PASSAGES)
         yield AttackRun(bench, method, executor, opened, on_answer)
