@@ -121,6 +121,10 @@ def test_a_verification_refreshes_the_page(place: Path) -> None:
     again = call("verify", run, "--quiet", "--pair", "lab", cwd=place).stdout
     assert again.startswith(f"{data['verdict']}: {data['why']}")
     assert f"\nreport: {data['report']}\n" in again
+    # One that looks at less does not take its place.
+    less = call("verify", run, "--quiet", "--pair", "lab", "--sample", 3, "--json", cwd=place)
+    assert json.loads(less.stdout)["replayed"] == 3 and json.loads(less.stdout)["file"] is None
+    assert json.loads((place / run / "verify.json").read_text())["replayed"] == data["replayed"]
 
 
 def _says(place: Path, *words: object, file: str = "") -> str:

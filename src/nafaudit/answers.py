@@ -542,21 +542,34 @@ def answer_verify(settings: VerifySettings, on_progress: OnProgress) -> Result[V
 
     import torch
 
-    from nafaudit.auditor.verify import decides
+    from nafaudit.auditor.verify import why_not_kept
+    from nafaudit.measures.audit import AuditResult
     from nafaudit.runner.execute import verify_run
-    from nafaudit.store.artifacts import VERIFICATION, save_verification, verification_json
+    from nafaudit.store.artifacts import (
+        VERIFICATION,
+        fresh_draws,
+        save_verification,
+        verification_json,
+    )
     from nafaudit.views.verify import verification_document
 
     torch.set_num_threads(settings.threads)
-    found = replace(verify_run(source, settings, on_progress), thresholds=settings.thresholds)
+    draws = fresh_draws(source)
+    # First, so that the page of the search knows of it.
+    fresh = answer_verify(replace(settings, run=draws.path), on_progress) if draws else None
+    found = replace(
+        verify_run(source, settings, on_progress),
+        thresholds=settings.thresholds,
+        fresh=fresh.overall if fresh else None,
+    )
     data: dict[str, Any] = verification_json(source, found)
     file, page = None, None
     remarks: list[str] = []
-    kept = (
-        "not kept: verdicts on a black box need a verification without --sample or a small "
-        "--sampler"
-    )
-    if decides(source, settings):
+    reason = why_not_kept(source, settings)
+    kept = f"not kept: {reason}"
+    if reason:
+        found = replace(found, judged=AuditResult.of(source).overall)
+    else:
         try:
             data = save_verification(source, found)
             kept = file = str(source.path / VERIFICATION)
@@ -569,7 +582,13 @@ def answer_verify(settings: VerifySettings, on_progress: OnProgress) -> Result[V
                 f"for that, verify a copy of {source.path} in a place that can be written."
             )
     whole = data | {"file": file} | ({"report": str(page)} if page else {})
-    named = (f"report: {page}",) if page else ()
+    named: tuple[str, ...] = (f"report: {page}",) if page else ()
+    if fresh is not None:
+        whole |= {"fresh": fresh.to_json()}
+        remarks += fresh.remarks
+        one = fresh.result
+        count = f"{one.trajectories} of {one.recorded} trajectories replayed"
+        named = (f"fresh draws: {fresh.overall.verdict}, {fresh.overall.why} ({count})", *named)
     return Result(
         found,
         found.overall,

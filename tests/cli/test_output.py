@@ -175,9 +175,9 @@ def test_a_log_of_totals_gets_one_line_of_what_is_unknown(
     run = run_of(tmp_path, [trajectory(key, [], logged=totals) for key in keys])
     show(Audit(run), as_json=False)
     text = " ".join(capsys.readouterr().out.split())
-    said = "UNKNOWN for lack of records: regime, worth, copying, accounting, opening, tails,"
+    said = "UNKNOWN: regime, worth, copying, accounting, opening, tails,"
     assert text.count(said) == 1
-    assert "--json says what each lacks" in text
+    assert "--json says why" in text
 
 
 def test_json_names_the_witness_of_what_is_suspect(

@@ -276,7 +276,7 @@ def test_all_in_debt_is_no_test() -> None:
     indebted = trajectory(KEY, [0.0] * 3, debt=9.0, theta=[0, 0, 0])
     found = acted(indebted)
     assert found.verdict == words.Tested.UNKNOWN
-    assert "every step is of an opening that the debt forces" in found.text
+    assert "which the debt or k = 0 forces" in found.text
 
 
 def test_weights_of_a_foreign_log_are_read_to_six_digits() -> None:

@@ -530,7 +530,9 @@ def test_our_own_tables_have_what_items_2_and_5_ask_for(tmp_path: Path) -> None:
     shutil.copytree(make.HERE / "c049abe" / "own", tmp_path / "own")
     call("report", "own", cwd=tmp_path)
     report = (tmp_path / "own" / "report" / "report.md").read_text()
-    spend = "M | prompts | mean spend | variance | R_eff | U_EBB (R) | U_EBB (R_eff) | width | K |"
+    spend = (
+        "M | prompts | mean spend | variance | R_eff | U_EBB (R) | U_EBB (R_eff) | U width | K |"
+    )
     overlap = "debt | median | max | ROUGE | max | 5-gram | max | recall |"
     for heads in (spend, overlap, "spend | U_EBB | width | worst use |"):
         assert heads.replace("_", r"\_") in report or heads in report

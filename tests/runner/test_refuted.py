@@ -55,13 +55,25 @@ def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
     assert report["bounds"] == []
 
 
+def test_a_charge_at_k_0_is_not_within(tmp_path: Path) -> None:
+    """24 good rows at k = 1 beside 24 that are charged where nothing may be spent."""
+    rows = [f"p{n},1,{n / 9},100" for n in range(24)] + [f"p{n},0,0.{n + 11},0" for n in range(24)]
+    (tmp_path / "log.csv").write_text("prompt_id,k,spend,budget\n" + "\n".join(rows))
+    done = call("check", "log.csv", "--max-new-tokens", 100, "--json", cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert (data["verdict"], done.returncode) == ("VIOLATED", 1)
+    assert data["why"] == "the promise was broken at k = 0"
+    shown = call("check", "log.csv", "--max-new-tokens", 100, cwd=tmp_path).stdout
+    assert re.search("safe only +VIOLATED", shown)
+
+
 @pytest.mark.full
 def test_a_decoder_that_owes_no_debt_is_told_of_the_option(tmp_path: Path) -> None:
     data, _ = _run(tmp_path, "OwesNothing", "--k", 2, "--trajectories", 8)
     assert data["verdict"] == "REFUTED"
     said = "its tokens fit the promise without debt, not with a prefix debt of up to "
     assert said in data["why"]
-    assert data["why"].endswith(". If its promise has none: --no-prefix-debt")
+    assert data["why"].endswith(". If its promise has none: run it with --no-prefix-debt")
 
 
 CLAIMED = "by what is claimed none of 32 trajectories went over budget"

@@ -231,7 +231,7 @@ def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
     assert [i.name for i in found.values() if i.answer is Conforms.NO] == [item]
     said = "its tokens fit the promise without debt, not with a prefix debt of up to"
     assert "after a prefix debt of" in found[item].text or said in found[item].text
-    assert found[item].text.endswith("If its promise has none: --no-prefix-debt")
+    assert found[item].text.endswith("If its promise has none: run it with --no-prefix-debt")
     assert "drawn from" not in found[item].text
     without = replace(WORLD, debt=DebtRule(0))
     kept = judge(run_trials(WorldBench(without, decoder(without), PROMPTS)))

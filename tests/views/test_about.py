@@ -24,8 +24,14 @@ def head(run: str, commit: str = NEW) -> dict[str, str]:
 
 def test_a_head_names_models_mechanism_budgets_date_machine_and_scope() -> None:
     said, identity = head("own"), Run(make.HERE / NEW / "own").design["identity"]
-    assert said["Safe model"] == f"of the pair lab {identity['pair']['safe']}"
-    assert said["Risky model"] == f"of the pair lab {identity['pair']['risky']}"
+    assert (
+        said["Safe model"]
+        == f"of the pair lab (a toy of nafaudit's own) {identity['pair']['safe']}"
+    )
+    assert (
+        said["Risky model"]
+        == f"of the pair lab (a toy of nafaudit's own) {identity['pair']['risky']}"
+    )
     assert said["Mechanism"].startswith("anchored: built in, version 3 of its rules")
     assert said["Budgets"].strip() == (
         "k = 0.25 (K = 4), 3 (K = 48) nats a token; answers of at most T = 16 tokens"
@@ -51,7 +57,7 @@ def test_a_head_says_what_each_kind_of_run_is() -> None:
     assert box["Recomputed?"].startswith("Yes, and refuted: 32 of 32 trajectories")
     log = head("imported", OLD)
     assert log["Log"].startswith("log/trajectories_k3_test.jsonl (trajectories) 5f817c8a")
-    assert "as the log names it" in log["Mechanism"]
+    assert "as the log, or else its file, is named" in log["Mechanism"]
     assert log["Safe model"].strip() == "not named in the log"
     assert "date not recorded" in log["Audited by"] and "seed" not in log["Scope"]
     assert "the models alone" in log["Not looked at"]

@@ -420,6 +420,8 @@ def test_page_one_stands_alone_on_paper(
 ) -> None:
     with opened(browser, stored_page(name), viewport=A4, color_scheme="dark") as page:
         page.emulate_media(media="print")
+        # What is wider than the sheet makes the printer shrink every page.
+        assert page.evaluate("document.documentElement.scrollWidth") <= A4["width"]
         header = page.locator("header")
         assert header.bounding_box()["height"] <= A4["height"]  # type: ignore[index]
         assert (

@@ -35,7 +35,7 @@ def _arm(*more: float, debt: float = 0.0) -> ArmVerdict:
 @pytest.mark.parametrize("kept", (Kept.VIOLATED, Kept.REFUTED, Kept.WITHIN))
 def test_only_a_kept_budget_limits_copying(kept: Kept) -> None:
     arm = _arm()
-    numbers = {"passages": 4, "vacuous": 0, "K": 3.0, "surprisal_min": 9.0, "cap_max": 0.1}
+    numbers = {"passages": 4, "vacuous": 0, "K": 3.0, "surprisal_min": 9.0, "cap_max": 0.1, "T": 8}
     findings = tuple(
         replace(one, numbers=numbers) if one.check == "worth" else one for one in arm.findings
     )

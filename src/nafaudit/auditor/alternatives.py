@@ -318,7 +318,7 @@ def other_promise(factors: Sequence[float], debt: float) -> str:
     if len(factors) > 1:
         return f"its tokens fit the promise without debt, and at {factors[1]:g} times k, {owed}"
     return (
-        f"its tokens fit the promise without debt, {owed}. If its promise has none: "
+        f"its tokens fit the promise without debt, {owed}. If its promise has none: run it with "
         "--no-prefix-debt"
     )
 

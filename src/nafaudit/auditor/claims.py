@@ -339,9 +339,17 @@ class ClaimComparison:
         check, n, value = "replay: budget", self.trajectories, self.overspent
         # The safe model alone has a budget of 0, which a false record of it can exceed.
         of = max(self.budgeted, value)
+        if not of:
+            text = "no trajectory that has a budget was replayed"
+            return [*found, Finding(check, CheckWord.UNKNOWN, math.nan, text)]
         text = f"{value} of {of} replayed trajectories spend more than they were granted"
         if not self.promised:
             text = "no budget is promised, so none can be kept"
+            return [*found, Finding(check, CheckWord.UNKNOWN, math.nan, text)]
+        silent = not (self.seen["theta"].compared or self.seen["charge"].compared)
+        if not self.own and not self.counting and silent and not value:
+            # Weights of the replay keep the budget by construction.
+            text = "nothing is claimed of what was spent; the tests of the tokens judge"
             return [*found, Finding(check, CheckWord.UNKNOWN, math.nan, text)]
         if not value:
             verdict = Kept.WITHIN if n else Kept.INCONCLUSIVE
@@ -361,7 +369,11 @@ class ClaimComparison:
             return Finding(check, CheckWord.UNKNOWN, math.nan, what + UNCLAIMED)
         worst = seen.worst.value
         numbers = {"max": worst, "warn": level.warn, "fail": level.fail}
-        text = f"{what}: off by at most {worst:.2g} (warn {level.warn:.1g}, fail {level.fail:.1g})"
+        size = "" if name in ("token", "end") else " of 1 + its size"
+        text = f"{what}: off by at most {worst:.2g}{size} "
+        text += f"(warn {level.warn:.1g}, fail {level.fail:.1g})"
+        if name == "end" and worst > level.fail:
+            text = "an output ends early without a stop token, goes on after one, or is too long"
         if worst > level.fail:
             return Finding(check, CheckWord.FAILED, worst, text, seen.first, numbers)
         verdict = CheckWord.SUSPECT if worst > level.warn else CheckWord.FINE

@@ -53,7 +53,12 @@ from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure
 from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
-from nafaudit.store.artifacts import OTHER_PROMISE, ArmFinding, Verification
+from nafaudit.store.artifacts import (
+    OTHER_PROMISE,
+    ArmFinding,
+    Verification,
+    read_verification,
+)
 from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
 from nafaudit.workload.prompts import batch_leaders
@@ -75,14 +80,22 @@ _CLAIMED_SLACK = 1e-3
 SCORED_OWN, SCORED_FOREIGN = 20, 60
 
 
-def decides(run: Run, options: VerifySettings) -> bool:
-    """Says whether the result may be kept: verdicts on a black box rest on a whole verification.
+def why_not_kept(run: Run, options: VerifySettings) -> str:
+    """Says why the result of a verification may not be kept; empty if it may.
 
     One that looks at less, or does not test the tokens, must not take the place of one that did.
     """
     boxed = bool(run.design["identity"].get("promise"))
     less = options.scored is not None and options.scored < SCORED_FOREIGN
-    return not boxed or not (options.sample or less)
+    if boxed and (options.sample or less):
+        return "verdicts on a black box need a verification without --sample or a small --sampler"
+    try:
+        before = read_verification(run) if options.sample else None
+    except StoreError:  # a damaged one is replaced
+        before = None
+    if before is not None and before["current"] and options.sample < before["replayed"]:
+        return f"{before['replayed']} trajectories were replayed before, more than these"
+    return ""
 
 
 def check_integrity(run: Run) -> None:

@@ -113,6 +113,7 @@ class VerifyJson(Answer):
     replayed_sha256: NotRequired[str]
     file: str | None
     report: NotRequired[str]
+    fresh: NotRequired[dict[str, Any]]
 
 
 class ArmJson(TypedDict):

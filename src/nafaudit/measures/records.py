@@ -140,7 +140,9 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
         named = data.get("mechanism") or (witness or {}).get("mechanism") or arm.mechanism
         if named != arm.mechanism or (k is not None and float(k) != arm.k):
             continue
-        name = data["check"].replace("replay: ", "claims: ")
+        # Where tokens end is seen, not claimed.
+        kind = "decoder: " if data["check"] == "replay: end" else "claims: "
+        name = data["check"].replace("replay: ", kind)
         where = None
         if witness is not None:
             key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])

@@ -223,6 +223,11 @@ class ArmVerdict:
         return self.overspend is not None and not self.overspend.numbers.get("claims")
 
     @property
+    def overspends_nothing(self) -> bool:
+        """Returns True if trajectories are charged at k = 0, where the safe model is to serve."""
+        return self.k == 0 and self.kept == Kept.VIOLATED
+
+    @property
     def arm(self) -> Arm:
         """The key of its trajectories."""
         return Arm(self.mechanism, self.k)
@@ -346,19 +351,29 @@ def _undecided(arm: Measures, key: Arm, lost: int, missing: Missing | None) -> s
     if not context.currency.promised:
         reasons.append("the mechanism promises no budget")
     if lost:
-        names = Counter(
-            fault.name
+        # Each output once, also if it was asked for again.
+        last = {
+            fault.key: fault.name
             for fault in context.faults
             if fault.lost and fault.key is not None and fault.key.arm == key
-        )
+        }
+        names = Counter(last.values())
         said = ", ".join(f"{FAULTS[name]}: {count}" for name, count in names.items())
-        reasons.append(f"{lost} of {n + lost} outputs never came ({said})")
+        reasons.append(
+            f"{lost} of {n + lost} outputs never came ({said}); the same command asks again"
+        )
     if context.claimed:
         reasons.append("its numbers are its own claims, and nafaudit verify has not replayed them")
     if missing is not None:
         reasons.append("the run is unfinished")
-    if unjudged := sum(not row.judged for row in arm):
-        reasons.append(f"{unjudged} of {n} trajectories lack a number, or contradict themselves")
+    contested = sum(row.contested for row in arm)
+    if contested:
+        reasons.append(f"{contested} of {n} spent more than k T, within a larger budget they state")
+    if unjudged := sum(not row.judged and not row.contested for row in arm):
+        reasons.append(
+            f"{unjudged} of {n} trajectories have a number that is missing, negative or "
+            "contradicted by their own totals"
+        )
     if n < MIN_TRAJECTORIES and not lost:
         reasons.append(f"{n} trajectories, where a verdict needs {MIN_TRAJECTORIES}")
     return "; ".join(reasons)
@@ -399,19 +414,23 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
         found = [arm.k for arm in arms if not arm.baseline and arm.kept == word]
         return ", ".join(dict.fromkeys(f"k = {budget_word(k)}" for k in found))
 
-    if broken := budgets(Kept.VIOLATED):
-        return Overall(Kept.VIOLATED, f"the promise was broken at {broken}", 1)
     failed = [one for arm in arms for one in arm.findings if one.verdict == CheckWord.FAILED]
+    fitting = dict.fromkeys(one.text for one in failed if one.check == OTHER_PROMISE)
+    instead = "".join(f"; {text}" for text in fitting)
+    # Whoever is charged at k = 0 did not serve the safe model alone.
+    none = "k = 0" if any(arm.overspends_nothing for arm in arms) else ""
+    if broken := ", ".join(filter(None, (none, budgets(Kept.VIOLATED)))):
+        return Overall(Kept.VIOLATED, f"the promise was broken at {broken}{instead}", 1)
     if any(arm.refuted for arm in arms):
-        why = f"a replay refutes what was written or claimed ({_check_names(failed)})"
-        fitting = dict.fromkeys(one.text for one in failed if one.check == OTHER_PROMISE)
-        why += "".join(f"; {text}" for text in fitting)
+        why = f"a replay refutes what was written or claimed ({_check_names(failed)}){instead}"
         return Overall(Kept.REFUTED, why, 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
-        reasons = dict.fromkeys(arm.undecided for arm in arms if not arm.baseline and arm.undecided)
-        # Of several budgets the first reason stands for the others, which differ in a number.
-        why += "".join(f": {reason}" for reason in list(reasons)[:1])
+        open_ = [arm for arm in arms if not arm.baseline and arm.undecided]
+        if open_:
+            # Of several budgets the first one's reason stands for the others.
+            where = f"; at {budget_name(open_[0].k)}" if len(open_) > 1 else ""
+            why += f"{where}: {open_[0].undecided}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
     if within := budgets(Kept.WITHIN):
         drawn = sum(arm.trajectories for arm in arms if not arm.baseline)
@@ -426,10 +445,7 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
                 f"{_overspends(boxed)}"
             )
         return Overall(Kept.WITHIN, why, 0)
-    why = "no budget was run, so there is none to judge"
-    if charged := sum(arm.violations or 0 for arm in arms if arm.k == 0):
-        why += f"; k = 0 allows the safe model alone, and {charged} trajectories are charged there"
-    return Overall(Kept.INCONCLUSIVE, why, 3)
+    return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
 
 
 def _overspends(boxed: Sequence[ArmVerdict]) -> str:
@@ -574,7 +590,7 @@ def regime(found: Regime, *, refuted: bool = False) -> Finding:
     if found.unweighted:
         text += f"; {found.unweighted} steps record no weight"
     elif found.verdict == Tested.UNKNOWN:
-        text += "; every step is of an opening that the debt forces"
+        text += "; every step is the safe model's, which the debt or k = 0 forces"
     numbers = {
         "forced": found.forced,
         "active": found.active,
@@ -600,9 +616,9 @@ def worth(reach: Reach, context: RunContext) -> Finding:
     least, median, most = (quantile(reach.surprisals, q) for q in (0.0, 0.5, 1.0))
     caps = cap([least, median], reach.promised).tolist()
     text = (
-        f"K = {reach.promised:g} nats for {length} tokens reaches the safe model's surprisal of "
-        f"{reached} of {n} passages (median {median:.0f} nats, least {least:.0f}); a kept "
-        f"budget leaves a chance of reproduction of up to {caps[0]:.3g}, median {caps[1]:.3g}"
+        f"K = {reach.promised:g} nats reaches the safe model's surprisal of the first {length} "
+        f"tokens of {reached} of {n} passages (median {median:.0f} nats, least {least:.0f}); a "
+        f"kept budget leaves a chance of reproduction of up to {caps[0]:.3g}, median {caps[1]:.3g}"
     )
     numbers = {
         "K": reach.promised,

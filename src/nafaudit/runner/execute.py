@@ -9,6 +9,7 @@ kinds decode what is asked for and not yet recorded, so the same command resumes
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from pathlib import Path
 from nafaudit.core.design import Design, Extent, Identity
 from nafaudit.core.draws import row_stream
 from nafaudit.core.finding import MIN_TRAJECTORIES
+from nafaudit.core.ledger import is_baseline
 from nafaudit.core.progress import OnProgress
 from nafaudit.core.settings import RunSettings, VerifySettings
 from nafaudit.core.text import counted
@@ -197,15 +199,6 @@ def run(
     if settings.decoder is not None:
         command_of(settings)  # a wrong name is refused before a model loads
     inputs = read_inputs(settings, protocol)
-    count = len(inputs.chosen)
-    if count * settings.trajectories < MIN_TRAJECTORIES:
-        needed = math.ceil(MIN_TRAJECTORIES / count)
-        on_remark(
-            f"a verdict needs {MIN_TRAJECTORIES} trajectories of a budget; "
-            f"{counted(count, 'prompt')} with {settings.trajectories} each are "
-            f"{count * settings.trajectories}, so that WITHIN cannot come of it. "
-            f"Stop, and add --trajectories {needed}, or give more prompts."
-        )
     with ExitStack() as stack:
         executor = _executor(inputs, stack)
         batch_free = executor.probe.batch_free
@@ -218,6 +211,8 @@ def run(
         ) as opened:
             protected = protected_prompts(inputs.chosen)
             record_passages(path, executor.score, settings.decoding, protected)
+            if remark := _too_few(opened.run, settings, prompts):
+                on_remark(remark)
             requests = opened.requests_left([extent], prompts)
             resumed = extent.size - sum(len(request.rows) for request in requests)
             context = RunContext(inputs.mechanism.ledger)
@@ -226,6 +221,22 @@ def run(
         if settings.decoder is not None:
             _verify(opened.run, settings, inputs.spec.checkpoints)
         return RunResult(opened.run, batch_free, (opened.run.mixed, *executor.remarks))
+
+
+def _too_few(run: Run, settings: RunSettings, prompts: Prompts) -> str:
+    """Says that a budget will have too few trajectories for a verdict; empty if it will not."""
+    count, each = len(prompts), settings.trajectories
+    budgets = [k for k in settings.budgets if not is_baseline(k)]
+    # A run that is continued has others already.
+    recorded = run.keys()
+    beside = Counter(k for prompt, _, k, n in recorded if prompt not in prompts or n >= each)
+    if not budgets or count * each + min(beside[k] for k in budgets) >= MIN_TRAJECTORIES:
+        return ""
+    return (
+        f"a verdict needs {MIN_TRAJECTORIES} trajectories of a budget; {counted(count, 'prompt')} "
+        f"with {each} each are {count * each}, so that WITHIN cannot come of it. Stop, and add "
+        f"--trajectories {math.ceil(MIN_TRAJECTORIES / count)}, or give more prompts."
+    )
 
 
 def _executor(inputs: RunInputs, stack: ExitStack) -> Executor:

@@ -164,7 +164,7 @@ def judge(trials: Trials) -> list[ConformanceItem]:
 
 
 Answered = tuple[Conforms, str]
-_NO_DEBT = ". If its promise has none: --no-prefix-debt"
+_NO_DEBT = ". If its promise has none: run it with --no-prefix-debt"
 _NOTHING = "no output that could be used came back"
 
 

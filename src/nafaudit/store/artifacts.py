@@ -22,8 +22,8 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, NotRequired, TypedDict
 
@@ -84,6 +84,17 @@ QUANTITIES: Mapping[str, str] = {
 UNCLAIMED = ": nothing is claimed of it"
 """End of the text of a finding about a number that no record has."""
 
+
+def claims_nothing(findings: Iterable[tuple[str, str]]) -> bool:
+    """Says of a verification's checks and texts whether no number of the record was claimed.
+
+    Tokens and where they end are seen, not claimed.
+    """
+    claims = {f"replay: {name}" for name in QUANTITIES if name not in ("token", "end")}
+    found = [text for check, text in findings if check in claims]
+    return bool(found) and all(text.endswith(UNCLAIMED) for text in found)
+
+
 DEBT_COUNTS = "replay: counts of the debt"
 """Name of the finding on trajectories that are over budget by one way to count the debt and not by
 the other."""
@@ -119,6 +130,7 @@ class Verification:
         unfinished: True if the run lacks something that it was asked for; a note says what.
         thresholds: What is asked of the answer beyond the budgets.
         judged: The answer of the run's audit, if it was judged with this verification.
+        fresh: Of a search, the answer on its fresh draws, which are a run of their own.
     """
 
     findings: list[ArmFinding]
@@ -132,6 +144,7 @@ class Verification:
     unfinished: bool = False
     thresholds: Thresholds = Thresholds()
     judged: Overall | None = None
+    fresh: Overall | None = None
 
     @property
     def failed(self) -> bool:
@@ -149,17 +162,23 @@ class Verification:
         return self.thresholds.decide(self._answer(), words, {"the replay": self.trajectories})
 
     def _answer(self) -> Overall:
+        found, fresh = self._of_records(), self.fresh
+        order = (1, 3, 0)
+        if fresh and order.index(fresh.exit_status) < order.index(found.exit_status):
+            return replace(fresh, why=f"of its fresh draws: {fresh.why}")
+        return found
+
+    def _of_records(self) -> Overall:
         found = self._found()
-        if found.exit_status == 1 and self.judged is not None and self.judged.exit_status == 1:
-            # One run has one answer: that of its audit.
+        if self.judged is not None and self.judged.exit_status == 1:
+            # One run has one answer: that of its audit, also where less was replayed now.
             why = f"{self.judged.why}; {found.why}" if found.why not in self.judged.why else None
             return Overall(self.judged.verdict, why or self.judged.why, 1)
         return found
 
     def _found(self) -> Overall:
         about = [one.finding for one in self.findings if one.finding.check.startswith("replay: ")]
-        compared = [one for one in about if one.check.removeprefix("replay: ") in QUANTITIES]
-        silent = bool(compared) and all(one.text.endswith(UNCLAIMED) for one in compared)
+        silent = claims_nothing((one.check, one.text) for one in about)
         if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
             why = "nothing is claimed, and the tokens do not fit the promise"
             return Overall(Kept.REFUTED, why if silent else "the claims are refuted", 1)
@@ -252,6 +271,12 @@ def write_verification(run: Run, result: Mapping[str, Any]) -> Path:
     path = run.path / VERIFICATION
     write_whole(path, json.dumps(data, indent=2, allow_nan=False).encode() + b"\n")
     return path
+
+
+def fresh_draws(run: Run) -> Run | None:
+    """Returns the run of a search's fresh draws, RUN/confirm; None if there is none."""
+    path = run.path / "confirm"
+    return Run(path) if (path / "design.json").is_file() else None
 
 
 def read_verification(run: Run) -> dict[str, Any] | None:

@@ -11,7 +11,12 @@ from nafaudit import __version__
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Tested, Worth
 from nafaudit.core.text import counted, visible
 from nafaudit.measures.audit import AuditResult
-from nafaudit.store.artifacts import import_report, search_file
+from nafaudit.store.artifacts import (
+    fresh_draws,
+    import_report,
+    read_verification,
+    search_file,
+)
 from nafaudit.views.words import basis, refuted
 
 GLOSSARY = (
@@ -25,8 +30,8 @@ GLOSSARY = (
     ("served law", "the law that the next token is drawn from, a mixture of the safe and the "
      "risky one"),
     ("theta", "the weight of the risky model in it: 0 is the safe law, 1 the risky law"),
-    ("k, T, K", "k is the budget per token, T the most tokens an answer may have, K = k\u00b7T the "
-     "budget of an answer"),
+    ("k, T, K", "k is the budget per token, in nats (1 nat is about 1.44 bits), T the most tokens "
+     "an answer may have, K = k\u00b7T the budget of an answer"),
     ("allowance", "what one step may spend"),
     ("charge", "what one step did spend: the divergence of the served law from the safe one"),
     ("spend", "the sum of the charges of one answer"),
@@ -47,13 +52,13 @@ GLOSSARY = (
     ("black box", "a decoder whose inside is not seen: its tokens are replayed and tested against "
      "the law it promises"),
     ("replay", "the same tokens given to both models again; every number is computed a second "
-     "time, by other code"),
+     "time, by other code where there is any"),
     ("passage, reference", "protected text; the text that should not come back after a prompt"),
     ("recall", "the share of a reference's words that an answer repeats in nearly verbatim runs "
      "of 20 words or more"),
     ("log-ratio L", "how much more likely the output was as served than under the safe model"),
-    ("surprisal", "minus the log-probability of a passage under the safe model; a budget that "
-     "reaches it says nothing about that passage"),
+    ("surprisal", "minus the log-probability of a passage, or of its first T tokens, under the "
+     "safe model; a budget that reaches it says nothing about that passage"),
     ("critical k", "the budget per token at which K reaches a passage's surprisal"),
     ("finding, witness", "what a check says, and the trajectory and step that it rests on"),
 )  # fmt: skip
@@ -80,6 +85,8 @@ VERDICTS = (
 
 _FIRST_WORDS = ("safe model", "risky model", "k, T, K", "spend", "trajectory", "replay", "debt")
 _TERMS = 10
+EMBEDDED = ("lab", "lab-safe2", "tiny")
+"""Pairs that come with the tool, or are made by it."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ def subject(result: AuditResult) -> list[Fact]:
         if promise:
             kind = f"a black box that promises {promise.replace(',', ', ')}"
         elif imported:
-            kind = "as the log names it"
+            kind = "as the log, or else its file, is named"
         elif digest and ":" in label:
             kind = "a class that was named by file or module"
         else:
@@ -136,6 +143,8 @@ def subject(result: AuditResult) -> list[Fact]:
         for one in result.run.sessions:
             paths = one.get("checkpoints") or ("", "")
             own = f"of the pair {one['pair']}" if one.get("pair") else ""
+            # The embedded pairs, so that nobody takes them for a product.
+            own += " (a toy of nafaudit's own)" if one.get("pair") in EMBEDDED else ""
             names.append(str(one.get(which) or own or paths[place]))
         named = "; ".join(dict.fromkeys(filter(None, names))) or "name not recorded"
         if which not in identity["pair"]:
@@ -192,7 +201,12 @@ def audit(result: AuditResult) -> list[Fact]:
     scope = f"{len(result.rows)} trajectories of {counted(len(prompts), 'prompt')}"
     scope += f" in {len(classes)} classes" if len(classes) > 1 else ""
     scope += f", {alone} of them by one model alone" if alone else ""
-    scope += "" if imported else f"; seed {identity['seed']}"
+    draws = fresh_draws(run) if result.search is not None else None
+    scope += f"; beside them {len(draws.keys())} fresh ones (confirm/)" if draws else ""
+    if identity["protocol"] == "paper":
+        scope += "; seeds by the paper's rule, from the prompts' ids"
+    elif not imported:
+        scope += f"; seed {identity['seed']}"
     if result.missing is not None:
         scope += f"; incomplete: {result.missing.text}"
     elif len(result.rows) < run.asked:
@@ -216,12 +230,18 @@ def audit(result: AuditResult) -> list[Fact]:
         answer, tone = (
             ("Yes", "good") if found["replayed"] == found["recorded"] else ("In part", "open")
         )
+    said = basis(result)
+    if draws is not None and answer in ("Yes", "In part"):
+        again = read_verification(draws)
+        whole = again is not None and again["current"] and again["replayed"] == again["recorded"]
+        answer, tone = (answer, tone) if whole else ("In part", "open")
+        said += f"; its fresh draws {'too' if whole else 'not (nafaudit verify .)'}"
     facts = [
         Fact("Audited by", f"{writer}, {date}"),
         Fact("Machine", "; ".join(dict.fromkeys(filter(None, machines))) or "not recorded"),
         Fact("Scope", scope),
         Fact("Not looked at", "; ".join(unseen)),
-        Fact("Recomputed?", f"{answer}: {basis(result)}", tone=tone),
+        Fact("Recomputed?", f"{answer}: {said}", tone=tone),
         Fact("Design", "what decides each record", str(run.design["hash"])),
     ]
     return [_shown(fact) for fact in facts]

@@ -87,7 +87,7 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
     elif (recorded := len(result.rows)) < run.asked:
         lines.append(f"incomplete: {recorded} of {run.asked} trajectories are recorded")
     for arm, shown in zip(arms, names, strict=True):
-        if not arm.baseline:
+        if not arm.baseline or arm.overspends_nothing:
             finding = arm.finding("invariant")
             lines.append(f"{shown}: {finding.text}{_where(finding)}")
             if arm.worst_use:
@@ -106,14 +106,15 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             Section(
                 table=Table.of(answers, rows),
                 note="worth: of how many protected passages the word is true; a budget says "
-                "nothing about a passage if K = kT reaches the safe model's surprisal of it",
+                "nothing about a passage if K reaches the safe model's surprisal of its first T "
+                "tokens",
             ),
             Section(
                 table=Table.of((BUDGET, *(NUMBERS[head] for head in heads)), rows),
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
                 "share of its own budget; forced, active, free: share of all steps, pooled, that "
                 "served the safe model, a mixture, the risky model; recall: share of the "
-                "reference that came back nearly word for word"
+                "reference that came back nearly word for word, in runs of 20 words or more"
                 + (f"; {AS_PROMISED}" if any(arm.silent for arm in arms) else ""),
             ),
             *class_sections(result.classes),
@@ -129,13 +130,15 @@ def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[s
     Of a refuted arm it is not known how many went over budget.
     """
     rows = [vars(arm) | {"name": shown} for arm, shown in zip(arms, names, strict=True)]
-    for row in rows:
+    for row, arm in zip(rows, arms, strict=True):
         if row["baseline"]:
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
         if row["kept"] == Kept.REFUTED:
             row["violations"] = None
         if row["baseline"]:
-            row |= dict.fromkeys(("kept", "tested", "worth", "violations"))
+            shown = ("kept", "violations") if arm.overspends_nothing else ()
+            every = ("kept", "tested", "worth", "violations")
+            row |= {one: None for one in every if one not in shown}
     return rows
 
 
@@ -153,7 +156,7 @@ def _remark_lines(arms: Sequence[ArmVerdict]) -> list[str]:
                 unknown.setdefault((finding.check, finding.text), []).append(budget)
     if len(unknown) > _MOST_REASONS:
         checks = ", ".join(dict.fromkeys(check for check, _ in unknown))
-        return [*suspect, f"UNKNOWN for lack of records: {checks}; --json says what each lacks"]
+        return [*suspect, f"UNKNOWN: {checks}; --json says why"]
     return suspect + [
         f"{', '.join(names)}: {check} UNKNOWN: {why}" for (check, why), names in unknown.items()
     ]

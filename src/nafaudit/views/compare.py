@@ -116,7 +116,9 @@ def _verdicts(found: Comparison, budget: Column, arm: Callable[[Any], str]) -> S
         Column("worth?", write=both(lambda side: str(side.worth)), words=True),
         Column(
             "over budget",
-            write=both(lambda s: f"{s.violations}/{s.trajectories}"),
+            write=both(
+                lambda s: f"{'?' if s.violations is None else s.violations}/{s.trajectories}"
+            ),
         ),
     )
     table = Table.of(columns, [pair for pair in found.pairing.pairs if not pair.a.baseline])

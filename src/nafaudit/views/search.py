@@ -885,7 +885,7 @@ def search_document(found: SearchResult, plugin: str = "", *, redact: bool = Fal
     lines.append(f"best of each search seed, confirmed:\n  {maxima}")
     more = len(named.discovered) - len(named.shared)
     lines.append(
-        f"above {percent(named.above)} of the budget on average: {len(named.shared)} of "
+        f"shown to use above {percent(named.above)} on average: {len(named.shared)} of "
         f"{named.asked} confirmed prompts, level {named.delta:g} shared by all {named.looked} "
         "looked at"
         + (f"; e-BH names {more} more, of all it names {named.delta:.0%} may be wrong"

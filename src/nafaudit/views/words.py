@@ -25,7 +25,7 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import CHOSEN, ArmVerdict
 from nafaudit.stats import zero_count_upper
-from nafaudit.store.artifacts import QUANTITIES, UNCLAIMED
+from nafaudit.store.artifacts import QUANTITIES, UNCLAIMED, claims_nothing
 
 AS_PROMISED = (
     "of a decoder that claims nothing, spend, use and steps are those of the law it promised"
@@ -198,6 +198,8 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
             f"The limit changed {active} of all tokens written and held "
             f"{forced} to the safe model; in {free} the risky model was served as it is."
         )
+    if arm.silent and arm.tested != Tested.UNKNOWN:
+        text = f"If it served what it promises: {text[:1].lower()}{text[1:]}"
     if arm.kept == Kept.REFUTED and not math.isnan(shares[1]):
         acts = shares[1] >= ACTIVE_SHARE
         headline = f"Not known; it would {'' if acts else 'hardly '}be, were it as promised"
@@ -216,23 +218,25 @@ def _worth(arm: ArmVerdict, finding: Finding) -> VerdictText:
         tone, headline, text = "open", "Not known", _sentence(finding)
     else:
         n, reached = int(numbers["passages"]), int(numbers["vacuous"])
+        length = numbers["T"]
         if arm.worth == Worth.VACUOUS:
             tone, headline = "bad", "Little or nothing"
             text = (
-                f"A decoder may keep this budget and still reproduce {reached} of {n} protected "
-                f"passages word for word: K = {numbers['K']:g} nats is no less than what the safe "
-                f"model needs to write them (half of them need "
+                f"A decoder may keep this budget and still write the first {length:g} tokens of "
+                f"{reached} of {n} protected passages word for word: K = {numbers['K']:g} nats is "
+                "no less than what the safe model needs for them (half of them need "
                 f"{nats(numbers['surprisal_median'])} or less)."
             )
         else:
             tone, headline = "good", "It limits copying"
             if arm.kept in (Kept.VIOLATED, Kept.REFUTED):
                 tone, headline = "open", "It would limit copying, were it kept"
-            limited = f"{n - reached} of {n}" if reached else f"All {n}"
+            limited = f"{n - reached} of {n}" if reached else f"all {n}"
             text = (
-                f"{limited} protected passages cost more than K = {numbers['K']:g} nats to write "
-                f"(the cheapest {nats(numbers['surprisal_min'])}). If the budget is kept, a given "
-                f"passage comes out of one request with a chance of at most "
+                f"The first {length:g} tokens of {limited} protected passages cost more than "
+                f"K = {numbers['K']:g} nats to write (the cheapest "
+                f"{nats(numbers['surprisal_min'])}). If the budget is kept, those of a given "
+                "passage come out of one request with a chance of at most "
                 f"{percent(numbers['cap_max'])}."
             )
     return VerdictText("What is it worth?", arm.worth, tone, headline, text, finding)
@@ -267,8 +271,9 @@ def basis(result: AuditResult) -> str:
     extent = f"{found['replayed']} of {found['recorded']} trajectories replayed from the models"
     if not found["current"]:
         return f"{extent} before more was recorded"
+    silent = claims_nothing((one["check"], one["text"]) for one in found["findings"])
     if refuted(result):
-        return f"{extent}: what was claimed is refuted"
+        return f"{extent}: {'the tokens do not fit' if silent else 'what was claimed is refuted'}"
     if not found["replayed"]:
         return "nothing could be replayed"
     if any(arm.silent for arm in result.arms):
@@ -338,13 +343,20 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     )
     if refuted(result):
         word, tone = "REFUTED", "bad"
-        text += "What was logged is contradicted; the findings below say where."
+        silent = claims_nothing((one["check"], one["text"]) for one in found["findings"])
+        text += (
+            "Nothing was claimed of them, and their tokens do not fit the law that was promised."
+            if silent
+            else "What was logged is contradicted; the findings below say where."
+        )
     else:
         whole = found["current"] and found["replayed"]
         word, tone = ("REPLAYED", "good") if whole else ("INCOMPLETE", "open")
         silent = any(arm.silent for arm in result.arms)
         text += (
-            "Nothing was claimed of them; their tokens fit the law that was promised."
+            "Nothing could be replayed."
+            if not found["replayed"]
+            else "Nothing was claimed of them; their tokens fit the law that was promised."
             if silent
             else "What was logged is true as far as it was replayed, and it exceeds the budget."
             if _exceeded(found)
@@ -356,7 +368,11 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     if not found["current"]:
         text += " The records have grown since; run nafaudit verify . again."
     remarks = []
-    unclaimed = [f for f in found["findings"] if f["text"].endswith(UNCLAIMED)]
+    unclaimed = [
+        f
+        for f in found["findings"]
+        if f["text"].endswith(UNCLAIMED) and f["check"] != "replay: token"
+    ]
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
     # A black box is judged by its replay: each budget's verdict counts the same outputs.
     told = any(arm.kept == Kept.VIOLATED for arm in result.arms) and (
@@ -365,7 +381,8 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     for finding in found["findings"]:
         if told and finding["check"] == "replay: budget":
             continue
-        if finding["verdict"] not in _FINE and finding not in unclaimed:
+        told_of = finding in unclaimed or finding["text"].endswith(UNCLAIMED)
+        if finding["verdict"] not in _FINE and not told_of:
             groups.setdefault((finding["verdict"], finding["check"]), []).append(finding)
     for (verdict, check), group in groups.items():
         arms = [budget_name(float(one["k"])) for one in group if one["k"] is not None]

@@ -13,7 +13,7 @@ from typing import Any
 
 from nafaudit import __version__
 from nafaudit.core.finding import MIN_TRAJECTORIES, Kept, Overall, judge_kept
-from nafaudit.core.ledger import SAFE_ONLY, is_baseline
+from nafaudit.core.ledger import SAFE_ONLY, budget_name, is_baseline
 from nafaudit.stats import mean
 from nafaudit.stats.certificate import critical_k
 from nafaudit.stats.rates import Crossing, crossing
@@ -178,8 +178,12 @@ class AttackResult:
         judged = sum(row.trajectories for row in self.rows if 0 < row.k < math.inf)
         why = f"{self.violations or 'none'} of {judged} answers went over budget"
         if self.outcome == Kept.INCONCLUSIVE:
-            why += f", but a verdict needs {MIN_TRAJECTORIES} of every budget; raise --limit or "
-            why += "--attempts"
+            fewest = min(self.rows, key=lambda row: row.trajectories)
+            why += (
+                f", but a verdict needs {MIN_TRAJECTORIES} of every method and budget, and "
+                f"{fewest.method.name} at {budget_name(fewest.k)} has {fewest.trajectories}; raise "
+                "--limit or --attempts"
+            )
         return Overall(self.outcome, why, status)
 
     def row(self, method: Method, k: float) -> BudgetRecall | None:
