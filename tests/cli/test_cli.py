@@ -62,6 +62,7 @@ def decode_in_order(
     return call(*options, *small, "--batch", batch, "--out", "r", "--quiet", cwd=directory)
 
 
+@pytest.mark.full
 def test_a_report_says_the_same_however_its_records_came_about(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

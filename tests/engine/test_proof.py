@@ -42,7 +42,7 @@ REQUESTS = [*(request(i, n) for i, n in enumerate((3, 70, 25))), request(6, 30, 
 DEPENDING = [kind for kind in KINDS if kind != "threads"]
 
 
-@pytest.fixture(params=["llama", "gpt2"])
+@pytest.fixture(params=["llama", pytest.param("gpt2", marks=pytest.mark.full)])
 def pair(request: pytest.FixtureRequest, tiny_pair_paths: Paths) -> Pair:
     return load_pair(*tiny_pair_paths(request.param))
 

@@ -554,6 +554,7 @@ def test_no_trajectory_has_the_seed_after_the_first() -> None:
             number_of("p", first + above)
 
 
+@pytest.mark.full
 def test_a_surrogate_that_steers_is_judged_on_prompts_it_never_saw(
     place: Path, settings: Make
 ) -> None:
@@ -645,6 +646,7 @@ def test_a_shared_delta_is_in_every_row(place: Path, settings: Make) -> None:
         assert row["U_EBB"] == pytest.approx(row["mean_spend"] + wide, rel=1e-9)
 
 
+@pytest.mark.full
 def test_a_second_search_seed_draws_and_proposes_anew(place: Path, settings: Make) -> None:
     """Item 7 passes; the first search is what it is alone; no draw is shared."""
     few = {"generations": 1, "recheck_keep": 0}

@@ -75,7 +75,9 @@ def test_an_error_is_that_of_one_process(options: list[str], tmp_path: Path) -> 
     assert said[0] == said[1]
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGINT])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.full)]
+)
 def test_no_worker_outlives_its_parent(
     end: signal.Signals, options: list[str], tmp_path: Path
 ) -> None:

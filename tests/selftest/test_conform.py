@@ -42,6 +42,7 @@ from nafaudit.selftest.worlds import toy_prompts, toy_world
 from tests.commands import call
 from tests.selftest import broken
 
+FULL = pytest.mark.full
 WORLD = toy_world(3, size=60, gap=1.5, stop=0.03)
 PROMPTS = {f"p{n}": toy_prompts(WORLD, n, 2, n)[1] for n in (3, 4, 5, 6, 7, 9)}
 
@@ -222,7 +223,8 @@ def test_the_command_answers_in_words_and_by_its_status(
 
 
 @pytest.mark.parametrize(
-    ("decoder", "item"), [(broken.NoDebt, "budget"), (broken.SilentNoDebt, "charges")]
+    ("decoder", "item"),
+    [(broken.NoDebt, "budget"), pytest.param(broken.SilentNoDebt, "charges", marks=FULL)],
 )
 def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
     decoder: type[AnchoredDecoder], item: str
@@ -274,7 +276,7 @@ def test_another_fault_is_not_put_down_to_the_debt() -> None:
             "charges",
             "its tokens fit the promise at 3 times k, not at k: ",
         ),
-        (broken.HalfAgain, "budget", "; none is over at 1.5 times k"),
+        pytest.param(broken.HalfAgain, "budget", "; none is over at 1.5 times k", marks=FULL),
     ],
 )
 def test_another_budget_that_is_kept_is_named(
@@ -329,6 +331,7 @@ def test_a_timeout_says_how_many_outputs_came_before_it(tmp_path: Path) -> None:
     assert item["text"].endswith("; 32 of 117 outputs came before it stopped answering")
 
 
+@pytest.mark.full
 def test_other_budgets_can_be_tried() -> None:
     bench = WorldBench(WORLD, broken.NoDebt(WORLD), PROMPTS)
     trials = run_trials(bench, active=(0.5,))
