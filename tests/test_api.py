@@ -334,7 +334,7 @@ PLACES = {
     "audit": ("pair", "mechanism", "decoder", "design", "ray", "junit", "data"),
     "open_run": ("path",),
     "verify": ("run", "pair", "mechanism", "junit"),
-    "compare": ("a", "b"),
+    "compare": ("a", "b", "out"),
     "plan": ("pair", "mechanism", "design", "gpu"),
     "search": ("pair", "mechanism", "design", "out"),
     "certify": ("passages", "safe", "out"),

@@ -148,17 +148,18 @@ def open_run(path: str | Path | None = None) -> Audit:
     return Audit(run_of(latest_runs(1)[0] if path is None else path))
 
 
-def check(*logs: str | Path, **options: Any) -> Audit:
+def check(*logs: Audit | str | Path, **options: Any) -> Audit:
     """Judges other people's logs, or a run. Needs no models.
 
     Args:
-        *logs: Files of one log (docs/foreign-logs.md), or one run directory.
+        *logs: Files of one log (docs/foreign-logs.md), or one run.
         **options: Every option of `nafaudit check`, as `ledger="banking"`.
     """
     from nafaudit.store.importers.entry import CheckSettings
     from nafaudit.views.junit import audit_suites
 
-    settings = settings_of(CheckSettings, None, {"run": logs or None, **options})
+    paths = tuple(one.path if isinstance(one, Audit) else one for one in logs)
+    settings = settings_of(CheckSettings, None, {"run": paths or None, **options})
     found = answer_check(settings)
     _junit("check", settings, lambda: audit_suites(found.result, found.source))
     return found
@@ -212,9 +213,19 @@ def verify(
     return _warn_remarks(found)
 
 
-def compare(a: Audit | str | Path, b: Audit | str | Path) -> Result[Comparison]:
-    """Says what moved between two runs, two decoders or two versions. Needs no models."""
-    return answer_compare(run_of(a), run_of(b))
+def compare(
+    a: Audit | str | Path, b: Audit | str | Path, *, out: str | Path | None = None
+) -> Result[Comparison]:
+    """Says what moved between two runs, two decoders or two versions. Needs no models.
+
+    Args:
+        a: The run before.
+        b: The run after.
+        out: Directory for a page, Markdown and JSON; none is written if left out.
+    """
+    if not isinstance(out, str | Path | None):
+        raise InputError(f"out must be the path of a directory, got {out!r}.")
+    return answer_compare(run_of(a), run_of(b), None if out is None else Path(out))
 
 
 def plan(

@@ -154,7 +154,10 @@ def changes(a: AuditResult, b: AuditResult, found: Pairing, *, by_class: bool) -
         for label in sorted(rows_a.by("label")) if by_class else [""]:
             rows_of = [[r for r in rows if label in ("", r.label)] for rows in (rows_a, rows_b)]
             for quantity in QUANTITIES:
-                if quantity.of_baselines or not pair.a.baseline:
+                # Steps of a refuted decoder are those of the law that it promised: no facts.
+                shares = quantity.name in ("forced", "active", "free")
+                unknown = shares and Kept.REFUTED in (pair.a.kept, pair.b.kept)
+                if not unknown and (quantity.of_baselines or not pair.a.baseline):
                     values = [values_of(rows, quantity) for rows in rows_of]
                     values_a, values_b = _comparable(values[0], values[1], found)
                     if values_a and values_b:
