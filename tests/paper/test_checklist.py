@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import math
 import re
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
 
 from nafaudit.cli.main import app
 from nafaudit.core.design import identity_hash
@@ -33,7 +35,14 @@ from nafaudit.paper.checklist import (
     ratios,
 )
 from nafaudit.paper.checklist_paper import of_paper
-from nafaudit.paper.checklist_run import executions, fingerprint, floor_item, of_run
+from nafaudit.paper.checklist_run import (
+    LAB_K,
+    LAB_LENGTH,
+    executions,
+    fingerprint,
+    floor_item,
+    of_run,
+)
 from nafaudit.paper.printed import load
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.stats import ebb
@@ -56,6 +65,7 @@ def _run(
     k: float = 1.0,
     labels: tuple[str, ...] = ("a",),
     text: str = "text",
+    length: int = LENGTH,
 ) -> Run:
     """A run whose trajectories spend the given totals, in five equal steps under a budget of 5k."""
     prompts = [Prompt(name, text, labels[i % len(labels)]) for i, name in enumerate(sorted(spends))]
@@ -64,7 +74,7 @@ def _run(
         for name, given in spends.items()
         for n, spend in enumerate(given)
     ]
-    return make_run(path, prompts, records, length=LENGTH)
+    return make_run(path, prompts, records, length=length)
 
 
 def _by_number(items: list[ChecklistItem]) -> dict[int, ChecklistItem]:
@@ -217,6 +227,15 @@ def test_out_of_step(spend: dict[str, float], overlap: dict[str, float], odd: se
     assert set(out_of_step(spend, overlap)) == odd
 
 
+def test_item_3_counts_cells_of_class_and_k_and_classes() -> None:
+    (theirs,) = [one for one in of_paper() if one.number == 3]
+    assert theirs.text.startswith("3 of 10 cells of class and k, in 2 classes, out of step by")
+    (ours,) = [i for i in of_run(AuditResult.of(Run(make.HERE / "c049abe" / "own")), path="a b")
+               if i.number == 3]  # fmt: skip
+    assert ours.text.startswith("5 of 10 cells of class and k, in 5 classes, out of step by")
+    assert ours.todo.endswith(": nafaudit report 'a b'")
+
+
 def test_small_differences_in_overlap_are_none() -> None:
     spend, overlap = {"a": 1.0, "b": 3.0}, {"a": 0.009, "b": 0.0}
     assert set(out_of_step(spend, overlap, least=0.0)) == {"a", "b"}
@@ -274,14 +293,41 @@ def test_the_labs_own_anchors_are_recognised(tmp_path: Path) -> None:
         return _by_number(of_run(AuditResult.of(run)))[1]
 
     text = min(lab_texts())
-    item = first("lab", text=text)
+    item = first("lab", text=text, length=LAB_LENGTH)
     assert item.answer == ItemAnswer.PASS
     assert item.value < 0.05
-    # What was measured of the lab says nothing of other prompts, nor of other budgets.
-    for item, why in ((first("data"), "these are others"),
-                      (first("k", text=text, k=16.0), "this run has k = 16")):  # fmt: skip
+    # What was measured of the lab says nothing of other prompts, nor of other budgets and lengths.
+    for item, why in ((first("data", length=LAB_LENGTH), "these are others"),
+                      (first("T", text=text), "at T = 200, and this run has T = 5"),
+                      (first("k", text=text, k=16.0, length=LAB_LENGTH),
+                       "at k = 1 alone, and this run has k = 16")):  # fmt: skip
         assert item.answer is ItemAnswer.NOT_APPLICABLE
-        assert why in item.text and "nafaudit checklist RUN --anchor RUN2" in item.todo
+        assert why in item.text and "nafaudit checklist . --anchor ../anchor2" in item.todo
+
+
+def test_what_was_measured_of_the_lab_had_this_k_and_T() -> None:
+    from nafaudit.workshop import memorise, pair_facts
+
+    made = inspect.signature(memorise.LabDecoder.__init__).parameters["new_tokens"].default
+    assert (pair_facts.SPEND_BUDGET, made) == (LAB_K, LAB_LENGTH)
+
+
+def test_a_run_of_other_budgets_besides_is_not_what_was_measured(tmp_path: Path) -> None:
+    """As of a run with k = 0.25, 1, 10 and T = 24, of which 50.8 nats cannot be spent."""
+    run = json.loads(call("run", *LAB_FEW, "--quiet", "--json", cwd=tmp_path).stdout)["run"]
+    item = json.loads(call("checklist", run, "--json", cwd=tmp_path).stdout)["items"][0]
+    assert item["answer"] == "not applicable"
+    assert item["text"].endswith("and this run has k = 0.25, 1 and T = 4")
+    assert item["to_pass"] == (
+        "nafaudit run --pair lab-safe2 --protocol sound --limit 3 --k 0.25,1 --max-new-tokens 4 "
+        f"--trajectories 1 --out {run}-anchor2, then nafaudit checklist {run} --anchor "
+        f"{run}-anchor2"
+    )
+    for words in re.findall(COMMAND, item["to_pass"]):
+        done = call(*words.split()[1:], "--json", cwd=tmp_path)
+        assert done.returncode in (0, 1, 3), done.stderr
+    compared = json.loads(done.stdout)["items"][0]
+    assert compared["answer"] in ("pass", "fail") and "the worst budget" in compared["text"]
 
 
 def test_shown_in_80_columns_as_json_and_in_the_report(tmp_path: Path) -> None:
@@ -298,7 +344,9 @@ def test_shown_in_80_columns_as_json_and_in_the_report(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, ["report", str(run.path)]).exit_code in (0, 3)
     page = (run.path / "report" / "index.html").read_text()
     written = json.loads((run.path / "report" / "report.json").read_text())
-    assert written["checklist"] == data["items"]
+    # In the report commands are typed inside the run.
+    shown_items = json.dumps(data["items"]).replace(f"{run.path}-anchor2", "../anchor2")
+    assert written["checklist"] == json.loads(shown_items.replace(str(run.path), "."))
     assert all(
         row["title"] in (run.path / "report" / "report.md").read_text() for row in data["items"]
     )
@@ -343,6 +391,8 @@ def test_paper_and_checklist_run_without_torch(tmp_path: Path) -> None:
 
 # Remedies
 
+# A comma inside a word is the command's, as in --k 1,3.
+COMMAND = r"nafaudit (?:[^,;:()]|,(?=\S))*"
 RUNS = ("own", "violated", "paper", "box", "imported", "sequence", "search", "paper-search")
 
 
@@ -357,12 +407,13 @@ def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
             assert "the same run" not in item.todo
         for option in re.findall(r"the same (?:run|search) with ([^,;:]+)", item.todo):
             commands.append(f"nafaudit {make.COMMANDS[name]} {option}")
-        commands += (found := re.findall(r"nafaudit [a-z][^,;:()]*", item.todo))
+        commands += (found := re.findall(COMMAND, item.todo))
         found += re.findall(r"the same (?:run|search) with [^,;:]+", item.todo)
         for one in found:  # a test below follows it
             assert any(one.startswith(known) for known in FOLLOWED), one
         # No option stands outside of a command.
-        rest = re.sub(r"(the same (run|search) with|nafaudit [a-z])[^,;:()]*", "", item.todo)
+        rest = re.sub(r"the same (run|search) with[^,;:()]*", "", item.todo)
+        rest = re.sub(COMMAND, "", rest)
         assert "--" not in rest, item.todo
     assert commands
     shutil.copytree(make.HERE / "workload", tmp_path / "workload")
@@ -374,14 +425,16 @@ def test_every_remedy_can_be_typed(name: str, tmp_path: Path) -> None:
 # Commands of remedies, as the tests below type them; numbers and what follows them left out.
 FOLLOWED = {
     *("the same run with --k", "the same run with --trajectories", "the same search with --k"),
+    *("the same run with --pair", "the same run with --safe"),
     *("the same search with --fix", "the same search with --searches"),
     *("nafaudit run --k", "nafaudit run --pair", "nafaudit run --prompts", "nafaudit run --data"),
-    *("nafaudit checklist RUN", "nafaudit check RUN", "nafaudit report RUN", "nafaudit import LOG"),
+    *("nafaudit checklist", "nafaudit check .", "nafaudit report .", "nafaudit import LOG"),
     *("nafaudit search --protocol", "nafaudit search --searches"),
 }
 # Sizes of what a remedy leaves free.
 TINY = ("--pair", "tiny", "--limit", 2, "--max-new-tokens", 2)
 FEW = ("--limit", 3, "--max-new-tokens", 4, "--trajectories", 1)
+LAB_FEW = ("--k", "0.25,1", *FEW)
 PAPER_SEARCH = make.COMMANDS["paper-search"].split()[3:]
 SEARCH = make.COMMANDS["search"].replace(" --searches 1", "").split()[1:]
 
@@ -446,14 +499,43 @@ def test_remedies_of_a_run_without_a_budget_are_followed(tmp_path: Path) -> None
 
 
 def test_the_remedy_of_one_anchor_is_followed(tmp_path: Path) -> None:
-    """Two runs of the lab, with its two anchors, instead of what was measured when it was made."""
-    tiny = Remedied(tmp_path, "run", "--k", 1, *TINY)
-    todo = tiny.item(1)["to_pass"]
-    again, compared = re.findall(r"nafaudit ([a-z][^,;:()]*)", todo)
-    lab, other = (tiny.made(*words.split(), "--k", 1, *FEW) for words in ("run", again))
-    words = [{"RUN": lab, "RUN2": other}.get(word, word) for word in compared.split()]
-    assert words[:1] == ["checklist"]
-    found = tiny.item(1, *words[1:])
+    """Of prompts in a file, and of a pair that is not the lab's; the lab's prompts: above."""
+    lab = Remedied(tmp_path, "run", "--prompts", "prompts.jsonl", "--k", 1, *FEW)
+    same, compared = _commands(lab.item(1)["to_pass"])
+    lab.made(*lab.words, *same.split())
+    found = lab.item(1, *compared.split()[1:])
+    assert found["answer"] in ("pass", "fail") and "k = 1, the worst budget" in found["text"]
+    tiny = Remedied(tmp_path / "a", "run", "--k", 1, *TINY)
+    same, compared = _commands(tiny.item(1)["to_pass"])
+    safe, risky = checkpoints_of(RunSettings(pair="tiny"))
+    shutil.copytree(safe, tmp_path / "other")
+    weights = load_file(tmp_path / "other" / "model.safetensors")
+    save_file({name: 1.01 * one for name, one in weights.items()},
+              tmp_path / "other" / "model.safetensors", {"format": "pt"})  # fmt: skip
+    names = {"SAFE2": tmp_path / "other", "RISKY": risky, "FILE": "sentences.jsonl"}
+    rows = [item.prompt for item in Run(tmp_path / "a" / tiny.run).prompts()]
+    lines = [json.dumps({"id": row.id, "text": row.text, "class": row.label}) for row in rows]
+    (tmp_path / "a" / "sentences.jsonl").write_text("\n".join(lines))
+    tiny.made(*tiny.words, *(names.get(word, word) for word in same.split()))
+    found = tiny.item(1, *compared.split()[1:])
+    assert found["answer"] in ("pass", "fail") and "k = 1, the worst budget" in found["text"]
+
+
+def _commands(todo: str) -> tuple[str, str]:
+    """What a second run has of its own, and the command that compares both."""
+    (same,) = re.findall(r"the same run with ([^,;:]+)", todo)
+    (compared,) = re.findall(r"nafaudit (checklist [^,;:()]*)", todo)
+    return same, compared
+
+
+def test_the_remedy_of_one_anchor_of_a_search_is_followed(tmp_path: Path) -> None:
+    searched = Remedied(tmp_path, "run", "--k", 1, *TINY)  # a place
+    stored = make.HERE / "c049abe" / "search"
+    todo = searched.item(1, str(stored))["to_pass"]
+    first, other, compared = re.findall(COMMAND, todo)
+    for words in (first, other):
+        searched.made(*(w if w != "FILE" else "prompts.jsonl" for w in words.split()[1:]))
+    found = searched.item(1, *compared.split()[2:])
     assert found["answer"] in ("pass", "fail") and "k = 1, the worst budget" in found["text"]
 
 
@@ -472,9 +554,12 @@ def test_remedies_that_say_what_to_read_show_it(tmp_path: Path) -> None:
     (item,) = [i for i in of_run(AuditResult.of(Run(tmp_path / "own"))) if i.number == 3]
     (over,) = [executions(_class_rows(Run(tmp_path / "own"), 1500))]
     for todo in (item.todo, over.todo):
-        (words,) = re.findall(r"nafaudit ([a-z][^,;:()]*)", todo)
-        done = call(*words.replace("RUN", "own").split(), cwd=tmp_path)
-        assert done.returncode == 0 and "own" in done.stdout, done.stderr
+        # No run changes these answers, so that no remedy is promised.
+        assert todo.startswith("look at ")
+        assert f"to pass: {todo}" not in terminal(checklist_document([replace(item, todo=todo)]))
+        (words,) = re.findall(COMMAND, todo)
+        done = call(*words.split()[1:], cwd=tmp_path / "own")
+        assert done.returncode == 0, done.stderr
         shown = done.stdout + (tmp_path / "own" / "report" / "report.md").read_text()
         assert "attack_train" in shown
 
@@ -499,8 +584,7 @@ def test_the_remedy_of_few_trajectories_is_followed(tmp_path: Path) -> None:
 def test_remedies_of_searches_are_followed(tmp_path: Path) -> None:
     """The sizes are those of the stored searches; a remedy leaves them free."""
     tiny = Remedied(tmp_path, "run", "--k", 1, *TINY)
-    found = tiny.follow(6, *SEARCH)
-    assert "no surrogate steers this search" in found["text"] or found["answer"] == "pass"
+    assert tiny.item(6)["to_pass"] == "nothing to pass: no surrogate is relied on"
     assert tiny.follow(7, *SEARCH)["answer"] == "pass"
     searched = Remedied(tmp_path / "a", "search", *SEARCH, "--searches", 1)
     assert searched.follow(7, *SEARCH)["answer"] == "pass"
@@ -530,9 +614,7 @@ def test_our_own_tables_have_what_items_2_and_5_ask_for(tmp_path: Path) -> None:
     shutil.copytree(make.HERE / "c049abe" / "own", tmp_path / "own")
     call("report", "own", cwd=tmp_path)
     report = (tmp_path / "own" / "report" / "report.md").read_text()
-    spend = (
-        "M | prompts | mean spend | variance | R_eff | U_EBB (R) | U_EBB (R_eff) | U width | K |"
-    )
+    spend = "prompts | mean spend | variance | R_eff | U_EBB (R) | U_EBB (R_eff) | U width | K |"
     overlap = "debt | median | max | ROUGE | max | 5-gram | max | recall |"
     for heads in (spend, overlap, "spend | U_EBB | width | worst use |"):
         assert heads.replace("_", r"\_") in report or heads in report

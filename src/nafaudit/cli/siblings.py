@@ -517,7 +517,8 @@ def checklist(settings: ChecklistSettings, *, as_json: bool) -> int:
         result = AuditResult.for_report(Run(settings.run or latest_runs(1)[0]))
         other = settings.anchor
         second = None if other is None else AuditResult.for_report(Run(other))
-        items, name, prompts = of_run(result, second), str(result.run.path), ratios(result)
+        name, prompts = str(result.run.path), ratios(result)
+        items = of_run(result, second, name)
         missing = result.missing or (second.missing if second is not None else None)
     overall = checklist_overall(items, missing is not None)
     if as_json:

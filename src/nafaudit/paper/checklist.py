@@ -13,7 +13,7 @@ from typing import Any, NotRequired, TypedDict, cast
 
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Kept, Outcome, Overall
-from nafaudit.core.text import as_number
+from nafaudit.core.text import as_number, counted
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.measure import Measure
 from nafaudit.stats import Moments, ebb
@@ -30,6 +30,10 @@ MIN_SEEDS = 2
 PROMPT_LEVEL = 0.0033
 # Mean overlaps that differ by less than this from smallest to largest do not differ.
 LEAST_OVERLAP = 0.01
+
+LOOK = "look at these classes' outputs, which changes no answer"
+_NO_WAY = ("look at ", "nothing to pass")
+"""Beginnings of advice that is no way to pass; it is shown without these words before it."""
 
 TITLES = {
     1: "anchors matched in capability",
@@ -60,7 +64,7 @@ class ChecklistItem:
         number: Its number in the paper, 1 to 7.
         answer: The word.
         text: Reason, with its number.
-        todo: Command or advice to pass it; empty if it passes.
+        todo: Command or advice to pass it, or what to look at; empty if it passes.
         value: The number that decided; NaN if there is none.
         claimed: The paper's own answer; empty for a run.
     """
@@ -127,6 +131,25 @@ def out_of_step(
     words = {2: "low spend, high overlap", -2: "high spend, low overlap"}
     between = {name: second[name] - first[name] for name in shared}
     return {name: words[apart] for name, apart in between.items() if apart in words}
+
+
+def cells_out_of_step(
+    odd: Mapping[str, Sequence[str]], compared: int, shown: int | None = None
+) -> tuple[str, int]:
+    """Returns the text of item 3, and how many cells of class and k are out of step.
+
+    Args:
+        odd: Such cells in words, by class.
+        compared: How many cells there are.
+        shown: How many of them the text names; all if None.
+    """
+    every = [cell for cells in odd.values() for cell in cells]
+    text = f"{len(every)} of {counted(compared, 'cell')} of class and k"
+    text += f", in {counted(len(odd), 'class', 'classes')}," if odd else ""
+    text += " out of step by ROUGE-L in thirds"
+    named = every[:shown]
+    text += f": {'; '.join(named)}{' ...' if len(named) < len(every) else ''}" if odd else ""
+    return text, len(every)
 
 
 @dataclass(frozen=True)
@@ -235,7 +258,9 @@ def checklist_document(
         claim = f" (claims: {item.claimed})" if item.claimed else ""
         lines.append(f"{item.number}. {word.upper():15}{item.title}{claim}")
         lines.append(f"   {' '.join(item.text.split())}")
-        lines += [f"   to pass: {' '.join(item.todo.split())}"] if item.todo else []
+        if item.todo:
+            before = "" if item.todo.startswith(_NO_WAY) else "to pass: "
+            lines.append(f"   {before}{' '.join(item.todo.split())}")
     section, answer = Section(lines=(*lines, *about)), checklist_overall(items, unfinished)
     return Document("nafaudit checklist", (section,), answer=answer)
 

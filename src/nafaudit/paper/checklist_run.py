@@ -5,13 +5,16 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shlex
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.text import counted, name, percent
+from nafaudit.core.settings import RunSettings
+from nafaudit.core.text import name, percent
 from nafaudit.core.trajectory import total
 from nafaudit.lab.prompts import texts as lab_texts
 from nafaudit.measures.audit import AuditResult
@@ -19,6 +22,7 @@ from nafaudit.measures.classes import ClassRow
 from nafaudit.paper.checklist import (
     ANCHOR_DIFFERENCE,
     HIGH_RATIO,
+    LOOK,
     MIN_AUC,
     MIN_EXECUTIONS,
     MIN_SEEDS,
@@ -27,12 +31,15 @@ from nafaudit.paper.checklist import (
     ChecklistItem,
     ItemAnswer,
     PromptRatio,
+    cells_out_of_step,
     item_rows,
     judged,
     not_applicable,
     out_of_step,
     ratios,
 )
+from nafaudit.paper.workload import PAPER
+from nafaudit.runner.pairs import SOUND
 from nafaudit.store.artifacts import GateFile, search_file
 from nafaudit.views.page import Extra
 from nafaudit.workload import protected_prompts
@@ -40,18 +47,21 @@ from nafaudit.workload import protected_prompts
 if TYPE_CHECKING:
     from nafaudit.views.figures import RunFigure
 
-_LAB_K = 1.0
-"""The budget at which the lab's two anchors were compared when it was built."""
+LAB_K, LAB_LENGTH = 1.0, 200
+"""k and T at which the lab's two anchors were compared when it was built."""
+
+_MECHANISM = f"anchored:debt={DebtRule().definition},n={DebtRule().n}"
+"""The mechanism with which they were compared, as a design names it."""
 
 _METRIC = "rouge_l_f1"
 """The overlap of item 3: ROUGE-L, as in the paper, whose own claim is judged by it too."""
 
-_RUN_TWO = (
-    "run again with another safe model of equal capability and the same risky model, prompts and "
-    "budgets (lab: nafaudit run --pair lab-safe2), then nafaudit checklist RUN --anchor RUN2"
-)
 _RAISE = "more prompts with more trajectories each for the surrogate to learn from, or none of it"
-_WITHOUT = "nafaudit search --protocol sound: it relies on no surrogate"
+_WITHOUT = (
+    "more prompts with more trajectories each for the surrogate to learn from; or none of it, so "
+    "that this item is not asked: nafaudit search --protocol sound"
+)
+_UNUSED = "nothing to pass: no surrogate is relied on"
 _SEVERAL = f"nafaudit search --searches {MIN_SEEDS}"
 _SOME_BUDGET = "nafaudit run --k 1,3,5"
 _FLOORED = "nafaudit search --protocol paper --fix min-n"
@@ -59,7 +69,9 @@ _FLOORED = "nafaudit search --protocol paper --fix min-n"
 _SAME = "the same run with --trajectories {}"
 
 
-def of_run(result: AuditResult, second: AuditResult | None = None) -> list[ChecklistItem]:
+def of_run(
+    result: AuditResult, second: AuditResult | None = None, path: str = "."
+) -> list[ChecklistItem]:
     """Answers all seven items.
 
     An item about the paper's other stage is not applicable: 2 asks for a fixed workload, 4, 6 and
@@ -68,6 +80,7 @@ def of_run(result: AuditResult, second: AuditResult | None = None) -> list[Check
     Args:
         result: A run, judged.
         second: A run with another anchor, for the first item.
+        path: The run as commands type it; by default they are typed inside it, as a report's are.
     """
     again = _again(result)
     identity = result.run.design["identity"]
@@ -80,15 +93,15 @@ def of_run(result: AuditResult, second: AuditResult | None = None) -> list[Check
     classes = [row for row in result.classes.rows if not is_baseline(row.k)]
     searched = imported or result.search is not None or purpose in ("search", "confirm")
     items = [
-        anchors(result, second),
-        executions(classes, again)
+        anchors(result, second, path),
+        executions(classes, again, path)
         if imported or purpose == "audit"
         else not_applicable(
             2,
             f"it asks for a fixed workload, and this is {_article(purpose)}",
             again.format(MIN_EXECUTIONS),
         ),
-        _agreement(classes),
+        _agreement(classes, path),
         floor_item(prompts, floor, _grant(result))
         if searched
         else not_applicable(4, "it is about a search, and no prompt search was run", _FLOORED),
@@ -148,22 +161,23 @@ def _grant(result: AuditResult) -> str:
     return f"debts leave no budget: the same {kind} with --k {larger}"
 
 
-def anchors(result: AuditResult, second: AuditResult | None) -> ChecklistItem:
+def anchors(result: AuditResult, second: AuditResult | None, path: str = ".") -> ChecklistItem:
     """Answers item 1: does mean spend on benign prompts depend on which of two anchors is used?
 
     It compares two runs. What was measured of the lab's two anchors when it was built stands for a
-    run of the lab's own prompts at the same budget, and for no other.
+    run of the lab's own prompts at the same k and T, and for no other.
     """
     ours = result.run.design["identity"]["pair"]
     if second is None:
         spends = _lab_spends(ours)
         why = "the run has one anchor, and nothing to compare it with"
         if spends is None:
-            return not_applicable(1, why, _RUN_TWO)
-        where = f"measured when the lab was built, k = {_LAB_K:g}, its own ordinary prompts"
-        measured = _compared(spends, where, "")
-        lacks = _unmeasured(result)
-        return measured if not lacks else not_applicable(1, f"{why}: {lacks}", _RUN_TWO)
+            return not_applicable(1, why, _second_anchor(result, path))
+        where = f"measured when the lab was built, k = {LAB_K:g}, T = {LAB_LENGTH}, its own "
+        measured = _compared(spends, f"{where}ordinary prompts", "")
+        if lacks := _unmeasured(result):
+            return not_applicable(1, f"{why}: {lacks}", _second_anchor(result, path))
+        return measured
 
     theirs = second.run.design["identity"]["pair"]
     need = "--anchor needs a run with the same risky model and another safe model"
@@ -185,7 +199,8 @@ def anchors(result: AuditResult, second: AuditResult | None) -> ChecklistItem:
         pair_ = (first, other)
         worst = max(worst or (-1.0, pair_, k), (_difference(pair_), pair_, k))
     if worst is None:
-        return not_applicable(1, "the two runs share no benign prompt and budget", _RUN_TWO)
+        why = "the two runs share no benign prompt and budget"
+        return not_applicable(1, why, _second_anchor(result, path))
     return _compared(worst[1], f"k = {worst[2]:g}, the worst budget", "match the anchors better")
 
 
@@ -217,14 +232,88 @@ def _benign(result: AuditResult) -> dict[tuple[str, float], list[float]]:
     return found
 
 
+def _second_anchor(result: AuditResult, path: str) -> str:
+    """Returns what gives a run a second one to be compared with, as commands."""
+    run, identity = result.run, result.run.design["identity"]
+    if identity["protocol"] == "imported":
+        return "two runs with two safe models: a log does not say its models"
+    lab = _lab_spends(identity["pair"]) is not None
+    other = "--pair lab-safe2"
+    if not lab:
+        # The prompts of a named pair are its own.
+        named = (run.sessions or [{}])[-1].get("safe") is None
+        other = f"--safe SAFE2{' --risky RISKY --prompts FILE' * named}"
+    model = "" if lab else ", SAFE2 being another safe model of equal capability"
+    budgets = ",".join(f"{k:g}" for k in _budgets(result)) or "1"
+    size = f"--k {budgets} --max-new-tokens {identity['decoding']['max_new_tokens']}"
+    if identity.get("purpose", "audit") != "audit":
+        made = f"nafaudit run --prompts FILE {size}"
+        return (
+            f"audit its prompts, in a file, twice: {made} --out runs/anchor1, and {made} {other} "
+            f"--out runs/anchor2{model}, then nafaudit checklist runs/anchor1 --anchor runs/anchor2"
+        )
+    first = shlex.quote(path)
+    out = "../anchor2" if path == "." else shlex.quote(f"{path}-anchor2")
+    if lab and (chosen := _lab_options(result)):
+        count = max(int(extent["trajectories"]) for extent in run.design["extents"])
+        again = f"nafaudit run {other} {chosen} {size} --trajectories {count}"
+    else:
+        again = f"the same run with {other}"
+    return f"{again} --out {out}{model}, then nafaudit checklist {first} --anchor {out}"
+
+
+def _lab_options(result: AuditResult) -> str:
+    """Returns options that choose the prompts of a run of the lab; empty if others are needed.
+
+    Such a run has the first of the lab's prompts under its protocol, and nothing else that an
+    option changed but k, T, the number of trajectories and the seed.
+    """
+    identity = result.run.design["identity"]
+    protocol = identity["protocol"]
+    plain = identity["mechanism"] == _MECHANISM and not _warped(identity)
+    if not plain or any(identity.get(name) for name in ("chat", "coupled", "promise")):
+        return ""
+    asked = {name for extent in result.run.design["extents"] for name in extent["prompts"]}
+    there = (item.prompt for item in result.run.prompts())
+    mine = [(prompt.id, prompt.text) for prompt in there if prompt.id in asked]
+    settings = RunSettings(protocol=protocol)
+    every = (PAPER if protocol == "paper" else SOUND).workload(settings).prompts
+    if mine != [(prompt.id, prompt.text) for prompt in every[: len(mine)]]:
+        return ""
+    seed = f" --seed {identity['seed']}" if identity["seed"] else ""
+    return f"--protocol {protocol} --limit {len(mine)}{seed}"
+
+
+def _budgets(result: AuditResult) -> list[float]:
+    return sorted({arm.k for arm in result.arms if not arm.baseline})
+
+
+def _warped(identity: Mapping[str, Any]) -> str:
+    """Returns the warps of a run's laws in words; empty for none."""
+    decoding = identity["decoding"]
+    names = ("temperature", "repetition_penalty")
+    found = [
+        f"{name.replace('_', ' ')} {decoding[name]:g}" for name in names if decoding[name] != 1
+    ]
+    return " and ".join(found)
+
+
 def _unmeasured(result: AuditResult) -> str:
     """Returns why the lab's own measurement says nothing of a run on its pair; empty if it does."""
-    budgets = sorted({arm.k for arm in result.arms if not arm.baseline})
-    if _LAB_K not in budgets:
-        named = ", ".join(f"{k:g}" for k in budgets) or "none"
-        return (
-            f"the lab's two anchors were compared at k = {_LAB_K:g}, and this run has k = {named}"
-        )
+    identity, budgets = result.run.design["identity"], _budgets(result)
+    length, mechanism = identity["decoding"]["max_new_tokens"], identity["mechanism"]
+    there, here = [], []
+    if budgets != [LAB_K]:
+        there.append(f"k = {LAB_K:g} alone")
+        here.append(f"k = {', '.join(f'{k:g}' for k in budgets) or 'none'}")
+    if length != LAB_LENGTH:
+        there.append(f"T = {LAB_LENGTH}")
+        here.append(f"T = {length}")
+    if there:
+        where = f"the lab's two anchors were compared at {' and '.join(there)}"
+        return f"{where}, and this run has {' and '.join(here)}"
+    if mechanism != _MECHANISM or (mechanism := _warped(identity)):
+        return f"the lab's two anchors were compared with {_MECHANISM}, and this is {mechanism}"
     every = lab_texts()
     if any(item.prompt.text not in every for item in result.run.prompts()):
         return "the lab's two anchors were compared on its own prompts, and these are others"
@@ -251,12 +340,13 @@ def fingerprint(hashes: Mapping[str, str], role: str) -> str:
     return digest.hexdigest()
 
 
-def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
+def executions(classes: list[ClassRow], again: str = _SAME, path: str = ".") -> ChecklistItem:
     """Answers item 2: has each class enough trajectories, and is U_EBB (R_eff) within K?
 
     Args:
         classes: Classes of the audited budgets.
         again: What gives each prompt more trajectories, {} for their number.
+        path: The run as commands type it.
     """
     if not classes:
         return not_applicable(2, "no budget was audited", _SOME_BUDGET)
@@ -284,16 +374,16 @@ def executions(classes: list[ClassRow], again: str = _SAME) -> ChecklistItem:
         if unknown and not over:
             todo = "give the log's own T: nafaudit import LOG --out NEW --max-new-tokens 200"
             return not_applicable(2, text, todo)
-        todo = "read the classes above K: nafaudit check RUN"
+        todo = f"look at the classes above K: nafaudit check {shlex.quote(path)}"
         return judged(2, not over, text, todo, fewest.trajectories)
     needed = math.ceil(MIN_EXECUTIONS / max(1, fewest.prompts))
     todo = f"{again.format(needed)}, or more prompts in the class"
     return judged(2, False, text, todo, fewest.trajectories)
 
 
-def _agreement(classes: list[ClassRow]) -> ChecklistItem:
+def _agreement(classes: list[ClassRow], path: str) -> ChecklistItem:
     """Answers item 3: do spend and overlap order the classes alike?"""
-    odd: list[str] = []
+    odd: dict[str, list[str]] = {}
     compared = 0
     for mechanism, k in sorted({(row.mechanism, row.k) for row in classes}):
         cells = [row for row in classes if (row.mechanism, row.k) == (mechanism, k)]
@@ -301,11 +391,11 @@ def _agreement(classes: list[ClassRow]) -> ChecklistItem:
         known = {label: pair for label, pair in values.items() if not any(map(math.isnan, pair))}
         if len(known) < 2:
             continue
-        compared += 1
+        compared += len(known)
         spend = {label: mean for label, (mean, _) in known.items()}
         overlap = {label: share for label, (_, share) in known.items()}
-        found = out_of_step(spend, overlap)
-        odd += [f"{name(label)} at k = {k:g} ({how})" for label, how in found.items()]
+        for label, how in out_of_step(spend, overlap).items():
+            odd.setdefault(label, []).append(f"{name(label)} at k = {k:g} ({how})")
     if not compared:
         return not_applicable(
             3,
@@ -313,10 +403,8 @@ def _agreement(classes: list[ClassRow]) -> ChecklistItem:
             "give prompts of several classes a reference: nafaudit run --prompts FILE, or "
             "nafaudit run --data DIRECTORY",
         )
-    text = f"{counted(len(odd), 'class', 'classes')} out of step over "
-    text += f"{counted(compared, 'budget')}, by ROUGE-L in thirds"
-    text += f": {'; '.join(odd[:3])}{' ...' if len(odd) > 3 else ''}" if odd else ""
-    return judged(3, not odd, text, "read these classes' outputs: nafaudit report RUN", len(odd))
+    text, count = cells_out_of_step(odd, compared, shown=3)
+    return judged(3, not odd, text, f"{LOOK}: nafaudit report {shlex.quote(path)}", count)
 
 
 def floor_item(prompts: list[PromptRatio], todo: str, grant: str) -> ChecklistItem:
@@ -382,7 +470,7 @@ def surrogate(found: Mapping[str, Any] | None) -> ChecklistItem:
     One that was switched off is not relied on, whatever its AUC.
     """
     if found is None:
-        return not_applicable(6, "no prompt search was run, so there is no surrogate", _WITHOUT)
+        return not_applicable(6, "no prompt search was run, so there is no surrogate", _UNUSED)
     file = search_file(found)
     asked = file.surrogate.gates if file.surrogate else ()
     steering = [gate for gate in asked if gate.steers]
@@ -401,7 +489,7 @@ def surrogate(found: Mapping[str, Any] | None) -> ChecklistItem:
             why = "the surrogate did not pass its gate and was switched off"
             why += f" (its best AUC: {max(values):.2f})" if values else ""
             why += f": {'; '.join(given[:3])}" if given else ""
-        return not_applicable(6, why, "nothing to pass: no surrogate is relied on")
+        return not_applicable(6, why, _UNUSED)
     lowest = min(steering, key=lambda gate: -math.inf if math.isnan(gate.auc) else gate.auc)
     auc = lowest.auc
     which = f"search seed {lowest.seed}, generation {lowest.generation}"

@@ -195,25 +195,33 @@ class WholePaper:
         rest = [f"{n} {one.verdict}" for n, one in every.items() if one.verdict != worst.verdict]
         return replace(worst, why="; ".join(same + ([f"besides, {', '.join(rest)}"] * bool(rest))))
 
-    def items(self, result: AuditResult) -> list[ChecklistItem]:
-        """Returns the checklist of a part; what belongs to the other stage says where it is."""
+    def items(self, result: AuditResult, *, here: bool = False) -> list[ChecklistItem]:
+        """Returns the checklist of a part; what belongs to the other stage says where it is.
+
+        Args:
+            result: The part.
+            here: True names the part in commands as it is found from here, and not from OUT.
+        """
         first = result is self.stage1
+        every = of_run(result, path=str(result.run.path) if here else result.run.path.name)
         see = "it is about a search: see the checklist of each search"
         if not first:
             see = "it is about the fixed workload: see the checklist of Stage 1"
         if first and not self.stage2:
-            return of_run(result)
+            return every
         numbers = (4, 6, 7) if first else (2,)
-        return [replace(i, text=see, todo="") if i.number in numbers else i for i in of_run(result)]
+        return [replace(i, text=see, todo="") if i.number in numbers else i for i in every]
 
-    @property
-    def study(self) -> list[ChecklistItem]:
-        """The checklist of the whole study: each item from the stage it is about.
+    def study(self, *, here: bool = False) -> list[ChecklistItem]:
+        """Returns the checklist of the whole study: each item from the stage it is about.
 
         Of several searches all have to pass; one that an item does not apply to is left out.
+
+        Args:
+            here: As of `items`.
         """
-        whole = self.items(self.stage1)
-        every = [(budget_of(one), self.items(one)) for one in self.stage2]
+        whole = self.items(self.stage1, here=here)
+        every = [(budget_of(one), self.items(one, here=here)) for one in self.stage2]
         for number in (4, 5, 6, 7) if every else ():
             mine = [(k, items[number - 1]) for k, items in every]
             answers = [item.answer for _, item in mine]
@@ -350,7 +358,7 @@ def write_whole_paper(found: WholePaper, out: Path) -> list[Path]:
         "stage2": [str(one.run.path.relative_to(out)) for one in found.stage2],
         "sections": [_section_json(one) for one in sections],
         "checklist": {
-            "study": item_rows(found.study),
+            "study": item_rows(found.study()),
             "stage1": item_rows(found.items(found.stage1)),
             "stage2": [item_rows(found.items(one)) for one in found.stage2],
         },
@@ -382,7 +390,7 @@ def summary_document(found: WholePaper, files: Sequence[Path]) -> Document:
 
     The checklist of a part is on the page; `nafaudit checklist` shows it too.
     """
-    listed = checklist_document(found.study).sections[0].lines
+    listed = checklist_document(found.study(here=True)).sections[0].lines
     parts = ", ".join(str(one.run.path) for _, one in found.parts)
     own = f"the checklist of a part: nafaudit checklist DIRECTORY, one of {parts}"
     sections = (

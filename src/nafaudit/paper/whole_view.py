@@ -101,7 +101,7 @@ def whole_sections(found: WholePaper) -> list[Section]:
         *_terms(found.stage2),
         defect_section(found),
         _gaps(found.stage2),
-        _checklist("Practitioner audit checklist", found.study),
+        _checklist("Practitioner audit checklist", found.study()),
         *(_checklist(BEHIND + where, found.items(one), True) for where, one in found.parts),
         Section("Words and symbols", pairs=(*NOTATION, *GLOSSARY)),
     ]
