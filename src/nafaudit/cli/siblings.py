@@ -342,10 +342,11 @@ class PaperPageSettings(Group):
 
 
 def paper(settings: PaperPageSettings, *, as_json: bool) -> None:
-    """Recomputes the paper's tables, equations and figures from the numbers it prints.
+    """Recomputes the paper from the numbers it prints and from files that its authors released.
 
-    Needs no models. Agreeing means: inside what the rounding of the printed inputs allows.
-    The exit status is 0 whatever is found: the paper is not a decoder under audit.
+    Its tables, equations and figures; what rests on released files says so. Needs no models.
+    Agreeing means: inside what the rounding of the printed inputs allows. The exit status is 0
+    whatever is found: the paper is not a decoder under audit.
 
     Example: nafaudit paper
     """

@@ -64,7 +64,7 @@ class Claim:
     def text(self) -> str:
         """One sentence with both numbers."""
         reading = f" (read as {self.reading})" if self.reading else ""
-        basis = " (from the released files)" if self.released else ""
+        basis = " (from summaries that the authors released)" if self.released else ""
         return f"printed {self.printed}{reading}; computed {self.computed}, {self.says}{basis}"
 
 

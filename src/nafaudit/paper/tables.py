@@ -29,7 +29,10 @@ from nafaudit.paper.claims import (
 )
 from nafaudit.paper.printed import Paper, PrintedRow, Rounded, corners, exact
 
-_TRAJECTORIES = "needs the spends of single trajectories; the released logs hold only pointers"
+_TRAJECTORIES = (
+    "needs the spends of single trajectories: the released logs of these are pointers to files "
+    "that are not there, and the released summaries do not hold them"
+)
 _TEXTS = "needs the generated texts and the references, which are not released"
 _PROMPTS = "needs the prompts and both models"
 _RANGE = "the exact value needs the observed range, which is not printed"

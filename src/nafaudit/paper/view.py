@@ -39,6 +39,8 @@ prints was computed again from the numbers it prints, and from files that its au
 or later, in the repository that its title page links
 (<https://github.com/Vijayavallabh/DA5001_Project>; its experiments are commit 60a3568, where its
 appendix "Released artifacts" names them). The numbers taken from them are copied beside its tables.
+They are summaries, by class, prompt or generation: the released logs of single trajectories are
+pointers to files that are not there.
 
 1. {cells} of {tables} checks of its table cells and equations agree; a cell can have several. The
    others are 24 cells of one table, 0.2 % too small.
