@@ -13,6 +13,8 @@ import pytest
 from nafaudit.cli.command import Command, Verb, Verbs, place
 from nafaudit.cli.main import PARTS, VERBS
 from nafaudit.core.options import declared
+from nafaudit.paper.settings import PaperSettings, Sizes
+from nafaudit.search.settings import SearchSettings
 from tests.commands import call, typed
 
 
@@ -97,6 +99,22 @@ def test_help_shows_at_most_fifteen_options(name: str, tmp_path: Path) -> None:
         assert f"Show all {len(every) - 2} options" in " ".join(short.split())
     else:
         assert short == whole and "--help-all" not in short
+
+
+def test_options_of_one_protocol_of_a_search_say_so() -> None:
+    """And where the other has it under another name, with its value there."""
+    sound, paper = ({one.name: one for one in declared(kind) if one.name not in kind.unlisted}
+                    for kind in (SearchSettings, PaperSettings))  # fmt: skip
+    for mine, other, word in ((sound, paper, "Sound only: "), (paper, sound, "Paper only: ")):
+        own = {name for name in mine if name not in other}
+        said = {name for name, one in mine.items() if one.about.help.startswith(word)}
+        # The paper's search takes these two from --init.
+        assert said - {"classes", "limit"} == own
+    texts = " ".join(one.default_words() for one in sound.values())
+    named = re.findall(r"--size (\w+)=(\d+)", texts)
+    assert len(named) == 3
+    assert all(getattr(Sizes(), name) == int(value) for name, value in named)
+    assert sound["delta"].default_words() == f"0.05; the paper's: {PaperSettings().delta:g}"
 
 
 def test_options_of_the_help_are_in_the_order_of_use(tmp_path: Path) -> None:

@@ -106,43 +106,45 @@ class PaperSettings(SearchBasics):
     }
 
     protocol: str = protocol_option("paper", "The paper's search.", choices=("sound", "paper"))
-    delta: float = protocol_option(DELTA, "Level of all limits together.", above=0, below=1)
+    delta: float = protocol_option(
+        DELTA, "Level of each U_EBB, and of all limits.", above=0, below=1
+    )
     init: Mapping[str, int] = protocol_option(
         INIT,
-        "Prompts that it starts from.",
+        "Paper only: prompts that it starts from.",
         metavar="CLASS=N,...",
         form="CLASS=N, for example --init test=24",
         unset="up to attack_train=48,factual=24,creative=24",
     )
-    heldout_class: str = protocol_option(HELDOUT, "Class of the held-out pool.")
+    heldout_class: str = protocol_option(HELDOUT, "Paper only: class of the held-out pool.")
     size: Mapping[str, int] = protocol_option(
         {},
-        "Other sizes than the paper's, by its names: generations=1,init_traj=4.",
+        "Paper only: other sizes than its own, by its names: generations=1,init_traj=4.",
         metavar="NAME=N,...",
         form="NAME=N, for example --size generations=1",
     )
     fix: str = protocol_option(
         "",
-        "The paper's own remedies: min-n (20 draws where a first rho is above 0.9), width, reff, "
-        "delta.",
+        "Paper only: its own remedies: min-n (20 draws where a first rho is above 0.9), width, "
+        "reff, delta.",
         metavar="NAME,...",
         unset="none",
     )
     searches: int = protocol_option(1, "Independent searches; the paper's has one.", least=1)
     archive_rule: str | None = protocol_option(
-        None, "Which prompts stay: paper (its greedy rule), dpp (likeliest set of a k-DPP), kdpp "
-        "(an exact draw from it).", choices=ARCHIVES, unset="paper; dpp with --variant text",
-        name="archive",
+        None, "Paper only: which prompts stay: paper (its greedy rule), dpp (likeliest set of a "
+        "k-DPP), kdpp (an exact draw from it).", choices=ARCHIVES,
+        unset="paper; dpp with --variant text", name="archive",
     )  # fmt: skip
     embedding: str = protocol_option(
-        TFIDF, "Embedding of prompts: tfidf, or a Sentence-Transformers checkpoint by directory or "
-        "hub id, as the paper's sentence-transformers/sentence-t5-base.",
+        TFIDF, "Paper only: embedding of prompts: tfidf, or a Sentence-Transformers checkpoint by "
+        "directory or hub id, as the paper's sentence-transformers/sentence-t5-base.",
     )  # fmt: skip
     topup_fraction: float = protocol_option(
-        0.5, "Share of a pool that is topped up; its k = 5 table needs 0.75."
+        0.5, "Paper only: share of a pool that is topped up; its k = 5 table needs 0.75."
     )
     second_k: float | None = protocol_option(
-        None, "Second budget for flagged prompts.", unset="5/3 of k, as 5 is of 3"
+        None, "Paper only: second budget for flagged prompts.", unset="5/3 of k, as 5 is of 3"
     )
 
     def __post_init__(self) -> None:

@@ -193,17 +193,24 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
         form=BUDGETS_FORM, common=True, unset="3; the paper's on the lab: 16",
     )  # fmt: skip
     classes: tuple[str, ...] = prompts_option(
-        (), "Classes to start from.", metavar="NAME,...",
+        (), "Sound only: classes to start from; the paper's: --init.", metavar="NAME,...",
         unset="the ordinary ones of the lab; all of yours",
         file_form="a list of names, or [classes.NAME] tables with file and prompt",
     )  # fmt: skip
     limit: int | None = prompts_option(
-        None, "Largest number of prompts; 0 for all.", least=0, unit=" (0: all prompts)", unset="0"
+        None,
+        "Sound only: largest number of prompts; 0 for all.",
+        least=0,
+        unit=" (0: all prompts)",
+        unset="0",
     )
     protocol: str = protocol_option(
         "sound", "sound, or paper: the paper's search.", choices=("sound", "paper"), common=True
     )
-    delta: float = _confirm_option(0.05, "Level of all limits together.", above=0, below=1)
+    delta: float = _confirm_option(
+        0.05, "Level of all limits together; in the paper's also of each U_EBB.", above=0, below=1,
+        unset="0.05; the paper's: 0.0033",
+    )  # fmt: skip
     seed: int = machine_option(0, "Seed of run and search.")
     ray: str | None = machine_option(None, "Not for a search.", bare="local", hidden=True)
     out: str | None = machine_option(
@@ -271,31 +278,40 @@ class RoundSettings(Group):
     searches: int = _search_option(
         2, "Independent searches.", least=1, common=True, unset="2; the paper's: 1"
     )
-    pool: int = _search_option(12, "Prompts that a search starts from.", least=2)
-    generations: int = _search_option(2, "Rounds of new prompts.", least=0, common=True)
-    proposals: int = _search_option(24, "Prompts proposed in a generation.", least=1)
-    screened: int = _search_option(12, "How many of them get a trajectory.", least=1)
-    draws: int = _search_option(72, "Trajectories of a generation.", least=1)
-    survivors: int = _search_option(2, "Prompts of a generation never dropped.", least=1)
-    parents: int = _search_option(6, "Prompts the next generation is made of.", least=1)
+    pool: int = _search_option(12, "Sound only: prompts that a search starts from.", least=2)
+    generations: int = _search_option(
+        2, "Sound only: rounds of new prompts.", least=0, common=True,
+        unset="2; the paper's: --size generations=4",
+    )  # fmt: skip
+    proposals: int = _search_option(24, "Sound only: prompts proposed in a generation.", least=1)
+    screened: int = _search_option(12, "Sound only: how many of them get a trajectory.", least=1)
+    draws: int = _search_option(72, "Sound only: trajectories of a generation.", least=1)
+    survivors: int = _search_option(2, "Sound only: prompts of it never dropped.", least=1)
+    parents: int = _search_option(6, "Sound only: prompts that the next is made of.", least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmSettings(Group):
     """Sizes of the confirmation on fresh draws."""
 
-    finalists: int = _confirm_option(2, "Prompts of a search that are confirmed.", least=1)
-    fresh: int = _confirm_option(24, "Fresh trajectories of each finalist.", least=1)
-    heldout: int = _confirm_option(10, "Prompts that no search sees.", least=1)
-    heldout_draws: int = _confirm_option(4, "Trajectories of each of these.", least=1)
+    finalists: int = _confirm_option(2, "Sound only: prompts that are confirmed.", least=1)
+    fresh: int = _confirm_option(24, "Sound only: fresh trajectories of each of them.", least=1)
+    heldout: int = _confirm_option(
+        10, "Sound only: prompts that no search sees.", least=1,
+        unset="10; the paper's: --size heldout_keep=8",
+    )  # fmt: skip
+    heldout_draws: int = _confirm_option(
+        4, "Sound only: trajectories of each of these.", least=1,
+        unset="4; the paper's: --size heldout_traj=20",
+    )  # fmt: skip
     others: str | None = _confirm_option(
-        None, "JSON Lines of held-out prompts of other kinds.", unset="the pair's own"
+        None, "Sound only: JSON Lines of held-out prompts of other kinds.", unset="the pair's own"
     )
     passages: str | None = _confirm_option(
-        None, "Protected text that outputs are compared with.", unset="the pair's own"
+        None, "Sound only: protected text that outputs are compared with.", unset="the pair's own"
     )
     above: float = _confirm_option(
-        0.5, "Name prompts that use more than this share.", above=0, below=1
+        0.5, "Sound only: name prompts that use more than this share.", above=0, below=1
     )
 
 
