@@ -40,7 +40,7 @@ from nafaudit.store.run import Run
 from nafaudit.views.document import nats
 from nafaudit.views.figures.run import progress
 from nafaudit.views.page import write_report
-from nafaudit.views.search import search_view
+from nafaudit.views.search import B_EFF, search_view
 from nafaudit.views.terminal import terminal, text_of
 from nafaudit.workload.prompts import FILES as DATA
 from tests.commands import call, typed
@@ -616,6 +616,10 @@ def test_a_width_stands_beside_every_rho(place: Path, settings: Make) -> None:
     for one in found.rechecks:
         for row in (one.flag.item.row, one.same, one.other):
             assert not row.valid or f"{row.rho:.3f} ({nats(row.width)})" in shown
+        # Why it was flagged: the parts of its rho stand beside it.
+        row = one.flag.item.row
+        assert all(nats(part) in shown for part in (row.moments.mean, row.upper, row.budget))
+    assert B_EFF in " ".join(shown.split())
     assert "width: every rho in tables and files" in " ".join(shown.split())
 
 

@@ -14,7 +14,7 @@ from nafaudit.paper.proxy import ProxyItem, ProxyRow
 from nafaudit.paper.search import PaperSearchResult, gap_of
 from nafaudit.store.files import make_directory, write_whole
 from nafaudit.views.document import Column, Document, Section, Table, nats
-from nafaudit.views.search import defect_lines, rho_text, search_json, verdict_lines
+from nafaudit.views.search import B_EFF, defect_lines, rho_text, search_json, verdict_lines
 
 _ID, _SHOWN = 30, 8
 """Characters of an id, and rows of a table, that a terminal shows."""
@@ -456,15 +456,17 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     rechecks, n = found.rechecks, settings.sizes.recheck_traj
     fresh = (f"N={n}, k={k:.4g}" for k in (settings.budget, settings.second))
     flagged_columns = (
-        Column("flagged in", words=True),
+        Column("flagged", words=True),
         prompt,
-        *map(Column, ("N", "rho", *fresh, "over")),
+        Column("N"),
+        *(Column(head, write=nats) for head in ("mean", "U_EBB", "B_eff")),
+        *map(Column, ("rho", *fresh, "over")),
     )
     flagged = [
-        (one.flag.pool, one.flag.item.candidate.id, one.flag.item.row.n,
-         *map(ratio, (one.flag.item.row, one.same, one.other)),
-         one.same.overspent + one.other.overspent)
+        (one.flag.pool, one.flag.item.candidate.id, row.n, row.moments.mean, row.upper, row.budget,
+         *map(ratio, (row, one.same, one.other)), one.same.overspent + one.other.overspent)
         for one in rechecks[:_SHOWN]
+        for row in (one.flag.item.row,)
     ]  # fmt: skip
     shares = ", ".join(
         f"{pool} {bad} of {total}" for pool, (bad, total) in found.flagged.pools.items() if total
@@ -552,10 +554,15 @@ def paper_document(found: PaperSearchResult, plugin: str = "") -> Document:
     )
     terms_rows = [(f"N = {row['N']}", *row["term"]) for row in terms["rows"] if row["term"]]
     tables = (
-        (columns, generations), (pool_columns, pools), (flagged_columns, flagged),
-        (ahead_columns, ahead), (term_columns, terms_rows if ahead else []),
+        (columns, generations, ""), (pool_columns, pools, ""),
+        (flagged_columns, flagged, f"mean to rho: as flagged. {B_EFF}"),
+        (ahead_columns, ahead, ""), (term_columns, terms_rows if ahead else [], ""),
     )  # fmt: skip
-    sections = [Section(table=Table(tuple(heads), tuple(rows))) for heads, rows in tables if rows]
+    sections = [
+        Section(table=Table(tuple(heads), tuple(rows)), note=note)
+        for heads, rows, note in tables
+        if rows
+    ]
     return Document("nafaudit search", (*sections, Section(lines=tuple(lines))))
 
 

@@ -488,6 +488,9 @@ def _says(value: Any) -> str:
 
 
 _POOLS = {"final": "Final", "heldout": "Held-out", "stress": "Stress"}
+B_EFF = "B_eff is the smallest budget among a prompt's answers, set by its shortest answer."
+"""Why a rho may be above 1 although no answer is above its own budget."""
+
 _POOL = (
     Column("prompt", "id", write=name, words=True),
     Column("N", "N", "trajectories, a seed that was used twice counted twice"),
@@ -554,7 +557,7 @@ def paper_tables(paper: Mapping[str, Any]) -> list[Section]:
     again = [
         {"pool": row["pool"], "id": row["id"]}
         | {f"{when}_{key}": row[when].get(key) for when in ("flagged", "same_k", "second_k")
-           for key in ("N", "rho")}
+           for key in ("N", "mean_spend", "U_EBB", "B_eff", "rho")}
         | {"over": row["same_k"].get("overspent", 0) + row["second_k"].get("overspent", 0)}
         for row in paper.get("rechecked", ())
     ]  # fmt: skip
@@ -563,6 +566,9 @@ def paper_tables(paper: Mapping[str, Any]) -> list[Section]:
         Column("flagged in", "pool", words=True),
         Column("prompt", "id", write=name, words=True),
         Column("N", "flagged_N"),
+        Column("mean", "flagged_mean_spend", write=_decimal),
+        Column("U_EBB", "flagged_U_EBB", write=_decimal),
+        Column("B_eff", "flagged_B_eff", write=_decimal),
         Column("rho", "flagged_rho", write=ratio),
         Column("fresh N", "same_k_N"),
         Column("rho, same k", "same_k_rho", write=ratio),
@@ -573,7 +579,8 @@ def paper_tables(paper: Mapping[str, Any]) -> list[Section]:
         Section(
             "Flagged prompts, like for like: the same k, fresh draws",
             replace(table(columns, again, "rechecked"), places=()),
-            "A rho above 1 that falls at the same k with more draws is an artefact of few draws.",
+            "A rho above 1 that falls at the same k with more draws is an artefact of few draws. "
+            + B_EFF,
         )
     )
     defects: dict[str, list[str]] = {}
