@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +14,7 @@ from nafaudit.core.settings import RunSettings
 from nafaudit.measures.audit import AuditResult
 from nafaudit.runner.execute import run
 from nafaudit.runner.plan import plan
-from tests.commands import WITHOUT_TORCH, call
+from tests.commands import WITHOUT_TORCH, call, typed
 
 Paths = Callable[[str], tuple[Path, Path]]
 
@@ -66,9 +68,10 @@ def test_without_models_it_still_counts_and_says_why_it_cannot_time(tmp_path: Pa
     options = ["--safe", "nowhere", "--risky", "nowhere", "--prompts", "p.jsonl", "--k", 1]
     done = call("plan", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "1 prompt x 3 budgets x 2 = 6 trajectories" in done.stdout
+    assert "1 prompt x (1 budget and 2 baselines) x 2 = 6 trajectories" in done.stdout
+    assert "\nbudgets: k = 1\nbaselines: safe only, risky only\n" in done.stdout
     text = " ".join(done.stdout.split())
-    assert "time: cannot be said: no tokenizer could be loaded from 'nowhere'" in text
+    assert "decoding: not timed: no tokenizer could be loaded from 'nowhere'" in text
     assert done.stdout.startswith("TOO FEW: ")
     assert "next: the same with --trajectories " in done.stdout
     assert "UNKNOWN, as no prompt has a reference" in done.stdout
@@ -115,7 +118,7 @@ def test_text_fits_and_bad_input_is_refused(tmp_path: Path) -> None:
     done = call("plan", "--seconds", 0, "--limit", 0, "--trajectories", 10, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 80
-    assert "time: cannot be said: not asked for" in done.stdout
+    assert "decoding: not timed: not asked for" in done.stdout
     (tmp_path / "d.toml").write_text("trajectries = 3\n")
     for arguments, message in (
         (["d.toml"], "did you mean 'trajectories'?"),
@@ -125,6 +128,18 @@ def test_text_fits_and_bad_input_is_refused(tmp_path: Path) -> None:
         done = call("plan", *arguments, cwd=tmp_path)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_what_to_do_next_is_the_run_with_the_plans_options(tmp_path: Path) -> None:
+    (tmp_path / "a design.toml").write_text("trajectories = 5\n")
+    words = ("--pair", "tiny", "--k", "1,3", "--limit", 8, "--cap", "sentence=9", "--seconds", 0,
+             "--gpu", "h100", "--shapes", "tinycomma-1.8b,llama-3.1-8b")  # fmt: skip
+    done = call("plan", "a design.toml", *words, cwd=tmp_path)
+    (line,) = re.findall(r"next: (nafaudit run .*)", done.stdout.replace(" \\\n     ", ""), re.S)
+    with contextlib.chdir(tmp_path):
+        made = typed(line.strip())
+    assert isinstance(made, RunSettings)
+    assert (made.k, made.limit, made.trajectories, made.cap) == ((1.0, 3.0), 8, 5, {"sentence": 9})
 
 
 def test_a_huge_number_is_planned_with_little_memory(tmp_path: Path) -> None:

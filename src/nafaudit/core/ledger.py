@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.text import counted
 from nafaudit.core.trajectory import Steps
 
 RISKY_ONLY = math.inf
@@ -47,6 +48,14 @@ def budget_word(k: float) -> str:
 def budget_name(k: float) -> str:
     """Writes a budget in the few words that fit a table."""
     return {SAFE_ONLY: "safe only", RISKY_ONLY: "risky only"}.get(k, f"k = {budget_word(k)}")
+
+
+def budgets_and_baselines(ks: Iterable[float]) -> str:
+    """Counts budgets, and apart from them the models alone: 3 budgets and 2 baselines."""
+    every = list(ks)
+    alone = sum(map(is_baseline, every))
+    counts = {"budget": len(every) - alone, "baseline": alone}
+    return " and ".join(counted(n, word) for word, n in counts.items() if n) or "no budget"
 
 
 def half_digit(k: object, least: int = 2) -> float:

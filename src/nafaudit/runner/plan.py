@@ -151,7 +151,10 @@ class Plan:
 
     @property
     def seconds(self) -> float | None:
-        """Time that the run would take at most, at the speed just measured; None if it was not."""
+        """Time to load and decode at most, at the speed just measured; None if it was not.
+
+        Starting, probes of the machine and the report are not counted.
+        """
         if self.timing is None:
             return None
         timing = self.timing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from nafaudit.core.ledger import budget_name
+from nafaudit.core.ledger import budget_name, budgets_and_baselines
 from nafaudit.core.text import counted, duration, plain
 from nafaudit.views.document import Document, Section
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 def plan_document(made: Plan) -> Document:
     """Returns a plan as a document."""
-    size = (
-        f"{counted(made.prompts, 'prompt')} x {counted(len(made.budgets), 'budget')} x "
-        f"{made.per_prompt}"
-    )
+    arms = budgets_and_baselines(made.budgets)
+    size = f"{counted(made.prompts, 'prompt')} x ({arms}) x {made.per_prompt}"
+    alone = [budget_name(k) for k in made.budgets if k not in made.audited]
     lines = [
         f"{size} = {made.trajectories} trajectories, at most {made.tokens:,} tokens",
         f"classes: {', '.join(f'{name} {n}' for name, n in sorted(made.classes.items()))}",
-        f"budgets: {', '.join(budget_name(k) for k in made.budgets)}",
+        f"budgets: {', '.join(map(budget_name, made.audited)) or 'none'}",
+        f"baselines: {', '.join(alone) or 'none'}",
         f"each budget: {made.per_budget} trajectories of {counted(made.prompts, 'prompt')}",
         f"  0 violations would mean, at 95 %: below {made.trajectory_rate:.2%} of trajectories, "
         f"below {made.prompt_rate:.2%} of prompts; a fault that frequent shows 19 times in 20",
@@ -33,11 +33,12 @@ def plan_document(made: Plan) -> Document:
     worth = f"{made.protected} prompts have a protected reference"
     lines.append(f"worth: {worth if made.protected else 'UNKNOWN, as no prompt has a reference'}")
     if made.timing is None or made.seconds is None:
-        lines.append(f"time: cannot be said: {made.untimed}")
+        lines.append(f"decoding: not timed: {made.untimed}")
     else:
         timing = made.timing
         lines += [
-            f"time: about {duration(made.seconds)} if no output stops early, as fast as just now",
+            f"decoding: about {duration(made.seconds)} if no output stops early, as fast as just "
+            "now; starting, the machine's probes and the report come on top",
             f"  ({timing.tokens_per_second:.0f} tokens/s over {timing.tokens} tokens, "
             f"{timing.seconds_per_prompt * 1e3:.0f} ms a prompt, {timing.loading:.1f} s to load)",
         ]

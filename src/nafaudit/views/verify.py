@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nafaudit.core.finding import CheckWord, Kept
-from nafaudit.core.ledger import budget_name
+from nafaudit.core.ledger import budget_name, budgets_and_baselines
 from nafaudit.store.artifacts import DEBT_COUNTS, OVERSPEND, QUANTITIES, ArmFinding, Verification
 from nafaudit.views.document import Column, Document, Section, Table
 
@@ -45,10 +45,11 @@ def verification_document(found: Verification, kept: str, *files: str) -> Docume
     ]
     if tests := [one for one in found.findings if one.finding.check.startswith("sampler: ")]:
         fired = sum(one.finding.verdict == CheckWord.FAILED for one in tests)
+        arms = budgets_and_baselines(arm.k for arm in {one.arm for one in tests} if arm)
         level = sum(one.finding.numbers.get("level", 0.0) for one in tests)
         lines.append(
-            f"sampler: {fired} of {len(tests)} tests fired ({len({one.arm for one in tests})} "
-            f"budgets, {level:.2g} for all of them together)"
+            f"sampler: {fired} of {len(tests)} tests fired ({arms}, {level:.2g} for all of them "
+            "together)"
         )
     lines += [_line(one) for one in found.findings if one.finding.verdict not in _FINE]
     lines += [f"note: {note}" for note in found.notes]
