@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.settings import RunSettings
 from nafaudit.core.text import name, percent
 from nafaudit.core.trajectory import total
 from nafaudit.lab.prompts import texts as lab_texts
@@ -38,11 +38,10 @@ from nafaudit.paper.checklist import (
     out_of_step,
     ratios,
 )
-from nafaudit.paper.workload import PAPER
-from nafaudit.runner.pairs import SOUND
 from nafaudit.store.artifacts import GateFile, search_file
 from nafaudit.views.page import Extra
 from nafaudit.workload import protected_prompts
+from nafaudit.workload.prompts import CAPS
 
 if TYPE_CHECKING:
     from nafaudit.views.figures import RunFigure
@@ -265,23 +264,25 @@ def _second_anchor(result: AuditResult, path: str) -> str:
 def _lab_options(result: AuditResult) -> str:
     """Returns options that choose the prompts of a run of the lab; empty if others are needed.
 
-    Such a run has the first of the lab's prompts under its protocol, and nothing else that an
-    option changed but k, T, the number of trajectories and the seed.
+    Such a run has the first of all of the lab's prompts, and nothing else that an option changed
+    but protocol, k, T, the number of trajectories and the seed.
     """
     identity = result.run.design["identity"]
     protocol = identity["protocol"]
     plain = identity["mechanism"] == _MECHANISM and not _warped(identity)
+    variant = (result.run.sessions or [{}])[-1].get("variant", "code")
+    plain = plain and variant == "code"
     if not plain or any(identity.get(name) for name in ("chat", "coupled", "promise")):
         return ""
+    every, texts = [item.prompt for item in result.run.prompts()], lab_texts()
+    whole = Counter(prompt.label for prompt in every) == CAPS
     asked = {name for extent in result.run.design["extents"] for name in extent["prompts"]}
-    there = (item.prompt for item in result.run.prompts())
-    mine = [(prompt.id, prompt.text) for prompt in there if prompt.id in asked]
-    settings = RunSettings(protocol=protocol)
-    every = (PAPER if protocol == "paper" else SOUND).workload(settings).prompts
-    if mine != [(prompt.id, prompt.text) for prompt in every[: len(mine)]]:
+    if not whole or any(prompt.text not in texts for prompt in every):
+        return ""
+    if {prompt.id for prompt in every[: len(asked)]} != asked:
         return ""
     seed = f" --seed {identity['seed']}" if identity["seed"] else ""
-    return f"--protocol {protocol} --limit {len(mine)}{seed}"
+    return f"--protocol {protocol} --limit {len(asked)}{seed}"
 
 
 def _budgets(result: AuditResult) -> list[float]:
