@@ -79,7 +79,8 @@ VERDICTS = (
      "it limits how often they can come out"),
     ("worth?", Worth.VACUOUS, "K reaches the surprisal of at least half of them, so it rules "
      "nothing out there"),
-    ("any", Tested.UNKNOWN, "what the answer needs is not recorded, or the debt forced every step"),
+    ("any", Tested.UNKNOWN, "what the answer needs is not recorded, or is refuted, or the debt "
+     "forced every step"),
 )  # fmt: skip
 """The words of a verdict with the question that each answers; docs/glossary.md says the same."""
 

@@ -98,7 +98,9 @@ def summary(overall: Overall, arms: Sequence[ArmVerdict], source: str = "record"
         # What was overspent is known, so it is not said that nothing is.
         parts.append("A replay from the models also refutes what the decoder wrote or claims.")
     elif denied:
-        parts.append(_refutation(source))
+        # The reason has said already that a replay refutes it.
+        known = "How much it spent is not known." if source == "decoder" else ""
+        parts.append(known or f"The numbers of the {source} cannot be trusted.")
     unsure = [arm for arm in judged if arm.kept == Kept.INCONCLUSIVE]
     if unsure and overall.verdict == Kept.VIOLATED:
         parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
