@@ -16,6 +16,7 @@ from benchmarks import store
 PYTHON = os.environ.get("NAFAUDIT_OFFICIAL_PYTHON", "")
 
 
+@pytest.mark.full
 def test_the_record_is_read_and_checked_beside_json_lines() -> None:
     row, check, page, growth = store.rows(60, 1)
     assert row.name == "record" and row.invalid == "" and "60 trajectories" in row.about

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from benchmarks.shape import AIMS, COMMANDS, shape
 
 LONG = "def long() -> None:\n" + "    pass\n" * 6
@@ -33,6 +34,7 @@ def test_a_small_tree_is_counted(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.full
 def test_every_number_has_an_aim() -> None:
     here = Path(__file__).resolve().parents[2]
     entered = {f"files entered by {command}" for command in COMMANDS}

@@ -37,7 +37,7 @@ from tests.exact import largest_theta
 
 INF = math.inf
 BUDGETS = (0.0, 0.4, 3.0, INF)
-ARCHITECTURES = ("llama", "gpt2", "gemma2", "mistral")
+ARCHITECTURES = ("llama", "gpt2", "gemma2", pytest.param("mistral", marks=pytest.mark.full))
 Paths = Callable[[str], tuple[Path, Path]]
 
 

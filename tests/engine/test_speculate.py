@@ -42,7 +42,9 @@ def decoded(
     return {t.key: t for t in decoder.decode(requests)}, decoder
 
 
-@pytest.mark.parametrize("architecture", ["llama", "gpt2", "mistral"])
+@pytest.mark.parametrize(
+    "architecture", ["llama", "gpt2", pytest.param("mistral", marks=pytest.mark.full)]
+)
 def test_speculation_keeps_every_bit(tiny_pair_paths: Paths, architecture: str) -> None:
     pair = load_pair(*tiny_pair_paths(architecture), stop_ids=range(2, 12))
     needs_free_rows(pair.safe, pair.risky, width=64)

@@ -41,6 +41,7 @@ def test_inputs_follow_from_integers_alone() -> None:
     assert found.ravel().tolist() == [slowly(place, 7) for place in range(300)]
 
 
+@pytest.mark.full
 def test_it_prints_every_product_and_a_sentence_for_each_set(tmp_path: Path) -> None:
     done = call("lab", "digests", "--set", "default, trio", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

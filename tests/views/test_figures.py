@@ -58,6 +58,7 @@ def lacking(result: AuditResult) -> dict[str, str]:
     return {figure.name: why for figure in FIGURES if (why := figure.lacks(result))}
 
 
+@pytest.mark.full
 def test_the_command_writes_and_names_every_figure(run: Run, tmp_path: Path) -> None:
     result = call("report", run.path, "--figures", cwd=tmp_path)
     assert result.returncode == 0
