@@ -20,6 +20,7 @@ from nafaudit.cli.output import after_audit
 from nafaudit.cli.schema import schema_for
 from tests.commands import call
 from tests.runs import make
+from tests.test_frozen import NEW, stored
 
 OWN = make.HERE / "89722fc" / "own"
 SMALL: dict[str, Any] = {"k": [0.25, 1], "trajectories": 4, "max_new_tokens": 8}
@@ -490,3 +491,11 @@ def test_the_page_on_python_says_what_happens(
     runner.run(examples, out=said.append)
     assert "".join(said) == ""
     assert runner.summarize(verbose=False).attempted >= 15
+
+
+def test_what_is_shown_first_does_not_take_kept_for_protected(tmp_path: Path) -> None:
+    run = stored("attack", tmp_path, NEW)
+    shown = repr(nafaudit.open_run(tmp_path / run))
+    assert "VACUOUS at k = " in shown and "IDLE at k = " in shown
+    own = stored("own", tmp_path, NEW)
+    assert "VACUOUS" not in repr(nafaudit.open_run(tmp_path / own))

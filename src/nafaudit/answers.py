@@ -274,7 +274,16 @@ class Audit(Result["AuditResult"]):
         return audit_document(self.result, self.source, self.page)
 
     def __repr__(self) -> str:
-        return f"<Audit {self.source}: {self.verdict}: {self.why}>"
+        from nafaudit.core.finding import Tested, Worth
+        from nafaudit.core.ledger import budget_name
+
+        said = f"{self.verdict}: {self.why}"
+        # A budget that is kept protects nothing where it is vacuous, or where it never acted.
+        for word in (Worth.VACUOUS, Tested.IDLE):
+            budgets = [arm for arm in self.verdicts if word in (arm.worth, arm.tested)]
+            if found := [budget_name(arm.k) for arm in budgets if not arm.baseline]:
+                said += f"; {word} at {', '.join(found)}"
+        return f"<Audit {self.source}: {said}>"
 
 
 class Plots:
