@@ -171,6 +171,9 @@ def test_a_run_says_before_it_decodes_that_a_verdict_needs_more(tmp_path: Path) 
     (option,) = re.findall(r"add (--trajectories \d+)", few.stderr)
     enough = call(*small.split(), *option.split(), cwd=tmp_path)
     assert "a verdict needs" not in enough.stderr and enough.returncode == 0
+    # What is recorded already counts, whatever is asked for.
+    fewer = call(*small.split(), "--trajectories", 9, cwd=tmp_path)
+    assert "a verdict needs" not in fewer.stderr and fewer.returncode == 0
 
 
 def test_verdicts_have_a_colour_on_a_terminal(place: Path) -> None:

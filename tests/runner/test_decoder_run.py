@@ -91,6 +91,8 @@ def test_a_hang_is_given_up_in_time(tmp_path: Path) -> None:
     assert [v["trajectories"] for v in data["verdicts"]] == [0, 0, 0]
     # The reason is said with the answer.
     assert "outputs never came (it " in data["why"], data["why"]
+    page = (tmp_path / "run" / "report" / "report.md").read_text()
+    assert "Nothing could be replayed." in page and "fit the law" not in page
 
 
 def test_a_death_is_survived(tmp_path: Path) -> None:
