@@ -20,7 +20,7 @@ from scipy.special import log_softmax
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.design import Decoding
 from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
-from nafaudit.protocols import Law, Output, Request, debt_of
+from nafaudit.protocols import Law, Output, Request, World, debt_of
 from nafaudit.selftest.faults.tools import divergence
 
 
@@ -244,11 +244,15 @@ class Overspend:
         executions: How many.
         exceeding: How many of them truly spend more than their budget.
         ratio: Mean of the true spend over mean of the budget.
+        prefixes: How many truly cost more than was granted at some prefix.
+        worst: The largest excess of any prefix over its grant, in nats; 0 if there is none.
     """
 
     executions: int = field(metadata={"json": None})
     exceeding: int = field(metadata={"json": None})
     ratio: float
+    prefixes: int = field(default=0, metadata={"json": None})
+    worst: float = field(default=0.0, metadata={"json": None})
     json_properties: ClassVar = ("share",)
 
     @property
@@ -258,21 +262,29 @@ class Overspend:
 
 
 def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspend:
-    """Lets a decoder write, and meters every law that it samples against the safe model."""
+    """Lets a decoder write, and meters every law that it samples against the safe model.
+
+    Prefixes are held to max(0, (t+1) k - debt), of the prompt that was asked for, whatever else
+    the decoder counts. Requests at k = inf have no budget, so none should be among them.
+    """
     sampled, output = decoder.sampled, decoder.output
-    open_: dict[int, float] = {}
+    open_: dict[int, list[float]] = {}
     spent: list[float] = []  # of finished outputs, in order
+    closed: dict[int, tuple[Output, list[float], tuple[int, ...]]] = {}
 
     def meter(row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         drawn_from = sampled(row, law, safe, risky)
         # The decoder may have asked for another prefix than its own.
         anchor = decoder.world.laws([row.prefix])[0][0]
-        open_[id(row)] = open_.get(id(row), 0.0) + divergence(drawn_from, anchor)
+        open_.setdefault(id(row), []).append(divergence(drawn_from, anchor))
         return drawn_from
 
     def close(row: ReferenceRow) -> Output:
-        spent.append(open_.pop(id(row)))
-        return output(row)
+        costs = open_.pop(id(row))
+        spent.append(sum(costs))
+        written = output(row)
+        closed[id(written)] = written, costs, row.request.prompt
+        return written
 
     setattr(decoder, "sampled", meter)  # noqa: B010  one decoder, not its class
     setattr(decoder, "output", close)  # noqa: B010
@@ -285,4 +297,24 @@ def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspen
         ]
     )
     exceeding = int((true > budget * (1 + _ROUNDING) + _ROUNDING).sum())
-    return Overspend(len(requests), exceeding, float(true.mean() / budget.mean()))
+    excess = np.array(
+        [
+            _prefix_excess(decoder.world, request, closed[id(written)][1])
+            for request, written in zip(requests, outputs, strict=True)
+        ]
+    )
+    return Overspend(
+        len(requests),
+        exceeding,
+        float(true.mean() / budget.mean()),
+        prefixes=int((excess > 0).sum()),
+        worst=float(max(excess, default=0.0)),
+    )
+
+
+def _prefix_excess(world: World, request: Request, costs: Sequence[float]) -> float:
+    """Returns the most that any prefix costs above its grant, in nats; 0 if none does."""
+    steps = np.arange(1, len(costs) + 1)
+    granted = np.maximum(0.0, steps * request.k - debt_of(world, request.prompt))
+    beyond = np.cumsum(costs) - granted
+    return float(np.max(np.where(beyond > _ROUNDING * (1 + granted), beyond, 0.0), initial=0.0))

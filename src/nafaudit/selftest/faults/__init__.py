@@ -8,12 +8,11 @@ To add a fault, add a class to a file of this directory and a line here.
 
 from __future__ import annotations
 
-import inspect
-import re
 from dataclasses import dataclass
 
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.selftest.faults import accounts, sampling, serving
+from nafaudit.selftest.faults.tools import about, name_of
 
 # Groups of checks, by the beginning of their names.
 REPLAY, SAMPLER, ACCOUNTS, OUTPUT = "replay: ", "sampler: ", "accounting", "decoder: "
@@ -40,12 +39,12 @@ class FaultCase:
     @property
     def name(self) -> str:
         """Returns the class's name in small letters, with hyphens."""
-        return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", self.decoder.__name__).lower()
+        return name_of(self.decoder)
 
     @property
     def about(self) -> str:
         """Returns one line on what it does."""
-        return (inspect.getdoc(self.decoder) or "").splitlines()[0]
+        return about(self.decoder)
 
     @property
     def must_catch(self) -> bool:

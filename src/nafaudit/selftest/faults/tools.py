@@ -6,14 +6,53 @@ own to it, so that a mistake in one cannot confirm itself.
 
 from __future__ import annotations
 
+import inspect
 import math
+import re
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from nafaudit.mechanisms.reference import ReferenceRow
-from nafaudit.protocols import Law
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
+from nafaudit.protocols import Law, Output
+
+
+def name_of(kind: type[AnchoredDecoder]) -> str:
+    """Returns a decoder's name in small letters, with hyphens."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", kind.__name__).lower()
+
+
+def about(kind: type[AnchoredDecoder]) -> str:
+    """Returns one line on what a decoder does."""
+    return (inspect.getdoc(kind) or "").splitlines()[0]
+
+
+def shown(kind: type[AnchoredDecoder], *claims: str) -> type[AnchoredDecoder]:
+    """Returns the same decoder, whose outputs show the tokens and some of its claims.
+
+    Args:
+        kind: A decoder.
+        claims: Which attributes of `Output` stay, as far as it claims them.
+    """
+
+    def output(self: AnchoredDecoder, row: ReferenceRow) -> Output:
+        out = kind.output(self, row)
+        return Output(out.tokens, **{claim: getattr(out, claim) for claim in claims})
+
+    said = f"It shows {', '.join(claims) or 'its tokens alone'}."
+    parts = {
+        "__doc__": f"{about(kind)}\n\n{said}",
+        "__module__": kind.__module__,
+        "output": output,
+        "shows_laws": "laws" in claims,
+    }
+    return type(f"{kind.__name__}Showing" if claims else f"Silent{kind.__name__}", (kind,), parts)
+
+
+def silent(kind: type[AnchoredDecoder]) -> type[AnchoredDecoder]:
+    """Returns the same decoder, whose outputs show their tokens and claim nothing."""
+    return shown(kind)
 
 
 def only(law: Law, kept: NDArray[np.intp]) -> Law:
