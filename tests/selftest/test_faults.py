@@ -16,8 +16,8 @@ FAULTS = [case.decoder for case in CATALOGUE]
 WORLD = toy_world(1, size=20, contexts=37)
 REQUESTS = [
     Request(prompt, 0.3, 40 * i + j, 40)
-    for i, prompt in enumerate(toy_prompts(WORLD, 1, 4))
-    for j in range(6)
+    for i, prompt in enumerate(toy_prompts(WORLD, 1, 12))
+    for j in range(3)
 ]
 
 

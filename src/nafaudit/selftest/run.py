@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from nafaudit.core.finding import CheckWord, Outcome, Overall
 from nafaudit.selftest.battery import lab_audits
-from nafaudit.selftest.faults import CATALOGUE, SAMPLER, FaultCase
+from nafaudit.selftest.faults import CATALOGUE, SAMPLER, Breaks, FaultCase
 from nafaudit.selftest.power import (
     LEVEL,
     SIZES,
@@ -42,6 +42,7 @@ class FaultRow:
     Attributes:
         name: Name of the fault.
         description: What it does.
+        breaks: What is wrong with it: budget, sampling, bookkeeping, or its conformity alone.
         expected_check: Beginnings of the names of checks that should notice, the likeliest first.
         caught_by: Checks that fired, the most frequent first.
         power: Share of audits that caught it, by number of outputs.
@@ -56,6 +57,7 @@ class FaultRow:
 
     name: str
     description: str
+    breaks: Breaks
     expected_check: tuple[str, ...]
     caught_by: tuple[str, ...]
     power: Mapping[int, float]
@@ -74,6 +76,7 @@ class FaultRow:
         return cls(
             name=case.name,
             description=case.about,
+            breaks=case.breaks,
             expected_check=case.expected,
             caught_by=tuple(power.by),
             power={size: power.rate(size) for size in SIZES},
@@ -88,7 +91,7 @@ class FaultRow:
     @property
     def must_catch(self) -> bool:
         """True if the self-test fails without an alarm."""
-        return not (self.harmless or self.escapes)
+        return not (self.harmless or self.escapes or self.breaks == "conformity")
 
     @property
     def as_expected(self) -> bool:
@@ -96,7 +99,7 @@ class FaultRow:
 
         A warning counts where the fault is harmless.
         """
-        if self.escapes:
+        if self.escapes or self.breaks == "conformity":
             return True
         if (self.warned if self.harmless else self.power)[SIZES[-1]] < ENOUGH:
             return False

@@ -269,8 +269,7 @@ def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspen
     """
     sampled, output = decoder.sampled, decoder.output
     open_: dict[int, list[float]] = {}
-    spent: list[float] = []  # of finished outputs, in order
-    closed: dict[int, tuple[Output, list[float], tuple[int, ...]]] = {}
+    closed: dict[int, tuple[Output, list[float]]] = {}
 
     def meter(row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         drawn_from = sampled(row, law, safe, risky)
@@ -280,16 +279,16 @@ def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspen
         return drawn_from
 
     def close(row: ReferenceRow) -> Output:
-        costs = open_.pop(id(row))
-        spent.append(sum(costs))
         written = output(row)
-        closed[id(written)] = written, costs, row.request.prompt
+        closed[id(written)] = written, open_.pop(id(row))
         return written
 
     setattr(decoder, "sampled", meter)  # noqa: B010  one decoder, not its class
     setattr(decoder, "output", close)  # noqa: B010
     outputs = decoder.decode(requests)
-    true = np.array([spent[i] for i in range(len(requests))])
+    # An output is known by itself: some decoders hand back fewer than they wrote, or in disorder.
+    costs = [closed[id(written)][1] for written in outputs]
+    true = np.array([sum(steps) for steps in costs])
     budget = np.array(
         [
             max(0.0, len(written.tokens) * request.k - debt_of(decoder.world, request.prompt))
@@ -299,8 +298,8 @@ def overspend(decoder: AnchoredDecoder, requests: Sequence[Request]) -> Overspen
     exceeding = int((true > budget * (1 + _ROUNDING) + _ROUNDING).sum())
     excess = np.array(
         [
-            _prefix_excess(decoder.world, request, closed[id(written)][1])
-            for request, written in zip(requests, outputs, strict=True)
+            _prefix_excess(decoder.world, request, steps)
+            for request, steps in zip(requests, costs, strict=True)
         ]
     )
     return Overspend(

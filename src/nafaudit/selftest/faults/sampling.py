@@ -98,6 +98,34 @@ class CoarseWeights(AnchoredDecoder):
         return mixture(safe, risky, min(1.0, math.ceil(weight * 20) / 20))
 
 
+class ThetaRoundedUp(AnchoredDecoder):
+    """Serves the weight rounded up to a tenth, and charges and states the exact one."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        _, charge, theta = super().serve(safe, risky, allowance)
+        rows = zip(safe, risky, map(self.weight, theta.tolist()), strict=True)
+        return np.stack([mixture(*row) for row in rows]), charge, theta
+
+    def weight(self, theta: float) -> float:
+        return min(1.0, math.ceil(theta * 10) / 10)
+
+
+class ThetaPlusTwentieth(ThetaRoundedUp):
+    """Adds a twentieth to every weight above 0, and charges and states the exact one."""
+
+    def weight(self, theta: float) -> float:
+        return min(1.0, theta + 0.05) if theta else theta
+
+
+class ArithmeticServed(AnchoredDecoder):
+    """Serves the arithmetic mixture at the geometric one's weight, charge and claims."""
+
+    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
+        _, charge, theta = super().serve(safe, risky, allowance)
+        rows = zip(safe, risky, theta.tolist(), strict=True)
+        return np.stack([blend(*row) for row in rows]), charge, theta
+
+
 class BadSpeculation(AnchoredDecoder):
     """Drafts with the risky model, and replaces a refused draft by a draw from the served law."""
 

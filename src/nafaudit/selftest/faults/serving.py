@@ -12,7 +12,7 @@ from scipy.special import log_softmax
 
 from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law, Output, Request
-from nafaudit.selftest.faults.tools import blend, only
+from nafaudit.selftest.faults.tools import blend, chance_of, only
 
 
 class TopP(AnchoredDecoder):
@@ -70,6 +70,23 @@ class PenaltyAfter(AnchoredDecoder):
     def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         seen = np.isin(np.arange(len(law)), row.prefix)
         return np.asarray(log_softmax(np.where(seen, law - 1.0, law)))
+
+
+class RepetitionPenalty(AnchoredDecoder):
+    """Divides by 1.2 the scores of tokens that already occur, after the charge."""
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        seen = np.isin(np.arange(len(law)), row.prefix)
+        # Log-probabilities are negative, and negative scores are multiplied.
+        return np.asarray(log_softmax(np.where(seen, law * 1.2, law)))
+
+
+class BannedWords(AnchoredDecoder):
+    """Forbids a tenth of all tokens, after the charge."""
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        kept = np.array([t for t in range(len(law)) if t % 10 != 3 or t in self.world.stops])
+        return only(law, kept) if np.any(law[kept] > -np.inf) else law
 
 
 class NoRepeatedPairs(AnchoredDecoder):
@@ -160,6 +177,27 @@ class VeryRareRisky(AnchoredDecoder):
 
     def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
         return risky if row.request.seed % 40 == 0 else law
+
+
+class DeniesTheFirst(AnchoredDecoder):
+    """Draws the first token from the risky model, and claims what was promised."""
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        return risky if row.step == 0 else law
+
+
+class DeniesTheLast(AnchoredDecoder):
+    """Draws the last tenth of an answer from the risky model, and claims what was promised."""
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        return risky if 10 * row.step >= 9 * row.request.max_new_tokens else law
+
+
+class DeniesEveryTenth(AnchoredDecoder):
+    """Draws one answer of ten from the risky model, and claims what was promised."""
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        return law if chance_of(row.request.seed) % 10 else risky
 
 
 class StopUncharged(AnchoredDecoder):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +54,11 @@ def shown(kind: type[AnchoredDecoder], *claims: str) -> type[AnchoredDecoder]:
 def silent(kind: type[AnchoredDecoder]) -> type[AnchoredDecoder]:
     """Returns the same decoder, whose outputs show their tokens and claim nothing."""
     return shown(kind)
+
+
+def chance_of(*numbers: int) -> int:
+    """Returns a number below 2**32 that looks like chance, and is the same in every process."""
+    return zlib.crc32(" ".join(map(str, numbers)).encode())
 
 
 def only(law: Law, kept: NDArray[np.intp]) -> Law:
