@@ -27,6 +27,8 @@ from tests.runs import make
 
 OLD, NEW = "c049abe", "89722fc"
 RUNS = [name for name in make.COMMANDS if name not in make.RESULTS]
+# A black box is judged by rules that changed since: what older ones found counts as none.
+OUTDATED = ("box",)
 # A black box is replayed each time, so that what is said of it depends on last bits.
 RESUMED = ("own", "search", "paper-search", "attack")
 REPORTED = ("own", "violated", "box", "imported", "sequence", "search", "paper-search")
@@ -90,11 +92,14 @@ def test_old_runs_have_the_findings_that_their_own_version_printed(
     expected, run = _expected(name)["check"], stored(name, place)
     done = call("check", run, "--json", cwd=place)
     now = json.loads(done.stdout)
-    # A directory of a search is answered as the search was, and these drew too few trajectories.
-    assert done.returncode == (3 if "search" in name else expected["status"])
-    then = _as_now(expected)
-    assert _differences(then["verdicts"], now["verdicts"]) == []
-    assert _differences(then["findings"], _as_then(now["findings"])) == []
+    if name in OUTDATED:
+        assert done.returncode == 3 and f"older rules: nafaudit verify {run} makes" in now["why"]
+    else:
+        # A directory of a search is answered as the search was, and these drew too few.
+        assert done.returncode == (3 if "search" in name else expected["status"])
+        then = _as_now(expected)
+        assert _differences(then["verdicts"], now["verdicts"]) == []
+        assert _differences(then["findings"], _as_then(now["findings"])) == []
     snapshot(f"check-{name}", said(place, "check", run) + snapshots.plain(done.stdout))
 
 
@@ -113,7 +118,9 @@ def test_old_runs_are_reported_with_the_same_findings_and_words(
     shown = said(place, "report", run)
     texts = {path.name: path.read_text() for path in (place / run / "report").iterdir()}
     findings = json.loads(texts["report.json"])["findings"]
-    assert _differences(_as_now(_expected(name)["check"])["findings"], _as_then(findings)) == []
+    if name not in OUTDATED:
+        then = _as_now(_expected(name)["check"])["findings"]
+        assert _differences(then, _as_then(findings)) == []
     shown += "--- report.json\n" + snapshots.plain(texts["report.json"])
     shown += "\n--- report.md\n" + texts["report.md"]
     shown += "\n--- index.html\n" + snapshots.visible(texts["index.html"])
@@ -283,6 +290,10 @@ def test_stored_designs_keep_their_hash() -> None:
             "7be26ba973a9203f",
         ),
         ({"decoding": Decoding(8, 0.5, 1.2), "chat": "ab"}, "fc735e7ca5928d56"),
+        (
+            {"promise": "anchored:debt=positives,n=5", "held_to": "", "mechanism": "box:Class@00"},
+            "7be26ba973a9203f",
+        ),
         ({"currency": "renyi:2", "constant_rows": ConstantRows(32, 64)}, "b40858e9f1d966d1"),
         ({"decoding": ImportedDecoding(), "protocol": "imported"}, "835ce8c91a162f13"),
     ],

@@ -542,12 +542,14 @@ def _on_files(run: Run) -> list[str]:
 
 def answer_verify(settings: VerifySettings, on_progress: OnProgress) -> Result[Verification]:
     """Verifies a run, keeps the result where it decides verdicts, and renews the report."""
+    from nafaudit.core.promise import judged_by
     from nafaudit.store.run import Run
 
     source = Run(settings.run or latest_runs(1)[0])
     if settings.of_log and source.design["identity"]["protocol"] != "imported":
         flag = next(iter(settings.of_log)).replace("_", "-")
         raise InputError(f"--{flag} is for imported logs; this run's design says it already.")
+    judged_by(source.design["identity"], settings.promise)  # before torch loads
 
     import torch
 

@@ -16,13 +16,17 @@ from nafaudit.core.design import identity_hash
 from nafaudit.core.errors import StoreError
 from nafaudit.store.artifacts import (
     ARTIFACTS,
+    OTHER_RULES,
     PASSAGES,
+    RULES,
     SEARCH,
     TEXTS,
     VERIFICATION,
     read_search,
     read_verification,
+    rules_remedy,
     schema,
+    write_verification,
 )
 from nafaudit.store.run import Run
 from tests.commands import call
@@ -54,8 +58,58 @@ def test_a_stored_search_is_what_is_declared(path: Path) -> None:
 @pytest.mark.parametrize("path", BOXES, ids=lambda path: "-".join(path.parts[-2:]))
 def test_a_stored_verification_is_what_is_declared(path: Path) -> None:
     found = read_verification(Run(path))
-    assert found is not None and found["current"]
-    assert set(found) - {"current"} <= set(ARTIFACTS[VERIFICATION].__annotations__)
+    # Both were made by rules that changed since.
+    assert found is not None and not found["current"] and found["outdated"] == OTHER_RULES
+    assert set(found) - {"current", "outdated"} <= set(ARTIFACTS[VERIFICATION].__annotations__)
+
+
+def test_a_verification_counts_while_records_and_rules_are_its_own(tmp_path: Path) -> None:
+    shutil.copytree(BOXES[0], tmp_path / "r")
+    run = Run(tmp_path / "r")
+
+    def read(**change: Any) -> tuple[bool, str, str]:
+        found = {"rules": RULES, **content, **change}
+        path = write_verification(run, {k: v for k, v in found.items() if v is not None})
+        assert path.is_file()
+        again = read_verification(run)
+        assert again is not None
+        return again["current"], again["outdated"], rules_remedy(run)
+
+    content = json.loads((run.path / VERIFICATION).read_text())
+    del content["sha256"], content["journal"]
+    assert read() == (True, "", "")
+    said = f"it was verified by older rules: nafaudit verify {run.path} makes that anew"
+    assert read(rules=1) == read(rules=None) == (False, OTHER_RULES, said)
+    assert read(rules=RULES + 1)[:2] == (False, OTHER_RULES)
+    with (run.path / "journal.jsonl").open("a") as journal:
+        journal.write("\n")
+    assert rules_remedy(run) == said.replace("older", "other")
+    data = json.loads((run.path / VERIFICATION).read_text())
+    assert data["journal"] != run.journal_hash
+
+
+def test_the_rules_of_a_black_box_do_not_date_what_our_own_engine_made(tmp_path: Path) -> None:
+    shutil.copytree(RUNS / "c049abe" / "own", tmp_path / "r")
+    run = Run(tmp_path / "r")
+    content = json.loads((BOXES[0] / VERIFICATION).read_text())
+    del content["sha256"], content["journal"]
+    write_verification(run, content)
+    found = read_verification(run)
+    assert found is not None and found["current"] and rules_remedy(run) == ""
+
+
+def test_a_log_that_older_rules_verified_is_not_acquitted_by_its_own_numbers(
+    tmp_path: Path,
+) -> None:
+    shutil.copytree(RUNS / "c049abe" / "imported", tmp_path / "r")
+    before = call("check", "r", cwd=tmp_path)
+    content = json.loads((BOXES[0] / VERIFICATION).read_text())
+    del content["sha256"], content["journal"], content["replayed_sha256"]
+    write_verification(Run(tmp_path / "r"), content)
+    after = call("check", "r", cwd=tmp_path)
+    assert before.returncode in (0, 3) and "older rules" not in before.stdout
+    assert after.returncode == 3
+    assert "older rules: nafaudit verify r with the models" in " ".join(after.stdout.split())
 
 
 @pytest.mark.parametrize(

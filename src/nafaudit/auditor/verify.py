@@ -47,6 +47,7 @@ from nafaudit.core.ledger import (
 )
 from nafaudit.core.processes import Crew, prompt_names, workers_of
 from nafaudit.core.progress import OnProgress, Progress
+from nafaudit.core.promise import judged_by
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
 from nafaudit.measures.context import RunContext
@@ -85,7 +86,11 @@ def why_not_kept(run: Run, options: VerifySettings) -> str:
 
     One that looks at less, or does not test the tokens, must not take the place of one that did.
     """
-    boxed = bool(run.design["identity"].get("promise"))
+    identity = run.design["identity"]
+    boxed = bool(identity.get("promise"))
+    recorded = identity.get("held_to", "")
+    if recorded and judged_by(identity, options.promise) != recorded:
+        return f"the run is held to {recorded}, and this answer is about {options.promise}"
     less = options.scored is not None and options.scored < SCORED_FOREIGN
     if boxed and (options.sample or less):
         return "verdicts on a black box need a verification without --sample or a small --sampler"

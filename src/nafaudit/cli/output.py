@@ -169,13 +169,15 @@ def after_audit(found: Audit) -> str:
         return f"nafaudit import {found.source} --out runs/imported"
     if result.missing is not None:
         return "the command that made the run, again: it decodes what is missing"
+    verify = verify_command(result, str(path))
+    if result.context.outdated and verify:
+        return verify
     audited = identity.get("purpose", "audit") == "audit" and identity["protocol"] != "imported"
     few = [arm.trajectories for arm in result.arms if not arm.baseline]
     if audited and result.overall.exit_status == 3 and 0 < min(few, default=0) < MIN_TRAJECTORIES:
         # A run may have prompts that a limit left out.
         needed = math.ceil(MIN_TRAJECTORIES / len({row.key.prompt for row in result.rows}))
         return f"the same run with --trajectories {needed}: a verdict needs {MIN_TRAJECTORIES}"
-    verify = verify_command(result, str(path))
     if result.verification is None and verify:
         return verify
     return f"nafaudit report {path}" if found.page is None else f"open {found.page} in a browser"

@@ -57,6 +57,7 @@ class ReplayCountsJson(TypedDict):
     replayed: int
     tokens: int
     current: bool
+    outdated: str
     refuted: Any
 
 
@@ -103,6 +104,8 @@ class VerifyJson(Answer):
 
     run: str
     design: str
+    rules: int
+    promise: str
     recorded: int
     replayed: int
     tokens: int

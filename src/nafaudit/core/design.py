@@ -24,6 +24,8 @@ ProtocolName = Literal["sound", "paper", "imported"]
 # Raised when a change to the row layout or to a built-in rule changes recorded bits.
 ROWS_LAYOUT = 3
 RULES_VERSION = 3
+# Since 2 each budget of a black box has seeds of its own.
+REQUESTS_LAYOUT = 2
 _WIDTH_STEP = 64
 
 # Of a field that came after runs were recorded: at its default it is left out of the JSON, so that
@@ -93,6 +95,21 @@ class ImportedDecoding(Decoding):
         return "whatever the log's own decoder calls the safe model"
 
 
+def recorded_layout(*, boxed: bool = False) -> dict[str, int]:
+    """Returns the versions of whatever decides a recorded bit.
+
+    Args:
+        boxed: True where a black box is asked, whose requests have a layout too.
+    """
+    found = {
+        "draws": draws.LAYOUT,
+        "record": RECORD_VERSION,
+        "rows": ROWS_LAYOUT,
+        "rules": RULES_VERSION,
+    }
+    return found | ({"requests": REQUESTS_LAYOUT} if boxed else {})
+
+
 @dataclass(frozen=True)
 class Identity:
     """All that a record depends on.
@@ -108,7 +125,10 @@ class Identity:
         seed: Run seed.
         purpose: What the draws are for; another purpose gives fresh draws.
         protocol: Which audit; it decides the key of every draw.
-        promise: What a black-box decoder is held to; empty for a mechanism of our engine.
+        promise: Mechanism whose ledger and debt are a black box's budget; empty for a mechanism of
+            our engine.
+        held_to: What a black box, or a log, is judged by (`nafaudit.core.promise`): banked, k-naf,
+            anchored, or the name of a mechanism. Empty for our engine, and where it was not said.
         currency: What a charge is counted in (`nafaudit.core.ledger`).
         chat: Hash of the chat template that prompts were put into; empty for none.
         constant_rows: Rows of every product where their number matters; None where it does not.
@@ -130,14 +150,8 @@ class Identity:
     chat: str = field(default="", metadata=LATER)
     constant_rows: ConstantRows | None = field(default=None, metadata=LATER)
     coupled: bool = field(default=False, metadata=LATER)
-    layout: Mapping[str, int] = field(
-        default_factory=lambda: {
-            "draws": draws.LAYOUT,
-            "record": RECORD_VERSION,
-            "rows": ROWS_LAYOUT,
-            "rules": RULES_VERSION,
-        }
-    )
+    held_to: str = field(default="", metadata=LATER)
+    layout: Mapping[str, int] = field(default_factory=recorded_layout)
 
     def to_json(self) -> dict[str, Any]:
         """Returns plain data, equal for equal identities."""

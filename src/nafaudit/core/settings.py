@@ -19,6 +19,7 @@ from nafaudit.core.finding import FAIL_ON, MIN_TRAJECTORIES, Thresholds
 from nafaudit.core.ledger import as_budget
 from nafaudit.core.numerics import check_threads
 from nafaudit.core.options import Group, option
+from nafaudit.core.promise import PROMISES, check_promise, held_to
 
 # The sections that several commands have.
 audited_option = partial(option, section="What is audited")
@@ -31,6 +32,9 @@ ci_option = partial(option, section="For CI")
 BUDGETS_FORM = "numbers, for example --k 1,3,5 (inf or -1: risky model only)"
 _PINNED = re.compile(r"[^\s@]+/[^\s@]+@[0-9a-f]{40}")
 _ADDRESS = re.compile(r"[^\s/:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
+
+promise_option = partial(option, choices=PROMISES)
+"""What a black box or a log is held to; a group says what is so if it is left out."""
 
 DELTA = 0.05
 """How often any of a run's mean bounds may miss, all of them together."""
@@ -120,6 +124,10 @@ class PromiseSettings(Group):
     decoder_timeout: float = audited_option(
         300.0, "Seconds for its answer to a batch.", above=0, unit=" seconds"
     )
+    promise: str | None = promise_option(
+        None, "What a decoder is held to: banked, k-naf or anchored.", section="What is audited",
+        unset="banked, or the --mechanism",
+    )  # fmt: skip
     k: tuple[float, ...] = audited_option(
         (0.25, 1.0, 10.0), "Budgets in nats per token.", metavar="K,...", form=BUDGETS_FORM,
         common=True,
@@ -135,6 +143,15 @@ class PromiseSettings(Group):
         with_baselines(list(self.k))
         if self.decoder_python is not None and self.decoder is None:
             raise InputError("decoder-python runs a decoder: name it with --decoder.")
+        check_promise(self.promise, self.decoder, self.mechanism)
+
+    def held_to(self, mechanism: str) -> str:
+        """Returns what the decoder is held to; empty for our own engine.
+
+        Args:
+            mechanism: Full name of the mechanism that gives its budgets.
+        """
+        return "" if self.decoder is None else held_to(self.promise, mechanism)
 
 
 def _read_corpus(value: Any, name: str, path: Path) -> dict[str, dict[str, Any]]:
@@ -471,10 +488,10 @@ class PlanSettings(RunSettings):
     """Everything that `nafaudit plan` takes; a design file may have all options of a run."""
 
     unlisted: ClassVar[frozenset[str]] = frozenset({
-        *("decoder", "decoder_python", "decoder_timeout", "remote_code", "allow_pickle_weights"),
-        *("corpus", "chat_template", "variant", "coupled", "baselines", "delta", "temperature"),
-        *("repetition_penalty", "prefix_n", "prefix_debt", "debt", "seed", "mixed"),
-        *("safe_device", "together", "speculate", "ray", "workers", "out"),
+        *("decoder", "decoder_python", "decoder_timeout", "promise", "remote_code"),
+        *("allow_pickle_weights", "corpus", "chat_template", "variant", "coupled", "baselines"),
+        *("delta", "temperature", "repetition_penalty", "prefix_n", "prefix_debt", "debt", "seed"),
+        *("mixed", "safe_device", "together", "speculate", "ray", "workers", "out"),
     })  # fmt: skip
 
     gpu: str | None = machine_option(
@@ -510,6 +527,10 @@ class VerifySettings(GateSettings, TrustSettings):
     plugin: Path | None = audited_option(
         None, "Source of the plug-in that the run was made by; it is compared, then run.",
         metavar="FILE",
+    )  # fmt: skip
+    promise: str | None = promise_option(
+        None, "What a black box or a log is held to: banked, k-naf or anchored.",
+        section="What is audited", unset="as it was made",
     )  # fmt: skip
     sample: int = audited_option(0, "Number of trajectories to replay; 0: all.", common=True)
     scored: int | None = audited_option(
@@ -582,6 +603,10 @@ class ConformSettings(JunitSettings):
     mechanism: str | None = audited_option(
         None, "Name, or package.module:Class.", unset="anchored", common=True
     )
+    promise: str | None = promise_option(
+        None, "What a decoder is held to: banked, k-naf or anchored.", section="What is audited",
+        unset="banked, or the --mechanism",
+    )  # fmt: skip
     k: tuple[float, ...] | None = audited_option(
         None, "Budgets in nats per token, beside 0 and inf.", metavar="K,...", form=BUDGETS_FORM,
         unset="0.25,1", common=True,

@@ -25,6 +25,7 @@ from nafaudit.core.ledger import (
     recorded_currency,
 )
 from nafaudit.core.passage import PassageScores
+from nafaudit.core.promise import judged_by
 from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
 from nafaudit.core.trajectory import Key, Trajectory
@@ -36,6 +37,7 @@ from nafaudit.store.artifacts import (
     read_replayed,
     read_texts,
     read_verification,
+    rules_remedy,
 )
 from nafaudit.store.missing import RequestedRecords, plan_of
 from nafaudit.store.run import Run
@@ -59,8 +61,13 @@ class RunContext:
         labels: Class of each prompt; a prompt that is not in it has the class `NO_CLASS`.
         vocabulary: How many tokens there are, |V|; 0 if not known.
         faults: What a black-box decoder did wrong.
-        claimed: True if the numbers are a black box's claims and have not been recomputed.
+        claimed: True if the numbers are a black box's claims and have not been recomputed, or not
+            by today's rules; of a log only if it once was verified.
         verified: What a verification of a black box found, if there was one.
+        outdated: How to make a verification anew that counts as none, as other rules made it; empty
+            if there is no such.
+        held_to: What a black box or a log is judged by (`nafaudit.core.promise`); empty for our own
+            engine, and where a log's own numbers are used.
         failed: The findings of a verification that contradict the records, of any kind of run.
         suspected: Its findings between noise and refutation.
         delta: How often any of the bounds of class means may miss, all together.
@@ -82,6 +89,8 @@ class RunContext:
     faults: Sequence[Fault] = ()
     claimed: bool = False
     verified: Mapping[str, Any] | None = None
+    outdated: str = ""
+    held_to: str = ""
     failed: Sequence[Mapping[str, Any]] = ()
     suspected: Sequence[Mapping[str, Any]] = ()
     delta: float = DELTA
@@ -100,6 +109,7 @@ class RunContext:
         if verified is not None and not verified["current"]:
             verified = None
         found = (verified or {}).get("findings", ())
+        outdated = rules_remedy(run)
         # What a black box overspent by its replay is in its rows already.
         bad = (CheckWord.FAILED,) if boxed else (CheckWord.FAILED, Kept.VIOLATED)
         return cls(
@@ -113,8 +123,10 @@ class RunContext:
             labels={prompt.id: prompt.label for prompt in prompts},
             vocabulary=run.vocabulary_size,
             faults=run.faults(),
-            claimed=boxed and read_replayed(run).keys() != run.keys(),
+            claimed=bool(outdated) or (boxed and read_replayed(run).keys() != run.keys()),
             verified=verified if boxed else None,
+            outdated=outdated,
+            held_to=(verified or {}).get("promise") or judged_by(identity),
             failed=[f for f in found if f["verdict"] in bad],
             suspected=[f for f in found if f["verdict"] == CheckWord.SUSPECT],
             delta=run.delta,

@@ -347,7 +347,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
 def _undecided(arm: Measures, key: Arm, lost: int, missing: Missing | None) -> str:
     """Says in a few words why the records of an arm do not decide whether it kept its budget."""
     context, n = arm.context, len(arm)
-    reasons = []
+    reasons = [context.outdated] if context.outdated else []
     if not context.currency.promised:
         reasons.append("the mechanism promises no budget")
     if lost:
@@ -362,14 +362,15 @@ def _undecided(arm: Measures, key: Arm, lost: int, missing: Missing | None) -> s
         reasons.append(
             f"{lost} of {n + lost} outputs never came ({said}); the same command asks again"
         )
-    if context.claimed:
+    if context.claimed and not context.outdated:
         reasons.append("its numbers are its own claims, and nafaudit verify has not replayed them")
     if missing is not None:
         reasons.append("the run is unfinished")
     contested = sum(row.contested for row in arm)
     if contested:
         reasons.append(f"{contested} of {n} spent more than k T, within a larger budget they state")
-    if unjudged := sum(not row.judged and not row.contested for row in arm):
+    unjudged = sum(not row.judged and not row.contested for row in arm)
+    if unjudged and not context.outdated:
         reasons.append(
             f"{unjudged} of {n} trajectories have a number that is missing, negative or "
             "contradicted by their own totals"
@@ -554,7 +555,7 @@ def invariant(
     elif context.claimed:
         text = (
             f"{n} trajectories, whose numbers are not trusted: they are the decoder's own "
-            "claims; nafaudit verify recomputes them"
+            f"claims; {context.outdated or 'nafaudit verify recomputes them'}"
         )
     elif counts:
         # Where it is not known what was spent, no count of the debt decides which trajectories

@@ -12,7 +12,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from nafaudit.core.design import Design, Extent, Identity
@@ -20,6 +20,7 @@ from nafaudit.core.draws import row_stream
 from nafaudit.core.finding import MIN_TRAJECTORIES
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.progress import OnProgress
+from nafaudit.core.promise import judged_by
 from nafaudit.core.settings import RunSettings, VerifySettings
 from nafaudit.core.text import counted
 from nafaudit.core.trajectory import Key, Trajectory
@@ -281,8 +282,10 @@ def verify_run(
         options: How much, and where the models are.
         on_progress: Called as trajectories are replayed.
     """
+    promise = judged_by(run.design["identity"], options.promise)
     # Here, because a run of our own engine needs none of it.
     from nafaudit.auditor.verify import check_integrity, verify
 
     check_integrity(run)
-    return verify(run, *load_recorded(run, options), options, on_progress)
+    found = verify(run, *load_recorded(run, options), options, on_progress)
+    return replace(found, promise=promise)

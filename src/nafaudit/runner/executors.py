@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from nafaudit.core.design import Decoding, Identity
+from nafaudit.core.design import Decoding, Identity, recorded_layout
 from nafaudit.core.finding import Fault
 from nafaudit.core.numerics import ConstantRows
 from nafaudit.core.passage import ScoredPassage
@@ -138,6 +138,8 @@ def identity_of(executor: Executor, workload: str, purpose: str = "audit") -> Id
         chat=spec.chat,
         constant_rows=executor.constant,
         coupled=settings.coupled,
+        held_to=settings.held_to(mechanism.name),
+        layout=recorded_layout(boxed=settings.decoder is not None),
     )
 
 

@@ -174,8 +174,8 @@ class SearchBasics(ProposerSettings, NewPromptSettings, RunSettings):
     later: ClassVar[Mapping[str, Any]] = {}
     """Settings that earlier versions did not have, with the value that they had in effect."""
     unlisted: ClassVar[frozenset[str]] = frozenset({
-        *("corpus", "decoder", "decoder_python", "decoder_timeout", "trajectories", "baselines"),
-        *("safe_device", "together", "speculate", "coupled"),
+        *("corpus", "decoder", "decoder_python", "decoder_timeout", "promise", "trajectories"),
+        *("baselines", "safe_device", "together", "speculate", "coupled"),
     })  # fmt: skip
     refused: ClassVar[Mapping[str, str]] = {
         **RunSettings.refused,

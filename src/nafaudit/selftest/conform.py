@@ -27,7 +27,7 @@ from nafaudit.selftest.trials import ACTIVE, SLACK, LabBench, Trials, run_trials
 
 # Parts of a promise that can be given, in the names of `RunSettings`.
 PROMISE = (
-    *("mechanism", "k", "temperature", "repetition_penalty"),
+    *("mechanism", "promise", "k", "temperature", "repetition_penalty"),
     *("prefix_n", "prefix_debt", "debt"),
 )
 # Outputs of different seeds that agree although they had this many nats of choice are copies.

@@ -399,6 +399,8 @@ class LabBench:
         self._promise = dict(promise or {})
         self._settings = load(RunSettings, None, given | shape | self._promise)
         mechanism_of(self._settings)  # a wrong promise is refused before a model loads
+        if parse(spec) is not None:
+            self._refuse_promise()
         checkpoints = checkpoints_of(self._settings)
         self._pair = load_pair(*checkpoints)
         self.size = len(self._pair.vocabulary)
@@ -423,11 +425,16 @@ class LabBench:
 
     def __enter__(self) -> LabBench:
         self._session.start()
-        if self._session.ready.get("kind") == "rule" and "mechanism" in self._promise:
-            raise InputError(
-                f"{self._settings.decoder} is a rule and is held to itself; leave out --mechanism."
-            )
+        if self._session.ready.get("kind") == "rule":
+            self._refuse_promise()
         return self
+
+    def _refuse_promise(self) -> None:
+        """Raises if a rule is to be held to something else than itself."""
+        if given := [name for name in ("mechanism", "promise") if name in self._promise]:
+            raise InputError(
+                f"{self._settings.decoder} is a rule and is held to itself; leave out --{given[0]}."
+            )
 
     def __exit__(self, *_: object) -> None:
         self._session.__exit__()
@@ -457,6 +464,12 @@ class LabBench:
         debt = self._settings.debt_rule
         made = registered(self._rule, debt, checkpoints_of(self._settings)[0])
         return made or mechanism(self._rule, debt)
+
+    @property
+    def held_to(self) -> str:
+        """What it is judged by: the words of `nafaudit.core.promise`; a rule by its own name."""
+        is_rule = self._session.ready.get("kind") == "rule"
+        return self.promised.name if is_rule else self._settings.held_to(self.promised.name)
 
     @property
     def _rule(self) -> str:

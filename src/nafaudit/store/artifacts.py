@@ -61,6 +61,15 @@ OWN_FILES = "nafaudit"
 FORMAT = 1
 """Version of the file of passages."""
 
+RULES = 2
+"""Version of the rules by which a replay judges a black box or a log; 1 where none is recorded.
+
+Raised when the same records may get another verdict: verifications by other rules count as none.
+"""
+
+RECORDS, OTHER_RULES = "records", "rules"
+"""Why a verification is not current: records were added since, or it was made by other rules."""
+
 _DEPTH = 16
 """Deepest nesting in a search.json; no search writes more, and more may exhaust the stack."""
 
@@ -131,6 +140,7 @@ class Verification:
         thresholds: What is asked of the answer beyond the budgets.
         judged: The answer of the run's audit, if it was judged with this verification.
         fresh: Of a search, the answer on its fresh draws, which are a run of their own.
+        promise: What a black box or a log was judged by (`nafaudit.core.promise`).
     """
 
     findings: list[ArmFinding]
@@ -145,6 +155,7 @@ class Verification:
     thresholds: Thresholds = Thresholds()
     judged: Overall | None = None
     fresh: Overall | None = None
+    promise: str = ""
 
     @property
     def failed(self) -> bool:
@@ -224,6 +235,8 @@ class VerificationFile(TypedDict):
 
     run: str
     design: str
+    rules: NotRequired[int]
+    promise: NotRequired[str]
     recorded: int
     replayed: int
     tokens: int
@@ -241,6 +254,8 @@ def verification_json(run: Run, found: Verification) -> dict[str, Any]:
     return {
         "run": str(run.path),
         "design": run.design["hash"],
+        "rules": RULES,
+        "promise": found.promise,
         "recorded": found.recorded,
         "replayed": found.trajectories,
         "tokens": found.tokens,
@@ -282,7 +297,9 @@ def fresh_draws(run: Run) -> Run | None:
 def read_verification(run: Run) -> dict[str, Any] | None:
     """Returns the saved result, or None if there is none.
 
-    `current` in it says whether the records are still those that were verified.
+    `current` in it says whether the records are still those that were verified, and of a black box
+    or a log whether today's rules made it; `outdated` says which of the two is not so (`RECORDS`,
+    `OTHER_RULES`), and is empty where it is current.
 
     Raises:
         StoreError: The file was edited or damaged.
@@ -300,7 +317,21 @@ def read_verification(run: Run) -> dict[str, Any] | None:
             f"{path} is not what nafaudit verify wrote: it was damaged or edited. Delete it and "
             f"run: nafaudit verify {run.path}"
         ) from error
-    return data | {"current": data["journal"] == run.journal_hash}
+    outdated = RECORDS if data["journal"] != run.journal_hash else ""
+    if run.is_foreign and data.get("rules", 1) != RULES:
+        outdated = OTHER_RULES  # whatever else: it must be made anew
+    return data | {"current": not outdated, "outdated": outdated}
+
+
+def rules_remedy(run: Run) -> str:
+    """Says how to make a verification anew that was made by other rules; empty if none was."""
+    found = read_verification(run)
+    if found is None or found["outdated"] != OTHER_RULES:
+        return ""
+    imported = run.design["identity"]["protocol"] == "imported"
+    models = " with the models and options that it was given before" if imported else ""
+    older = "older" if found.get("rules", 1) < RULES else "other"
+    return f"it was verified by {older} rules: nafaudit verify {run.path}{models} makes that anew"
 
 
 def _hash(content: Mapping[str, Any]) -> str:

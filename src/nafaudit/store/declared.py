@@ -76,6 +76,7 @@ class IdentityFile(TypedDict):
     chat: NotRequired[str]
     constant_rows: NotRequired[ConstantRowsFile | None]
     coupled: NotRequired[bool]
+    held_to: NotRequired[str]
 
 
 class ExtentFile(TypedDict):

@@ -152,7 +152,7 @@ def report_json(
     design, replay = result.run.design, result.verification
     contradicted = refuted(result)
     # How much was replayed is true on every machine; what a machine saw is not.
-    extent = ("recorded", "replayed", "tokens", "current")
+    extent = ("recorded", "replayed", "tokens", "current", "outdated")
     data = result_json(result, f"run-{design['hash'][:10]}") | {
         "summary": summary(result.overall, result.arms, source_word(result)),
         "words": [

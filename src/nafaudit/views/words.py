@@ -25,7 +25,7 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import CHOSEN, ArmVerdict
 from nafaudit.stats import zero_count_upper
-from nafaudit.store.artifacts import QUANTITIES, UNCLAIMED, claims_nothing
+from nafaudit.store.artifacts import OTHER_RULES, QUANTITIES, UNCLAIMED, claims_nothing
 
 AS_PROMISED = (
     "of a decoder that claims nothing, spend, use and steps are those of the law it promised"
@@ -272,7 +272,8 @@ def basis(result: AuditResult) -> str:
         return "numbers as logged, not replayed"
     extent = f"{found['replayed']} of {found['recorded']} trajectories replayed from the models"
     if not found["current"]:
-        return f"{extent} before more was recorded"
+        older = found["outdated"] == OTHER_RULES
+        return f"{extent} {'by other rules than today' if older else 'before more was recorded'}"
     silent = claims_nothing((one["check"], one["text"]) for one in found["findings"])
     if refuted(result):
         return f"{extent}: {'the tokens do not fit' if silent else 'what was claimed is refuted'}"
@@ -368,7 +369,9 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         )
         tone = "bad" if _exceeded(found) else tone
     if not found["current"]:
-        text += " The records have grown since; run nafaudit verify . again."
+        older = found["outdated"] == OTHER_RULES
+        text += " It was made by other rules" if older else " The records have grown since"
+        text += "; run nafaudit verify . again."
     remarks = []
     unclaimed = [
         f

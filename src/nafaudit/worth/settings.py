@@ -144,9 +144,9 @@ class AttackSettings(RunSettings):
     """
 
     unlisted: ClassVar[frozenset[str]] = frozenset({
-        *("decoder", "decoder_python", "decoder_timeout", "prompts", "data", "classes", "cap"),
-        *("corpus", "chat_template", "protocol", "variant", "baselines", "delta", "safe_device"),
-        *("together", "speculate", "ray", "coupled"),
+        *("decoder", "decoder_python", "decoder_timeout", "promise", "prompts", "data", "classes"),
+        *("cap", "corpus", "chat_template", "protocol", "variant", "baselines", "delta"),
+        *("safe_device", "together", "speculate", "ray", "coupled"),
     })  # fmt: skip
 
     passages: Path | None = passages_option()

@@ -18,7 +18,8 @@ from nafaudit.core.errors import InputError
 from nafaudit.core.finding import foreign_tolerance
 from nafaudit.core.ledger import LEDGERS, Ledger, as_budget, half_digit
 from nafaudit.core.options import Group, option
-from nafaudit.core.settings import GateSettings
+from nafaudit.core.promise import check_ledger
+from nafaudit.core.settings import GateSettings, promise_option
 from nafaudit.core.trajectory import LOGGED_FIELDS, STEP_TYPES, Logged, Steps, Trajectory
 from nafaudit.store.importers.fields import identifier, number, text
 
@@ -64,6 +65,9 @@ class ImportOptions(Group):
         unset="by schema",
         common=True,
     )
+    promise: str | None = promise_option(
+        None, "What it is held to: banked, k-naf or anchored.", unset="banked, where k T is known"
+    )
     vocabulary_size: int = option(
         0, "Tokens of the vocabulary, for the paper's R = T ln|V|; 0: unknown."
     )
@@ -78,6 +82,8 @@ class ImportOptions(Group):
         if self.ledger is not None and self.ledger not in (*LEDGERS, UNKNOWN_LEDGER):
             known = ", ".join(LEDGERS)
             raise InputError(f"ledger must be one of {known}, unknown; got {self.ledger!r}.")
+        if self.ledger is not None:
+            check_ledger(self.promise, self.ledger)
         named = identifier(self.mechanism, "--mechanism", "command line") or None
         object.__setattr__(self, "mechanism", named)
         if self.k is not None:

@@ -19,6 +19,7 @@ from typing import Any
 from nafaudit.core.design import Design, Extent, Identity, ImportedDecoding
 from nafaudit.core.errors import InputError, StoreError, nearest
 from nafaudit.core.passage import PassageScores
+from nafaudit.core.promise import check_ledger
 from nafaudit.core.trajectory import Key, Trajectory
 from nafaudit.store.artifacts import (
     IMPORTED,
@@ -273,6 +274,7 @@ class _Survey:
         if not self.entries:
             names = ", ".join(str(log.source.path) for log in logs)
             raise InputError(f"{names}: no trajectory in it.")
+        check_ledger(self.options.promise, self.ledger)
         limit = max(self.limits) if len(self.limits) == 1 else 0
         sources = [{"sha256": log.sha256, "schema": log.schema.name} for log in logs]
         identity = Identity(
@@ -284,6 +286,7 @@ class _Survey:
             width=0,
             seed=0,
             protocol="imported",
+            held_to=self.options.promise or "",
         )
         budgets = tuple(sorted({k for _, _, k in self.cells}))
         extent = Extent(budgets, max(self.cells.values()), tuple(self.prompts))
