@@ -1,0 +1,441 @@
+"""Which laws of a family fit the tokens of a silent decoder, and what follows for its budget.
+
+A law is *out* once an e-value against it reaches 1 / level: a bet that is fair if the tokens were
+drawn from that law (Wasserman, Ramdas, Balakrishnan 2020, Universal inference; Ville 1939 for its
+running maximum). The bet against law j is on the other laws of the family, whole or in some
+answers, steps, prompts, budgets or states of the debt. What is not out is the *confidence set*.
+Where all of it overspends, the decoder is refuted; where all of it keeps the budget, it is not; and
+where nothing in it fits, its law is none that is known, and nothing follows.
+
+`certificate` needs no family: while the debt is owed nothing may be spent, so that any decoder that
+keeps the budget draws from the safe model itself there. It also gives a lower bound of the spend.
+Nothing here needs torch or models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import logsumexp
+
+from nafaudit.auditor.family import Answers, Followed
+
+Array = NDArray[np.float64]
+
+LEVEL = 1e-3
+"""How often an audit of a decoder whose law is listed may accuse it wrongly."""
+SHARES = {"laws": 0.6, "certificate": 0.1, "sampler": 0.3}
+"""How the level is split: the confidence set, the certificate, the tests of tokens against what is
+claimed and against the safe model at k = 0."""
+FITS = 2.3
+"""A law fits if the bet against it has gained at most this many nats."""
+LEAST_EXCESS = 0.01
+"""Of K: laws that overspend by less refute nothing."""
+MOST_EXCESS = 0.10
+"""Of K: WITHIN needs that no law that is left overspends by more."""
+LEAST_ANSWERS = 60
+"""Answers per budget that a refutation by laws needs."""
+# What rounding may make of a prefix.
+_SLACK, _RELATIVE = 0.01, 0.002
+# Shares of the tokens that a bet on some answers, steps or prompts thinks are of another law.
+_SOME = np.array([0.02, 0.1, 0.3])
+# Bets on laws whose best gain is this far behind add nothing.
+_FAR = 40.0
+_BETS = {
+    "whole": 0.4,
+    "answers": 0.1,
+    "steps": 0.1,
+    "prompts": 0.05,
+    "budget": 0.05,
+    "window": 0.1,
+    "state": 0.1,
+    "states": 0.1,
+}
+
+
+def out_at() -> float:
+    """Returns the nats at which a law is out."""
+    return -math.log(LEVEL * SHARES["laws"])
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """Answers of one program, and what each law of the family makes of them.
+
+    Attributes:
+        answers: What was written.
+        laws: The family along it.
+        unpaid: Steps at which nothing is granted yet [answers, steps].
+        binding: Steps at which the promised ledger serves a mixture.
+    """
+
+    answers: Answers
+    laws: Followed
+    unpaid: NDArray[np.bool_]
+    binding: NDArray[np.bool_]
+
+    @property
+    def excess(self) -> Array:
+        """The mean of the worst prefix excess, as a share of K, at the worst budget [laws]."""
+        found = []
+        worst = np.maximum(self.laws.excess(self.answers), 0.0)
+        for k in np.unique(self.answers.k):
+            rows = self.answers.k == k
+            found.append(worst[:, rows].mean(axis=1) / (k * self.answers.limit))
+        return np.max(found, axis=0)
+
+    @property
+    def breaks(self) -> NDArray[np.bool_]:
+        """Which laws exceed a grant at some prefix by more than rounding [laws]."""
+        grants = self.answers.grants
+        over = np.cumsum(self.laws.charge, axis=-1) - grants > _SLACK + _RELATIVE * grants
+        return np.asarray((over & self.answers.alive).any(axis=(1, 2)))
+
+
+def log_e_values(evidence: Evidence) -> Array:
+    """Computes the logarithm of the e-value against each law."""
+    logp = evidence.laws.logp
+    totals = logp.sum(axis=(1, 2))
+    found = np.empty(len(totals))
+    # The bet on whole laws alone settles most.
+    finite = np.where(np.isfinite(totals), totals, -np.inf)
+    for j in range(len(totals)):
+        if not np.isfinite(totals[j]):
+            found[j] = np.inf
+            continue
+        gain = logsumexp(finite - totals[j]) - math.log(len(totals))
+        found[j] = math.log(_BETS["whole"]) + gain
+        if found[j] < _FAR:
+            found[j] = _log_e(evidence, j)
+    return found
+
+
+def _log_e(evidence: Evidence, j: int) -> float:
+    """Computes the logarithm of the whole bet against one law."""
+    answers, logp = evidence.answers, evidence.laws.logp
+    with np.errstate(invalid="ignore"):
+        gain = logp - logp[j]
+    gain = np.nan_to_num(gain, nan=0.0, posinf=700.0, neginf=-700.0)
+    count = len(gain)
+    by_answer = gain.sum(axis=2)
+    whole = by_answer.sum(axis=1)
+
+    def mean(values: Array) -> float:
+        """Averages bets of all laws, and of several kinds of each."""
+        return float(logsumexp(values) - math.log(values.size))
+
+    def some(values: Array) -> float:
+        """Bets that a share of what stands along the last axis is of another law."""
+        bets = [np.logaddexp(math.log1p(-s), math.log(s) + values).sum(axis=-1) for s in _SOME]
+        return mean(np.stack(bets))
+
+    def apart(labels: Array) -> float:
+        """Bets that each label has a law of its own."""
+        names = np.unique(labels[answers.alive])
+        found = 0.0
+        for name in names:
+            found += mean(np.where(labels == name, gain, 0.0).sum(axis=(1, 2)))
+        return found
+
+    parts = {"whole": mean(whole), "answers": some(by_answer)}
+    parts["steps"] = some(gain.reshape(count, -1)[:, answers.alive.ravel()])
+    prompts = np.unique(answers.prompt)
+    by_prompt = np.stack([by_answer[:, answers.prompt == p].sum(axis=1) for p in prompts], axis=1)
+    parts["prompts"] = some(by_prompt)
+    budgets = np.unique(answers.k)
+    one = np.stack([by_answer[:, answers.k == k].sum(axis=1) for k in budgets])
+    parts["budget"] = mean(one)
+    parts["window"] = mean(_windows(gain.sum(axis=1)))
+    state = np.where(evidence.unpaid, 0, np.where(evidence.binding, 1, 2))
+    parts["state"] = mean(
+        np.stack([np.where(state == s, gain, 0.0).sum(axis=(1, 2)) for s in range(3)])
+    )
+    number = np.searchsorted(budgets, answers.k)[:, None]
+    steps = np.arange(gain.shape[2])[None, :]
+    block = np.broadcast_to(steps * 4 // gain.shape[2], state.shape)
+    sixth = [apart(state), apart(state + 3 * number), apart(block), apart(block + 4 * number)]
+    parts["states"] = mean(np.array(sixth))
+    return float(
+        logsumexp([math.log(_BETS[name]) + value for name, value in parts.items()])
+    )
+
+
+def _windows(places: Array) -> Array:
+    """Returns the gains of dyadic stretches of steps, and of all steps from or up to some step.
+
+    Args:
+        places: Gains added up over answers [laws, steps].
+    """
+    total = np.concatenate([np.zeros((len(places), 1)), np.cumsum(places, axis=1)], axis=1)
+    steps = places.shape[1]
+    found = []
+    width = steps
+    while width >= 1:
+        for start in range(0, steps, width):
+            found.append(total[:, min(start + width, steps)] - total[:, start])
+        if width == 1:
+            break
+        width = -(-width // 2)
+    return np.stack(found)
+
+
+def with_parts(evidence: Evidence) -> Evidence:
+    """Adds decoders that are another law in some answers, or on some prompts."""
+    answers, laws = evidence.answers, evidence.laws
+    names = list(laws.names)
+    base = names.index("1 k")
+    parts = []
+    for name in ("the risky model alone", "2 k", "3 k", "no debt"):
+        other = names.index(name)
+        parts.append(_some_answers(answers, laws, base, other, 0.1))
+        parts.append(_some_prompts(answers, laws, base, other, 0.15))
+    joined = Followed.joined([laws, *parts])
+    return Evidence(answers, joined, evidence.unpaid, evidence.binding)
+
+
+def _posterior(one: Array, other: Array, share: Array) -> tuple[Array, Array]:
+    """Returns log-probabilities of a mixture of two laws step by step, and the other's share."""
+    cum_one = np.cumsum(one, axis=-1)
+    cum_other = np.cumsum(other, axis=-1)
+    with np.errstate(divide="ignore"):
+        low, high = np.log1p(-share)[:, None], np.log(share)[:, None]
+    joint = np.logaddexp(low + cum_one, high + cum_other)
+    before = np.concatenate([np.zeros((len(one), 1)), joint[:, :-1]], axis=1)
+    weight = np.exp(high + cum_other - joint)
+    return joint - before, weight
+
+
+def _some_answers(
+    answers: Answers, laws: Followed, base: int, other: int, share: float
+) -> Followed:
+    shares = np.full(len(answers), share)
+    logp, _ = _posterior(laws.logp[base], laws.logp[other], shares)
+    return _part(laws, base, other, share, logp, f"{laws.names[other]} in some answers")
+
+
+def _some_prompts(
+    answers: Answers, laws: Followed, base: int, other: int, share: float
+) -> Followed:
+    """Answers of one prompt are of one law, which of the two is seen from those before."""
+    logp = np.empty_like(laws.logp[base])
+    for prompt in np.unique(answers.prompt):
+        rows = np.flatnonzero(answers.prompt == prompt)
+        log_odds = math.log(share) - math.log1p(-share)
+        for row in rows:
+            belief = np.array([1 / (1 + math.exp(-max(-700.0, min(700.0, log_odds))))])
+            one, other_ = laws.logp[base, row : row + 1], laws.logp[other, row : row + 1]
+            found, _ = _posterior(one, other_, np.clip(belief, 1e-12, 1 - 1e-12))
+            logp[row] = found[0]
+            log_odds += float(np.nan_to_num(other_.sum() - one.sum(), neginf=-700.0, posinf=700.0))
+    return _part(laws, base, other, share, logp, f"{laws.names[other]} on some prompts")
+
+
+def _part(
+    laws: Followed, base: int, other: int, share: float, logp: Array, name: str
+) -> Followed:
+    charge = (1 - share) * laws.charge[base] + share * laws.charge[other]
+    return Followed((name,), logp[None], laws.theta[base][None], charge[None])
+
+
+class Reason(StrEnum):
+    """Why the tokens of a silent decoder decide what they do."""
+
+    KEEPS = "keeps"
+    BREAKS = "breaks"
+    OPEN = "open"
+    NO_LAW = "no-law"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """What the tokens of a silent decoder say of its budget.
+
+    Attributes:
+        reason: What follows.
+        law: The law that its tokens fit best; empty if none is known.
+        other: The law of the other kind that is hardest to rule out; empty if there is none.
+        excess: By what share of K the law that decides exceeds it: the largest that is left where
+            the budget is kept, the smallest where it is not.
+        nats: The same in nats, at the budget where it is.
+        gap: How many nats behind the law that fits best the other kind is.
+        more: About how many more answers per budget would decide.
+        answers: How many were looked at, per budget.
+        left: The confidence set, each law with its e-value's logarithm.
+    """
+
+    reason: Reason
+    law: str = ""
+    other: str = ""
+    excess: float = math.nan
+    nats: float = math.nan
+    gap: float = math.nan
+    more: int = 0
+    answers: int = 0
+    left: tuple[tuple[str, float], ...] = ()
+
+
+def decide(evidence: Evidence, log_e: Array) -> Fit:
+    """Judges a silent decoder by the laws that are left."""
+    names, excess, breaks = evidence.laws.names, evidence.excess, evidence.breaks
+    budgets, counts = np.unique(evidence.answers.k, return_counts=True)
+    answers = int(counts.min())
+    left = np.flatnonzero(log_e < out_at())
+    fitting = np.flatnonzero(log_e <= FITS)
+    order = left[np.argsort(log_e[left], kind="stable")]
+    kept = tuple((names[j], float(log_e[j])) for j in order)
+
+    def nats(share: float) -> float:
+        return share * float(budgets.max()) * evidence.answers.limit
+
+    def found(reason: Reason, law: int, other: int | None, share: float) -> Fit:
+        gap = math.nan if other is None else float(log_e[other] - log_e[law])
+        more = 0
+        if reason == Reason.OPEN and other is not None:
+            # Evidence grows with the number of answers; what is needed is about 12 nats.
+            more = math.ceil(answers * (12 / max(gap, 0.5) - 1))
+        return Fit(
+            reason, names[law], "" if other is None else names[other], share, nats(share), gap,
+            max(more, 0), answers, kept,
+        )  # fmt: skip
+
+    if not fitting.size:
+        return Fit(Reason.NO_LAW, answers=answers, left=kept)
+    best = _said(fitting, log_e, names)
+    if breaks[left].all():
+        smallest = float(excess[left].min())
+        keeping = np.flatnonzero(~breaks)
+        other = int(keeping[np.argmin(log_e[keeping])]) if keeping.size else None
+        if smallest >= LEAST_EXCESS and answers >= LEAST_ANSWERS:
+            return found(Reason.BREAKS, best, other, smallest)
+        return found(Reason.OPEN, best, other, smallest)
+    keeping = fitting[~breaks[fitting]]
+    over = left[breaks[left]]
+    largest = float(excess[over].max()) if over.size else 0.0
+    worst = int(over[np.argmax(excess[over])]) if over.size else None
+    if keeping.size and largest <= MOST_EXCESS:
+        return found(Reason.KEEPS, _said(keeping, log_e, names), worst, largest)
+    return found(Reason.OPEN, best, worst, largest)
+
+
+def _said(laws: NDArray[np.intp], log_e: Array, names: Sequence[str]) -> int:
+    """Returns the law that is named: the promised one if it fits, else the one that fits best."""
+    if (promised := names.index("1 k")) in laws:
+        return promised
+    return int(laws[np.argmin(log_e[laws])])
+
+
+# The certificate.
+
+_COUNTED = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, math.inf)
+_STAKES = np.array([0.02, 0.1, 0.3, 0.7])
+# Share of the learned law in a bet on a log-ratio, which bounds what it can lose.
+_LEARNED = 0.05
+# By how much a debt may be off, relative to 1 + its size.
+_DEBT_SLACK = 1e-3
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Evidence of overspending that holds whatever the decoder's law.
+
+    Attributes:
+        log_e: Logarithm of the e-value against every decoder that keeps the budget at each prefix.
+        fires: True if that is enough to accuse.
+        spends: By budget, the mean total that its answers cost at least, with 97.5 % confidence.
+        granted: By budget, the mean that they were granted.
+    """
+
+    log_e: float
+    fires: bool
+    spends: tuple[tuple[float, float], ...] = ()
+    granted: tuple[tuple[float, float], ...] = ()
+
+
+def certificate(evidence: Evidence) -> Certificate:
+    """Bets that more is spent than is granted, first of all while the debt is owed.
+
+    For any law r, KL(q || p_s) >= E_q log r / p_s; a law that is learned from earlier answers is a
+    good r. Where nothing is granted q is p_s, and r / p_s has the mean 1.
+    """
+    answers = evidence.answers
+    ratio = np.cumsum(evidence.laws.logp - _safe(evidence), axis=-1)
+    ratio = np.where(np.isnan(ratio), -np.inf, ratio)
+    lengths, debt = answers.lengths, np.maximum(0.0, answers.debt * (1 - _DEBT_SLACK) - _DEBT_SLACK)
+    paths = []
+    whole = np.empty(len(answers))
+    for counted in _COUNTED:
+        free = np.full(len(answers), np.inf) if math.isinf(counted) else debt / answers.k + counted
+        steps = np.minimum(lengths, np.floor(np.minimum(free, 1e9))).astype(int)
+        limit = np.maximum(0.0, steps * answers.k - debt)
+        gains = _learned(ratio, steps)
+        if math.isinf(counted):
+            whole = gains
+        bets = np.zeros((len(answers), _STAKES.size))
+        for a in range(len(answers)):
+            if not steps[a]:
+                continue
+            if limit[a] <= 0:
+                bets[a] = np.logaddexp(np.log1p(-_STAKES), np.log(_STAKES) + gains[a])
+            else:
+                bets[a] = np.log1p(_STAKES * (_floored(gains[a]) - limit[a]) / (limit[a] + _LOSS))
+        paths.append(np.cumsum(bets, axis=0))
+    # A few odd answers must not decide alone which bet is right: all are kept.
+    joint = logsumexp(np.concatenate(paths, axis=1), axis=1) - math.log(len(paths) * _STAKES.size)
+    log_e = max(0.0, float(joint.max(initial=0.0)))
+    spends, granted = [], []
+    for k in np.unique(answers.k).tolist():
+        rows = answers.k == k
+        spends.append((k, _least_mean(_floored(whole[rows]))))
+        granted.append((k, float(np.maximum(0.0, lengths * k - answers.debt)[rows].mean())))
+    fires = log_e >= -math.log(LEVEL * SHARES["certificate"])
+    return Certificate(log_e, fires, tuple(spends), tuple(granted))
+
+
+_LOSS = -math.log1p(-_LEARNED)
+
+
+def _floored(gain: Array) -> Array:
+    """Returns log((1 - e) + e r / p_s), which is at least -`_LOSS`."""
+    return np.logaddexp(math.log1p(-_LEARNED), math.log(_LEARNED) + gain)
+
+
+def _safe(evidence: Evidence) -> Array:
+    return evidence.laws.logp[evidence.laws.names.index("the safe model alone")]
+
+
+def _learned(ratio: Array, steps: NDArray[np.integer]) -> Array:
+    """Returns log r / p_s of beginnings under a mixture of all laws, learned answer by answer.
+
+    Args:
+        ratio: Running log q / p_s [laws, answers, steps].
+        steps: How many tokens of each answer count.
+    """
+    weights = np.zeros(len(ratio))
+    found = np.zeros(ratio.shape[1])
+    for a, count in enumerate(steps.tolist()):
+        if not count:
+            continue
+        gains = ratio[:, a, count - 1]
+        found[a] = logsumexp(weights + gains) - logsumexp(weights)
+        weights = weights + np.maximum(gains, -700.0)
+        weights -= weights.max()
+    return found
+
+
+def _least_mean(values: Array, level: float = 0.025) -> float:
+    """Returns a lower confidence bound of the mean of independent values above -`_LOSS`."""
+    low, high = -_LOSS, float(values.max(initial=0.0))
+    for _ in range(40):
+        middle = (low + high) / 2
+        paths = np.log1p(_STAKES * ((values - middle) / (middle + _LOSS + 1e-12))[:, None])
+        joint = logsumexp(np.cumsum(paths, axis=0), axis=1) - math.log(_STAKES.size)
+        if joint.max(initial=-np.inf) >= -math.log(level):
+            low = middle
+        else:
+            high = middle
+    return max(0.0, low)
