@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -34,7 +34,7 @@ SHARES = {"laws": 0.6, "certificate": 0.1, "sampler": 0.3}
 claimed and against the safe model at k = 0."""
 FITS = 2.3
 """A law fits if the bet against it has gained at most this many nats."""
-LEAST_EXCESS = 0.01
+LEAST_EXCESS = 0.005
 """Of K: laws that overspend by less refute nothing."""
 MOST_EXCESS = 0.10
 """Of K: WITHIN needs that no law that is left overspends by more."""
@@ -79,6 +79,14 @@ class Evidence:
     unpaid: NDArray[np.bool_]
     binding: NDArray[np.bool_]
 
+    @staticmethod
+    def of(answers: Answers, laws: Followed) -> Evidence:
+        """Returns the evidence of some answers; the first ledger says when the promise binds."""
+        theta = laws.theta[laws.names.index("1 k")]
+        steps = np.arange(1, theta.shape[1] + 1)
+        unpaid = steps * answers.k[:, None] <= answers.debt[:, None]
+        return Evidence(answers, laws, unpaid, (theta > 0) & (theta < 1))
+
     @property
     def excess(self) -> Array:
         """The mean of the worst prefix excess, as a share of K, at the worst budget [laws]."""
@@ -87,7 +95,23 @@ class Evidence:
         for k in np.unique(self.answers.k):
             rows = self.answers.k == k
             found.append(worst[:, rows].mean(axis=1) / (k * self.answers.limit))
-        return np.max(found, axis=0)
+        return np.asarray(np.max(found, axis=0))
+
+    @property
+    def mean_excess(self) -> Array:
+        """The largest mean total of a prompt beyond K, as a share of K, at the worst budget.
+
+        Eq. 1 itself is about the mean total of each prompt, whatever its prefixes cost.
+        """
+        answers, totals = self.answers, self.laws.totals()
+        worst = np.full(len(totals), -np.inf)
+        for k in np.unique(answers.k):
+            for prompt in np.unique(answers.prompt[answers.k == k]):
+                rows = (answers.k == k) & (answers.prompt == prompt)
+                limit = np.maximum(0.0, k * answers.limit - answers.debt[rows][0])
+                over = (totals[:, rows].mean(axis=1) - limit) / (k * answers.limit)
+                worst = np.maximum(worst, over)
+        return np.asarray(np.maximum(worst, 0.0))
 
     @property
     def breaks(self) -> NDArray[np.bool_]:
@@ -160,9 +184,7 @@ def _log_e(evidence: Evidence, j: int) -> float:
     block = np.broadcast_to(steps * 4 // gain.shape[2], state.shape)
     sixth = [apart(state), apart(state + 3 * number), apart(block), apart(block + 4 * number)]
     parts["states"] = mean(np.array(sixth))
-    return float(
-        logsumexp([math.log(_BETS[name]) + value for name, value in parts.items()])
-    )
+    return float(logsumexp([math.log(_BETS[name]) + value for name, value in parts.items()]))
 
 
 def _windows(places: Array) -> Array:
@@ -184,6 +206,11 @@ def _windows(places: Array) -> Array:
     return np.stack(found)
 
 
+def with_law(evidence: Evidence, laws: Followed) -> Evidence:
+    """Adds laws to a family."""
+    return replace(evidence, laws=Followed.joined([evidence.laws, laws]))
+
+
 def with_parts(evidence: Evidence) -> Evidence:
     """Adds decoders that are another law in some answers, or on some prompts."""
     answers, laws = evidence.answers, evidence.laws
@@ -194,8 +221,7 @@ def with_parts(evidence: Evidence) -> Evidence:
         other = names.index(name)
         parts.append(_some_answers(answers, laws, base, other, 0.1))
         parts.append(_some_prompts(answers, laws, base, other, 0.15))
-    joined = Followed.joined([laws, *parts])
-    return Evidence(answers, joined, evidence.unpaid, evidence.binding)
+    return with_law(evidence, Followed.joined(parts))
 
 
 def _posterior(one: Array, other: Array, share: Array) -> tuple[Array, Array]:
@@ -213,32 +239,32 @@ def _posterior(one: Array, other: Array, share: Array) -> tuple[Array, Array]:
 def _some_answers(
     answers: Answers, laws: Followed, base: int, other: int, share: float
 ) -> Followed:
+    """Each answer is of one of two laws, by chance."""
     shares = np.full(len(answers), share)
-    logp, _ = _posterior(laws.logp[base], laws.logp[other], shares)
-    return _part(laws, base, other, share, logp, f"{laws.names[other]} in some answers")
+    logp, weight = _posterior(laws.logp[base], laws.logp[other], shares)
+    return _part(laws, base, other, weight[:, -1], logp, f"{laws.names[other]} in some answers")
 
 
 def _some_prompts(
     answers: Answers, laws: Followed, base: int, other: int, share: float
 ) -> Followed:
-    """Answers of one prompt are of one law, which of the two is seen from those before."""
-    logp = np.empty_like(laws.logp[base])
+    """Answers of one prompt are of one law; which of the two is seen from those before."""
+    logp, believed = np.empty_like(laws.logp[base]), np.empty(len(answers))
     for prompt in np.unique(answers.prompt):
         rows = np.flatnonzero(answers.prompt == prompt)
-        log_odds = math.log(share) - math.log1p(-share)
+        belief = np.array([share])
         for row in rows:
-            belief = np.array([1 / (1 + math.exp(-max(-700.0, min(700.0, log_odds))))])
             one, other_ = laws.logp[base, row : row + 1], laws.logp[other, row : row + 1]
-            found, _ = _posterior(one, other_, np.clip(belief, 1e-12, 1 - 1e-12))
-            logp[row] = found[0]
-            log_odds += float(np.nan_to_num(other_.sum() - one.sum(), neginf=-700.0, posinf=700.0))
-    return _part(laws, base, other, share, logp, f"{laws.names[other]} on some prompts")
+            found, weight = _posterior(one, other_, np.clip(belief, 1e-12, 1 - 1e-12))
+            logp[row], belief = found[0], weight[:, -1]
+        believed[rows] = belief
+    return _part(laws, base, other, believed, logp, f"{laws.names[other]} on some prompts")
 
 
-def _part(
-    laws: Followed, base: int, other: int, share: float, logp: Array, name: str
-) -> Followed:
-    charge = (1 - share) * laws.charge[base] + share * laws.charge[other]
+def _part(laws: Followed, base: int, other: int, weight: Array, logp: Array, name: str) -> Followed:
+    """Returns two laws mixed, charged by how far each answer turned out to be of the other."""
+    part = np.nan_to_num(weight)[:, None]
+    charge = (1 - part) * laws.charge[base] + part * laws.charge[other]
     return Followed((name,), logp[None], laws.theta[base][None], charge[None])
 
 
@@ -278,10 +304,54 @@ class Fit:
     answers: int = 0
     left: tuple[tuple[str, float], ...] = ()
 
+    @property
+    def kind(self) -> str:
+        """What is wrong: sampling, where something acts after the solve; else the budget."""
+        return "sampling" if " after " in self.law else "budget"
 
-def decide(evidence: Evidence, log_e: Array) -> Fit:
-    """Judges a silent decoder by the laws that are left."""
-    names, excess, breaks = evidence.laws.names, evidence.excess, evidence.breaks
+    @property
+    def fits(self) -> str:
+        """Says which law the tokens fit, as the beginning of a sentence."""
+        if self.kind == "sampling":
+            return (
+                f"its tokens look like {self.law}: check the generation config for what acts after "
+                "the solve"
+            )
+        return f"its tokens fit {self.law}"
+
+    @property
+    def text(self) -> str:
+        """Says it, without a full stop."""
+        fits = self.fits
+        excess = f"{self.excess:.1%} ({self.nats:.1f} nats)"
+        if self.reason == Reason.KEEPS:
+            return f"{fits}; no law that fits exceeds K by more than {excess}"
+        if self.reason == Reason.BREAKS:
+            return (
+                f"{fits}; every law we know that keeps the budget is excluded (smallest excess "
+                f"left {excess})"
+            )
+        if self.reason == Reason.OPEN:
+            also = f", but also {self.other}" if self.other else ""
+            return f"{fits}{also}; about {self.more} more answers per budget would decide"
+        return (
+            "its tokens fit no law that we know, so whether the budget was kept is not shown; show "
+            "weights or distributions to be judged by what it spends"
+        )
+
+
+def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit:
+    """Judges a silent decoder by the laws that are left.
+
+    Args:
+        evidence: The answers and the family.
+        log_e: Logarithm of the e-value against each law.
+        keeps_prefixes: False where only the mean total of a prompt is promised.
+    """
+    names, breaks, excess = evidence.laws.names, evidence.breaks, evidence.excess
+    if not keeps_prefixes:
+        excess = evidence.mean_excess
+        breaks = excess > _RELATIVE
     budgets, counts = np.unique(evidence.answers.k, return_counts=True)
     answers = int(counts.min())
     left = np.flatnonzero(log_e < out_at())
@@ -401,11 +471,11 @@ _LOSS = -math.log1p(-_LEARNED)
 
 def _floored(gain: Array) -> Array:
     """Returns log((1 - e) + e r / p_s), which is at least -`_LOSS`."""
-    return np.logaddexp(math.log1p(-_LEARNED), math.log(_LEARNED) + gain)
+    return np.asarray(np.logaddexp(math.log1p(-_LEARNED), math.log(_LEARNED) + gain))
 
 
 def _safe(evidence: Evidence) -> Array:
-    return evidence.laws.logp[evidence.laws.names.index("the safe model alone")]
+    return np.asarray(evidence.laws.logp[evidence.laws.names.index("the safe model alone")])
 
 
 def _learned(ratio: Array, steps: NDArray[np.integer]) -> Array:

@@ -19,11 +19,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from nafaudit.core.trajectory import Key
 
 Array = NDArray[np.float64]
 
@@ -112,10 +115,14 @@ def step_table(safe: Tensor, risky: Tensor, tokens: NDArray[np.integer]) -> Step
     drawn = torch.from_numpy(np.asarray(tokens, np.int64)).to(safe.device).unsqueeze(-1)
     cost = torch.where(whole_risky > 0, whole_risky * (other - safe.to(kind)), 0.0).sum(dim=-1)
     return StepTable(
-        *(_numpy(one) for one in (psi, slope, bend)),
-        *(_numpy(torch.stack(one, dim=-1)) for one in (mixed, mixed_slope)),
-        _numpy(cost.clamp_min(0.0)),
-        *(_numpy(law.gather(-1, drawn).squeeze(-1)) for law in (safe, risky)),
+        psi=_numpy(psi),
+        slope=_numpy(slope),
+        bend=_numpy(bend),
+        mixed=_numpy(torch.stack(mixed, dim=-1)),
+        mixed_slope=_numpy(torch.stack(mixed_slope, dim=-1)),
+        cost=_numpy(cost.clamp_min(0.0)),
+        safe=_numpy(_at(safe, drawn)),
+        risky=_numpy(_at(risky, drawn)),
     )
 
 
@@ -133,17 +140,18 @@ class Ledger:
             arithmetic-weight (the arithmetic mixture at the geodesic's weight), safe, or risky.
         budget: What k is multiplied by.
         solve: What the allowance is multiplied by before the solve.
-        book: What is booked: true (the charge), clipped (at most the allowance), lagged (one step
-            late), never, twice, realised (log q / p_safe of the token), reverse (KL the other way).
+        book: What is booked: true (the charge), solved (the charge of what was solved for, before
+            the weight was moved), clipped (at most the allowance), lagged (one step late), never,
+            twice, realised (log q / p_safe of the token), reverse (KL the other way).
         debt: Whose debt is paid (`DEBTS`).
         owed: What the debt is multiplied by.
         ahead: Steps that are granted early; negative for late.
         forgets: Every so many steps what was spent is forgotten; 0 for never.
-        refills: Every so many steps the bank is full again, whatever was spent of it.
+        refills: Every so many steps the bank holds as many times k again; 0 for never.
+        forgives: After so many steps the debt is forgotten; 0 for never.
         banks: False if what a step does not spend lapses.
-        share: At most this share of the allowance is spent.
         inherits: True if an answer begins with what the prompt's last answer left.
-        shift: Added to the weight after the solve.
+        shift: Added to a weight above 0 after the solve.
         rounds: Weights are rounded to tenths: up, down, or not at all.
         first: Steps at the beginning that the risky law writes.
         last: Share of T at the end that the risky law writes.
@@ -161,6 +169,7 @@ class Ledger:
     ahead: int = 0
     forgets: int = 0
     refills: int = 0
+    forgives: int = 0
     banks: bool = True
     inherits: bool = False
     shift: float = 0.0
@@ -206,15 +215,19 @@ def _ledgers() -> tuple[Ledger, ...]:
         Ledger("budget one step early", ahead=1),
         Ledger("budget two steps early", ahead=2),
         Ledger("budget one step late", ahead=-1),
-        Ledger("spend forgotten every ten steps", forgets=10),
-        Ledger("bank refilled every ten steps", refills=10),
+        *(Ledger(f"spend forgotten every {n} steps", forgets=n) for n in (5, 10, 20)),
+        *(Ledger(f"bank refilled every {n} steps", refills=n) for n in (5, 10, 20)),
+        Ledger("debt forgotten after ten steps", forgives=10),
         Ledger("no bank", banks=False),
         Ledger("no bank and no debt", banks=False, owed=0.0),
         Ledger("the last answer's bank inherited", inherits=True),
-        Ledger("weights rounded up to tenths", rounds="up"),
-        Ledger("weights rounded down to tenths", rounds="down"),
-        *(Ledger(f"weight {shift:+g}", shift=shift) for shift in (-0.1, -0.05, 0.05, 0.1)),
-        Ledger("weight +0.025", shift=0.025),
+        Ledger("weights rounded up to tenths", rounds="up", book="solved"),
+        Ledger("weights rounded down to tenths", rounds="down", book="solved"),
+        *(
+            Ledger(f"weight {shift:+g}", shift=shift, book="solved")
+            for shift in (-0.1, -0.05, 0.025, 0.05, 0.1)
+        ),
+        *(Ledger(f"weight {shift:+g}, paid for", shift=shift) for shift in (-0.1, -0.05)),
         Ledger("the first token risky", first=1),
         Ledger("the last tenth risky", last=0.1),
         Ledger("safe for ten steps, then 1 k", late=10),
@@ -249,6 +262,7 @@ class Answers:
         debts: Other debts of each that a mistaken decoder may pay, by whose they are.
         before: Number of the prompt's answer before each, at its budget; -1 if there is none.
         limit: Length limit T.
+        keys: Their keys, if they have any.
     """
 
     tables: Sequence[StepTable] = field(repr=False)
@@ -258,6 +272,7 @@ class Answers:
     debts: Mapping[str, Array]
     before: NDArray[np.int64]
     limit: int
+    keys: Sequence[Key] = ()
 
     def __len__(self) -> int:
         return len(self.tables)
@@ -432,9 +447,7 @@ class _Step:
             steep = SHARES[1:] * self._mixed_slope[:, 1:] / np.maximum(self._mixed[:, 1:], 1e-300)
             run = 1 / np.maximum(steep, 1e-9)
             wanted = np.log(np.maximum(allowance, 1e-300))
-            at = np.clip(
-                (cost[None, :, :] <= wanted[..., None]).sum(axis=-1) - 1, 0, _KNOTS - 3
-            )
+            at = np.clip((cost[None, :, :] <= wanted[..., None]).sum(axis=-1) - 1, 0, _KNOTS - 3)
             share = np.exp(_hermite(wanted, cost, knots, run, at))
             below = wanted < cost[:, 0]
             # Near nothing the cost grows with the square of the share.
@@ -486,7 +499,7 @@ def _inherited(answers: Answers, law: Ledger) -> Followed:
         ready = ~done & ((answers.before < 0) | done[answers.before])
         if not ready.any():
             break
-        some = np.flatnonzero(ready)
+        some = np.flatnonzero(ready).tolist()
         bank = np.where(answers.before[some] >= 0, left[answers.before[some]], 0.0)
         part = replace(
             answers,
@@ -516,11 +529,11 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
     shape = (len(laws), count, steps)
     logp, theta, charge = np.zeros(shape), np.zeros(shape), np.zeros(shape)
 
-    def of(name: str, kind: type = float) -> NDArray:
+    def of(name: str, kind: type = float) -> NDArray[Any]:
         return np.array([getattr(law, name) for law in laws], kind)[:, None]
 
     budget, solve, owed, ahead = of("budget"), of("solve"), of("owed"), of("ahead")
-    forgets, refills = of("forgets", int), of("refills", int)
+    forgets, refills, forgives = (of(n, int) for n in ("forgets", "refills", "forgives"))
     banks, shift, most = of("banks", bool), of("shift"), of("most")
     first, last, late = of("first", int), of("last"), of("late", int)
     rounds = np.array([law.rounds for law in laws])[:, None]
@@ -538,7 +551,8 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
     geometric = np.flatnonzero((rule == "geodesic") | (rule == "arithmetic-weight"))
     for step in range(steps):
         here = _Step(columns, step)
-        granted = (step + 1 + ahead) * k - debts
+        owes = np.where((forgives > 0) & (step >= forgives), 0.0, debts)
+        granted = (step + 1 + ahead) * k - owes
         allowance = np.maximum(0.0, granted - booked)
         allowance = np.where(banks, allowance, np.minimum(allowance, k))
         weight = np.zeros_like(allowance)
@@ -551,8 +565,8 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
             fits = (here.cost <= allowance[jump]) & (allowance[jump] >= _NOTHING)
             weight[jump] = fits.astype(float)
         weight[rule == "risky"] = 1.0
-        moved = np.clip(weight + shift, 0.0, 1.0)
-        weight = np.where((shift != 0), moved, weight)
+        solved = here.spent(weight)
+        weight = np.where((shift != 0) & (weight > 0), np.clip(weight + shift, 0.0, 1.0), weight)
         weight = np.where(rounds == "up", np.ceil(weight * 10 - 1e-9) / 10, weight)
         weight = np.where(rounds == "down", np.floor(weight * 10 + 1e-9) / 10, weight)
         weight = np.minimum(weight, most)
@@ -564,9 +578,10 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
             if some.size:
                 spent[some] = here.mixed_cost(weight[some])
                 drawn[some] = here.mixed_logp(weight[some])
-        # Whoever takes the arithmetic mixture's weight for the geometric one books the latter's cost.
+        # Whoever serves the arithmetic mixture at the geometric weight books the latter's cost.
         paid = here.spent(weight) if weighted.size else spent.copy()
         paid[arithmetic] = spent[arithmetic]
+        paid[book == "solved"] = solved[book == "solved"]
         paid[book == "clipped"] = np.minimum(spent, allowance)[book == "clipped"]
         paid[book == "twice"] *= 2
         paid[book == "never"] = 0.0
@@ -579,9 +594,10 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
         booked[~slow] += paid[~slow]
         booked[slow] += pending[slow]
         pending[slow] = paid[slow]
-        for every, full in ((forgets, False), (refills, True)):
-            now = (every > 0) & ((step + 1) % np.maximum(every, 1) == 0)
-            booked = np.where(now, 0.0 if not full else np.minimum(booked, 0.0), booked)
+        booked = np.where((forgets > 0) & ((step + 1) % np.maximum(forgets, 1) == 0), 0.0, booked)
+        full = (step + 1) * k - owes - refills * k
+        now = (refills > 0) & ((step + 1) % np.maximum(refills, 1) == 0)
+        booked = np.where(now, np.minimum(booked, full), booked)
         on = alive[:, step]
         logp[:, :, step] = np.where(on, drawn, 0.0)
         theta[:, :, step] = weight
@@ -613,7 +629,9 @@ class Shape:
     @property
     def name(self) -> str:
         """As it is said."""
-        return f"{self.value:.0%} greedy" if self.kind == "greedy" else f"{self.kind} {self.value:g}"
+        return (
+            f"{self.value:.0%} greedy" if self.kind == "greedy" else f"{self.kind} {self.value:g}"
+        )
 
 
 SHAPES = (
@@ -771,14 +789,13 @@ class AfterSolve:
         for weight in _TRIED:
             laws = shaped(np.full(len(safe), weight))
             costs.append(np.stack([_numpy(laws.of(shape)[1]) for shape in SHAPES]))
-        theta = self._paid(np.stack(costs, axis=-1))
+        theta, paid = self._paid(np.stack(costs, axis=-1))
         for number, shape in enumerate(SHAPES):
-            served = theta[number] >= 0
-            logp, charge = shaped(np.maximum(theta[number], 0.0)).of(shape)
-            alone = torch.from_numpy(~served).to(logp.device)
-            found.append(
-                (torch.where(alone, _at(safe, drawn), logp), torch.where(alone, 0.0, charge))
-            )
+            logp, _ = shaped(np.maximum(theta[number], 0.0)).of(shape)
+            alone = torch.from_numpy(theta[number] < 0).to(logp.device)
+            # Interpolated, the weight costs a little more or less than what is paid for it.
+            charge = torch.from_numpy(paid[number]).to(logp)
+            found.append((torch.where(alone, _at(safe, drawn), logp), charge))
         self._logp.append(np.stack([_numpy(logp) for logp, _ in found]))
         self._charge.append(np.stack([_numpy(charge) for _, charge in found]))
         self._step = part.stop
@@ -795,18 +812,18 @@ class AfterSolve:
         both = ids, first[None, :] < at[:, None]
         return tuple(torch.from_numpy(one).to(like.device) for one in both)  # type: ignore[return-value]
 
-    def _paid(self, costs: Array) -> Array:
-        """Returns the weight of each shape that is paid for at each step, and books it.
+    def _paid(self, costs: Array) -> tuple[Array, Array]:
+        """Returns the weight of each shape that is paid for at each step, and what is booked.
 
         Args:
             costs: Of each shape at each step and tried weight [shapes, steps, weights].
 
         Returns:
-            Weights [shapes, steps]; -1 where not even the smallest is paid for and the safe law is
-            served.
+            Weights and charges [shapes, steps]; a weight is -1 where not even the smallest is paid
+            for and the safe law is served.
         """
         roots = np.sqrt(costs)
-        theta = np.full(costs.shape[:2], -1.0)
+        theta, booked = np.full(costs.shape[:2], -1.0), np.zeros(costs.shape[:2])
         for step in range(costs.shape[1]):
             grant = (self._step + step + 1) * self._k - self._debt
             allowance = np.maximum(0.0, grant - self._spent)
@@ -814,8 +831,9 @@ class AfterSolve:
                 if allowance[number] < _NOTHING:
                     continue
                 theta[number, step], paid = _largest(roots[number, step], allowance[number])
+                booked[number, step] = paid
                 self._spent[number] += paid
-        return theta
+        return theta, booked
 
 
 def _largest(roots: Array, allowance: float) -> tuple[float, float]:

@@ -10,9 +10,9 @@ import hashlib
 import itertools
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -21,19 +21,17 @@ from torch import Tensor
 
 from nafaudit.auditor.alternatives import (
     ALTERNATIVES,
-    OTHER_K,
-    likeliest,
-    other_promise,
     step_scores,
     token_sets,
 )
 from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
+from nafaudit.auditor.family import AfterSolve
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
-from nafaudit.auditor.sensitivity import Sensitivity
+from nafaudit.auditor.spend import Seen, Shown, SpendAudit, TokenEvidence, Watch, conformity
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.design import Decoding
-from nafaudit.core.draws import row_stream, sound_stream, uniforms, words
+from nafaudit.core.draws import request_place, row_stream, sound_stream, uniforms, words
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import CheckWord, Finding, Kept
 from nafaudit.core.ledger import (
@@ -47,7 +45,7 @@ from nafaudit.core.ledger import (
 )
 from nafaudit.core.processes import Crew, prompt_names, workers_of
 from nafaudit.core.progress import OnProgress, Progress
-from nafaudit.core.promise import judged_by
+from nafaudit.core.promise import Promise, judged_by
 from nafaudit.core.settings import VerifySettings
 from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory
 from nafaudit.measures.context import RunContext
@@ -64,6 +62,8 @@ from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
 from nafaudit.workload.prompts import batch_leaders
 
+Array = NDArray[np.float64]
+
 # Records that are replayed at once, to bound memory.
 _GROUP = 1024
 # Records of a unit of work, at least; a prompt is never split. Units do not depend on the number of
@@ -75,8 +75,6 @@ _WORKER_BYTES = 256 << 20
 # Trajectories on which the noise of the pair is measured, and positions per pass there.
 _CALIBRATED = 6
 _CALIBRATION_CHUNK = 8
-# Claimed weights may cost this much more than is granted, relative to 1 + its size.
-_CLAIMED_SLACK = 1e-3
 # Trajectories per budget for the sampler tests, unless the user says.
 SCORED_OWN, SCORED_FOREIGN = 20, 60
 
@@ -180,37 +178,15 @@ def true_record(
     return replace(again, steps=replace(steps, allowance=allowance))
 
 
-@dataclass
-class _OtherPromise:
-    """How outputs fit a promise that was not made.
-
-    Attributes:
-        factor: What every k is multiplied by.
-        fits: False if a test of the tokens refutes it, or the claimed weights cost more.
-        debt: The largest debt.
-        logp: Log-probability of all tokens.
-    """
-
-    factor: float
-    fits: bool = True
-    debt: float = 0.0
-    logp: float = 0.0
-
-    def add(self, second: Replayed) -> None:
-        """Takes the replay of an output."""
-        self.debt = max(self.debt, second.trajectory.debt)
-        self.logp += float(second.trajectory.steps.served.sum())
-        granted = np.maximum(second.granted, 0.0)
-        over = np.cumsum(second.implied) > granted + _CLAIMED_SLACK * (1 + granted)
-        self.fits &= not over.any()
-
-
 class _Second(NamedTuple):
-    """A second record, its scores for the sampler tests, and the sums of simulated audits."""
+    """A second record, its scores for the sampler tests, and what judges its spend."""
 
     replayed: Replayed
     blocks: list[StepScores]
-    simulated: dict[str, NDArray[np.float64]] | None
+    seen: Seen
+
+
+_Found = TypeVar("_Found")
 
 
 def _names(units: Sequence[Sequence[ReplayTask]]) -> str:
@@ -279,15 +255,15 @@ class _Verifier:
         # Forks lose the threads of their parent: none where torch has several, or a plug-in may.
         one_thread = options.device == "cpu" and torch.get_num_threads() == 1
         self._may_fork = one_thread and ":" not in promise.name
-        # Simulated audits of each budget of a black box, and the budgets for which it claims a
-        # charge, a weight or a probability. Claims may be made up, so all are simulated.
-        self._simulated: dict[Arm, Sensitivity] = {}
-        self._claiming: set[Arm] = set()
-        if self._boxed and currency_of(promise.currency).promised:
-            audited = (arm for arm in arms if not is_baseline(arm.k))
-            self._simulated = {arm: Sensitivity(promise, alpha) for arm in audited}
-        # Outputs under a budget that the tests see: refuted, they are held to other promises.
-        self._seen: list[ReplayTask] = []
+        # What is not ours is judged by what it spends, unless conformity is demanded. Which laws
+        # its tokens fit is said either way, where they are known: of KL on the banking ledger.
+        self.held_to = "" if self.own else judged_by(identity, options.promise)
+        known = promise.shadow == "kl" and isinstance(promise.ledger, Banking)
+        self._by_spend = known and self.held_to in (Promise.BANKED, Promise.K_NAF)
+        self._watch = Watch(self._scores) if known and not self.own else None
+        self._shown: dict[Key, Shown] = {}
+        self._tasks: dict[Key, ReplayTask] = {}
+        self._spending: SpendAudit | None = None
         self._unread: dict[str, int] = {}
         self._truth: list[Trajectory] = []
         ledger = ledger_of(identity["ledger"], run.pieces)
@@ -322,16 +298,20 @@ class _Verifier:
         tasks = [task for t in group if (task := self._task(t)) is not None]
         if not tasks:
             return
-        if not self.own and currency_of(self.promise.currency).promised:
-            scored = (task for task in tasks if task.key in self._scored)
-            self._seen += [task for task in scored if not is_baseline(task.key.k)]
-        for t in group:
-            claims = (t.steps.charge, t.steps.theta, t.steps.served)
-            if not all(np.isnan(values).all() for values in claims):
-                self._claiming.add(t.key.arm)
+        self._shown |= {t.key: Shown(t.steps.theta) for t in group}
+        self._tasks |= {task.key: task for task in tasks if task.key in self._scored}
         if self._comparison is None:
+            found = self._levels(tasks)
+            if self._watch is not None:
+                self._spending = SpendAudit(
+                    found,
+                    self.pair.vocabulary.stops,
+                    self.limit,
+                    self._place,
+                    keeps_prefixes=self.held_to != Promise.K_NAF,
+                )
             self._comparison = ClaimComparison(
-                self._levels(tasks),
+                found,
                 self.pair.vocabulary.stops,
                 self.limit,
                 self.own,
@@ -339,12 +319,12 @@ class _Verifier:
                 self.promise.debt,
                 counting=self.imported,
             )
-        for second, blocks, simulated in self._replayed(tasks):
+        for second, blocks, seen in self._replayed(tasks):
             key = second.trajectory.key
-            if simulated is not None:
-                self._simulated[key.arm].add(key, simulated)
             self._comparison.add(claimed[key], second)
             self.tokens += len(second.trajectory)
+            if self._spending is not None:
+                self._spending.add(claimed[key], second, self._shown[key], seen)
             if self._boxed:
                 self._truth.append(true_record(claimed[key], second, self.promise))
                 self._count(self._comparison, claimed[key], second)
@@ -353,6 +333,14 @@ class _Verifier:
 
     def _replayed(self, tasks: Sequence[ReplayTask]) -> Iterator[_Second]:
         """Yields second records with their scores, in the order of the tasks."""
+        answers = self._worked(tasks, self._unit)
+        found = {second.replayed.trajectory.key: second for second in answers}
+        return (found[task.key] for task in tasks)
+
+    def _worked(
+        self, tasks: Sequence[ReplayTask], work: Callable[[Sequence[ReplayTask]], list[_Found]]
+    ) -> Iterator[_Found]:
+        """Yields what is found of each task, in several processes where that pays."""
         by_prompt: dict[tuple[int, ...], list[ReplayTask]] = {}
         for task in tasks:
             by_prompt.setdefault(task.prompt, []).append(task)
@@ -364,33 +352,66 @@ class _Verifier:
         tokens = sum(len(task.tokens) for task in tasks)
         useful = min(len(units), tokens // _PAYING_TOKENS) if self._may_fork else 1
         workers = min(len(units), workers_of(self._workers, useful, _WORKER_BYTES))
-        found: dict[Key, _Second] = {}
-        answers: Iterable[_Second]
         if workers == 1:
-            answers = itertools.chain.from_iterable(map(self._unit, units))
-        else:
-            crew = Crew(workers, self._serve, lambda unit, done: None, _names)
-            answers = (second for _, done in crew.results(units) for second in done)
-        for second in answers:
-            found[second.replayed.trajectory.key] = second
-        return (found[task.key] for task in tasks)
+            return itertools.chain.from_iterable(map(work, units))
 
-    def _serve(
-        self, drawn: Iterator[tuple[int, list[ReplayTask]]], say: object
-    ) -> Iterator[tuple[int, list[_Second]]]:
-        """Replays the units that a worker draws."""
-        torch.set_num_threads(1)
-        return ((number, self._unit(unit)) for number, unit in drawn)
+        def serve(
+            drawn: Iterator[tuple[int, list[ReplayTask]]], say: object
+        ) -> Iterator[tuple[int, list[_Found]]]:
+            """Works on the units that a process draws."""
+            torch.set_num_threads(1)
+            return ((number, work(unit)) for number, unit in drawn)
+
+        crew = Crew(workers, serve, lambda unit, done: None, _names)
+        return (one for _, done in crew.results(units) for one in done)
 
     def _unit(self, tasks: Sequence[ReplayTask]) -> list[_Second]:
         """Replays some texts together."""
         seconds = replay_texts(Reader(self.pair, self.decoding), self.promise, tasks, self._score)
+        nothing = Seen()
         return [
-            _Second(one, self._blocks.pop(key, []), simulated.pop(key) if simulated else None)
+            _Second(
+                one, self._blocks.pop(key, []), self._watch.pop(key) if self._watch else nothing
+            )
             for one in seconds
             for key in (one.trajectory.key,)
-            for simulated in (self._simulated.get(key.arm),)
         ]
+
+    def _look(self, theta: Mapping[Key, Array]) -> dict[Key, tuple[Array, Array]]:
+        """Computes the laws that act after the solve, from one more pass."""
+        debts = {key: one.replayed.trajectory.debt for key, one in self._spent().answers.items()}
+
+        def work(tasks: Sequence[ReplayTask]) -> list[tuple[Key, tuple[Array, Array]]]:
+            laws = {
+                task.key: AfterSolve(
+                    task.prompt, task.tokens, task.key.k, debts[task.key], theta[task.key]
+                )
+                for task in tasks
+            }
+
+            def on_steps(
+                task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+            ) -> None:
+                laws[task.key].feed(safe, risky)
+
+            silent = [replace(task, theta=None) for task in tasks]
+            reader = Reader(self.pair, self.decoding)
+            list(replay_texts(reader, self.promise, silent, on_steps))
+            return [(key, one.result()) for key, one in laws.items()]
+
+        return dict(self._worked([self._tasks[key] for key in theta], work))
+
+    def _spent(self) -> SpendAudit:
+        assert self._spending is not None
+        return self._spending
+
+    def _place(self, key: Key) -> Any:
+        """Returns the place of an answer among the requests, as far as it is known."""
+        if self.imported:
+            return key
+        protocol, seed, purpose = (self._identity[n] for n in ("protocol", "seed", "purpose"))
+        stream = row_stream(protocol, seed, purpose, key.prompt, key.trajectory)
+        return request_place(stream, key.prompt, key.k, key.trajectory)
 
     def result(self, seconds: float) -> Verification:
         """Returns everything that was found."""
@@ -402,25 +423,30 @@ class _Verifier:
             return Verification(
                 [ArmFinding(None, finding)], {}, 0, self.recorded, 0, seconds, self.notes
             )
+        sampled = {arm: tests.findings() for arm, tests in self._tests.items()}
         found = list(self._compared(self._comparison))
-        sampled = [
-            ArmFinding(arm, finding)
-            for arm, tests in self._tests.items()
-            for finding in tests.findings()
-        ]
-        found += self._explained(sampled)
+        found += [ArmFinding(arm, one) for arm, tests in sampled.items() for one in tests]
+        deviation = self._comparison.deviation
+        if self._spending is not None:
+            judged = self._spending.judged(sampled, self._look)
+            conforms = conformity(found, judged, self.promise.name)
+            if self._by_spend:
+                deviation = judged.books.deviation
+                found = judged.findings()
+                if self.imported:
+                    found = [_of_log(one) for one in found]
+                if self._boxed:
+                    self._truth = self._spending.truths(judged.open)
+            elif judged.tokens is not None:
+                found += _explained(found, judged.tokens)
+            found += [ArmFinding(None, conforms)]
         refuted = {one.arm for one in found if one.finding.verdict == CheckWord.FAILED}
-        if refuted and not self.own:
+        if refuted and not self.own and not self._by_spend:
             # Replayed weights keep the budget by construction, and they are not what was served.
             found = [self._of_refuted(one) for one in found]
-        found += [
-            ArmFinding(arm, simulated.finding(arm in self._claiming))
-            for arm, simulated in self._simulated.items()
-            if arm not in refuted
-        ]
         return Verification(
             found,
-            self._comparison.deviation,
+            deviation,
             self._comparison.trajectories,
             self.recorded,
             self.tokens,
@@ -438,64 +464,6 @@ class _Verifier:
         text = "what was spent is not known, as the replay is refuted"
         unknown = replace(one.finding, verdict=CheckWord.UNKNOWN, value=math.nan, text=text)
         return ArmFinding(one.arm, unknown)
-
-    def _explained(self, sampled: list[ArmFinding]) -> list[ArmFinding]:
-        """Adds which other promise the tokens fit, where the tests refute the one that was made."""
-
-        def unfit(one: ArmFinding) -> bool:
-            law = one.finding.check.removeprefix("sampler: ") not in INDEPENDENCE
-            audited = one.arm is not None and not is_baseline(one.arm.k)
-            return law and audited and one.finding.verdict == CheckWord.FAILED
-
-        arms = dict.fromkeys(one.arm for one in sampled if unfit(one))
-        if not arms or not self._seen or not (other := self._other_promise()):
-            return sampled
-        told = Finding(OTHER_PROMISE, CheckWord.FAILED, math.nan, other)
-        return [*(ArmFinding(arm, told) for arm in arms), *sampled]
-
-    def _other_promise(self) -> str:
-        """Returns which promise the tokens fit, without debt or at another k; empty if none."""
-        ways = self._held_to(self.promise, OTHER_K)
-        owed = max(way.debt for way in ways)
-        if owed > 0:
-            free = replace(self.promise, debt=replace(self.promise.debt, n=0))
-            ways += self._held_to(free, (1.0,))
-        return other_promise(likeliest({way.factor: way.logp for way in ways if way.fits}), owed)
-
-    def _held_to(self, promise: Mechanism, factors: Sequence[float]) -> list[_OtherPromise]:
-        """Replays what the tests saw under another promise, at multiples of each k."""
-        tasks: dict[Key, tuple[float, ReplayTask]] = {}
-        tests: dict[tuple[float, Arm], SamplerTests] = {}
-        for factor in factors:
-            for task in self._seen:
-                # Two budgets may meet at one multiple.
-                name = f"{factor!r} of {task.key.k!r}"
-                tasks[task.key._replace(mechanism=name, k=factor * task.key.k)] = (factor, task)
-                level = self._tests[task.key.arm].alpha
-                tests.setdefault((factor, task.key.arm), SamplerTests(list(ALTERNATIVES), level))
-        ways = {factor: _OtherPromise(factor) for factor in factors}
-        blocks: dict[Key, list[StepScores]] = {}
-
-        def on_steps(
-            task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
-        ) -> None:
-            own = replace(task, key=tasks[task.key][1].key)
-            scores = self._scores(own, first, served, safe, risky)
-            blocks.setdefault(task.key, []).append(scores)
-
-        held = [replace(task, key=key) for key, (_, task) in tasks.items()]
-        for second in replay_texts(Reader(self.pair, self.decoding), promise, held, on_steps):
-            factor, task = tasks[second.trajectory.key]
-            scores = joined(blocks.pop(second.trajectory.key))
-            tests[factor, task.key.arm].add(task.key, task.tokens, scores)
-            ways[factor].add(second)
-        for (factor, _), one in tests.items():
-            ways[factor].fits &= not any(
-                finding.verdict == CheckWord.FAILED
-                and finding.check.removeprefix("sampler: ") not in INDEPENDENCE
-                for finding in one.findings()
-            )
-        return list(ways.values())
 
     def _compared(self, comparison: ClaimComparison) -> Iterator[ArmFinding]:
         """Yields what holds of all records, then what is refuted, arm by arm."""
@@ -568,12 +536,12 @@ class _Verifier:
     def _score(
         self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
     ) -> None:
-        if task.key not in self._scored:
-            return
-        scores = self._scores(task, first, served, safe, risky)
-        self._blocks.setdefault(task.key, []).append(scores)
-        if task.key.arm in self._simulated:
-            self._simulated[task.key.arm].feed(task, first, served, safe, risky)
+        scored = task.key in self._scored
+        if self._watch is not None:
+            self._watch.feed(task, self._shown[task.key], first, (safe, risky), scored=scored)
+        if scored:
+            scores = self._scores(task, first, served, safe, risky)
+            self._blocks.setdefault(task.key, []).append(scores)
 
     def _scores(
         self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
@@ -586,3 +554,28 @@ class _Verifier:
         own = uniforms(words(stream, 0, len(tokens)))[part]
         sets = token_sets(served.law, task.prompt, tokens, first, self.pair.vocabulary.stops)
         return step_scores(served.law, safe, risky, served.theta, tokens[part], own, sets)
+
+
+def _of_log(one: ArmFinding) -> ArmFinding:
+    """Returns a finding about a log: wrong books refute it, as its verdict rests on them."""
+    finding = one.finding
+    if finding.check.startswith("bookkeeping: ") and finding.verdict == CheckWord.SUSPECT:
+        return ArmFinding(one.arm, replace(finding, verdict=CheckWord.FAILED))
+    return one
+
+
+def _explained(found: Sequence[ArmFinding], tokens: TokenEvidence) -> list[ArmFinding]:
+    """Says which law the tokens fit, where the tests refute the promised one."""
+    if not tokens.fit.law or tokens.fit.law == "1 k":
+        return []
+    arms = {
+        one.arm
+        for one in found
+        if one.arm is not None
+        and not is_baseline(one.arm.k)
+        and one.finding.verdict == CheckWord.FAILED
+        and one.finding.check.startswith("sampler: ")
+        and one.finding.check.removeprefix("sampler: ") not in INDEPENDENCE
+    }
+    told = Finding(OTHER_PROMISE, CheckWord.FAILED, math.nan, tokens.fit.fits)
+    return [ArmFinding(arm, told) for arm in sorted(arms)]

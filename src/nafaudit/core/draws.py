@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.errors import InputError
+from nafaudit.core.trajectory import budget_text
 
 LAYOUT = 1
 
@@ -78,6 +79,15 @@ def sound_stream(seed: int, purpose: str, prompt: str, trajectory: int) -> Strea
 def paper_stream(seed_value: int) -> Stream:
     """Returns the stream of the paper's protocol: equal seed values repeat a row."""
     return _stream("paper", seed_value)
+
+
+def request_place(stream: Stream, prompt: str, k: float, trajectory: int) -> bytes:
+    """Returns the place of a request to a black box among all of a run's, to be sorted by.
+
+    It mixes prompts, budgets and numbers, and follows from the row alone, whatever else is asked.
+    """
+    parts = [stream.key, prompt, budget_text(k), trajectory]
+    return hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
 
 
 def words(stream: Stream, step: int, lanes: int) -> NDArray[np.uint64]:

@@ -1,0 +1,618 @@
+"""Judges what a decoder that is not ours spends, whatever its rule.
+
+A decoder that shows the law of each step (weights, or the distributions themselves) is judged by
+that: its charges are recomputed there, and its tokens are tested against it. What it shows is set
+aside where it contradicts itself; then, as where nothing is shown, the decoder is judged by which
+laws of a family its tokens fit (`nafaudit.auditor.evidence`). Showing more switches off no test.
+
+Findings begin with what is wrong: `budget`, `sampling` or `bookkeeping`. Conformity with a
+mechanism is another question, and none of these.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nafaudit.auditor.alternatives import ALTERNATIVES
+from nafaudit.auditor.claims import ClaimComparison, Levels
+from nafaudit.auditor.evidence import (
+    LEVEL,
+    SHARES,
+    Certificate,
+    Evidence,
+    Fit,
+    Reason,
+    certificate,
+    decide,
+    log_e_values,
+    with_law,
+    with_parts,
+)
+from nafaudit.auditor.family import (
+    AFTER,
+    BASES,
+    LEDGERS,
+    Answers,
+    Followed,
+    StepTable,
+    follow,
+    step_table,
+)
+from nafaudit.auditor.replay import ReplayTask
+from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined, repeats
+from nafaudit.auditor.shadow import divergence
+from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
+from nafaudit.core.ledger import is_baseline
+from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Steps, Trajectory
+from nafaudit.protocols import Served
+from nafaudit.store.artifacts import ArmFinding
+
+Array = NDArray[np.float64]
+
+GEOMETRIC, ARITHMETIC = "geometric", "arithmetic"
+"""What a claimed weight may be the weight of."""
+CLAIMED = "what it claims"
+"""The law of an open decoder, as one of the family."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a decoder shows of the laws of one answer.
+
+    Attributes:
+        theta: Weight of the risky law at each step; NaN where none is claimed.
+        family: What it is the weight of.
+        laws: The served log-laws themselves [steps, vocabulary], which come before weights.
+    """
+
+    theta: NDArray[np.floating]
+    family: str = GEOMETRIC
+    laws: NDArray[np.floating] | None = None
+
+    @property
+    def prices(self) -> bool:
+        """True if every step has a law, so that its charge can be recomputed."""
+        if self.laws is not None:
+            return True
+        low, high = -WEIGHT_SLACK, 1 + WEIGHT_SLACK
+        return bool(self.theta.size and ((self.theta >= low) & (self.theta <= high)).all())
+
+    def law(self, part: slice, safe: Tensor, risky: Tensor) -> Tensor:
+        """Returns the shown log-laws of some steps [steps, vocabulary], normalised."""
+        if self.laws is not None:
+            given = torch.from_numpy(np.asarray(self.laws[part], np.float64)).to(safe.device)
+            return torch.log_softmax(given, dim=-1)
+        weight = torch.from_numpy(np.clip(self.theta[part].astype(np.float64), 0.0, 1.0))
+        weight = weight.to(safe.device).unsqueeze(-1)
+        if self.family == ARITHMETIC:
+            law = torch.logaddexp(torch.log1p(-weight) + safe, torch.log(weight) + risky)
+        else:
+            mixed = torch.nan_to_num(
+                (1 - weight) * safe + weight * risky, nan=-torch.inf, neginf=-torch.inf
+            )
+            law = torch.log_softmax(mixed, dim=-1)
+        law = torch.where(weight <= 0, safe, law)
+        return torch.where(weight >= 1, risky, law)
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What an audit keeps of one answer once its laws are gone.
+
+    Attributes:
+        table: For laws of ledgers; None where the tokens are not looked at.
+        charge: What the shown laws cost; None where none is shown.
+        logp: Their log-probabilities of the tokens.
+        scores: For tests of the tokens against them.
+    """
+
+    table: StepTable | None = None
+    charge: Array | None = None
+    logp: Array | None = None
+    scores: StepScores | None = None
+
+
+@dataclass
+class _Answer:
+    """One answer: its record, its replay under the promised rule, and what was seen of it."""
+
+    claimed: Trajectory
+    replayed: Replayed
+    shown: Shown
+    seen: Seen
+
+    @property
+    def key(self) -> Key:
+        return self.claimed.key
+
+    def at_shown(self) -> Replayed:
+        """Returns the replay at the laws that are shown, to hold other claims against."""
+        again = self.replayed.trajectory
+        charge, logp = self.seen.charge, self.seen.logp
+        if charge is None or logp is None:
+            nothing = np.full(len(again), math.nan)
+            charge, logp = nothing, nothing
+        # The allowance is the promised rule's, which nobody is held to here.
+        steps = replace(
+            again.steps,
+            charge=charge,
+            served=logp.astype(np.float32),
+            theta=self.claimed.steps.theta,
+            allowance=self.claimed.steps.allowance,
+        )
+        return replace(
+            self.replayed,
+            trajectory=replace(again, steps=steps),
+            implied=charge,
+            shortfall=np.full(len(again), math.nan),
+        )
+
+
+# Scores steps of an answer from one on, against laws that were served there.
+ScoreSteps = Callable[[ReplayTask, int, Served, Tensor, Tensor], StepScores]
+# Looks at the laws once more: weights of `BASES` by answer in, numbers of `AFTER` out.
+SecondLook = Callable[[Mapping[Key, Array]], Mapping[Key, tuple[Array, Array]]]
+
+
+class Watch:
+    """Looks at the laws of answers as they are replayed, and keeps what the judgement needs.
+
+    Args:
+        scores: Scores steps of an answer against laws [steps, vocabulary].
+    """
+
+    def __init__(self, scores: ScoreSteps) -> None:
+        self._scores = scores
+        self._tables: dict[Key, list[StepTable]] = {}
+        self._shown: dict[Key, list[tuple[Array, Array]]] = {}
+        self._blocks: dict[Key, list[StepScores]] = {}
+
+    def feed(
+        self,
+        task: ReplayTask,
+        shown: Shown,
+        first: int,
+        laws: tuple[Tensor, Tensor],
+        *,
+        scored: bool,
+    ) -> None:
+        """Takes the steps of one answer from `first` on, in order.
+
+        Args:
+            task: The answer.
+            shown: What is shown of it.
+            first: Number of the first step.
+            laws: Log-laws of the safe and the risky model.
+            scored: True if its tokens are looked at.
+        """
+        safe, risky = laws
+        part = slice(first, first + len(safe))
+        if scored and not is_baseline(task.key.k):
+            table = step_table(safe, risky, task.tokens[part])
+            self._tables.setdefault(task.key, []).append(table)
+        if not shown.prices:
+            return
+        law = shown.law(part, safe, risky)
+        charge = divergence(law, safe)
+        drawn = torch.from_numpy(task.tokens[part].astype(np.int64)).to(law.device).unsqueeze(-1)
+        logp = law.gather(-1, drawn).squeeze(-1)
+        self._shown.setdefault(task.key, []).append((charge.cpu().numpy(), logp.cpu().numpy()))
+        if scored:
+            weight = torch.from_numpy(shown.theta[part].astype(np.float64)).to(law)
+            served = Served(law, charge, weight)
+            block = self._scores(task, first, served, safe, risky)
+            self._blocks.setdefault(task.key, []).append(block)
+
+    def pop(self, key: Key) -> Seen:
+        """Removes and returns what is kept of an answer."""
+        tables, shown = self._tables.pop(key, None), self._shown.pop(key, None)
+        blocks = self._blocks.pop(key, None)
+        return Seen(
+            None if tables is None else StepTable.joined(tables),
+            None if shown is None else np.concatenate([charge for charge, _ in shown]),
+            None if shown is None else np.concatenate([logp for _, logp in shown]),
+            None if blocks is None else joined(blocks),
+        )
+
+
+@dataclass
+class SpendAudit:
+    """Gathers the answers of one decoder, and judges what they cost.
+
+    Attributes:
+        levels: What is noise of a replay and what is not.
+        stops: Ids that end an answer.
+        limit: Length limit T.
+        order: Place of an answer among all requests, for mistakes that look at a neighbour.
+        batch: Answers that were asked for together.
+        keeps_prefixes: False where only the mean total of a prompt is promised (Eq. 1).
+    """
+
+    levels: Levels
+    stops: frozenset[int]
+    limit: int
+    order: Callable[[Key], Any] = lambda key: key
+    batch: int = 32
+    keeps_prefixes: bool = True
+    answers: dict[Key, _Answer] = field(default_factory=dict)
+
+    def add(self, claimed: Trajectory, replayed: Replayed, shown: Shown, seen: Seen) -> None:
+        """Takes one answer."""
+        self.answers[claimed.key] = _Answer(claimed, replayed, shown, seen)
+
+    def judged(self, promised: Mapping[Arm, Sequence[Finding]], look: SecondLook) -> Judged:
+        """Judges all answers.
+
+        Args:
+            promised: Findings of the tests of the tokens against the promised law, by arm.
+            look: Computes the second group of the family, if it is needed.
+        """
+        arms: dict[Arm, list[_Answer]] = {}
+        for key in sorted(self.answers):
+            arms.setdefault(key.arm, []).append(self.answers[key])
+        books = ClaimComparison(self.levels, self.stops, self.limit, own=False)
+        for one in itertools.chain.from_iterable(arms.values()):
+            books.add(one.claimed, one.at_shown())
+        found: list[ArmFinding] = []
+        open_: set[Arm] = set()
+        for arm, answers in arms.items():
+            claims = _Claims.of(arm, answers, books)
+            # At k = inf nothing is promised that could be refuted.
+            if claims.refuted is not None and not math.isinf(arm.k):
+                found.append(ArmFinding(arm, claims.refuted))
+            if claims.open:
+                open_.add(arm)
+            failed = _law_fails(promised.get(arm, ())) if arm.k == 0 else None
+            if failed is not None:
+                text = "at k = 0 nothing may be spent, and its tokens are not the safe model's"
+                text = f"{text}: {failed.text}"
+                one_ = replace(failed, check="budget: safe model", text=text)
+                found.append(ArmFinding(arm, one_))
+        audited = [arm for arm in arms if not is_baseline(arm.k)]
+        evidence = self._evidence(open_)
+        tokens = None if evidence is None else self._of_tokens(evidence, look)
+        if tokens is not None:
+            said = [*tokens.accusations(), tokens.finding()]
+            found += [ArmFinding(arm, one) for arm in audited for one in said]
+        spent = ClaimComparison(self.levels, self.stops, self.limit, own=False)
+        for arm in sorted(open_):
+            for one in arms[arm]:
+                spent.add(one.claimed, one.at_shown())
+        return Judged(found, books, spent, tokens, open_)
+
+    def truths(self, open_: set[Arm]) -> list[Trajectory]:
+        """Returns the records that verdicts rest on."""
+        return [self.truth(one, one.key.arm in open_) for _, one in sorted(self.answers.items())]
+
+    def truth(self, answer: _Answer, open_: bool) -> Trajectory:
+        """Returns the record that a verdict rests on: at the laws that are shown, if they count."""
+        again = answer.replayed.trajectory
+        if not open_ or answer.seen.charge is None or answer.seen.logp is None:
+            return again
+        steps = again.steps
+        shown = answer.shown
+        theta = steps.theta
+        if shown.laws is not None or shown.family != GEOMETRIC:
+            # A weight of another family says nothing of how often the limit acted.
+            theta = np.where(answer.seen.charge <= 0, 0.0, np.full(len(again), math.nan)).astype(
+                np.float32
+            )
+        else:
+            theta = answer.claimed.steps.theta
+        return replace(
+            again,
+            steps=Steps(
+                token=steps.token,
+                allowance=steps.allowance,
+                charge=answer.seen.charge,
+                theta=theta,
+                served=answer.seen.logp.astype(np.float32),
+                safe=steps.safe,
+                risky=steps.risky,
+            ),
+        )
+
+    def _evidence(self, open_: set[Arm]) -> Evidence | None:
+        """Puts the answers that are looked at side by side, in the order of their requests."""
+        every = sorted(self.answers, key=self.order)
+        debts = np.array([self.answers[key].replayed.trajectory.debt for key in every])
+        other = _other_debts(debts, self.batch)
+        rows = [
+            row
+            for row, key in enumerate(every)
+            if not is_baseline(key.k) and self.answers[key].seen.table is not None
+        ]
+        if not rows:
+            return None
+        keys = [every[row] for row in rows]
+        prompts = {name: n for n, name in enumerate(dict.fromkeys(key.prompt for key in keys))}
+        before = np.full(len(keys), -1)
+        last: dict[tuple[str, Arm], int] = {}
+        for at, key in enumerate(keys):
+            before[at] = last.get((key.prompt, key.arm), -1)
+            last[key.prompt, key.arm] = at
+        tables = [table for key in keys if (table := self.answers[key].seen.table) is not None]
+        answers = Answers(
+            tables,
+            np.array([key.k for key in keys]),
+            debts[rows],
+            np.array([prompts[key.prompt] for key in keys]),
+            {name: column[rows] for name, column in other.items()},
+            before,
+            self.limit or max(len(table) for table in tables),
+            keys,
+        )
+        evidence = with_parts(Evidence.of(answers, follow(answers, LEDGERS)))
+        if open_:
+            evidence = with_law(evidence, self._claimed_law(evidence, open_))
+        return evidence
+
+    def _claimed_law(self, evidence: Evidence, open_: set[Arm]) -> Followed:
+        """Returns the law that the decoder claims; that of the promise where it claims none."""
+        answers, laws = evidence.answers, evidence.laws
+        base = laws.names.index("1 k")
+        logp, charge = laws.logp[base].copy(), laws.charge[base].copy()
+        for row, key in enumerate(answers.keys):
+            seen = self.answers[key].seen
+            if key.arm in open_ and seen.logp is not None and seen.charge is not None:
+                count = len(seen.logp)
+                logp[row, :count], charge[row, :count] = seen.logp, seen.charge
+        return Followed((CLAIMED,), logp[None], laws.theta[base][None], charge[None])
+
+    def _of_tokens(self, evidence: Evidence, look: SecondLook) -> TokenEvidence:
+        log_e = log_e_values(evidence)
+        fit = decide(evidence, log_e, self.keeps_prefixes)
+        if fit.reason != Reason.KEEPS:
+            # No law that keeps the budget fits: those that act after the solve are looked at too.
+            evidence = self._with_after(evidence, look)
+            log_e = log_e_values(evidence)
+            fit = decide(evidence, log_e, self.keeps_prefixes)
+        sure = certificate(evidence) if self.keeps_prefixes else Certificate(0.0, fires=False)
+        return TokenEvidence(evidence, log_e, fit, sure, self._repeats(evidence))
+
+    def _with_after(self, evidence: Evidence, look: SecondLook) -> Evidence:
+        answers, laws = evidence.answers, evidence.laws
+        rows = [laws.names.index(base) for base in BASES]
+        numbers = look({key: laws.theta[rows, at] for at, key in enumerate(answers.keys)})
+        shape = (len(AFTER), *laws.logp.shape[1:])
+        logp, charge = np.zeros(shape), np.zeros(shape)
+        for at, key in enumerate(answers.keys):
+            one, cost = numbers[key]
+            logp[:, at, : one.shape[1]], charge[:, at, : one.shape[1]] = one, cost
+        return with_law(evidence, Followed(AFTER, logp, np.zeros(shape), charge))
+
+    def _repeats(self, evidence: Evidence) -> Finding | None:
+        """Tests beginnings that answers of a prompt share, by the law that makes them likeliest."""
+        answers = evidence.answers
+        most = np.minimum(evidence.laws.logp.max(axis=0), 0.0)
+        names = [(key.prompt, key.arm) for key in answers.keys]
+        tokens = [self.answers[key].claimed.steps.token for key in answers.keys]
+        logp = [most[at, : len(one)] for at, one in enumerate(tokens)]
+        repeat = repeats(names, tokens, logp)
+        level = LEVEL * SHARES["sampler"] / 2
+        if repeat.p > level:
+            return None
+        text = (
+            f"two answers of a prompt begin with the same {repeat.length} tokens, which no law we "
+            f"know draws twice (p = {max(repeat.p, 1e-300):.2g}): its draws are not independent"
+        )
+        witness = Witness(answers.keys[repeat.second], 0)
+        return Finding("sampling: repeats", CheckWord.FAILED, repeat.p, text, witness)
+
+
+def _other_debts(debts: Array, batch: int) -> dict[str, Array]:
+    """Returns the debts that a mistaken decoder may pay, of answers in the order of requests."""
+    found = {name: np.empty_like(debts) for name in ("next", "previous", "batch", "first")}
+    for start in range(0, len(debts), batch):
+        part = slice(start, min(start + batch, len(debts)))
+        here = debts[part]
+        found["next"][part], found["previous"][part] = np.roll(here, -1), np.roll(here, 1)
+        found["batch"][part], found["first"][part] = here.mean(), here[0]
+    common = np.full(len(debts), debts.mean() if len(debts) else 0.0)
+    return {"own": debts, **found, "common": common}
+
+
+@dataclass(frozen=True)
+class _Claims:
+    """How far what an arm shows can be believed.
+
+    Attributes:
+        prices: True if every step of every answer has a law.
+        contradicts: True if its probabilities are not those of the laws that it shows.
+        refuted: The test by which its tokens are not drawn from what it shows; None if they fit.
+    """
+
+    prices: bool
+    contradicts: bool
+    refuted: Finding | None
+
+    @property
+    def open(self) -> bool:
+        """True if the arm is judged by what it shows."""
+        return self.prices and not self.contradicts and self.refuted is None
+
+    @staticmethod
+    def of(arm: Arm, answers: Sequence[_Answer], books: ClaimComparison) -> _Claims:
+        """Reads the claims of one arm."""
+        prices = all(one.shown.prices for one in answers)
+        failed = {one.check for one in books.failures(arm)}
+        contradicts = "replay: served" in failed
+        if not prices or contradicts:
+            return _Claims(prices, contradicts, None)
+        tests = SamplerTests(list(ALTERNATIVES), LEVEL * SHARES["sampler"] / 2)
+        for one in answers:
+            if one.seen.scores is not None:
+                tests.add(one.key, one.claimed.steps.token, one.seen.scores)
+        failure = _law_fails(tests.findings()) if tests.seen else None
+        if failure is None:
+            return _Claims(prices, contradicts, None)
+        text = f"its tokens are not drawn from the laws that it claims: {failure.text}"
+        return _Claims(prices, contradicts, replace(failure, check="sampling: claims", text=text))
+
+
+def _law_fails(tests: Sequence[Finding]) -> Finding | None:
+    """Returns the first test of the law, not of independence, that fails."""
+    for one in tests:
+        law = one.check.removeprefix("sampler: ") not in INDEPENDENCE
+        if law and one.verdict == CheckWord.FAILED:
+            return one
+    return None
+
+
+_BOOKED = {
+    "debt": "the prefix debt that it states",
+    "charge": "the charges that it states, by the laws that it shows,",
+    "theta": "the weights that it states",
+    "served": "the probabilities that it states, by the laws that it shows,",
+    "safe": "the safe model's probabilities that it states",
+    "risky": "the risky model's probabilities that it states",
+    "spend": "the spend that it states",
+    "end": "where its answers end",
+}
+
+
+def _as_bookkeeping(one: Finding) -> Finding:
+    """Returns a claim that is not true as what it is: wrong books, not a broken budget."""
+    name = one.check.removeprefix("replay: ")
+    what = _BOOKED.get(name, name)
+    if name == "end":
+        text = one.text
+    else:
+        text = f"{what} are off by at most {one.value:.2g}" + (
+            "" if name == "end" else " of 1 + their size"
+        )
+        text = text.replace("debt that it states are", "debt that it states is")
+        text = text.replace("spend that it states are", "spend that it states is")
+    return replace(one, check=f"bookkeeping: {name}", verdict=CheckWord.SUSPECT, text=text)
+
+
+@dataclass(frozen=True)
+class TokenEvidence:
+    """What the tokens say, whatever was shown.
+
+    Attributes:
+        evidence: The answers and the family.
+        log_e: Logarithm of the e-value against each law.
+        fit: What follows from the laws that are left.
+        sure: What follows whatever the law.
+        repeated: Answers that repeat each other; None if none do.
+    """
+
+    evidence: Evidence
+    log_e: Array
+    fit: Fit
+    sure: Certificate
+    repeated: Finding | None
+
+    def accusations(self) -> list[Finding]:
+        """Returns what refutes the decoder."""
+        found = []
+        if self.sure.fires:
+            text = (
+                "whatever its rule: it drew from more than the safe model before its debt was paid "
+                f"(e-value e^{self.sure.log_e:.1f})"
+            )
+            numbers = {"log_e": self.sure.log_e}
+            found.append(
+                Finding(
+                    "budget: certificate", CheckWord.FAILED, self.sure.log_e, text, None, numbers
+                )
+            )
+        if self.fit.reason == Reason.BREAKS:
+            found.append(self._fit_finding(f"{self.fit.kind}: tokens", CheckWord.FAILED))
+        if self.repeated is not None:
+            found.append(self.repeated)
+        return found
+
+    def finding(self) -> Finding:
+        """Returns what the tokens fit, for whoever shows nothing."""
+        words = {
+            Reason.KEEPS: Kept.WITHIN,
+            Reason.BREAKS: Kept.REFUTED,
+            Reason.OPEN: Kept.INCONCLUSIVE,
+            Reason.NO_LAW: Kept.INCONCLUSIVE,
+        }
+        return self._fit_finding(TOKENS, words[self.fit.reason])
+
+    def _fit_finding(self, check: str, verdict: str) -> Finding:
+        fit = self.fit
+        numbers = {
+            "executions": float(fit.answers),
+            "excess": fit.excess,
+            "excess_nats": fit.nats,
+            "gap": fit.gap,
+            "more": float(fit.more),
+            "laws_left": float(len(fit.left)),
+        }
+        for k, least in self.sure.spends:
+            numbers[f"spends at least at {k:g}"] = least
+        for k, granted in self.sure.granted:
+            numbers[f"granted at {k:g}"] = granted
+        return Finding(check, verdict, fit.excess, fit.text, None, numbers)
+
+
+TOKENS = "tokens: laws"
+"""Name of the finding on which laws the tokens fit."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of a decoder.
+
+    Attributes:
+        accused: By arm: what refutes it, and what its tokens fit.
+        books: Its claims, held against the laws that it shows and against our own numbers.
+        spent: Its answers, held against their budgets, where it shows what it served.
+        tokens: What the tokens say; None if none were looked at.
+        open: Arms that are judged by what they show.
+    """
+
+    accused: list[ArmFinding]
+    books: ClaimComparison
+    spent: ClaimComparison
+    tokens: TokenEvidence | None
+    open: set[Arm]
+
+    def findings(self) -> list[ArmFinding]:
+        """Returns what was found of spend and tokens, then of what is claimed, as `replay: ...`.
+
+        A claim that is not true is a matter of bookkeeping: it refutes no budget.
+        """
+        rows = [one for one in self.books.findings() if one.check != "replay: budget"]
+        found = [ArmFinding(None, self.spent.findings()[-1])]
+        found += [ArmFinding(None, one) for one in rows if one.verdict != CheckWord.FAILED]
+        for arm in sorted(self.books.by_arm):
+            failures = self.books.failures(arm)
+            found += [ArmFinding(arm, _as_bookkeeping(one)) for one in failures]
+        return [*self.accused, *found]
+
+
+def conformity(found: Sequence[ArmFinding], judged: Judged, promise: str) -> Finding:
+    """Says whether a decoder is the promised mechanism itself: a question of its own.
+
+    Args:
+        found: What the comparison with the promised rule, and the tests against it, find.
+        judged: What was found of its spend.
+        promise: Name of the mechanism.
+    """
+    failed = [one.finding for one in found if one.finding.verdict == CheckWord.FAILED]
+    name = promise.partition(":debt=")[0]
+    if not failed:
+        return Finding("conforms", CheckWord.INFO, 1.0, f"conforms to {name}: YES, nothing differs")
+    tokens = judged.tokens
+    why = ""
+    if tokens is not None and tokens.fit.law not in ("", "1 k", CLAIMED):
+        why = tokens.fit.fits
+    differs = ", ".join(dict.fromkeys(one.check.partition(": ")[2] for one in failed))
+    why = why or f"what it shows or draws differs from that rule's ({differs})"
+    numbers = {"failed": float(len(failed))}
+    return Finding("conforms", CheckWord.INFO, 0.0, f"conforms to {name}: NO, {why}", None, numbers)
