@@ -40,6 +40,8 @@ MOST_EXCESS = 0.10
 """Of K: WITHIN needs that no law that is left overspends by more."""
 LEAST_ANSWERS = 60
 """Answers per budget that a refutation by laws needs."""
+CLAIMED = "what it claims"
+"""The law of a decoder that shows what it served, as one of the family."""
 # What rounding may make of a prefix.
 _SLACK, _RELATIVE = 0.01, 0.002
 # Shares of the tokens that a bet on some answers, steps or prompts thinks are of another law.
@@ -393,10 +395,14 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
 
 
 def _said(laws: NDArray[np.intp], log_e: Array, names: Sequence[str]) -> int:
-    """Returns the law that is named: the promised one if it fits, else the one that fits best."""
+    """Returns the law that is named: the promised one if it fits, else the one that fits best.
+
+    What a decoder itself claims is named only where no other law fits.
+    """
     if (promised := names.index("1 k")) in laws:
         return promised
-    return int(laws[np.argmin(log_e[laws])])
+    listed = [law for law in laws.tolist() if names[law] != CLAIMED] or laws.tolist()
+    return int(listed[int(np.argmin(log_e[listed]))])
 
 
 # The certificate.

@@ -25,6 +25,7 @@ from torch import Tensor
 from nafaudit.auditor.alternatives import ALTERNATIVES
 from nafaudit.auditor.claims import ClaimComparison, Levels
 from nafaudit.auditor.evidence import (
+    CLAIMED,
     LEVEL,
     SHARES,
     Certificate,
@@ -51,7 +52,7 @@ from nafaudit.auditor.replay import ReplayTask
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined, repeats
 from nafaudit.auditor.shadow import divergence
 from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
-from nafaudit.core.ledger import is_baseline
+from nafaudit.core.ledger import Banking, allowances, is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Steps, Trajectory
 from nafaudit.protocols import Served
 from nafaudit.store.artifacts import ArmFinding
@@ -60,8 +61,6 @@ Array = NDArray[np.float64]
 
 GEOMETRIC, ARITHMETIC = "geometric", "arithmetic"
 """What a claimed weight may be the weight of."""
-CLAIMED = "what it claims"
-"""The law of an open decoder, as one of the family."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,16 +276,20 @@ class SpendAudit:
                 text = f"{text}: {failed.text}"
                 one_ = replace(failed, check="budget: safe model", text=text)
                 found.append(ArmFinding(arm, one_))
-        audited = [arm for arm in arms if not is_baseline(arm.k)]
-        evidence = self._evidence(open_)
-        tokens = None if evidence is None else self._of_tokens(evidence, look)
-        if tokens is not None:
-            said = [*tokens.accusations(), tokens.finding()]
-            found += [ArmFinding(arm, one) for arm in audited for one in said]
         spent = ClaimComparison(self.levels, self.stops, self.limit, own=False)
         for arm in sorted(open_):
             for one in arms[arm]:
                 spent.add(one.claimed, one.at_shown())
+        audited = [arm for arm in arms if not is_baseline(arm.k)]
+        evidence = self._evidence(open_)
+        if evidence is None:
+            return Judged(found, books, spent, None, open_)
+        # Where everything is shown, and what is shown overspends, nothing is left to be found out.
+        settled = spent.overspent > 0 and open_ >= set(audited)
+        tokens = self._of_tokens(evidence, None if settled else look)
+        said = [] if settled else tokens.accusations()
+        said.append(tokens.finding())
+        found += [ArmFinding(arm, one) for arm in audited for one in said]
         return Judged(found, books, spent, tokens, open_)
 
     def truths(self, open_: set[Arm]) -> list[Trajectory]:
@@ -308,18 +311,17 @@ class SpendAudit:
             )
         else:
             theta = answer.claimed.steps.theta
-        return replace(
-            again,
-            steps=Steps(
-                token=steps.token,
-                allowance=steps.allowance,
-                charge=answer.seen.charge,
-                theta=theta,
-                served=answer.seen.logp.astype(np.float32),
-                safe=steps.safe,
-                risky=steps.risky,
-            ),
+        made = Steps(
+            token=steps.token,
+            allowance=steps.allowance,
+            charge=answer.seen.charge,
+            theta=theta,
+            served=answer.seen.logp.astype(np.float32),
+            safe=steps.safe,
+            risky=steps.risky,
         )
+        left = allowances(Banking(), again.key.k, again.debt, made)
+        return replace(again, steps=replace(made, allowance=left))
 
     def _evidence(self, open_: set[Arm]) -> Evidence | None:
         """Puts the answers that are looked at side by side, in the order of their requests."""
@@ -368,10 +370,10 @@ class SpendAudit:
                 logp[row, :count], charge[row, :count] = seen.logp, seen.charge
         return Followed((CLAIMED,), logp[None], laws.theta[base][None], charge[None])
 
-    def _of_tokens(self, evidence: Evidence, look: SecondLook) -> TokenEvidence:
+    def _of_tokens(self, evidence: Evidence, look: SecondLook | None) -> TokenEvidence:
         log_e = log_e_values(evidence)
         fit = decide(evidence, log_e, self.keeps_prefixes)
-        if fit.reason != Reason.KEEPS:
+        if fit.reason != Reason.KEEPS and look is not None:
             # No law that keeps the budget fits: those that act after the solve are looked at too.
             evidence = self._with_after(evidence, look)
             log_e = log_e_values(evidence)
