@@ -315,13 +315,17 @@ class Output:
         tokens: What was written, the stop token included, nothing after it.
         allowance: k_t of each step, in nats.
         charge: What each step was charged, in nats.
-        theta: Weight of the risky law at each step.
+        theta: Weight of the risky law at each step: its exponent in the geometric mixture
+            p_safe^(1 - theta) p_risky^theta / Z, unless `family` says otherwise.
         served: log p_served of each token.
         safe: log p_safe of each token.
         risky: log p_risky of each token.
-        laws: The served log-law of each step [steps, size]: shown, it is checked to be a law.
+        laws: The served log-law of each step [steps, size]: shown, it is checked to be a law, and
+            kept (4 bytes for each entry) for whoever verifies.
         debt: Prefix debt of the prompt, in nats.
         spend: Total charge, in nats.
+        family: What theta is the weight of: "geometric", or "arithmetic" for the mean
+            (1 - theta) p_safe + theta p_risky. None is geometric.
     """
 
     tokens: Sequence[int]
@@ -334,6 +338,7 @@ class Output:
     laws: Law | None = None
     debt: float | None = None
     spend: float | None = None
+    family: str | None = None
 
 
 class BlackBox(Protocol):

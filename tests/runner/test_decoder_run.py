@@ -4,10 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nafaudit.measures.audit import AuditResult
 from nafaudit.store.run import Run
+from nafaudit.store.shown import shown_families, shown_laws
 from nafaudit.views.figures.style import left_out
 from tests.commands import call
 
@@ -42,6 +44,25 @@ def test_a_decoder_is_recorded_and_resumed(tmp_path: Path) -> None:
     again = {t.key: t for t in Run(tmp_path / "run").trajectories()}
     assert len(again) == 3 * 2 * 3
     assert all(again[key].same_as(record) for key, record in first.items())
+
+
+def test_what_a_decoder_shows_is_kept_for_whoever_verifies(tmp_path: Path) -> None:
+    _, data, error = _run(tmp_path, f"{BOXES}:Frank", "--limit", "1")
+    assert _faults(data) == {}, error
+    run = Run(tmp_path / "run")
+    laws = shown_laws(run)
+    records = {record.key: record for record in run.trajectories()}
+    assert set(laws) == set(records) and len(records) == 6
+    for key, record in records.items():
+        given = laws[key][np.arange(len(record)), record.steps.token]
+        assert laws[key].shape == (len(record), run.vocabulary_size)
+        assert np.abs(given - record.steps.served).max() < 1e-5
+    assert shown_families(run) == {key: "geometric" for key in records if key.k}
+    # The same command again adds nothing, and finds all of it.
+    _run(tmp_path, f"{BOXES}:Frank", "--limit", "1")
+    assert {key: law.tobytes() for key, law in shown_laws(run).items()} == {
+        key: law.tobytes() for key, law in laws.items()
+    }
 
 
 def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path: Path) -> None:

@@ -121,7 +121,7 @@ class OpenRun:
             on_trajectory(trajectory)
 
         decoded = self._executor.decode(requests, self._writer.note_fault, on_step)
-        record_parts(decoded, self._writer, recorded)
+        record_parts(map(self._writer.keep_shown, decoded), self._writer, recorded)
 
     def fill(
         self,

@@ -9,6 +9,7 @@ The lines: a first one that says what to build, answered by {"ready": ...} or {"
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -179,21 +180,20 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def plain(output: Output) -> dict[str, Any]:
-    """Returns an output as JSON can carry it; laws are summed up by their mass."""
+    """Returns an output as JSON can carry it; laws as the base64 of little-endian float32."""
     said: dict[str, Any] = {"tokens": _listed(output.tokens)}
     for name in (*STEP_CLAIMS, "debt", "spend"):
         if (value := getattr(output, name, None)) is not None:
             said[name] = _listed(value)
+    family = getattr(output, "family", None)
+    if family is not None:
+        said["family"] = family if isinstance(family, str) else _listed(family)
     laws = getattr(output, "laws", None)
     if laws is not None:
         table = np.asarray(laws, np.float64)
         said["law_shape"] = list(table.shape)
-        if table.ndim == 2:
-            with np.errstate(over="ignore", invalid="ignore"):
-                said["law_mass"] = np.exp(table).sum(axis=1).tolist()
-            tokens = np.asarray(said["tokens"])
-            if table.shape[0] == tokens.size and ((tokens >= 0) & (tokens < table.shape[1])).all():
-                said["law_served"] = table[np.arange(tokens.size), tokens].tolist()
+        with np.errstate(over="ignore"):
+            said["laws"] = base64.b64encode(table.astype("<f4").tobytes()).decode("ascii")
     return said
 
 
