@@ -297,7 +297,8 @@ class Request:
     Attributes:
         prompt: Token ids; at least one.
         k: Nats per token; 0 asks for the safe model alone, inf for the risky one.
-        seed: Below 2**63. Equal requests with equal seeds must give equal tokens.
+        seed: Below 2**63; another one for every prompt, budget and number. Equal requests with
+            equal seeds must give equal tokens.
         max_new_tokens: An output ends here, or at its own stop token.
     """
 

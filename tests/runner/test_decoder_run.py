@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from nafaudit.core.design import identity_hash
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.context import RunContext
+from nafaudit.store.artifacts import RULES, read_verification
 from nafaudit.store.run import Run
 from nafaudit.store.shown import shown_families, shown_laws
 from nafaudit.views.figures.style import left_out
@@ -37,6 +40,10 @@ def test_a_decoder_is_recorded_and_resumed(tmp_path: Path) -> None:
     identity = run.design["identity"]
     assert identity["mechanism"].startswith(f"{DECODERS}:Constant@")
     assert identity["promise"] == "anchored:debt=positives,n=5"
+    assert (identity["held_to"], identity["layout"]["requests"]) == ("banked", 2)
+    verified = read_verification(run)
+    assert verified is not None and verified["current"]
+    assert (verified["rules"], verified["promise"]) == (RULES, "banked")
     first = {t.key: t for t in run.trajectories()}
     assert {t.steps.token.tolist()[0] for t in first.values()} == {5}
     assert len(first) == 2 * 2 * 3
@@ -44,6 +51,35 @@ def test_a_decoder_is_recorded_and_resumed(tmp_path: Path) -> None:
     again = {t.key: t for t in Run(tmp_path / "run").trajectories()}
     assert len(again) == 3 * 2 * 3
     assert all(again[key].same_as(record) for key, record in first.items())
+
+
+def test_a_run_that_an_earlier_version_began_is_not_continued(tmp_path: Path) -> None:
+    """Its budgets share their seeds; what differs is named, and nothing is decoded."""
+    _run(tmp_path, "Constant", "--limit", "2")
+    path = tmp_path / "run" / "design.json"
+    design = json.loads(path.read_text())
+    del design["identity"]["held_to"], design["identity"]["layout"]["requests"]
+    design["hash"] = identity_hash(design["identity"])
+    path.write_text(json.dumps(design))
+    status, _, error = _run(tmp_path, "Constant", "--limit", "3")
+    assert status == 2 and "held_to: None in the run, 'banked' now" in error
+    assert "layout.requests: None in the run, 2 now" in error and "Give this run its own" in error
+
+
+def test_what_a_decoder_is_held_to_stands_in_the_design(tmp_path: Path) -> None:
+    _run(tmp_path, "Constant", "--limit", "1", "--promise", "k-naf")
+    run = Run(tmp_path / "run")
+    assert run.design["identity"]["held_to"] == "k-naf" == RunContext.of(run).held_to
+    # Another question than that of the run is answered and not kept.
+    asked = call("verify", "run", "--promise", "anchored", "--json", cwd=tmp_path)
+    assert json.loads(asked.stdout)["promise"] == "anchored", asked.stderr
+    kept = read_verification(run)
+    assert kept is not None and kept["promise"] == "k-naf"
+    refused = call("verify", "run", "--promise", "renyi", cwd=tmp_path)
+    assert refused.returncode == 2 and "banked" in refused.stderr
+    mixed = ("--promise", "banked", "--mechanism", "renyi")
+    status, _, error = _run(tmp_path, "Constant", *mixed, out="other")
+    assert status == 2 and "contradict each other" in error and not (tmp_path / "other").exists()
 
 
 def test_what_a_decoder_shows_is_kept_for_whoever_verifies(tmp_path: Path) -> None:
@@ -205,7 +241,7 @@ def test_a_wrong_option_is_said_before_a_model_loads(
 
 COOLED = ("--temperature", "0.5", "--k", "1", "--max-new-tokens", "8", "--trajectories", "4")
 OTHER_COUNT = (
-    "10 within the decoder's own count of the debt, over the promised one: it counts the debt from "
+    "12 within the decoder's own count of the debt, over the promised one: it counts the debt from "
     "the models' own laws, before temperature and penalty, the promise from the laws after "
     "temperature and penalty (--debt positives-raw promises its count)"
 )
@@ -219,7 +255,7 @@ OTHER_COUNT = (
         ("OwnLawsDebt", "positives", "VIOLATED", OTHER_COUNT),
         pytest.param(
             *("OwnLawsDebt", "positives-raw", "WITHIN"),
-            "10 within the promised budget would be over",
+            "12 within the promised budget would be over",
             marks=pytest.mark.full,
         ),
         pytest.param(

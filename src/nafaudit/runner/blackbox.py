@@ -27,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nafaudit.core.draws import request_seed
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.finding import Fault
 from nafaudit.core.named_objects import OBJECT_PREFIX, object_named
@@ -388,8 +389,6 @@ def launch_of(
 
 # A decoder that hangs or crashes this many times is not asked again.
 MOST_FAILURES = 3
-# A decoder takes its seed as a number that every language can hold.
-_SEED_BITS = (1 << 63) - 1
 
 
 class _Asked(NamedTuple):
@@ -433,7 +432,7 @@ class BlackBoxDecoder:
             for row in prompt.rows:
                 parts = [row.stream.key, prompt.prompt, budget_text(row.k), row.trajectory]
                 place = hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
-                seed = row.stream.key & _SEED_BITS
+                seed = request_seed(row.stream, budget_text(row.k))
                 request = Request(prompt.tokens, row.k, seed, self._most)
                 key = Key(prompt.prompt, self.name, row.k, row.trajectory)
                 rows.append(_Asked(place, key, request))
