@@ -30,6 +30,8 @@ Law = NDArray[np.float64]
 
 # What a decoder may claim of every step, in the words of `core.trajectory.Steps`.
 STEP_CLAIMS = ("allowance", "charge", "theta", "served", "safe", "risky")
+# In which floating-point types a decoder may say that it computes (`BlackBox`).
+DECODER_TYPES = ("float32", "bfloat16", "float16", "float64")
 # A draft costs a whole output of both models.
 MOST_DRAFTS = 64
 
@@ -344,6 +346,10 @@ class Output:
 
 class BlackBox(Protocol):
     """A decoder of which only the tokens are trusted: `Class(world).decode(requests)`.
+
+    Class or object may say in an attribute `dtype` in which floating-point type it computes what it
+    claims: one of `DECODER_TYPES`, or the type of that name of torch or NumPy. Its claims are then
+    compared as closely as that type allows; without it, as if it were bfloat16.
 
     `decode` may be asked for any number of outputs at once, of prompts of any length, and returns
     one output per request, in order. How they share a batch must not show in the tokens. The

@@ -51,6 +51,8 @@ class Silent(AnchoredDecoder):
 class Frank(AnchoredDecoder):
     """Is sound, and shows the law of every step beside its numbers; at k = 0 no family."""
 
+    dtype = "float32"
+
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.shown: dict[int, list[Law]] = {}

@@ -89,6 +89,10 @@ def test_what_a_decoder_shows_is_kept_for_whoever_verifies(tmp_path: Path) -> No
     laws = shown_laws(run)
     records = {record.key: record for record in run.trajectories()}
     assert set(laws) == set(records) and len(records) == 6
+    assert run.decoder_dtype == "float32" == run.sessions[0]["decoder_dtype"]
+    found = read_verification(run)
+    assert found is not None and found["deviation"]["charge"]["fail"] == 1e-3
+    assert not any("dtype" in note for note in found["notes"])
     for key, record in records.items():
         given = laws[key][np.arange(len(record)), record.steps.token]
         assert laws[key].shape == (len(record), run.vocabulary_size)
@@ -132,6 +136,8 @@ def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_
     assert found[0.25, "same-as-next"]["verdict"] == "UNKNOWN"
     assert found[0, "same-as-next"]["verdict"] == "UNKNOWN"
     assert found[0, "same-as-risky"]["numbers"]["compared"] == 20
+    notes = (read_verification(Run(tmp_path / "run")) or {})["notes"]
+    assert any(note.startswith("the decoder declares no dtype") for note in notes)
     for command in ("check", "report --figures", "checklist", "compare run"):
         again = call(*command.split(), "run", cwd=tmp_path)
         assert again.returncode in (0, 3), again.stderr

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from nafaudit.core.finding import FAULTS, Fault
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.reference import AnchoredDecoder
-from nafaudit.protocols import STEP_CLAIMS, Output, Request
+from nafaudit.protocols import DECODER_TYPES, STEP_CLAIMS, Output, Request
 from nafaudit.runner.outputs import ReadOutput, read_output
-from nafaudit.runner.worker import answer, plain
+from nafaudit.runner.worker import answer, declared_type, plain
 from nafaudit.store.shown import log_laws
 from tests.mechanisms.tables import TableWorld
 
@@ -158,6 +158,38 @@ def test_what_is_no_law_and_what_is_not_shown_is_not_kept() -> None:
     assert record is not None and record.shown is None and np.isnan(record.steps.theta).all()
     fault = _read({"tokens": [1, 9], "family": "harmonic"}).faults[0]
     assert "geometric, arithmetic" in fault.text and not fault.lost
+
+
+class _Typed:
+    def __init__(self, dtype: object) -> None:
+        self.dtype = dtype
+
+
+class _Secretive:
+    @property
+    def dtype(self) -> str:
+        raise RuntimeError("not yet")
+
+
+@pytest.mark.parametrize(
+    ("decoder", "declared"),
+    [
+        *((_Typed(name), name) for name in DECODER_TYPES),
+        (_Typed(torch.bfloat16), "bfloat16"),
+        (_Typed(np.float32), "float32"),
+        (_Typed(np.dtype("float64")), "float64"),
+        (_Typed(np.int32), ""),
+        (_Typed("auto"), ""),
+        (_Typed(None), ""),
+        (_Typed([1]), ""),
+        (_Secretive(), ""),
+        (object(), ""),
+    ],
+)
+def test_the_type_that_a_decoder_declares_is_one_of_four_or_none(
+    decoder: object, declared: str
+) -> None:
+    assert declared_type(decoder) == declared
 
 
 class _Raises:

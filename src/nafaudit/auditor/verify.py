@@ -27,7 +27,7 @@ from nafaudit.auditor.alternatives import (
     step_scores,
     token_sets,
 )
-from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
+from nafaudit.auditor.claims import UNDECLARED, ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.sensitivity import Sensitivity
@@ -240,6 +240,7 @@ class _Verifier:
         self.imported = identity["protocol"] == "imported"
         self._boxed = not self.imported and bool(identity.get("promise"))
         self.own = not self.imported and not self._boxed
+        self._declared = run.decoder_dtype if self._boxed else ""
         self.decoding = options.decoding if self.imported else Decoding(**identity["decoding"])
         self.limit: int = identity["decoding"]["max_new_tokens"]
         self.notes = self._weaknesses()
@@ -394,6 +395,8 @@ class _Verifier:
 
     def result(self, seconds: float) -> Verification:
         """Returns everything that was found."""
+        if self._boxed and self._claiming and not self._declared:
+            self.notes.append(UNDECLARED)
         for reason, count in self._unread.items():
             self.notes.append(f"{count} trajectories could not be replayed: {reason}")
         if self._comparison is None:
@@ -563,7 +566,7 @@ class _Verifier:
                 known = values[np.isfinite(values)]
                 noise[name] = max(noise.get(name, 0.0), float(known.max(initial=0.0)))
         dtype = self.pair.fingerprint["dtype"]
-        return levels(noise, foreign=not self.own, dtype=dtype)
+        return levels(noise, foreign=not self.own, dtype=dtype, declared=self._declared)
 
     def _score(
         self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor

@@ -272,10 +272,11 @@ class HereSession(Session):
             InputError: It cannot be built; the message says why.
         """
         from nafaudit.mechanisms.plugins import source_hash
-        from nafaudit.runner.worker import built
+        from nafaudit.runner.worker import built, declared_type
 
         kind, plugin, self._decoder = built(dict(self.launch.hello))
-        self.ready = {"source": source_hash(plugin), "kind": kind}
+        dtype = declared_type(self._decoder)
+        self.ready = {"source": source_hash(plugin), "kind": kind, "dtype": dtype}
         return self.ready
 
     def ask(self, requests: Sequence[Request]) -> list[Any]:

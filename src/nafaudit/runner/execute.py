@@ -164,7 +164,7 @@ def run_for_writing(
     made = Made(probe.digest, spec.settings.mixed)
     with open_for_writing(path, design, prompts, executor.vocabulary, sources, made) as writer:
         facts = session_facts(spec.settings, spec.checkpoints, spec.shape["batch"])
-        writer.note_session(facts | probe.facts)
+        writer.note_session(facts | probe.facts | dict(executor.facts))
         yield OpenRun(writer, design.identity, executor)
 
 

@@ -28,7 +28,15 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.processes import end_with_parent
 from nafaudit.core.settings import Trust
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
-from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World
+from nafaudit.protocols import (
+    DECODER_TYPES,
+    STEP_CLAIMS,
+    BlackBox,
+    Law,
+    Output,
+    Request,
+    World,
+)
 
 if TYPE_CHECKING:
     from nafaudit.protocols import Mechanism
@@ -58,7 +66,7 @@ def main() -> None:
     except InputError as error:
         say({"fault": {"name": "build", "text": str(error)}})
         return
-    say({"ready": {"source": source_hash(plugin), "kind": kind}})
+    say({"ready": {"source": source_hash(plugin), "kind": kind, "dtype": declared_type(decoder)}})
     born = os.getpid()
     for line in asked:
         said = answer(decoder, json.loads(line)["requests"])
@@ -96,6 +104,19 @@ def built(hello: dict[str, Any]) -> tuple[str, object, Any]:
             "what it takes and returns."
         )
     return "decoder", decoder, decoder
+
+
+def declared_type(decoder: object) -> str:
+    """Returns in which type a decoder says that it computes; empty if it does not, or in another.
+
+    Decoders may have an attribute of that name that means something else.
+    """
+    try:
+        value = getattr(decoder, "dtype", "")
+        name = str(getattr(value, "__name__", value)).removeprefix("torch.")
+    except Exception:  # a property of theirs may raise
+        return ""
+    return name if name in DECODER_TYPES else ""
 
 
 def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:

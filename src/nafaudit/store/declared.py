@@ -184,6 +184,7 @@ class SessionLine(MachineFile, total=False):
     safe: str | None
     risky: str | None
     workers: list[MachineFile]
+    decoder_dtype: str
 
 
 class ImportSource(TypedDict, total=False):

@@ -263,6 +263,13 @@ class Run:
         with _as_written(self.path / "sessions.jsonl"):
             return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
+    @property
+    def decoder_dtype(self) -> str:
+        """Type in which a black box says that it computes, if every session says the same."""
+        with _as_written(self.path / "sessions.jsonl"):
+            found = {str(facts.get("decoder_dtype", "")) for facts in self.sessions}
+            return found.pop() if len(found) == 1 else ""
+
     def journal(self) -> list[dict[str, Any]]:
         """Returns one entry per part that is there: name, trajectories (`rows`), SHA-256."""
         entries = read_journal(self.path / "journal.jsonl")
