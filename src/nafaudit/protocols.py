@@ -30,6 +30,8 @@ Law = NDArray[np.float64]
 
 # What a decoder may claim of every step, in the words of `core.trajectory.Steps`.
 STEP_CLAIMS = ("allowance", "charge", "theta", "served", "safe", "risky")
+# In which floating-point types a decoder may say that it computes (`BlackBox`).
+DECODER_TYPES = ("float32", "bfloat16", "float16", "float64")
 # A draft costs a whole output of both models.
 MOST_DRAFTS = 64
 
@@ -297,7 +299,8 @@ class Request:
     Attributes:
         prompt: Token ids; at least one.
         k: Nats per token; 0 asks for the safe model alone, inf for the risky one.
-        seed: Below 2**63. Equal requests with equal seeds must give equal tokens.
+        seed: Below 2**63; another one for every prompt, budget and number. Equal requests with
+            equal seeds must give equal tokens.
         max_new_tokens: An output ends here, or at its own stop token.
     """
 
@@ -315,13 +318,17 @@ class Output:
         tokens: What was written, the stop token included, nothing after it.
         allowance: k_t of each step, in nats.
         charge: What each step was charged, in nats.
-        theta: Weight of the risky law at each step.
+        theta: Weight of the risky law at each step: its exponent in the geometric mixture
+            p_safe^(1 - theta) p_risky^theta / Z, unless `family` says otherwise.
         served: log p_served of each token.
         safe: log p_safe of each token.
         risky: log p_risky of each token.
-        laws: The served log-law of each step [steps, size]: shown, it is checked to be a law.
+        laws: The served log-law of each step [steps, size]: shown, it is checked to be a law, and
+            kept (4 bytes for each entry) for whoever verifies.
         debt: Prefix debt of the prompt, in nats.
         spend: Total charge, in nats.
+        family: What theta is the weight of: "geometric", or "arithmetic" for the mean
+            (1 - theta) p_safe + theta p_risky. None is geometric.
     """
 
     tokens: Sequence[int]
@@ -334,10 +341,15 @@ class Output:
     laws: Law | None = None
     debt: float | None = None
     spend: float | None = None
+    family: str | None = None
 
 
 class BlackBox(Protocol):
     """A decoder of which only the tokens are trusted: `Class(world).decode(requests)`.
+
+    Class or object may say in an attribute `dtype` in which floating-point type it computes what it
+    claims: one of `DECODER_TYPES`, or the type of that name of torch or NumPy. Its claims are then
+    compared as closely as that type allows; without it, as if it were bfloat16.
 
     `decode` may be asked for any number of outputs at once, of prompts of any length, and returns
     one output per request, in order. How they share a batch must not show in the tokens. The

@@ -9,7 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nafaudit.auditor.claims import ClaimComparison, deviations, levels
+from nafaudit.auditor.claims import (
+    DECLARED,
+    FOREIGN_STEP,
+    FOREIGN_SUM,
+    ClaimComparison,
+    deviations,
+    levels,
+)
 from nafaudit.auditor.replay import ReplayTask, replay_in
 from nafaudit.core.trajectory import STEP_TYPES, Key, Replayed, Steps, Trajectory
 from nafaudit.mechanisms.reference import AnchoredDecoder
@@ -27,9 +34,10 @@ def _sound(k: float, seed: int = 1) -> Output:
     return AnchoredDecoder(WORLD).decode([Request(PROMPT, k, seed, 6)])[0]
 
 
-def _comparison(*said: tuple[float, Output]) -> ClaimComparison:
+def _comparison(*said: tuple[float, Output], declared: str = "") -> ClaimComparison:
     """What is found in these outputs, one trajectory each."""
-    found = ClaimComparison(levels({}, foreign=True), WORLD.stops, 6, own=False)
+    close = levels({}, foreign=True, declared=declared)
+    found = ClaimComparison(close, WORLD.stops, 6, own=False)
     for number, (k, output) in enumerate(said):
         key = Key("p", "theirs", k, number)
         reading = read_output(plain(output), key, Request(PROMPT, k, 1, 6), WORLD.size, WORLD.stops)
@@ -61,6 +69,35 @@ def test_a_lone_lie_is_refuted(check: str) -> None:
     assert (output.spend or 0.0) > 0.1
     assert _failed(_comparison((0.4, output))) == set()
     assert _failed(_comparison((0.4, _lies(output)[check]))) == {check}
+
+
+def test_levels_follow_from_the_type_that_a_decoder_declares() -> None:
+    def of(declared: str, **given: Any) -> set[tuple[float, float]]:
+        found = levels({}, foreign=True, declared=declared, **given)
+        return {(found[name].warn, found[name].fail) for name in ("served", "charge", "spend")}
+
+    undeclared = {(FOREIGN_STEP.warn, FOREIGN_STEP.fail), (FOREIGN_SUM.warn, FOREIGN_SUM.fail)}
+    assert of("") == of("bfloat16") == of("float16") == undeclared
+    assert of("float32") == of("float64") == {(DECLARED.warn, DECLARED.fail)}
+    # An honest float32 decoder was off by 1.1e-5 at most; its models' own noise counts too.
+    assert DECLARED.fail > 50 * 1.1e-5 and DECLARED.warn > 5 * 1.1e-5
+    assert of("float32", dtype="bfloat16") == {(8 * 2.0**-8, 40 * 2.0**-8)}
+    noisy = levels({"spend": 1e-3}, foreign=True, declared="float32")
+    assert noisy["spend"].fail == pytest.approx(0.04)
+    # What is not foreign has its own levels, whatever is declared.
+    assert levels({}, declared="bfloat16") == levels({})
+
+
+@pytest.mark.parametrize(("declared", "failed"), [("", set()), ("float32", {"replay: charge"})])
+def test_a_charge_that_is_off_by_a_hundredth_is_refuted_where_it_cannot_be_rounding(
+    declared: str, failed: set[str]
+) -> None:
+    output = _sound(0.4)
+    charge = [*(output.charge or [])]
+    charge[-1] += 0.01
+    said = Output(output.tokens, charge=charge)
+    found = _comparison((0.4, said), declared=declared)
+    assert _failed(found) - {"replay: spend"} == failed
 
 
 @pytest.mark.parametrize("theta", [-0.2, math.inf, -math.inf])

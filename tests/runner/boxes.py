@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
-from nafaudit.protocols import Law, Output, Request
+from nafaudit.protocols import Law, Output, Request, World
 
 
 class Cold(AnchoredDecoder):
@@ -46,6 +46,25 @@ class Silent(AnchoredDecoder):
 
     def output(self, row: ReferenceRow) -> Output:
         return Output(row.tokens)
+
+
+class Frank(AnchoredDecoder):
+    """Is sound, and shows the law of every step beside its numbers; at k = 0 no family."""
+
+    dtype = "float32"
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.shown: dict[int, list[Law]] = {}
+
+    def sampled(self, row: ReferenceRow, law: Law, safe: Law, risky: Law) -> Law:
+        self.shown.setdefault(id(row), []).append(law)
+        return law
+
+    def output(self, row: ReferenceRow) -> Output:
+        family = "geometric" if row.request.k else None
+        laws = np.stack(self.shown.pop(id(row)))
+        return replace(super().output(row), laws=laws, family=family)
 
 
 class Liar(AnchoredDecoder):

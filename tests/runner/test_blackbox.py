@@ -10,15 +10,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from nafaudit.core.draws import row_stream
+from nafaudit.core.draws import request_seed, row_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import Fault
 from nafaudit.core.settings import RunSettings
-from nafaudit.core.trajectory import Key
+from nafaudit.core.trajectory import Key, budget_text
 from nafaudit.engine.probe import Settled
 from nafaudit.engine.prompts import PromptRequest, RowRequest
 from nafaudit.engine.proof import numerics_of
@@ -266,6 +267,41 @@ def test_the_order_of_requests_follows_from_seed_and_key_alone() -> None:
     assert _asked(recorded=recorded) == rest
     few = [key for key in whole if key.prompt in NAMES[2:] and key.k > 0 and key.trajectory < 3]
     assert _asked(NAMES[2:], BUDGETS[1:], range(3)) == few
+
+
+def test_every_budget_prompt_and_number_has_a_seed_of_its_own() -> None:
+    def seeds(run: int = 0) -> list[int]:
+        return [
+            request_seed(row_stream("sound", run, "audit", name, number), budget_text(k))
+            for name in NAMES
+            for number in range(5)
+            for k in (*BUDGETS, 1.0, 10.0, 0.1)
+        ]
+
+    assert seeds() == seeds()
+    assert len({*seeds(), *seeds(1)}) == 2 * len(seeds())
+    assert all(0 <= seed < 2**63 for seed in seeds())
+    # Fixed: a run that is resumed asks as it did before.
+    stream = row_stream("sound", 0, "audit", "p", 0)
+    assert request_seed(stream, "0.5") == 3235214553735840547
+
+
+def test_a_decoder_is_asked_with_these_seeds() -> None:
+    hello = {"decoder": "theirs", "size": 9, "stops": []}
+    stream = row_stream("sound", 0, "audit", "p", 0)
+    asked: dict[float, int] = {}
+
+    class Listening(Session):
+        def ask(self, requests: Sequence[Request]) -> list[Any]:
+            asked.update({request.k: request.seed for request in requests})
+            return [{"tokens": [1] * 3} for _ in requests]
+
+    rows = tuple(RowRequest(k, 0, stream) for k in BUDGETS)
+    with Listening(Launch(("none",), hello, 20.0)) as session:
+        box = BlackBoxDecoder(session, "theirs", 3, 4)
+        assert len(list(box.decode([PromptRequest("p", (1, 2), rows)], lambda fault: None))) == 3
+    assert asked == {k: request_seed(stream, budget_text(k)) for k in BUDGETS}
+    assert len(set(asked.values())) == 3
 
 
 def test_neighbours_in_the_order_of_requests_are_mixed() -> None:

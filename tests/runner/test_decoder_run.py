@@ -4,10 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from nafaudit.core.design import identity_hash
 from nafaudit.measures.audit import AuditResult
+from nafaudit.measures.context import RunContext
+from nafaudit.store.artifacts import RULES, read_verification
 from nafaudit.store.run import Run
+from nafaudit.store.shown import shown_families, shown_laws
 from nafaudit.views.figures.style import left_out
 from tests.commands import call
 
@@ -35,6 +40,10 @@ def test_a_decoder_is_recorded_and_resumed(tmp_path: Path) -> None:
     identity = run.design["identity"]
     assert identity["mechanism"].startswith(f"{DECODERS}:Constant@")
     assert identity["promise"] == "anchored:debt=positives,n=5"
+    assert (identity["held_to"], identity["layout"]["requests"]) == ("banked", 2)
+    verified = read_verification(run)
+    assert verified is not None and verified["current"]
+    assert (verified["rules"], verified["promise"]) == (RULES, "banked")
     first = {t.key: t for t in run.trajectories()}
     assert {t.steps.token.tolist()[0] for t in first.values()} == {5}
     assert len(first) == 2 * 2 * 3
@@ -42,6 +51,58 @@ def test_a_decoder_is_recorded_and_resumed(tmp_path: Path) -> None:
     again = {t.key: t for t in Run(tmp_path / "run").trajectories()}
     assert len(again) == 3 * 2 * 3
     assert all(again[key].same_as(record) for key, record in first.items())
+
+
+def test_a_run_that_an_earlier_version_began_is_not_continued(tmp_path: Path) -> None:
+    """Its budgets share their seeds; what differs is named, and nothing is decoded."""
+    _run(tmp_path, "Constant", "--limit", "2")
+    path = tmp_path / "run" / "design.json"
+    design = json.loads(path.read_text())
+    del design["identity"]["held_to"], design["identity"]["layout"]["requests"]
+    design["hash"] = identity_hash(design["identity"])
+    path.write_text(json.dumps(design))
+    status, _, error = _run(tmp_path, "Constant", "--limit", "3")
+    assert status == 2 and "held_to: None in the run, 'banked' now" in error
+    assert "layout.requests: None in the run, 2 now" in error and "Give this run its own" in error
+
+
+def test_what_a_decoder_is_held_to_stands_in_the_design(tmp_path: Path) -> None:
+    _run(tmp_path, "Constant", "--limit", "1", "--promise", "k-naf")
+    run = Run(tmp_path / "run")
+    assert run.design["identity"]["held_to"] == "k-naf" == RunContext.of(run).held_to
+    # Another question than that of the run is answered and not kept.
+    asked = call("verify", "run", "--promise", "anchored", "--json", cwd=tmp_path)
+    assert json.loads(asked.stdout)["promise"] == "anchored", asked.stderr
+    kept = read_verification(run)
+    assert kept is not None and kept["promise"] == "k-naf"
+    refused = call("verify", "run", "--promise", "renyi", cwd=tmp_path)
+    assert refused.returncode == 2 and "banked" in refused.stderr
+    mixed = ("--promise", "banked", "--mechanism", "renyi")
+    status, _, error = _run(tmp_path, "Constant", *mixed, out="other")
+    assert status == 2 and "contradict each other" in error and not (tmp_path / "other").exists()
+
+
+def test_what_a_decoder_shows_is_kept_for_whoever_verifies(tmp_path: Path) -> None:
+    _, data, error = _run(tmp_path, f"{BOXES}:Frank", "--limit", "1")
+    assert _faults(data) == {}, error
+    run = Run(tmp_path / "run")
+    laws = shown_laws(run)
+    records = {record.key: record for record in run.trajectories()}
+    assert set(laws) == set(records) and len(records) == 6
+    assert run.decoder_dtype == "float32" == run.sessions[0]["decoder_dtype"]
+    found = read_verification(run)
+    assert found is not None and found["deviation"]["charge"]["fail"] == 1e-3
+    assert not any("dtype" in note for note in found["notes"])
+    for key, record in records.items():
+        given = laws[key][np.arange(len(record)), record.steps.token]
+        assert laws[key].shape == (len(record), run.vocabulary_size)
+        assert np.abs(given - record.steps.served).max() < 1e-5
+    assert shown_families(run) == {key: "geometric" for key in records if key.k}
+    # The same command again adds nothing, and finds all of it.
+    _run(tmp_path, f"{BOXES}:Frank", "--limit", "1")
+    assert {key: law.tobytes() for key, law in shown_laws(run).items()} == {
+        key: law.tobytes() for key, law in laws.items()
+    }
 
 
 def test_each_fault_is_a_finding_with_its_name_and_the_rest_is_recorded(tmp_path: Path) -> None:
@@ -75,6 +136,8 @@ def test_an_honest_decoder_that_fails_at_one_budget_is_judged_at_the_others(tmp_
     assert found[0.25, "same-as-next"]["verdict"] == "UNKNOWN"
     assert found[0, "same-as-next"]["verdict"] == "UNKNOWN"
     assert found[0, "same-as-risky"]["numbers"]["compared"] == 20
+    notes = (read_verification(Run(tmp_path / "run")) or {})["notes"]
+    assert any(note.startswith("the decoder declares no dtype") for note in notes)
     for command in ("check", "report --figures", "checklist", "compare run"):
         again = call(*command.split(), "run", cwd=tmp_path)
         assert again.returncode in (0, 3), again.stderr
@@ -184,7 +247,7 @@ def test_a_wrong_option_is_said_before_a_model_loads(
 
 COOLED = ("--temperature", "0.5", "--k", "1", "--max-new-tokens", "8", "--trajectories", "4")
 OTHER_COUNT = (
-    "10 within the decoder's own count of the debt, over the promised one: it counts the debt from "
+    "12 within the decoder's own count of the debt, over the promised one: it counts the debt from "
     "the models' own laws, before temperature and penalty, the promise from the laws after "
     "temperature and penalty (--debt positives-raw promises its count)"
 )
@@ -198,7 +261,7 @@ OTHER_COUNT = (
         ("OwnLawsDebt", "positives", "VIOLATED", OTHER_COUNT),
         pytest.param(
             *("OwnLawsDebt", "positives-raw", "WITHIN"),
-            "10 within the promised budget would be over",
+            "12 within the promised budget would be over",
             marks=pytest.mark.full,
         ),
         pytest.param(

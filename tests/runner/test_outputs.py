@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import math
 from typing import Any
 
@@ -12,13 +13,17 @@ from hypothesis import strategies as st
 from nafaudit.core.finding import FAULTS, Fault
 from nafaudit.core.trajectory import Key
 from nafaudit.mechanisms.reference import AnchoredDecoder
-from nafaudit.protocols import STEP_CLAIMS, Output, Request
+from nafaudit.protocols import DECODER_TYPES, STEP_CLAIMS, Output, Request
 from nafaudit.runner.outputs import ReadOutput, read_output
-from nafaudit.runner.worker import answer, plain
+from nafaudit.runner.worker import answer, declared_type, plain
+from nafaudit.store.shown import log_laws
 from tests.mechanisms.tables import TableWorld
 
 KEY = Key("p", "theirs", 0.5, 0)
 REQUEST = Request((1, 2), 0.5, 3, 4)
+# Two laws over ten ids, as the worker sends them: of mass 10, and of none.
+ZEROS = base64.b64encode(bytes(80)).decode()
+NANS = base64.b64encode(np.full(20, np.nan, "<f4").tobytes()).decode()
 
 
 def _read(raw: Any) -> ReadOutput:
@@ -60,6 +65,16 @@ def _names(reading: ReadOutput) -> list[str]:
         ({"tokens": [1, 9], "charge": [0, -(10**400)]}, ["shape"], [1, 9]),
         ({"tokens": [1, 9], "spend": [3.0]}, ["shape"], [1, 9]),
         ({"tokens": [1, 9], "law_shape": [2, 9]}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 10]}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 10], "laws": "AAAA"}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 10], "laws": "?" * 108}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 10], "laws": [0.0] * 20}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "laws": "AAAA"}, ["shape"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 10], "laws": ZEROS}, ["law"], [1, 9]),
+        ({"tokens": [1, 9], "law_shape": [2, 10], "laws": NANS}, ["law"], [1, 9]),
+        ({"tokens": [1, 9], "family": "arithmetic"}, [], [1, 9]),
+        ({"tokens": [1, 9], "family": "harmonic"}, ["family"], [1, 9]),
+        ({"tokens": [1, 9], "family": ["geometric"]}, ["family"], [1, 9]),
     ],
 )
 def test_every_fault_of_an_output_has_its_name(
@@ -92,7 +107,7 @@ def test_claims_are_kept_as_claims_and_silence_is_not_a_number() -> None:
         st.none() | st.booleans() | st.integers(-3, 12) | st.floats() | st.text(max_size=2),
         lambda x: st.lists(x, max_size=4),
     ),
-    st.sampled_from(["tokens", *STEP_CLAIMS, "debt", "spend"]),
+    st.sampled_from(["tokens", *STEP_CLAIMS, "debt", "spend", "law_shape", "laws", "family"]),
 )
 def test_no_answer_of_theirs_is_a_crash_of_ours(value: Any, name: str) -> None:
     reading = _read({"tokens": [1, 9], name: value})
@@ -119,6 +134,62 @@ def test_a_shown_law_is_looked_at() -> None:
     honest = safe[np.arange(len(output.tokens)), output.tokens]
     assert names(safe, served=honest.tolist()) == []
     assert names(safe, served=(honest - 0.1).tolist()) == ["law"]
+
+
+def test_a_shown_law_is_kept_up_to_the_stop_and_normalised_only_when_it_is_used() -> None:
+    laws = np.log(np.full((3, 10), 0.1) + np.eye(3, 10) * 5e-5)
+    laws[0, 3:5] = -np.inf, np.log(0.2)
+    output = Output([1, 9, 1], laws=laws, theta=[0.1, 0.2, 0.3], family="arithmetic")
+    record = _read(plain(output)).trajectory
+    assert record is not None and record.shown is not None and record.shown.laws is not None
+    assert record.shown.family == "arithmetic"
+    assert record.shown.laws.dtype == np.float32
+    assert (record.shown.laws == laws[:2].astype(np.float32)).all()
+    again = log_laws(record.shown.laws)
+    assert np.abs(np.exp(again).sum(axis=1) - 1).max() < 1e-15 and again[0, 3] == -np.inf
+    assert record.steps.served.tolist() == laws[[0, 1], [1, 9]].astype(np.float32).tolist()
+    assert record.steps.theta.tolist() == np.array([0.1, 0.2], np.float32).tolist()
+
+
+def test_what_is_no_law_and_what_is_not_shown_is_not_kept() -> None:
+    record = _read(plain(Output([1, 9], laws=np.zeros((2, 10))))).trajectory
+    assert record is not None and record.shown is None and np.isnan(record.steps.served).all()
+    record = _read(plain(Output([1, 9], theta=[0.5, 0.5], family="harmonic"))).trajectory
+    assert record is not None and record.shown is None and np.isnan(record.steps.theta).all()
+    fault = _read({"tokens": [1, 9], "family": "harmonic"}).faults[0]
+    assert "geometric, arithmetic" in fault.text and not fault.lost
+
+
+class _Typed:
+    def __init__(self, dtype: object) -> None:
+        self.dtype = dtype
+
+
+class _Secretive:
+    @property
+    def dtype(self) -> str:
+        raise RuntimeError("not yet")
+
+
+@pytest.mark.parametrize(
+    ("decoder", "declared"),
+    [
+        *((_Typed(name), name) for name in DECODER_TYPES),
+        (_Typed(torch.bfloat16), "bfloat16"),
+        (_Typed(np.float32), "float32"),
+        (_Typed(np.dtype("float64")), "float64"),
+        (_Typed(np.int32), ""),
+        (_Typed("auto"), ""),
+        (_Typed(None), ""),
+        (_Typed([1]), ""),
+        (_Secretive(), ""),
+        (object(), ""),
+    ],
+)
+def test_the_type_that_a_decoder_declares_is_one_of_four_or_none(
+    decoder: object, declared: str
+) -> None:
+    assert declared_type(decoder) == declared
 
 
 class _Raises:

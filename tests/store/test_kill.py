@@ -16,6 +16,7 @@ from nafaudit.cli.output import show
 from nafaudit.core.errors import InputError
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.store.run import Run
+from nafaudit.store.shown import shown_families, shown_laws
 from tests.forks import fork, run
 from tests.kills import was_killed
 from tests.store import victim
@@ -95,6 +96,18 @@ def findings(capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
+def assert_shown() -> None:
+    """Whatever is recorded has what was shown of it."""
+    run = Run(RUN)
+    laws, families, recorded = shown_laws(run), shown_families(run), run.keys()
+    for one in work():
+        if one.shown is not None and one.key in recorded:
+            assert one.shown.laws is not None
+            assert laws[one.key].tobytes() == one.shown.laws.tobytes()
+            assert families[one.key] == "arithmetic"
+    assert set(laws) <= {one.key for one in work()[-victim.SHOWING :]}
+
+
 def assert_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     """The same command, once more, makes this run equal to one that was never killed.
 
@@ -102,7 +115,10 @@ def assert_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     """
     if (RUN / "design.json").exists():
         assert spends(RUN) == spent(RUN)
+        assert_shown()
     record(RUN)
+    assert_shown()
+    assert len(shown_laws(Run(RUN))) == victim.SHOWING
     assert spends(RUN) == spent(RUN)
     assert len(spends(RUN)) == len(work())
     assert same(records(), sorted(work(), key=lambda one: one.key))
@@ -111,6 +127,18 @@ def assert_resumes(capsys: pytest.CaptureFixture[str]) -> None:
     RUN.rename("killed")
     record(RUN)
     assert findings(capsys) == resumed
+
+
+@pytest.mark.parametrize("moment", ["npy opened", "npy renamed", "shown half", "shown synced"])
+def test_killed_while_writing_what_is_shown(
+    moment: str, moments: list[str], at: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kind, what = moment.split()
+    found = [i for i, name in enumerate(moments) if kind in name and what in name]
+    assert len(found) == victim.SHOWING
+    assert kill_at(RUN, found[1])
+    assert len(records()) == len(work()) - victim.PART
+    assert_resumes(capsys)
 
 
 def test_the_moments_cover_every_step_of_a_part(moments: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import pytest
 
 from nafaudit.cli.main import main
 from nafaudit.measures.table import Measures, steps_table
+from nafaudit.store.artifacts import RULES, VERIFICATION, write_verification
 from nafaudit.store.export import write_table
 from nafaudit.store.run import Run
 
@@ -42,6 +44,18 @@ def export(monkeypatch: pytest.MonkeyPatch, *options: object) -> int:
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
+
+
+def verified(name: str, tmp_path: Path) -> Run:
+    """A stored run; of a black box one whose verification is of today's rules."""
+    if name != "box":
+        return Run(RUNS / name)
+    shutil.copytree(RUNS / name, tmp_path / name)
+    run = Run(tmp_path / name)
+    found = json.loads((run.path / VERIFICATION).read_text())
+    del found["sha256"], found["journal"]
+    write_verification(run, found | {"rules": RULES})
+    return run
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -73,7 +87,7 @@ def test_tables_of_stored_runs_hold_what_is_measured(
 @pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_csv_is_read_with_the_same_numbers(reader: str, name: str, tmp_path: Path) -> None:
-    run = Run(RUNS / name)
+    run = verified(name, tmp_path)
     for table in (Measures.of_run(run).to_arrow(), steps_table(run)):
         write_table(table, tmp_path / "t.csv")
         found = READERS[reader](tmp_path / "t.csv")

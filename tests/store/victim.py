@@ -13,13 +13,16 @@ import random
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import numpy as np
+
 from nafaudit.core.design import Decoding, Design, Extent, Identity
 from nafaudit.core.errors import NafauditError
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Key, Shown, Trajectory
 from nafaudit.store.run import open_for_writing
 from nafaudit.workload import Prompt, TokenizedPrompt
 from tests.records import trajectory
@@ -33,12 +36,13 @@ DESIGN = Design(
     Extent(BUDGETS, 1, IDS),
 )
 PART = 3
+SHOWING = 2
 
 
 def work() -> list[Trajectory]:
-    """All that the design asks for; a pure function, like decoding."""
+    """All that the design asks for; a pure function, like decoding. The last ones show laws."""
     rng = random.Random(4)
-    return [
+    found = [
         trajectory(
             Key(name, "anchored", k, 0),
             [rng.random() * k for _ in range(rng.randrange(1, 9))],
@@ -48,6 +52,13 @@ def work() -> list[Trajectory]:
         for name in IDS
         for k in BUDGETS
     ]
+    return [*found[:-SHOWING], *(replace(one, shown=shown(one)) for one in found[-SHOWING:])]
+
+
+def shown(record: Trajectory) -> Shown:
+    """What a record shows: a law of two tokens for each step."""
+    shares = np.linspace(0.1, 0.9, len(record))
+    return Shown(np.log(np.stack([shares, 1 - shares], axis=1)).astype(np.float32), "arithmetic")
 
 
 def record(path: Path) -> None:

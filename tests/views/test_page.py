@@ -409,7 +409,8 @@ def test_a_replay_is_shown_and_a_refuted_log_is_never_called_kept(tmp_path: Path
     assert "REFUTED" in files[1].read_text()
     told = json.loads(files[2].read_text())
     assert told["verification"] == {
-        "recorded": 96, "replayed": 96, "tokens": 3840, "current": True, "outdated": "", "refuted": True,
+        "recorded": 96, "replayed": 96, "tokens": 3840, "current": True, "outdated": "",
+        "refuted": True,
     }  # fmt: skip
     assert told["made"]["verification"]["deviation"]["charge"]["max"] == 1.0
     assert 'data-path="made.verification.deviation.charge.max"' in shown

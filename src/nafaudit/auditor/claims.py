@@ -67,10 +67,26 @@ Levels = Mapping[str, Level]
 # wrong rule is off by is more than this somewhere.
 FOREIGN_STEP = Level(1e-3, 0.05)
 FOREIGN_SUM = Level(1e-3, 0.02)
+# What a decoder that says that it computes in float32 or float64 may be off by, in steps and sums.
+# An honest one was off by at most 1.1e-5 (a charge; 72 answers of 100 tokens at k = 0.5, 1 and 3),
+# in float64 by half of that; one in float16 by 0.06, in bfloat16 by 0.8.
+DECLARED = Level(1e-4, 1e-3)
+CLOSE_TYPES = ("float32", "float64")
+
+UNDECLARED = (
+    f"the decoder declares no dtype, so its claims may be off as far as bfloat16 rounds: a step by "
+    f"{FOREIGN_STEP.fail:g}, a debt, allowance or sum by {FOREIGN_SUM.fail:g} (of 1 + its size); "
+    f'one that declares dtype = "float32" is held to {DECLARED.fail:g}'
+)
+"""Note on a black box that makes claims and does not say in which type it computes them."""
 
 
 def levels(
-    noise: Mapping[str, float], *, foreign: bool = False, dtype: str = "float32"
+    noise: Mapping[str, float],
+    *,
+    foreign: bool = False,
+    dtype: str = "float32",
+    declared: str = "",
 ) -> dict[str, Level]:
     """Turns measured noise into levels; quantities that were not measured get the least.
 
@@ -78,6 +94,7 @@ def levels(
         noise: Largest difference seen between two replays, by quantity.
         foreign: True for claims of other people's code, which may round to bfloat16.
         dtype: Precision of the forward passes.
+        declared: Type in which that code says that it computes; empty if it does not say.
     """
     found = {}
     least_noise = _ROUNDOFF.get(dtype, _LEAST_NOISE)
@@ -87,6 +104,7 @@ def levels(
         if foreign:
             sums = name in ("debt", "allowance", "spend")
             least = FOREIGN_SUM if sums else FOREIGN_STEP
+            least = DECLARED if declared in CLOSE_TYPES else least
             warn, fail = max(warn, least.warn), max(fail, least.fail)
         found[name] = Level(warn, fail)
     served = found["served"]

@@ -70,12 +70,12 @@ class Shown:
     Attributes:
         theta: Weight of the risky law at each step; NaN where none is claimed.
         family: What it is the weight of.
-        laws: The served log-laws themselves [steps, vocabulary], which come before weights.
+        laws: Reads the served log-laws themselves [steps, vocabulary], which come before weights.
     """
 
     theta: NDArray[np.floating]
     family: str = GEOMETRIC
-    laws: NDArray[np.floating] | None = None
+    laws: Callable[[], NDArray[np.floating]] | None = None
 
     @property
     def prices(self) -> bool:
@@ -86,10 +86,7 @@ class Shown:
         return bool(self.theta.size and ((self.theta >= low) & (self.theta <= high)).all())
 
     def law(self, part: slice, safe: Tensor, risky: Tensor) -> Tensor:
-        """Returns the shown log-laws of some steps [steps, vocabulary], normalised."""
-        if self.laws is not None:
-            given = torch.from_numpy(np.asarray(self.laws[part], np.float64)).to(safe.device)
-            return torch.log_softmax(given, dim=-1)
+        """Returns the log-laws of some steps that the weights stand for [steps, vocabulary]."""
         weight = torch.from_numpy(np.clip(self.theta[part].astype(np.float64), 0.0, 1.0))
         weight = weight.to(safe.device).unsqueeze(-1)
         if self.family == ARITHMETIC:
@@ -172,6 +169,7 @@ class Watch:
     def __init__(self, scores: ScoreSteps) -> None:
         self._scores = scores
         self._tables: dict[Key, list[StepTable]] = {}
+        self._laws: dict[Key, NDArray[np.floating]] = {}
         self._shown: dict[Key, list[tuple[Array, Array]]] = {}
         self._blocks: dict[Key, list[StepScores]] = {}
 
@@ -200,7 +198,13 @@ class Watch:
             self._tables.setdefault(task.key, []).append(table)
         if not shown.prices:
             return
-        law = shown.law(part, safe, risky)
+        if shown.laws is None:
+            law = shown.law(part, safe, risky)
+        else:
+            if task.key not in self._laws:
+                self._laws[task.key] = shown.laws()
+            given = torch.from_numpy(np.asarray(self._laws[task.key][part], np.float64))
+            law = torch.log_softmax(given.to(safe.device), dim=-1)
         charge = divergence(law, safe)
         drawn = torch.from_numpy(task.tokens[part].astype(np.int64)).to(law.device).unsqueeze(-1)
         logp = law.gather(-1, drawn).squeeze(-1)
@@ -215,6 +219,7 @@ class Watch:
         """Removes and returns what is kept of an answer."""
         tables, shown = self._tables.pop(key, None), self._shown.pop(key, None)
         blocks = self._blocks.pop(key, None)
+        self._laws.pop(key, None)
         return Seen(
             None if tables is None else StepTable.joined(tables),
             None if shown is None else np.concatenate([charge for charge, _ in shown]),

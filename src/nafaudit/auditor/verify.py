@@ -24,11 +24,19 @@ from nafaudit.auditor.alternatives import (
     step_scores,
     token_sets,
 )
-from nafaudit.auditor.claims import ClaimComparison, Levels, deviations, levels
+from nafaudit.auditor.claims import UNDECLARED, ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.family import AfterSolve
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
-from nafaudit.auditor.spend import Seen, Shown, SpendAudit, TokenEvidence, Watch, conformity
+from nafaudit.auditor.spend import (
+    GEOMETRIC,
+    Seen,
+    Shown,
+    SpendAudit,
+    TokenEvidence,
+    Watch,
+    conformity,
+)
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.design import Decoding
 from nafaudit.core.draws import request_place, row_stream, sound_stream, uniforms, words
@@ -60,6 +68,7 @@ from nafaudit.store.artifacts import (
 )
 from nafaudit.store.missing import missing_of, same_prompts
 from nafaudit.store.run import Run
+from nafaudit.store.shown import shown_families, shown_laws
 from nafaudit.workload.prompts import batch_leaders
 
 Array = NDArray[np.float64]
@@ -216,6 +225,7 @@ class _Verifier:
         self.imported = identity["protocol"] == "imported"
         self._boxed = not self.imported and bool(identity.get("promise"))
         self.own = not self.imported and not self._boxed
+        self._declared = run.decoder_dtype if self._boxed else ""
         self.decoding = options.decoding if self.imported else Decoding(**identity["decoding"])
         self.limit: int = identity["decoding"]["max_new_tokens"]
         self.notes = self._weaknesses()
@@ -262,6 +272,8 @@ class _Verifier:
         self._by_spend = known and self.held_to in (Promise.BANKED, Promise.K_NAF)
         self._watch = Watch(self._scores) if known and not self.own else None
         self._shown: dict[Key, Shown] = {}
+        self._laws, self._families = shown_laws(run), shown_families(run)
+        self._claiming = False
         self._tasks: dict[Key, ReplayTask] = {}
         self._spending: SpendAudit | None = None
         self._unread: dict[str, int] = {}
@@ -298,7 +310,11 @@ class _Verifier:
         tasks = [task for t in group if (task := self._task(t)) is not None]
         if not tasks:
             return
-        self._shown |= {t.key: Shown(t.steps.theta) for t in group}
+        for t in group:
+            load = partial(self._laws.__getitem__, t.key) if t.key in self._laws else None
+            self._shown[t.key] = Shown(t.steps.theta, self._families.get(t.key, GEOMETRIC), load)
+            claims = (t.steps.charge, t.steps.theta, t.steps.served)
+            self._claiming |= not all(np.isnan(values).all() for values in claims)
         self._tasks |= {task.key: task for task in tasks if task.key in self._scored}
         if self._comparison is None:
             found = self._levels(tasks)
@@ -415,6 +431,8 @@ class _Verifier:
 
     def result(self, seconds: float) -> Verification:
         """Returns everything that was found."""
+        if self._boxed and self._claiming and not self._declared:
+            self.notes.append(UNDECLARED)
         for reason, count in self._unread.items():
             self.notes.append(f"{count} trajectories could not be replayed: {reason}")
         if self._comparison is None:
@@ -531,7 +549,7 @@ class _Verifier:
                 known = values[np.isfinite(values)]
                 noise[name] = max(noise.get(name, 0.0), float(known.max(initial=0.0)))
         dtype = self.pair.fingerprint["dtype"]
-        return levels(noise, foreign=not self.own, dtype=dtype)
+        return levels(noise, foreign=not self.own, dtype=dtype, declared=self._declared)
 
     def _score(
         self, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor

@@ -118,6 +118,21 @@ def gumbel(stream: Stream, step: int, lanes: int) -> NDArray[np.float64]:
     return noise_of(words(stream, step, lanes))
 
 
+def request_seed(stream: Stream, budget: str) -> int:
+    """Returns the seed that a black box is handed for a trajectory under a budget, below 2**63.
+
+    Unlike the arms of our own engine, budgets share no draws: how a decoder draws from its seed is
+    not known, and evidence of several budgets may be multiplied only where draws are independent.
+
+    Args:
+        stream: The trajectory's draws, which budgets share.
+        budget: The budget as text (`core.trajectory.budget_text`).
+    """
+    text = json.dumps(["nafaudit requests", 2, str(stream.key), budget], ensure_ascii=True)
+    digest = hashlib.blake2b(text.encode("ascii"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") >> 1
+
+
 BASE_SEEDS = (42, 43, 44)
 
 _OFFSET_BASIS = 2166136261

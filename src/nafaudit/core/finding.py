@@ -255,6 +255,7 @@ FAULTS = {
     "short": "it ended early, without a stop token",
     "nan": "a number that it claims is not one",
     "law": "a law that it shows is not one",
+    "family": "it names a family of laws that is not known",
     "exit": "its process did not end cleanly",
 }
 

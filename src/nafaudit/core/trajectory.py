@@ -161,6 +161,24 @@ class Logged:
     contested: float = math.nan
 
 
+GEOMETRIC, ARITHMETIC = "geometric", "arithmetic"
+FAMILIES = (GEOMETRIC, ARITHMETIC)
+"""What theta may be the weight of: the risky law's exponent, or its share in a mean of both."""
+
+
+@dataclass(frozen=True, eq=False)
+class Shown:
+    """What a black box shows of the laws that it served, beside the numbers of its steps.
+
+    Attributes:
+        laws: Log-law of each step [steps, size], each of mass 1 within 1e-4; None if not shown.
+        family: Of `FAMILIES`; empty if it does not say, which is geometric.
+    """
+
+    laws: NDArray[np.float32] | None = field(default=None, repr=False)
+    family: str = ""
+
+
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """One answer of a mechanism to a prompt, with the numbers of its steps.
@@ -172,6 +190,8 @@ class Trajectory:
         steps: The per-step record. Nothing after a stop exists. Empty for a log that keeps
             only totals.
         logged: What a foreign log claims of it; None for our own.
+        shown: What a black box shows of its laws; only until it is recorded, as that is kept in
+            files of its own (`nafaudit.store.shown`).
     """
 
     key: Key
@@ -179,6 +199,7 @@ class Trajectory:
     stopped: bool
     steps: Steps = field(repr=False)
     logged: Logged | None = None
+    shown: Shown | None = None
 
     def __len__(self) -> int:
         return len(self.steps)

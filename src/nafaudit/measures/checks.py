@@ -488,7 +488,7 @@ def same_outputs(rows: Measures, arm: Arm) -> list[Finding]:
     Outputs are matched by prompt and trajectory number, with those of the risky model alone and of
     the next budget; the largest budget has no finding. Our own arms share their draws, so an equal
     output means that the budget made no difference; imported logs may use other draws for each
-    budget.
+    budget, and black boxes are asked with other seeds.
     """
     if not arm.k < RISKY_ONLY:
         return []
@@ -522,7 +522,9 @@ def same_outputs(rows: Measures, arm: Arm) -> list[Finding]:
             what += f", k = {other.k:g}" if math.isfinite(other.k) else ", the risky model alone"
         share = equal / len(shared)
         text = f"{equal} of {len(shared)} outputs are those of {what} ({share:.1%})"
-        if rows.context.foreign:
+        if rows.context.own_seeds:
+            text += ", by chance, as each budget was asked with seeds of its own"
+        elif rows.context.foreign:
             text += ", which says something only if both were drawn with the same seeds"
         numbers = {"equal": equal, "compared": len(shared), "k": other.k}
         found.append(Finding(name, CheckWord.INFO, share, text, None, numbers))

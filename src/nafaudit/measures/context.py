@@ -72,6 +72,7 @@ class RunContext:
         suspected: Its findings between noise and refutation.
         delta: How often any of the bounds of class means may miss, all together.
         currency: What charges are counted in.
+        own_seeds: True if each budget of a black box was asked with seeds of its own.
         plan: What was asked for; None if it is not known.
         logged: What an imported log says of its outputs: texts, and scores that it claims.
         chosen: True if a search chose, by what it saw, what to draw next.
@@ -95,6 +96,7 @@ class RunContext:
     suspected: Sequence[Mapping[str, Any]] = ()
     delta: float = DELTA
     currency: Currency = field(default_factory=lambda: currency_of(KL))
+    own_seeds: bool = False
     plan: RequestedRecords | None = None
     logged: LoggedTexts = field(default_factory=LoggedTexts, repr=False)
     chosen: bool = False
@@ -131,6 +133,7 @@ class RunContext:
             suspected=[f for f in found if f["verdict"] == CheckWord.SUSPECT],
             delta=run.delta,
             currency=recorded_currency(identity),
+            own_seeds="requests" in identity["layout"],
             plan=plan_of(run),
             logged=read_texts(run),
             chosen=identity.get("purpose") == "search",

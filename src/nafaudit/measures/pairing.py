@@ -144,6 +144,8 @@ def shared_draws(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[SharedDraw
         return SharedDraws.OTHER, f"the runs differ in {', '.join(differing)}"
     black_boxes = ["promise" in identity for identity in (a, b)]
     if all(black_boxes):
+        if a["layout"].get("requests") != b["layout"].get("requests"):
+            return SharedDraws.OTHER, "one of them was asked with seeds of another version"
         return (
             SharedDraws.SEEDS,
             "both decoders got the same seeds; how each draws from its seed is not known",

@@ -27,6 +27,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nafaudit.core.draws import request_seed
 from nafaudit.core.errors import InputError, nearest
 from nafaudit.core.finding import Fault
 from nafaudit.core.named_objects import OBJECT_PREFIX, object_named
@@ -271,10 +272,11 @@ class HereSession(Session):
             InputError: It cannot be built; the message says why.
         """
         from nafaudit.mechanisms.plugins import source_hash
-        from nafaudit.runner.worker import built
+        from nafaudit.runner.worker import built, declared_type
 
         kind, plugin, self._decoder = built(dict(self.launch.hello))
-        self.ready = {"source": source_hash(plugin), "kind": kind}
+        dtype = declared_type(self._decoder)
+        self.ready = {"source": source_hash(plugin), "kind": kind, "dtype": dtype}
         return self.ready
 
     def ask(self, requests: Sequence[Request]) -> list[Any]:
@@ -388,8 +390,6 @@ def launch_of(
 
 # A decoder that hangs or crashes this many times is not asked again.
 MOST_FAILURES = 3
-# A decoder takes its seed as a number that every language can hold.
-_SEED_BITS = (1 << 63) - 1
 
 
 class _Asked(NamedTuple):
@@ -433,7 +433,7 @@ class BlackBoxDecoder:
             for row in prompt.rows:
                 parts = [row.stream.key, prompt.prompt, budget_text(row.k), row.trajectory]
                 place = hashlib.sha256(json.dumps(parts).encode("ascii")).digest()
-                seed = row.stream.key & _SEED_BITS
+                seed = request_seed(row.stream, budget_text(row.k))
                 request = Request(prompt.tokens, row.k, seed, self._most)
                 key = Key(prompt.prompt, self.name, row.k, row.trajectory)
                 rows.append(_Asked(place, key, request))

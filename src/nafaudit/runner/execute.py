@@ -121,7 +121,7 @@ class OpenRun:
             on_trajectory(trajectory)
 
         decoded = self._executor.decode(requests, self._writer.note_fault, on_step)
-        record_parts(decoded, self._writer, recorded)
+        record_parts(map(self._writer.keep_shown, decoded), self._writer, recorded)
 
     def fill(
         self,
@@ -164,7 +164,7 @@ def run_for_writing(
     made = Made(probe.digest, spec.settings.mixed)
     with open_for_writing(path, design, prompts, executor.vocabulary, sources, made) as writer:
         facts = session_facts(spec.settings, spec.checkpoints, spec.shape["batch"])
-        writer.note_session(facts | probe.facts)
+        writer.note_session(facts | probe.facts | dict(executor.facts))
         yield OpenRun(writer, design.identity, executor)
 
 

@@ -24,7 +24,7 @@ from nafaudit.engine.decode import Decoder
 from nafaudit.engine.prompts import PromptRequest
 from nafaudit.engine.world import SequenceDecoder
 from nafaudit.engine.write import Guessed
-from nafaudit.protocols import Mechanism
+from nafaudit.protocols import DECODER_TYPES, Mechanism
 from nafaudit.runner.blackbox import BlackBoxDecoder, Session
 from nafaudit.runner.recording import score_passages
 from nafaudit.runner.workbench import (
@@ -85,6 +85,11 @@ class Executor(Protocol):
     @property
     def vocabulary(self) -> dict[str, Any]:
         """Meaning of token ids, as a run keeps it."""
+        ...
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What a session's line says of the decoder."""
         ...
 
     @property
@@ -166,6 +171,11 @@ class LocalExecutor:
     def vocabulary(self) -> dict[str, Any]:
         """Meaning of token ids, as a run keeps it."""
         return self.workbench.vocabulary
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Nothing beyond the design."""
+        return {}
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -341,7 +351,9 @@ class BlackBoxExecutor(LocalExecutor):
             # The decoder's process takes its arithmetic from the design, and does not probe.
             hello = {**session.launch.hello, "depends": numerics.why}
             session.launch = replace(session.launch, hello=hello)
-        name = f"{settings.decoder}@{session.start()['source']}"
+        ready = session.start()
+        name = f"{settings.decoder}@{ready['source']}"
+        self._dtype = ready.get("dtype")
         batch = settings.batch or USUAL_BATCH
         self._box = BlackBoxDecoder(session, name, settings.max_new_tokens, batch)
 
@@ -349,6 +361,11 @@ class BlackBoxExecutor(LocalExecutor):
     def name(self) -> str:
         """Name of the decoder, and the hash of its source."""
         return self._box.name
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The floating-point type in which it says that it computes, if it does."""
+        return {"decoder_dtype": self._dtype} if self._dtype in DECODER_TYPES else {}
 
     def decode(
         self,

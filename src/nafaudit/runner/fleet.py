@@ -166,6 +166,11 @@ class RayExecutor:
         return (*self._remarks, deaths_remark(self._deaths))
 
     @property
+    def facts(self) -> Mapping[str, Any]:
+        """Returns nothing beyond the design."""
+        return {}
+
+    @property
     def vocabulary(self) -> dict[str, Any]:
         """Returns what token ids stand for."""
         return next(dict(table) for _, table in self._spread([_Job("vocabulary", None, "")]))

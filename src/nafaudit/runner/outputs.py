@@ -5,19 +5,31 @@ Its tokens are kept as they are, up to their own stop. Its numbers are kept as c
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nafaudit.core.finding import Fault
-from nafaudit.core.trajectory import STEP_TYPES, Key, Logged, Steps, Trajectory
+from nafaudit.core.trajectory import (
+    FAMILIES,
+    STEP_TYPES,
+    Key,
+    Logged,
+    Shown,
+    Steps,
+    Trajectory,
+)
 from nafaudit.protocols import STEP_CLAIMS, Request
 
 # A shown law may miss a mass of 1, or its own token's claimed log-probability, by this much.
 _MASS_SLACK = 1e-4
+# Numbers of shown laws whose mass is summed up at once, in float64.
+_CHUNK = 1 << 20
 _CLAIM_SLACK = 1e-3
 
 
@@ -52,10 +64,16 @@ def read_output(
         return ReadOutput(None, tuple(faults))
     kept = _kept(tokens, key, request, stops, faults)
     columns = {name: _claim(raw, name, key, len(tokens), faults) for name in STEP_CLAIMS}
-    if raw.get("served") is None and len(raw.get("law_served", ())) == len(tokens):
-        # A law that is shown claims what it gives the token.
-        columns["served"] = raw["law_served"]
-    _check_law(raw, columns["served"], key, (len(tokens), size), faults)
+    laws = _laws(raw, key, (len(tokens), size), faults)
+    if laws is not None:
+        given = laws[np.arange(len(tokens)), tokens].tolist()
+        if raw.get("served") is None:
+            columns["served"] = given  # a law that is shown claims what it gives the token
+        _check_served(given, columns["served"], key, faults)
+    family = _family(raw, key, faults)
+    if family is None:
+        columns["theta"] = [math.nan] * len(tokens)  # of what it is a weight is not known
+    shown = Shown(None if laws is None else laws[:kept], family or "")
     with np.errstate(over="ignore"):
         steps = Steps(
             token=np.array(tokens[:kept], np.int32),
@@ -66,7 +84,9 @@ def read_output(
         )
     debt, spend = (_number(raw, name, key, faults) for name in ("debt", "spend"))
     stopped = tokens[kept - 1] in stops
-    record = Trajectory(key, debt, stopped, steps, Logged(spend=spend, length=float(len(tokens))))
+    logged = Logged(spend=spend, length=float(len(tokens)))
+    has_shown = shown.laws is not None or shown.family
+    record = Trajectory(key, debt, stopped, steps, logged, shown if has_shown else None)
     return ReadOutput(record, tuple(faults))
 
 
@@ -137,24 +157,53 @@ def _number(raw: Mapping[str, Any], name: str, key: Key, faults: list[Fault]) ->
     return float(value)
 
 
-def _check_law(
-    raw: Mapping[str, Any],
-    served: list[float],
-    key: Key,
-    shape: tuple[int, int],
-    faults: list[Fault],
-) -> None:
-    """Tests a shown law: right shape, mass 1, and the claimed probability for the token."""
-    if (shown := raw.get("law_shape")) is None:
-        return
-    if shown != list(shape):
-        faults.append(Fault("shape", f"laws have shape {tuple(shown)}, not {shape}", key))
-        return
-    for step, mass in enumerate(raw["law_mass"]):
-        if not abs(mass - 1) < _MASS_SLACK:  # NaN fails it too
-            faults.append(Fault("law", f"the law it shows has mass {mass:g}, not 1", key, step))
-            return
-    for step, (law, said) in enumerate(zip(raw["law_served"], served, strict=True)):
+def _family(raw: Mapping[str, Any], key: Key, faults: list[Fault]) -> str | None:
+    """Returns the family that theta is a weight in, empty if none is named; None if not known."""
+    said = raw.get("family")
+    if said is None:
+        return ""
+    if isinstance(said, str) and said in FAMILIES:
+        return said
+    text = f"family {said!r:.60} is none of {', '.join(FAMILIES)}, so its theta is not used"
+    faults.append(Fault("family", text, key))
+    return None
+
+
+def _laws(
+    raw: Mapping[str, Any], key: Key, shape: tuple[int, int], faults: list[Fault]
+) -> NDArray[np.float32] | None:
+    """Returns the shown log-laws, if they have the right shape and each has mass 1; else None."""
+    said, content = raw.get("law_shape"), raw.get("laws")
+    if said is None and content is None:
+        return None
+    if said != list(shape):
+        shown = tuple(said) if isinstance(said, list) else said
+        faults.append(Fault("shape", f"laws have shape {shown!r:.60}, not {shape}", key))
+        return None
+    try:
+        data = base64.b64decode(content, validate=True) if isinstance(content, str) else b""
+    except ValueError:
+        data = b""
+    if len(data) != 4 * shape[0] * shape[1]:
+        faults.append(Fault("shape", f"laws are not {shape[0]} x {shape[1]} numbers", key))
+        return None
+    laws = np.frombuffer(data, "<f4").reshape(shape).astype(np.float32, copy=False)
+    rows = max(1, _CHUNK // shape[1])
+    for start in range(0, shape[0], rows):
+        with np.errstate(over="ignore", invalid="ignore"):
+            masses = np.exp(laws[start : start + rows].astype(np.float64)).sum(axis=1)
+        wrong = ~(np.abs(masses - 1) < _MASS_SLACK)  # NaN fails it too
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            text = f"the law it shows has mass {masses[at]:g}, not 1"
+            faults.append(Fault("law", text, key, start + at))
+            return None
+    return laws
+
+
+def _check_served(given: list[float], served: list[float], key: Key, faults: list[Fault]) -> None:
+    """Tests that a shown law gives each token the probability that is claimed for it."""
+    for step, (law, said) in enumerate(zip(given, served, strict=True)):
         if abs(law - said) > _CLAIM_SLACK:
             text = f"the law it shows gives its token log p {law:.4f}, it claims {said:.4f}"
             faults.append(Fault("law", text, key, step))

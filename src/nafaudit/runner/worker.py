@@ -9,6 +9,7 @@ The lines: a first one that says what to build, answered by {"ready": ...} or {"
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -27,7 +28,15 @@ from nafaudit.core.errors import InputError, LawError
 from nafaudit.core.processes import end_with_parent
 from nafaudit.core.settings import Trust
 from nafaudit.mechanisms.plugins import build, load_class, source_hash
-from nafaudit.protocols import STEP_CLAIMS, BlackBox, Law, Output, Request, World
+from nafaudit.protocols import (
+    DECODER_TYPES,
+    STEP_CLAIMS,
+    BlackBox,
+    Law,
+    Output,
+    Request,
+    World,
+)
 
 if TYPE_CHECKING:
     from nafaudit.protocols import Mechanism
@@ -57,7 +66,7 @@ def main() -> None:
     except InputError as error:
         say({"fault": {"name": "build", "text": str(error)}})
         return
-    say({"ready": {"source": source_hash(plugin), "kind": kind}})
+    say({"ready": {"source": source_hash(plugin), "kind": kind, "dtype": declared_type(decoder)}})
     born = os.getpid()
     for line in asked:
         said = answer(decoder, json.loads(line)["requests"])
@@ -95,6 +104,19 @@ def built(hello: dict[str, Any]) -> tuple[str, object, Any]:
             "what it takes and returns."
         )
     return "decoder", decoder, decoder
+
+
+def declared_type(decoder: object) -> str:
+    """Returns in which type a decoder says that it computes; empty if it does not, or in another.
+
+    Decoders may have an attribute of that name that means something else.
+    """
+    try:
+        value = getattr(decoder, "dtype", "")
+        name = str(getattr(value, "__name__", value)).removeprefix("torch.")
+    except Exception:  # a property of theirs may raise
+        return ""
+    return name if name in DECODER_TYPES else ""
 
 
 def registered(spec: str, debt: DebtRule, checkpoint: str) -> Mechanism | None:
@@ -179,21 +201,20 @@ def answer(decoder: BlackBox, requests: Sequence[dict[str, Any]]) -> dict[str, A
 
 
 def plain(output: Output) -> dict[str, Any]:
-    """Returns an output as JSON can carry it; laws are summed up by their mass."""
+    """Returns an output as JSON can carry it; laws as the base64 of little-endian float32."""
     said: dict[str, Any] = {"tokens": _listed(output.tokens)}
     for name in (*STEP_CLAIMS, "debt", "spend"):
         if (value := getattr(output, name, None)) is not None:
             said[name] = _listed(value)
+    family = getattr(output, "family", None)
+    if family is not None:
+        said["family"] = family if isinstance(family, str) else _listed(family)
     laws = getattr(output, "laws", None)
     if laws is not None:
         table = np.asarray(laws, np.float64)
         said["law_shape"] = list(table.shape)
-        if table.ndim == 2:
-            with np.errstate(over="ignore", invalid="ignore"):
-                said["law_mass"] = np.exp(table).sum(axis=1).tolist()
-            tokens = np.asarray(said["tokens"])
-            if table.shape[0] == tokens.size and ((tokens >= 0) & (tokens < table.shape[1])).all():
-                said["law_served"] = table[np.arange(tokens.size), tokens].tolist()
+        with np.errstate(over="ignore"):
+            said["laws"] = base64.b64encode(table.astype("<f4").tobytes()).decode("ascii")
     return said
 
 

@@ -28,13 +28,13 @@ from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_texts
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.draws import sound_stream
+from nafaudit.core.draws import request_seed, sound_stream
 from nafaudit.core.errors import InputError
 from nafaudit.core.finding import FAULTS, CheckWord, Fault
 from nafaudit.core.ledger import budget_name
 from nafaudit.core.options import load
 from nafaudit.core.settings import RunSettings
-from nafaudit.core.trajectory import Key, Replayed, Trajectory
+from nafaudit.core.trajectory import Key, Replayed, Trajectory, budget_text
 from nafaudit.lab.prompts import prompts as lab_prompts
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
@@ -245,8 +245,8 @@ def run_trials(
     prompts, broken = bench.prompts, False
 
     def keyed(name: str, k: float, seed: int) -> tuple[Key, Request]:
-        # Another number for every prompt and seed, the same for every budget.
-        number = sound_stream(seed, "conformance", name, 0).key % 2**63
+        # Another number for every prompt, seed and budget, as in a run.
+        number = request_seed(sound_stream(seed, "conformance", name, 0), budget_text(k))
         return Key(name, "decoder", k, seed), Request(prompts[name], k, number, MOST_TOKENS)
 
     def ask(wanted: Sequence[tuple[Key, Request]]) -> list[Trajectory | None]:

@@ -43,6 +43,7 @@ from nafaudit.store.declared import (
     Number,
     PromptLine,
     SessionLine,
+    ShownLine,
     SourceLine,
     VocabularyFile,
     strict_json,
@@ -50,6 +51,7 @@ from nafaudit.store.declared import (
 )
 from nafaudit.store.files import write_whole
 from nafaudit.store.run import Run
+from nafaudit.store.shown import SHOWN
 
 VERIFICATION, REPLAYED = "verify.json", "replayed.parquet"
 SEARCH, PASSAGES = "search.json", "passages.jsonl"
@@ -1007,6 +1009,7 @@ ARTIFACTS: Mapping[str, type] = {
     "sessions.jsonl": SessionLine,
     "journal.jsonl": JournalLine,
     "faults.jsonl": FaultLine,
+    SHOWN: ShownLine,
     IMPORTED: ImportFile,
     VERIFICATION: VerificationFile,
     SEARCH: SearchFile,

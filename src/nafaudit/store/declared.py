@@ -139,6 +139,23 @@ class FaultLine(TypedDict):
     lost: bool
 
 
+class LawsFile(TypedDict):
+    """A file of log-laws within a line of shown.jsonl."""
+
+    file: Annotated[str, Meta(pattern=r"^[0-9a-f]{32}\.npy$")]
+    steps: Count
+    size: Count
+    sha256: str
+
+
+class ShownLine(TypedDict):
+    """A line of shown.jsonl: what a black box shows of a trajectory beside its record."""
+
+    key: tuple[str, str, str, str]
+    family: NotRequired[Literal["geometric", "arithmetic"]]
+    laws: NotRequired[LawsFile]
+
+
 class ProbeFile(TypedDict, total=False):
     """What the probe of a session found."""
 
@@ -167,6 +184,7 @@ class SessionLine(MachineFile, total=False):
     safe: str | None
     risky: str | None
     workers: list[MachineFile]
+    decoder_dtype: str
 
 
 class ImportSource(TypedDict, total=False):

@@ -8,6 +8,7 @@
     sessions.jsonl    versions, machine and probe of every session that wrote
     journal.jsonl     one line per part: name, trajectories, SHA-256; what is not here is not read
     faults.jsonl      what a black-box decoder did wrong; only if it did
+    shown.jsonl       what it shows of the laws that it served, with laws/ (`nafaudit.store.shown`)
     import.json       what an import noticed; texts.jsonl: outputs and scores of the imported log
     parts/            one row per token, as Parquet (docs/format.md); every file here counts
 
@@ -28,7 +29,7 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -62,6 +63,7 @@ from nafaudit.store.files import (
     write_pending,
     write_whole,
 )
+from nafaudit.store.shown import SHOWN, write_shown
 from nafaudit.workload import PromptSource, TokenizedPrompt, workload_hash
 
 ORPHANS = "unjournalled"
@@ -261,6 +263,13 @@ class Run:
         with _as_written(self.path / "sessions.jsonl"):
             return float((self.sessions or [{}])[-1].get("delta", DELTA))
 
+    @property
+    def decoder_dtype(self) -> str:
+        """Type in which a black box says that it computes, if every session says the same."""
+        with _as_written(self.path / "sessions.jsonl"):
+            found = {str(facts.get("decoder_dtype", "")) for facts in self.sessions}
+            return found.pop() if len(found) == 1 else ""
+
     def journal(self) -> list[dict[str, Any]]:
         """Returns one entry per part that is there: name, trajectories (`rows`), SHA-256."""
         entries = read_journal(self.path / "journal.jsonl")
@@ -317,7 +326,7 @@ class RunWriter:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl"):
+        for name in ("journal.jsonl", "sessions.jsonl", "faults.jsonl", SHOWN):
             cut_torn_tail(run.path / name)
         self._claims = run.is_foreign
         entries = read_journal(run.path / "journal.jsonl")
@@ -341,6 +350,7 @@ class RunWriter:
         """Records some trajectories; when this returns they are on disk."""
         if not trajectories:
             return
+        trajectories = [self.keep_shown(one) for one in trajectories]
         self._move_pending()
         content = parts.encode(trajectories, claims=self._claims or None)
         name = f"{self._next:06d}.parquet"
@@ -354,6 +364,16 @@ class RunWriter:
         append_line(self.run.path / "journal.jsonl", json.dumps(entry))
         self._pending = [name]
         self._move_pending()
+
+    def keep_shown(self, trajectory: Trajectory) -> Trajectory:
+        """Writes what a trajectory shows to its own files, and returns it without that.
+
+        Called before it is recorded, as soon as it is there: shown laws are large.
+        """
+        if trajectory.shown is None:
+            return trajectory
+        write_shown(self.run.path, trajectory)
+        return replace(trajectory, shown=None)
 
     def _move_pending(self) -> None:
         """Moves a part that is journalled to its place; one that was not moved before, too."""

@@ -398,7 +398,8 @@ def _page_sections(
         if len(shown) == recorded
         else f"{len(shown)} of {recorded} trajectories are shown in full: those that findings "
         "point at, the worst of every budget, and a sample drawn by prompt and number; each with "
-        "the same draws under every other budget. The others are in the run's parts.",
+        f"the same {'prompt and number' if result.context.foreign else 'draws'} under every other "
+        "budget. The others are in the run's parts.",
         "points_note": "Every trajectory is drawn. Click a mark to read it."
         if max((len(result.of_arm(arm)) for arm in arms), default=0) <= POINTS
         else f"Marks: at most {POINTS} trajectories a budget, the worst quarter of them and a "
