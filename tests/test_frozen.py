@@ -19,7 +19,7 @@ import pytest
 from nafaudit import __version__
 from nafaudit.core.design import Decoding, Identity, ImportedDecoding
 from nafaudit.core.numerics import ConstantRows
-from nafaudit.store.artifacts import OVERSPEND
+from nafaudit.store.artifacts import TOKENS
 from tests import snapshots
 from tests.commands import call
 from tests.conftest import GOLDEN
@@ -137,7 +137,7 @@ def test_old_runs_are_verified_with_the_same_verdicts_and_words(
     shown = said(place, *words, show=snapshots.masked)
     kept = json.loads((place / run / "verify.json").read_text())
     # Since then: how small an overspend of a silent black box would have been seen.
-    kept["findings"] = [one for one in kept["findings"] if one["check"] != OVERSPEND]
+    kept["findings"] = [one for one in kept["findings"] if one["check"] != TOKENS]
     found = [{key: one[key] for key in make.KEYS[:4]} for one in kept["findings"]]
     expected = _expected(name)["verify"]
     if any(one["verdict"] == "FAILED" for one in found):  # then no replay says what was spent

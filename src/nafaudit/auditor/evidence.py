@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import logsumexp
 
-from nafaudit.auditor.family import Answers, Followed
+from nafaudit.auditor.family import GEOMETRIC, Answers, Followed
 
 Array = NDArray[np.float64]
 
@@ -92,12 +92,23 @@ class Evidence:
     @property
     def excess(self) -> Array:
         """The mean of the worst prefix excess, as a share of K, at the worst budget [laws]."""
-        found = []
+        return np.asarray(self._by_budget().max(axis=0))
+
+    @property
+    def nats(self) -> Array:
+        """The same in nats, at that budget [laws]."""
+        budgets = np.unique(self.answers.k)
+        worst = budgets[self._by_budget().argmax(axis=0)]
+        return np.asarray(self.excess * worst * self.answers.limit)
+
+    def _by_budget(self) -> Array:
+        """The mean of the worst prefix excess as a share of K [budgets, laws]."""
         worst = np.maximum(self.laws.excess(self.answers), 0.0)
+        found = []
         for k in np.unique(self.answers.k):
             rows = self.answers.k == k
             found.append(worst[:, rows].mean(axis=1) / (k * self.answers.limit))
-        return np.asarray(np.max(found, axis=0))
+        return np.stack(found)
 
     @property
     def mean_excess(self) -> Array:
@@ -354,24 +365,23 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
     if not keeps_prefixes:
         excess = evidence.mean_excess
         breaks = excess > _RELATIVE
-    budgets, counts = np.unique(evidence.answers.k, return_counts=True)
-    answers = int(counts.min())
+    answers = int(np.unique(evidence.answers.k, return_counts=True)[1].min())
+    sizes = evidence.nats
     left = np.flatnonzero(log_e < out_at())
     fitting = np.flatnonzero(log_e <= FITS)
     order = left[np.argsort(log_e[left], kind="stable")]
     kept = tuple((names[j], float(log_e[j])) for j in order)
 
-    def nats(share: float) -> float:
-        return share * float(budgets.max()) * evidence.answers.limit
-
-    def found(reason: Reason, law: int, other: int | None, share: float) -> Fit:
+    def found(reason: Reason, law: int, other: int | None, at: int | None) -> Fit:
+        """Says what follows; `at` is the law whose excess decides."""
+        share, nats = (0.0, 0.0) if at is None else (float(excess[at]), float(sizes[at]))
         gap = math.nan if other is None else float(log_e[other] - log_e[law])
         more = 0
         if reason == Reason.OPEN and other is not None:
             # Evidence grows with the number of answers; what is needed is about 12 nats.
             more = math.ceil(answers * (12 / max(gap, 0.5) - 1))
         return Fit(
-            reason, names[law], "" if other is None else names[other], share, nats(share), gap,
+            reason, names[law], "" if other is None else names[other], share, nats, gap,
             max(more, 0), answers, kept,
         )  # fmt: skip
 
@@ -379,19 +389,21 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
         return Fit(Reason.NO_LAW, answers=answers, left=kept)
     best = _said(fitting, log_e, names)
     if breaks[left].all():
-        smallest = float(excess[left].min())
+        smallest = int(left[np.argmin(excess[left])])
         keeping = np.flatnonzero(~breaks)
         other = int(keeping[np.argmin(log_e[keeping])]) if keeping.size else None
-        if smallest >= LEAST_EXCESS and answers >= LEAST_ANSWERS:
+        if excess[smallest] >= LEAST_EXCESS and answers >= LEAST_ANSWERS:
             return found(Reason.BREAKS, best, other, smallest)
         return found(Reason.OPEN, best, other, smallest)
     keeping = fitting[~breaks[fitting]]
     over = left[breaks[left]]
-    largest = float(excess[over].max()) if over.size else 0.0
     worst = int(over[np.argmax(excess[over])]) if over.size else None
-    if keeping.size and largest <= MOST_EXCESS:
-        return found(Reason.KEEPS, _said(keeping, log_e, names), worst, largest)
-    return found(Reason.OPEN, best, worst, largest)
+    if keeping.size and (worst is None or excess[worst] <= MOST_EXCESS):
+        return found(Reason.KEEPS, _said(keeping, log_e, names), worst, worst)
+    # What is hardest to rule out of the other kind than the law that fits best.
+    others = left[~breaks[left]] if breaks[best] else over
+    other = int(others[np.argmin(log_e[others])]) if others.size else worst
+    return found(Reason.OPEN, best, other, worst)
 
 
 def _said(laws: NDArray[np.intp], log_e: Array, names: Sequence[str]) -> int:
@@ -403,6 +415,53 @@ def _said(laws: NDArray[np.intp], log_e: Array, names: Sequence[str]) -> int:
         return promised
     listed = [law for law in laws.tolist() if names[law] != CLAIMED] or laws.tolist()
     return int(listed[int(np.argmin(log_e[listed]))])
+
+
+# How small an overspend would have been seen.
+
+TIMES = (1.1, 1.2, 1.3, 1.4, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0)
+"""Multiples of k that are simulated; each is a ledger of the family."""
+PROBABILITY = 0.95
+_SIMULATED = 200
+
+
+def smallest_seen(evidence: Evidence) -> float:
+    """Returns the smallest of `TIMES` that 95 % of simulated audits refute; inf if none.
+
+    At each step of these very answers tokens are drawn anew from the law that a decoder with a
+    larger budget would serve there; of a token only l = log p_risky / p_safe counts, whose mean and
+    variance the tables have, and which is taken to be normal: it is summed over hundreds of steps.
+    The bet is the one on whole laws, so that the real one sees at least as much.
+    """
+    answers, laws = evidence.answers, evidence.laws
+    if np.unique(answers.k, return_counts=True)[1].min() < LEAST_ANSWERS:
+        return math.inf
+    geometric = [at for at, name in enumerate(laws.names) if name in GEOMETRIC]
+    names = [laws.names[at] for at in geometric]
+    keeping = np.flatnonzero(~evidence.breaks[geometric])
+    alive = answers.alive
+    theta = laws.theta[geometric][:, alive]
+    safe, risky = answers.stacked("safe")[alive], answers.stacked("risky")[alive]
+    usable = (
+        np.isfinite(safe) & np.isfinite(risky) & np.isfinite(laws.logp[geometric][:, alive]).all(0)
+    )
+    theta = theta[:, usable]
+    # log q = log p_s + theta l - psi(theta)
+    level = (
+        safe[usable] + theta * (risky - safe)[usable] - laws.logp[geometric][:, alive][:, usable]
+    )
+    levels = level.sum(axis=1)
+    rng = np.random.default_rng(0)
+    for times in TIMES:
+        served = theta[names.index(f"{times:g} k")]
+        mean, spread = answers.moments(alive, usable, served)
+        drawn = mean[:, None] + spread[:, None] * rng.standard_normal((mean.size, _SIMULATED))
+        totals = theta @ drawn - levels[:, None]
+        whole = logsumexp(totals, axis=0) - math.log(len(laws.names)) + math.log(_BETS["whole"])
+        out = (whole[None, :] - totals[keeping] >= out_at()).all(axis=0)
+        if out.mean() >= PROBABILITY:
+            return times
+    return math.inf
 
 
 # The certificate.

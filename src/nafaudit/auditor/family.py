@@ -248,6 +248,8 @@ def _ledgers() -> tuple[Ledger, ...]:
 
 LEDGERS = _ledgers()
 """The first group of the family: every law that a `StepTable` is enough for."""
+GEOMETRIC = frozenset(law.name for law in LEDGERS if law.rule == "geodesic")
+"""Those that serve a geometric mixture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,6 +293,24 @@ class Answers:
             rest = longest - len(column)
             parts.append(np.concatenate([column, np.repeat(column[-1:], rest, axis=0)]))
         return np.stack(parts)
+
+    def moments(
+        self, alive: NDArray[np.bool_], usable: NDArray[np.bool_], theta: Array
+    ) -> tuple[Array, Array]:
+        """Returns mean and standard deviation of log p_risky / p_safe at weights of some steps.
+
+        Args:
+            alive: Steps that there are [answers, steps].
+            usable: Which of these are meant.
+            theta: Weight of the geometric mixture at each of them.
+        """
+        slope, bend = (self.stacked(name)[alive][usable] for name in ("slope", "bend"))
+        at = np.clip(np.searchsorted(WEIGHTS, theta, side="right") - 1, 0, _KNOTS - 2)
+        rows = np.arange(len(theta))
+        part = (theta - WEIGHTS[at]) / (WEIGHTS[at + 1] - WEIGHTS[at])
+        low, high = (1 - part), part
+        mean = low * slope[rows, at] + high * slope[rows, at + 1]
+        return mean, np.sqrt(low * bend[rows, at] + high * bend[rows, at + 1])
 
     @property
     def alive(self) -> NDArray[np.bool_]:

@@ -26,8 +26,11 @@ from nafaudit.auditor.alternatives import ALTERNATIVES
 from nafaudit.auditor.claims import ClaimComparison, Levels
 from nafaudit.auditor.evidence import (
     CLAIMED,
+    LEAST_ANSWERS,
     LEVEL,
+    PROBABILITY,
     SHARES,
+    TIMES,
     Certificate,
     Evidence,
     Fit,
@@ -35,6 +38,7 @@ from nafaudit.auditor.evidence import (
     certificate,
     decide,
     log_e_values,
+    smallest_seen,
     with_law,
     with_parts,
 )
@@ -55,7 +59,7 @@ from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
 from nafaudit.core.ledger import Banking, allowances, is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Steps, Trajectory
 from nafaudit.protocols import Served
-from nafaudit.store.artifacts import ArmFinding
+from nafaudit.store.artifacts import CONFORMS, FITS, TOKENS, ArmFinding
 
 Array = NDArray[np.float64]
 
@@ -268,6 +272,7 @@ class SpendAudit:
             books.add(one.claimed, one.at_shown())
         found: list[ArmFinding] = []
         open_: set[Arm] = set()
+        aside: set[Arm] = set()
         for arm, answers in arms.items():
             claims = _Claims.of(arm, answers, books)
             # At k = inf nothing is promised that could be refuted.
@@ -275,12 +280,15 @@ class SpendAudit:
                 found.append(ArmFinding(arm, claims.refuted))
             if claims.open:
                 open_.add(arm)
+            elif claims.contradicts:
+                aside.add(arm)
             failed = _law_fails(promised.get(arm, ())) if arm.k == 0 else None
             if failed is not None:
                 text = "at k = 0 nothing may be spent, and its tokens are not the safe model's"
                 text = f"{text}: {failed.text}"
-                one_ = replace(failed, check="budget: safe model", text=text)
-                found.append(ArmFinding(arm, one_))
+                found.append(
+                    ArmFinding(arm, replace(failed, check="budget: safe model", text=text))
+                )
         spent = ClaimComparison(self.levels, self.stops, self.limit, own=False)
         for arm in sorted(open_):
             for one in arms[arm]:
@@ -293,8 +301,12 @@ class SpendAudit:
         settled = spent.overspent > 0 and open_ >= set(audited)
         tokens = self._of_tokens(evidence, None if settled else look)
         said = [] if settled else tokens.accusations()
-        said.append(tokens.finding())
         found += [ArmFinding(arm, one) for arm in audited for one in said]
+        for arm in audited:
+            fit = tokens.finding(arm, shown=arm in open_, aside=arm in aside)
+            found.append(ArmFinding(arm, fit))
+        if tokens.fit.law not in ("", "1 k", CLAIMED):
+            found.append(ArmFinding(None, Finding(FITS, CheckWord.INFO, math.nan, tokens.fit.fits)))
         return Judged(found, books, spent, tokens, open_)
 
     def truths(self, open_: set[Arm]) -> list[Trajectory]:
@@ -384,7 +396,8 @@ class SpendAudit:
             log_e = log_e_values(evidence)
             fit = decide(evidence, log_e, self.keeps_prefixes)
         sure = certificate(evidence) if self.keeps_prefixes else Certificate(0.0, fires=False)
-        return TokenEvidence(evidence, log_e, fit, sure, self._repeats(evidence))
+        seen = smallest_seen(evidence) if fit.reason == Reason.KEEPS else math.nan
+        return TokenEvidence(evidence, log_e, fit, sure, self._repeats(evidence), seen)
 
     def _with_after(self, evidence: Evidence, look: SecondLook) -> Evidence:
         answers, laws = evidence.answers, evidence.laws
@@ -512,6 +525,7 @@ class TokenEvidence:
         fit: What follows from the laws that are left.
         sure: What follows whatever the law.
         repeated: Answers that repeat each other; None if none do.
+        seen: The smallest multiple of k that would have been refuted with 95 % probability.
     """
 
     evidence: Evidence
@@ -519,6 +533,7 @@ class TokenEvidence:
     fit: Fit
     sure: Certificate
     repeated: Finding | None
+    seen: float = math.nan
 
     def accusations(self) -> list[Finding]:
         """Returns what refutes the decoder."""
@@ -540,15 +555,48 @@ class TokenEvidence:
             found.append(self.repeated)
         return found
 
-    def finding(self) -> Finding:
-        """Returns what the tokens fit, for whoever shows nothing."""
+    def finding(self, arm: Arm, *, shown: bool, aside: bool) -> Finding:
+        """Returns what the tokens fit.
+
+        Args:
+            arm: For which budget that is said.
+            shown: True if it is judged by what it shows, whatever its tokens fit.
+            aside: True if what it shows contradicts itself, and does not count.
+        """
         words = {
             Reason.KEEPS: Kept.WITHIN,
             Reason.BREAKS: Kept.REFUTED,
             Reason.OPEN: Kept.INCONCLUSIVE,
             Reason.NO_LAW: Kept.INCONCLUSIVE,
         }
-        return self._fit_finding(TOKENS, words[self.fit.reason])
+        verdict = CheckWord.INFO if shown else words[self.fit.reason]
+        said = self._fit_finding(TOKENS, verdict)
+        # What is shown needs no law that fits; that there is none is no fault of its tokens.
+        text = "" if shown and self.fit.reason in (Reason.OPEN, Reason.NO_LAW) else said.text
+        if self.fit.reason == Reason.KEEPS:
+            surely = f"would have been refuted with {PROBABILITY:.0%} probability"
+            if not math.isinf(self.seen):
+                text += f"; {self.seen:g} times k {surely}"
+            elif self.fit.answers < LEAST_ANSWERS:
+                text += f"; fewer than {LEAST_ANSWERS} answers per budget refute no law"
+            else:
+                text += f"; not even {TIMES[-1]:g} times k {surely}"
+        least, granted = (dict(pairs).get(arm.k) for pairs in (self.sure.spends, self.sure.granted))
+        numbers = {
+            **said.numbers,
+            "shown": float(shown),
+            "aside": float(aside),
+            "as_promised": float(self.fit.law == "1 k"),
+            "seen": self.seen,
+        }
+        if least is not None and granted is not None:
+            numbers |= {"spends_at_least": least, "granted": granted}
+            if not shown:
+                text += (
+                    f"; an answer costs at least {least:.1f} nats in the mean (97.5 % confidence), "
+                    f"granted {granted:.1f}"
+                )
+        return replace(said, text=text, numbers=numbers)
 
     def _fit_finding(self, check: str, verdict: str) -> Finding:
         fit = self.fit
@@ -560,15 +608,7 @@ class TokenEvidence:
             "more": float(fit.more),
             "laws_left": float(len(fit.left)),
         }
-        for k, least in self.sure.spends:
-            numbers[f"spends at least at {k:g}"] = least
-        for k, granted in self.sure.granted:
-            numbers[f"granted at {k:g}"] = granted
         return Finding(check, verdict, fit.excess, fit.text, None, numbers)
-
-
-TOKENS = "tokens: laws"
-"""Name of the finding on which laws the tokens fit."""
 
 
 @dataclass(frozen=True)
@@ -614,7 +654,7 @@ def conformity(found: Sequence[ArmFinding], judged: Judged, promise: str) -> Fin
     failed = [one.finding for one in found if one.finding.verdict == CheckWord.FAILED]
     name = promise.partition(":debt=")[0]
     if not failed:
-        return Finding("conforms", CheckWord.INFO, 1.0, f"conforms to {name}: YES, nothing differs")
+        return Finding(CONFORMS, CheckWord.INFO, 1.0, f"conforms to {name}: YES, nothing differs")
     tokens = judged.tokens
     why = ""
     if tokens is not None and tokens.fit.law not in ("", "1 k", CLAIMED):
@@ -622,4 +662,4 @@ def conformity(found: Sequence[ArmFinding], judged: Judged, promise: str) -> Fin
     differs = ", ".join(dict.fromkeys(one.check.partition(": ")[2] for one in failed))
     why = why or f"what it shows or draws differs from that rule's ({differs})"
     numbers = {"failed": float(len(failed))}
-    return Finding("conforms", CheckWord.INFO, 0.0, f"conforms to {name}: NO, {why}", None, numbers)
+    return Finding(CONFORMS, CheckWord.INFO, 0.0, f"conforms to {name}: NO, {why}", None, numbers)

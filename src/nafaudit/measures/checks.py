@@ -81,7 +81,7 @@ class Use:
 def utilisation(use: Use) -> Finding:
     """Says how much of its budget each trajectory spent; without a budget there is no ratio."""
     if use.refuted:
-        reason = f"not known, as a replay refutes {use.refuted}"
+        reason = f"not known, as {use.refuted}"
         return Finding("utilisation", CheckWord.UNKNOWN, math.nan, reason)
     if use.admitted:
         text = f"worst {use.max:.1%} by the decoder's own charges; the others are not known"

@@ -11,7 +11,7 @@ from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
-from nafaudit.store.artifacts import DEBT_COUNTS, OVERSPEND, UNCLAIMED
+from nafaudit.store.artifacts import CONFORMS, DEBT_COUNTS, FITS, TOKENS
 
 IDENTITIES = {
     "allowance": ("allowances against the ledger", "nats"),
@@ -143,6 +143,8 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
         # Where tokens end is seen, not claimed.
         kind = "decoder: " if data["check"] == "replay: end" else "claims: "
         name = data["check"].replace("replay: ", kind)
+        if data["check"] == TOKENS:
+            continue
         where = None
         if witness is not None:
             key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])
@@ -150,27 +152,36 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
         yield Finding(name, verdict, float(data["value"]), data["text"], where)
 
 
-def overspend_seen(context: RunContext, arm: Arm) -> Finding | None:
-    """Returns how small an overspend of a black box would have been seen; None of other runs.
+def tokens_fit(context: RunContext, arm: Arm) -> Finding | None:
+    """Returns which laws the tokens of a black box fit; None of other runs."""
+    return _said(context, arm, TOKENS)
 
-    Its value is a multiple of k: infinite if none would have been, NaN if that was not simulated.
-    """
-    found = (context.verified or {}).get("findings", ())
-    for data in found:
-        named = data.get("mechanism") or arm.mechanism
-        if data["check"] == OVERSPEND and (named, float(data["k"])) == (arm.mechanism, arm.k):
-            numbers = {name: float(value) for name, value in data["numbers"].items()}
-            return Finding(
-                "overspend", CheckWord.INFO, float(data["value"]), data["text"], None, numbers
-            )
-    unclaimed = {data["check"] for data in found if data["text"].endswith(UNCLAIMED)}
-    if (
-        not is_baseline(arm.k)
-        and {"replay: charge", "replay: theta", "replay: served"} <= unclaimed
-    ):
-        why = "how small an overspend would have been seen is not recorded; nafaudit verify says it"
-        return Finding("overspend", CheckWord.UNKNOWN, math.nan, why)
+
+def fitting(context: RunContext, arm: Arm) -> Finding | None:
+    """Returns which law the tokens fit where that is not the promised one; None if it is."""
+    return _said(context, arm, FITS)
+
+
+def conforms(context: RunContext, arm: Arm) -> Finding | None:
+    """Returns whether a black box is the promised mechanism itself; None of other runs."""
+    return _said(context, arm, CONFORMS)
+
+
+def _said(context: RunContext, arm: Arm, check: str) -> Finding | None:
+    """Returns what a verification says of an arm, or of the whole run, in one finding."""
+    for data in (context.verified or {}).get("findings", ()):
+        named, k = data.get("mechanism") or arm.mechanism, data["k"]
+        if data["check"] != check or named != arm.mechanism or is_baseline(arm.k):
+            continue
+        if k is None or float(k) == arm.k:
+            numbers = {name: _number(value) for name, value in data["numbers"].items()}
+            value = _number(data["value"])
+            return Finding(check, data["verdict"], value, data["text"], None, numbers)
     return None
+
+
+def _number(value: float | str | None) -> float:
+    return math.nan if value is None else float(value)
 
 
 def debt_counts(context: RunContext, arm: Arm) -> str:

@@ -42,16 +42,18 @@ from nafaudit.measures.classes import ClassTable, class_table, classes
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.records import (
     accounting,
+    conforms,
     debt_counts,
     faults,
+    fitting,
     hygiene,
-    overspend_seen,
     replay_findings,
+    tokens_fit,
 )
 from nafaudit.measures.table import Measures, largest_with_witness
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
-from nafaudit.store.artifacts import OTHER_PROMISE
+from nafaudit.store.artifacts import OTHER_PROMISE, cause_of
 from nafaudit.store.missing import Missing
 
 _HIDDEN = {"json": None}
@@ -185,7 +187,9 @@ class ArmVerdict:
         excess: By how many nats the worst of them overspent; NaN if none did.
         refuted: What a replay refutes, and where if not in this arm: one program wrote all arms.
             Spend, use and regime of an arm whose word is REFUTED are not known.
-        overspend: Of a black box, how small an overspend would have been seen; None of others.
+        tokens: Of a black box, which laws its tokens fit; None of others.
+        fits: Of a black box, which law its tokens fit where that is not the promised one.
+        conforms: Of a black box, whether it is the promised mechanism itself; None of others.
         undecided: Why the first verdict is INCONCLUSIVE; empty if it is not.
         worst_use: Why the largest use is high although the limit hardly acted; empty if it is not.
         findings: What every check says, the deciding ones first.
@@ -208,7 +212,9 @@ class ArmVerdict:
     prompts: int = field(metadata=_HIDDEN)
     excess: float = field(metadata=_HIDDEN)
     refuted: str = field(metadata=_HIDDEN)
-    overspend: Finding | None = field(metadata=_HIDDEN)
+    tokens: Finding | None = field(metadata=_HIDDEN)
+    fits: Finding | None = field(metadata=_HIDDEN)
+    conforms: Finding | None = field(metadata=_HIDDEN)
     undecided: str = field(metadata=_HIDDEN)
     worst_use: str = field(metadata=_HIDDEN)
     findings: tuple[Finding, ...] = field(metadata=_HIDDEN)
@@ -219,8 +225,8 @@ class ArmVerdict:
 
     @property
     def silent(self) -> bool:
-        """Returns True for a black box that claims nothing of what it served."""
-        return self.overspend is not None and not self.overspend.numbers.get("claims")
+        """Returns True for a black box that is judged by its tokens alone."""
+        return self.tokens is not None and not self.tokens.numbers["shown"]
 
     @property
     def overspends_nothing(self) -> bool:
@@ -280,20 +286,25 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
-        seen = None if denied else overspend_seen(context, key)
-        kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing, seen)
+        tokens, likeness = tokens_fit(context, key), conforms(context, key)
+        kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing, tokens)
         acted, reach = Regime.of(rows_of_arm), Reach.of(rows_of_arm.context, key.k)
         broken = [row for row in rows_of_arm if row.violated]
         recalls = [row.recall for row in rows_of_arm if not math.isnan(row.recall)]
         # A replay stands for a decoder only as far as the decoder did what it promised.
         refuted = kept.verdict == Kept.REFUTED
-        use = Use.of(rows_of_arm, denied if refuted else "")
-        served = regime(acted, refuted=refuted)
-        if refuted:
+        # A silent decoder's steps are those of the promised law only where its tokens fit that.
+        unlike = tokens is not None and not (
+            tokens.numbers["shown"] or tokens.numbers["as_promised"]
+        )
+        why = f"a replay refutes {denied}" if refuted else "its tokens fit another law"
+        use = Use.of(rows_of_arm, why if refuted or unlike else "")
+        served = regime(acted, refuted=refuted or unlike)
+        if refuted or unlike:
             acted = replace(
                 acted, forced=math.nan, active=math.nan, free=math.nan, verdict=Tested.UNKNOWN
             )
-        spend = math.nan if refuted or use.admitted else mean(rows_of_arm.column("spend"))
+        spend = math.nan if refuted or unlike or use.admitted else mean(rows_of_arm.column("spend"))
         findings = (
             kept,
             served,
@@ -312,7 +323,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             classes(table, key),
             *faults(context, key),
             *replayed[key],
-            *([seen] if seen else []),
+            *(one for one in (tokens, likeness) if one is not None),
         )
         found.append(
             ArmVerdict(
@@ -329,12 +340,14 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
-                trajectories_active=math.nan if refuted else acted.share,
+                trajectories_active=math.nan if refuted or unlike else acted.share,
                 prompts=len({row.key.prompt for row in rows_of_arm}),
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
-                overspend=seen,
-                undecided=_undecided(rows_of_arm, key, lost, rows.missing)
+                tokens=tokens,
+                fits=fitting(context, key),
+                conforms=likeness,
+                undecided=_undecided(rows_of_arm, key, lost, rows.missing, tokens)
                 if kept.verdict == Kept.INCONCLUSIVE
                 else "",
                 worst_use=_worst_use(rows_of_arm) if acted.verdict == Tested.IDLE else "",
@@ -344,7 +357,9 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
     return tuple(found)
 
 
-def _undecided(arm: Measures, key: Arm, lost: int, missing: Missing | None) -> str:
+def _undecided(
+    arm: Measures, key: Arm, lost: int, missing: Missing | None, tokens: Finding | None
+) -> str:
     """Says in a few words why the records of an arm do not decide whether it kept its budget."""
     context, n = arm.context, len(arm)
     reasons = [context.outdated] if context.outdated else []
@@ -377,6 +392,8 @@ def _undecided(arm: Measures, key: Arm, lost: int, missing: Missing | None) -> s
         )
     if n < MIN_TRAJECTORIES and not lost:
         reasons.append(f"{n} trajectories, where a verdict needs {MIN_TRAJECTORIES}")
+    if tokens is not None and tokens.verdict == Kept.INCONCLUSIVE and not context.claimed:
+        reasons.append(tokens.text)
     return "; ".join(reasons)
 
 
@@ -416,48 +433,50 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
         return ", ".join(dict.fromkeys(f"k = {budget_word(k)}" for k in found))
 
     failed = [one for arm in arms for one in arm.findings if one.verdict == CheckWord.FAILED]
-    fitting = dict.fromkeys(one.text for one in failed if one.check == OTHER_PROMISE)
-    instead = "".join(f"; {text}" for text in fitting)
+    told = [one for one in failed if one.check == OTHER_PROMISE]
+    told += [arm.fits for arm in arms if arm.fits is not None]
+    instead = "".join(f"; {text}" for text in dict.fromkeys(one.text for one in told))
     # Whoever is charged at k = 0 did not serve the safe model alone.
     none = "k = 0" if any(arm.overspends_nothing for arm in arms) else ""
     if broken := ", ".join(filter(None, (none, budgets(Kept.VIOLATED)))):
-        return Overall(Kept.VIOLATED, f"the promise was broken at {broken}{instead}", 1)
+        wrong = "budget: " if any(arm.tokens is not None for arm in arms) else ""
+        return Overall(Kept.VIOLATED, f"{wrong}the promise was broken at {broken}{instead}", 1)
     if any(arm.refuted for arm in arms):
-        why = f"a replay refutes what was written or claimed ({_check_names(failed)}){instead}"
+        cause = cause_of((one.check, one.text) for one in failed)
+        names = _check_names(failed)
+        why = cause or f"a replay refutes what was written or claimed ({names}){instead}"
         return Overall(Kept.REFUTED, why, 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
         open_ = [arm for arm in arms if not arm.baseline and arm.undecided]
-        if open_:
+        tokens = {arm.tokens.text for arm in open_ if arm.tokens is not None}
+        if open_ and {arm.undecided for arm in open_} == tokens:
+            # Nothing else is wanting: it is its tokens that do not decide.
+            why = open_[0].undecided
+        elif open_:
             # Of several budgets the first one's reason stands for the others.
             where = f"; at {budget_name(open_[0].k)}" if len(open_) > 1 else ""
             why += f"{where}: {open_[0].undecided}"
         return Overall(Kept.INCONCLUSIVE, why, 3)
     if within := budgets(Kept.WITHIN):
-        drawn = sum(arm.trajectories for arm in arms if not arm.baseline)
+        judged = [arm for arm in arms if not arm.baseline]
+        drawn = sum(arm.trajectories for arm in judged)
         why = f"none of {drawn} trajectories went over budget at {within}"
-        boxed = [arm for arm in arms if arm.overspend is not None]
-        if boxed:
-            claims = f"nothing is claimed of what {drawn} trajectories spent"
-            if not all(arm.silent for arm in boxed):
-                claims = f"by what is claimed none of {drawn} trajectories went over budget"
-            why = (
-                f"not refuted at {within}: {claims}, and their tokens fit the promise; "
-                f"{_overspends(boxed)}"
-            )
-        return Overall(Kept.WITHIN, why, 0)
+        fits = dict.fromkeys(arm.tokens.text for arm in judged if arm.tokens is not None)
+        if all(arm.silent for arm in judged):
+            why = f"not refuted at {within}: nothing is shown of {drawn} trajectories"
+            if any(arm.tokens.numbers["aside"] for arm in judged if arm.tokens is not None):
+                why = f"not refuted at {within}: what is shown contradicts itself"
+        elif any(arm.tokens is not None for arm in judged):
+            why += ", by what the decoder shows of them"
+        books = dict.fromkeys(
+            f"{one.check.partition(': ')[0]}: {one.text}"
+            for arm in judged
+            for one in arm.findings
+            if one.verdict == CheckWord.SUSPECT and one.check.startswith("bookkeeping: ")
+        )
+        return Overall(Kept.WITHIN, "; ".join([why, *filter(None, fits), *books]), 0)
     return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
-
-
-def _overspends(boxed: Sequence[ArmVerdict]) -> str:
-    """Says by budget which overspend the tests of a black box's outputs would have seen."""
-    words = []
-    for arm in boxed:
-        factor = arm.overspend.value if arm.overspend is not None else math.nan
-        said = "not recorded" if math.isnan(factor) else f"{factor:g} times k"
-        said = "none that was tried, up to 10 times k" if math.isinf(factor) else said
-        words.append(f"{said} at {budget_name(arm.k)}")
-    return f"smallest overspend that would be noticed with 95 % probability: {', '.join(words)}"
 
 
 def invariant(
@@ -466,7 +485,7 @@ def invariant(
     refuted: str = "",
     counts: str = "",
     missing: Missing | None = None,
-    seen: Finding | None = None,
+    tokens: Finding | None = None,
 ) -> Finding:
     """Checks that no step is above its allowance and no prefix above what it was granted.
 
@@ -479,7 +498,7 @@ def invariant(
         refuted: What a replay refutes, so that what was spent is not known.
         counts: How two counts of the debt judge the trajectories of a black box, in words.
         missing: What the run was asked for and does not have; None if it has all.
-        seen: Of a black box, how small an overspend would have been seen.
+        tokens: Of a black box, which laws its tokens fit.
     """
     context, n = arm.context, len(arm)
     violations = sum(row.violated for row in arm)
@@ -492,6 +511,8 @@ def invariant(
     verdict = judge_kept(n, violations, unknown)
     if refuted and not violations:
         verdict = Kept.REFUTED
+    if verdict == Kept.WITHIN and tokens is not None and tokens.verdict != CheckWord.INFO:
+        verdict = Kept(tokens.verdict)
     numbers: dict[str, float] = {}
     if larger:
         numbers = {"budgets_above_kT": larger, "contested": contested}
@@ -533,11 +554,16 @@ def invariant(
     )
     if context.chosen:
         text = f"0 of {n} trajectories exceed their budget; {CHOSEN}"
-    if seen is not None:
-        claims = f"nothing is claimed of what {n} trajectories spent"
-        if seen.numbers.get("claims"):
-            claims = f"by what is claimed none of {n} trajectories exceeds its budget"
-        text = f"not refuted: {claims}, and their tokens fit the promise; {seen.text}"
+    if tokens is not None and not refuted:
+        text = f"nothing is shown of what {n} trajectories spent"
+        if tokens.numbers["aside"]:
+            text = f"what is shown of {n} trajectories contradicts itself and is set aside"
+        if tokens.numbers["shown"]:
+            text = (
+                f"at the laws that it shows, which its tokens fit, each prefix of {n} trajectories "
+                "kept its budget"
+            )
+        text = "; ".join(filter(None, [text, tokens.text]))
     if unjudged:
         said = [open_question] if contested else []
         if unjudged > contested:

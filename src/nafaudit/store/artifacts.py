@@ -96,6 +96,26 @@ UNCLAIMED = ": nothing is claimed of it"
 """End of the text of a finding about a number that no record has."""
 
 
+CAUSES = ("budget", "sampling", "bookkeeping")
+"""What may be wrong with a decoder: the first word of the name of what accuses it."""
+
+
+def cause_of(findings: Iterable[tuple[str, str]]) -> str:
+    """Returns what accuses a decoder and explains most: "sampling: its tokens look like ...".
+
+    Args:
+        findings: Check and text of each finding that fails; others than `CAUSES` are left out.
+    """
+    order = {"tokens": 0, "claims": 1, "safe model": 2, "certificate": 3}
+    known = [(check.partition(": "), text) for check, text in findings]
+    said = [
+        (order.get(name, len(order)), f"{kind}: {text}")
+        for (kind, _, name), text in known
+        if kind in CAUSES
+    ]
+    return min(said, key=lambda one: one[0])[1] if said else ""
+
+
 def claims_nothing(findings: Iterable[tuple[str, str]]) -> bool:
     """Says of a verification's checks and texts whether no number of the record was claimed.
 
@@ -110,8 +130,14 @@ DEBT_COUNTS = "replay: counts of the debt"
 """Name of the finding on trajectories that are over budget by one way to count the debt and not by
 the other."""
 
-OVERSPEND = "replay: smallest overspend seen"
-"""Name of the finding on how small an overspend the tests of a black box would have seen."""
+TOKENS = "tokens: laws"
+"""Name of the finding on which laws the tokens of a black box fit."""
+
+FITS = "tokens: fit"
+"""Name of the remark on which law the tokens of a black box fit, where it is not the promised one."""
+
+CONFORMS = "conforms"
+"""Name of the remark on whether a black box is the promised mechanism itself."""
 
 OTHER_PROMISE = "sampler: other-promise"
 """Name of the finding on which promise the tokens of a refuted decoder fit instead."""
@@ -187,16 +213,26 @@ class Verification:
             # One run has one answer: that of its audit, also where less was replayed now.
             why = f"{self.judged.why}; {found.why}" if found.why not in self.judged.why else None
             return Overall(self.judged.verdict, why or self.judged.why, 1)
+        if self.judged is not None and self.truth and not found.exit_status:
+            return self.judged
         return found
 
     def _found(self) -> Overall:
         about = [one.finding for one in self.findings if one.finding.check.startswith("replay: ")]
         silent = claims_nothing((one.check, one.text) for one in about)
-        if any(found.finding.verdict == CheckWord.FAILED for found in self.findings):
+        failed = [one.finding for one in self.findings if one.finding.verdict == CheckWord.FAILED]
+        cause = cause_of((one.check, one.text) for one in failed)
+        fits = [one.finding.text for one in self.findings if one.finding.check == FITS]
+        if failed:
             why = "nothing is claimed, and the tokens do not fit the promise"
-            return Overall(Kept.REFUTED, why if silent else "the claims are refuted", 1)
+            why = cause or (why if silent else "the claims are refuted")
+            return Overall(Kept.REFUTED, why, 1)
         if self.failed:
-            return Overall(Kept.VIOLATED, "the claims are true, and they exceed the budget", 1)
+            why = "the claims are true, and they exceed the budget"
+            if self.promise:
+                spent = next(one for one in self.findings if one.finding.verdict == Kept.VIOLATED)
+                why = "; ".join([f"budget: {spent.finding.text}", *fits[:1]])
+            return Overall(Kept.VIOLATED, why, 1)
         if not self.trajectories:
             return Overall(Kept.INCONCLUSIVE, "nothing could be replayed: inconclusive", 3)
         why = "the claims are true as far as replayed"
@@ -206,6 +242,9 @@ class Verification:
             why = "nothing is claimed, and the tokens fit the promise as far as replayed"
         if self.unfinished:
             return Overall(Kept.INCONCLUSIVE, why, 3)
+        for one in self.findings:
+            if one.finding.check == TOKENS and one.finding.verdict == Kept.INCONCLUSIVE:
+                return Overall(Kept.INCONCLUSIVE, one.finding.text, 3)
         return Overall(CheckWord.FINE, why, 0)
 
 

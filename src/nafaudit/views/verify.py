@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from nafaudit.core.finding import CheckWord, Kept
 from nafaudit.core.ledger import budget_name, budgets_and_baselines
-from nafaudit.store.artifacts import DEBT_COUNTS, OVERSPEND, QUANTITIES, ArmFinding, Verification
+from nafaudit.store.artifacts import (
+    CONFORMS,
+    DEBT_COUNTS,
+    QUANTITIES,
+    TOKENS,
+    ArmFinding,
+    Verification,
+)
 from nafaudit.views.document import Column, Document, Section, Table
 
 _FINE = (CheckWord.FINE, CheckWord.INFO, CheckWord.UNKNOWN, Kept.WITHIN)
@@ -38,11 +45,9 @@ def verification_document(found: Verification, kept: str, *files: str) -> Docume
     for one in found.findings:
         if one.finding.check == DEBT_COUNTS and one.arm is not None:
             lines.append(f"debt, {budget_name(one.arm.k)}: {one.finding.text}")
-    lines += [
-        f"{budget_name(one.arm.k)}: {one.finding.text}"
-        for one in found.findings
-        if one.finding.check == OVERSPEND and one.arm is not None
-    ]
+    fits = dict.fromkeys(one.finding.text for one in found.findings if one.finding.check == TOKENS)
+    lines += [f"tokens: {text}" for text in fits if text]
+    lines += [one.finding.text for one in found.findings if one.finding.check == CONFORMS]
     if tests := [one for one in found.findings if one.finding.check.startswith("sampler: ")]:
         fired = sum(one.finding.verdict == CheckWord.FAILED for one in tests)
         arms = budgets_and_baselines(arm.k for arm in {one.arm for one in tests} if arm)

@@ -25,7 +25,15 @@ from nafaudit.core.text import name, nats, percent, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.measures.verdicts import CHOSEN, ArmVerdict
 from nafaudit.stats import zero_count_upper
-from nafaudit.store.artifacts import OTHER_RULES, QUANTITIES, UNCLAIMED, claims_nothing
+from nafaudit.store.artifacts import (
+    FITS,
+    OTHER_RULES,
+    QUANTITIES,
+    TOKENS,
+    UNCLAIMED,
+    cause_of,
+    claims_nothing,
+)
 
 AS_PROMISED = (
     "of a decoder that claims nothing, spend, use and steps are those of the law it promised"
@@ -94,7 +102,9 @@ def summary(overall: Overall, arms: Sequence[ArmVerdict], source: str = "record"
     judged = [arm for arm in arms if not arm.baseline]
     parts = [f"{overall.why[:1].upper()}{overall.why[1:]}."]
     denied = any(arm.refuted for arm in arms)
-    if denied and source == "decoder" and overall.verdict == Kept.VIOLATED:
+    if denied and any(arm.tokens is not None for arm in arms):
+        parts.append("How much it spent is not known.")
+    elif denied and source == "decoder" and overall.verdict == Kept.VIOLATED:
         # What was overspent is known, so it is not said that nothing is.
         parts.append("A replay from the models also refutes what the decoder wrote or claims.")
     elif denied:
@@ -154,13 +164,23 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
         )
         if "itself claims" in finding.text:
             text += " These are the decoder's own charges, which the replay does not contradict."
+        elif arm.tokens is not None:
+            text += " That is by the laws that the decoder itself shows."
     elif arm.kept == Kept.REFUTED:
+        failed = [one for one in arm.findings if one.verdict == CheckWord.FAILED]
+        cause = cause_of((one.check, one.text) for one in failed)
         tone, headline = "bad", "It is not what was promised"
         text = f"{_refutation(source)} Refuted: {arm.refuted}."
+        if cause:
+            kind, _, why = cause.partition(": ")
+            headline = f"No: wrong {kind}"
+            text = f"{why[:1].upper()}{why[1:]}. How much it spent is not known."
     elif arm.kept == Kept.INCONCLUSIVE:
         tone, headline, text = "open", "Not decided", _sentence(finding)
-    elif arm.overspend is not None:
+    elif arm.tokens is not None:
         tone, headline, text = "good", "It was not refuted", _sentence(finding)
+        if not arm.silent:
+            headline = "Yes, by what it shows"
     else:
         tone, headline = "good", "Yes, in every trajectory"
         text = f"None of {n} trajectories on {arm.prompts} prompts went over its budget. "
@@ -265,6 +285,24 @@ def _exceeded(found: Mapping[str, Any]) -> bool:
     return any(one["verdict"] == Kept.VIOLATED for one in found["findings"])
 
 
+def _of_spend(result: AuditResult) -> str:
+    """Says what judges the spend of a black box; empty where conformity is demanded instead."""
+    judged = [arm for arm in result.arms if arm.tokens is not None]
+    if not judged:
+        return ""
+    if any(arm.refuted for arm in judged):
+        return "the tokens are not drawn as promised"
+    exceeds = any(arm.kept == Kept.VIOLATED for arm in judged)
+    if not all(arm.silent for arm in judged):
+        within = "exceed the budget" if exceeds else "keep the budget"
+        return f"its tokens fit the laws that it shows, and these {within}"
+    aside = any(arm.tokens.numbers["aside"] for arm in judged if arm.tokens is not None)
+    shown = "what it shows contradicts itself" if aside else "it shows no law of its steps"
+    if any(arm.kept == Kept.INCONCLUSIVE for arm in judged):
+        return f"{shown}, and its tokens do not decide"
+    return f"{shown}, and no law that its tokens fit exceeds the budget by much"
+
+
 def basis(result: AuditResult) -> str:
     """Says in a few words what the page's numbers rest on."""
     found = result.verification
@@ -274,13 +312,13 @@ def basis(result: AuditResult) -> str:
     if not found["current"]:
         older = found["outdated"] == OTHER_RULES
         return f"{extent} {'by other rules than today' if older else 'before more was recorded'}"
+    if said := _of_spend(result):
+        return f"{extent}: {said}"
     silent = claims_nothing((one["check"], one["text"]) for one in found["findings"])
     if refuted(result):
         return f"{extent}: {'the tokens do not fit' if silent else 'what was claimed is refuted'}"
     if not found["replayed"]:
         return "nothing could be replayed"
-    if any(arm.silent for arm in result.arms):
-        return f"{extent}: nothing was claimed, and the tokens fit the promise"
     beyond = ", and it exceeds the budget" if _exceeded(found) else ""
     if source_word(result) == "decoder" and not beyond:
         return f"{extent}: its claims and its tokens fit the promise"
@@ -348,19 +386,20 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         word, tone = "REFUTED", "bad"
         silent = claims_nothing((one["check"], one["text"]) for one in found["findings"])
         text += (
-            "Nothing was claimed of them, and their tokens do not fit the law that was promised."
+            f"Result: {said}."
+            if (said := _of_spend(result))
+            else "Nothing was claimed of them, and their tokens do not fit the promised law."
             if silent
             else "What was logged is contradicted; the findings below say where."
         )
     else:
         whole = found["current"] and found["replayed"]
         word, tone = ("REPLAYED", "good") if whole else ("INCOMPLETE", "open")
-        silent = any(arm.silent for arm in result.arms)
         text += (
             "Nothing could be replayed."
             if not found["replayed"]
-            else "Nothing was claimed of them; their tokens fit the law that was promised."
-            if silent
+            else f"Result: {said}."
+            if (said := _of_spend(result))
             else "What was logged is true as far as it was replayed, and it exceeds the budget."
             if _exceeded(found)
             else "What the decoder claims, and its tokens, fit the law that was promised."
@@ -385,6 +424,9 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
     )
     for finding in found["findings"]:
         if told and finding["check"] == "replay: budget":
+            continue
+        # The verdict on the budget says it already.
+        if finding["check"] in (TOKENS, FITS):
             continue
         told_of = finding in unclaimed or finding["text"].endswith(UNCLAIMED)
         if finding["verdict"] not in _FINE and not told_of:
