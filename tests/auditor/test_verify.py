@@ -266,7 +266,7 @@ def test_an_imported_log_needs_models_and_is_replayed_with_them(
     assert data["deviation"]["token"]["max"] == "nan"  # whose draws they were is not known
     status, data = verified(tmp_path / "i", *models)  # another anchor than promised
     assert status == 1
-    assert "replay: safe" in failures(data)
+    assert "bookkeeping: safe" in failures(data)
 
 
 @pytest.mark.full

@@ -15,6 +15,7 @@ Nothing here needs torch or models.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -24,14 +25,18 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from nafaudit.auditor.family import GEOMETRIC, Answers, Followed
+from nafaudit.core.promise import ACCUSED_AT
+from nafaudit.stats.betting import lower_rows
 
 Array = NDArray[np.float64]
 
-LEVEL = 1e-3
+LEVEL = ACCUSED_AT
 """How often an audit of a decoder whose law is listed may accuse it wrongly."""
-SHARES = {"laws": 0.6, "certificate": 0.1, "sampler": 0.3}
-"""How the level is split: the confidence set, the certificate, the tests of tokens against what is
-claimed and against the safe model at k = 0."""
+SHARES = {"laws": 0.6, "certificate": 0.1, "claims": 0.1, "safe": 0.1, "repeats": 0.1}
+"""How the level is split: the confidence set; the certificate; tests of the tokens against what is
+claimed, over all arms; against the safe model at k = 0; and of answers that repeat each other."""
+LOOKS = (60, 120, 240)
+"""Answers per budget after which laws are put out, in an order fixed before; no more are read."""
 FITS = 2.3
 """A law fits if the bet against it has gained at most this many nats."""
 LEAST_EXCESS = 0.005
@@ -46,8 +51,12 @@ CLAIMED = "what it claims"
 _SLACK, _RELATIVE = 0.01, 0.002
 # Shares of the tokens that a bet on some answers, steps or prompts thinks are of another law.
 _SOME = np.array([0.02, 0.1, 0.3])
-# Bets on laws whose best gain is this far behind add nothing.
-_FAR = 40.0
+# A law that the bet on whole laws puts out by this much needs no other bet.
+_FAR = 12.0
+# A token that a law forbids is this unlikely; and what one token can gain in a bet on some tokens.
+_MOST_GAIN, _MOST_RATIO = 700.0, 60.0
+# Tokens whose ratios are multiplied before a logarithm is taken: e^480 is still a number.
+_TERMS = 8
 _BETS = {
     "whole": 0.4,
     "answers": 0.1,
@@ -89,6 +98,21 @@ class Evidence:
         unpaid = steps * answers.k[:, None] <= answers.debt[:, None]
         return Evidence(answers, laws, unpaid, (theta > 0) & (theta < 1))
 
+    def first(self, count: int) -> Evidence:
+        """Returns the evidence of the first so many answers of each budget, in their order."""
+        answers = self.answers
+        seen: Counter[float] = Counter()
+        rows = []
+        for row in np.argsort(answers.rank, kind="stable").tolist():
+            seen[answers.k[row]] += 1
+            if seen[answers.k[row]] <= count:
+                rows.append(row)
+        some = np.array(sorted(rows))
+        laws = Followed(
+            self.laws.names, *(getattr(self.laws, n)[:, some] for n in ("logp", "theta", "charge"))
+        )
+        return Evidence(answers.some(some), laws, self.unpaid[some], self.binding[some])
+
     @property
     def excess(self) -> Array:
         """The mean of the worst prefix excess, as a share of K, at the worst budget [laws]."""
@@ -110,21 +134,27 @@ class Evidence:
             found.append(worst[:, rows].mean(axis=1) / (k * self.answers.limit))
         return np.stack(found)
 
-    @property
-    def mean_excess(self) -> Array:
-        """The largest mean total of a prompt beyond K, as a share of K, at the worst budget.
+    def mean_excess(self, *, surely: bool = False) -> tuple[Array, Array]:
+        """The largest mean total of a prompt beyond K, as a share of kT and in nats [laws].
 
         Eq. 1 itself is about the mean total of each prompt, whatever its prefixes cost.
+
+        Args:
+            surely: True for lower confidence limits of the means, at `LEVEL` over all prompts.
         """
         answers, totals = self.answers, self.laws.totals()
-        worst = np.full(len(totals), -np.inf)
-        for k in np.unique(answers.k):
-            for prompt in np.unique(answers.prompt[answers.k == k]):
-                rows = (answers.k == k) & (answers.prompt == prompt)
-                limit = np.maximum(0.0, k * answers.limit - answers.debt[rows][0])
-                over = (totals[:, rows].mean(axis=1) - limit) / (k * answers.limit)
-                worst = np.maximum(worst, over)
-        return np.asarray(np.maximum(worst, 0.0))
+        groups = {(k, p) for k, p in zip(answers.k.tolist(), answers.prompt.tolist(), strict=True)}
+        worst, nats = np.zeros(len(totals)), np.zeros(len(totals))
+        for k, prompt in sorted(groups):
+            rows = (answers.k == k) & (answers.prompt == prompt)
+            limit = np.maximum(0.0, k * answers.limit - answers.debt[rows][0])
+            here = totals[:, rows]
+            level = LEVEL / len(groups)
+            means = lower_rows(here, math.inf, level) if surely else here.mean(axis=1)
+            share = (means - limit) / (k * answers.limit)
+            nats = np.where(share > worst, means - limit, nats)
+            worst = np.maximum(worst, share)
+        return worst, nats
 
     @property
     def breaks(self) -> NDArray[np.bool_]:
@@ -135,12 +165,30 @@ class Evidence:
 
 
 def log_e_values(evidence: Evidence) -> Array:
-    """Computes the logarithm of the e-value against each law."""
+    """Computes the logarithm of the e-value against each law; one that was once out stays out.
+
+    Every bet is a mixture of ratios of likelihoods and grows answer by answer, so that its largest
+    value at `LOOKS` is as good as its last (Ville). The answers are in the order of their numbers.
+    """
+    found = _log_e_values(evidence)
+    for look in LOOKS:
+        part = evidence.first(look)
+        if len(part.answers) < len(evidence.answers):
+            before = _log_e_values(part)
+            found = np.where(before >= out_at(), np.maximum(before, found), found)
+    return found
+
+
+def _log_e_values(evidence: Evidence) -> Array:
+    """Computes them after all answers.
+
+    Of a law that the bet on whole laws alone puts far out, that is all that is computed.
+    """
     logp = evidence.laws.logp
     totals = logp.sum(axis=(1, 2))
     found = np.empty(len(totals))
-    # The bet on whole laws alone settles most.
     finite = np.where(np.isfinite(totals), totals, -np.inf)
+    bets = _Bets(evidence)
     for j in range(len(totals)):
         if not np.isfinite(totals[j]):
             found[j] = np.inf
@@ -148,66 +196,103 @@ def log_e_values(evidence: Evidence) -> Array:
         gain = logsumexp(finite - totals[j]) - math.log(len(totals))
         found[j] = math.log(_BETS["whole"]) + gain
         if found[j] < _FAR:
-            found[j] = _log_e(evidence, j)
+            found[j] = bets.log_e(j)
     return found
 
 
-def _log_e(evidence: Evidence, j: int) -> float:
-    """Computes the logarithm of the whole bet against one law."""
-    answers, logp = evidence.answers, evidence.laws.logp
-    with np.errstate(invalid="ignore"):
-        gain = logp - logp[j]
-    gain = np.nan_to_num(gain, nan=0.0, posinf=700.0, neginf=-700.0)
-    count = len(gain)
-    by_answer = gain.sum(axis=2)
-    whole = by_answer.sum(axis=1)
+class _Bets:
+    """All bets against one law after the other.
 
-    def mean(values: Array) -> float:
-        """Averages bets of all laws, and of several kinds of each."""
-        return float(logsumexp(values) - math.log(values.size))
+    Args:
+        evidence: The answers and the family.
+    """
 
-    def some(values: Array) -> float:
-        """Bets that a share of what stands along the last axis is of another law."""
-        bets = [np.logaddexp(math.log1p(-s), math.log(s) + values).sum(axis=-1) for s in _SOME]
-        return mean(np.stack(bets))
+    def __init__(self, evidence: Evidence) -> None:
+        answers, laws = evidence.answers, evidence.laws
+        alive = answers.alive
+        self._limit = answers.limit
+        # Only tokens that there are, side by side [laws, tokens].
+        self._logp = np.clip(laws.logp[:, alive], -_MOST_GAIN, None)
+        state = np.where(evidence.unpaid, 0, np.where(evidence.binding, 1, 2))[alive]
+        answer, step = np.nonzero(alive)
+        number = np.unique(answers.k, return_inverse=True)[1][answer]
+        # By the limit, so that a later answer that is longer changes no label.
+        block = step * 4 // answers.limit
+        labels = {
+            "answers": answer,
+            "prompts": np.unique(answers.prompt, return_inverse=True)[1][answer],
+            "budget": number,
+            "window": step,
+            "state": state,
+            "states": state + 3 * number,
+            "block": block,
+            "blocks": block + 4 * number,
+        }
+        # Gains add up, so that sums of each law are enough [laws, labels].
+        self._sums = {name: _added(self._logp, each) for name, each in labels.items()}
 
-    def apart(labels: Array) -> float:
-        """Bets that each label has a law of its own."""
-        names = np.unique(labels[answers.alive])
-        found = 0.0
-        for name in names:
-            found += mean(np.where(labels == name, gain, 0.0).sum(axis=(1, 2)))
-        return found
-
-    parts = {"whole": mean(whole), "answers": some(by_answer)}
-    parts["steps"] = some(gain.reshape(count, -1)[:, answers.alive.ravel()])
-    prompts = np.unique(answers.prompt)
-    by_prompt = np.stack([by_answer[:, answers.prompt == p].sum(axis=1) for p in prompts], axis=1)
-    parts["prompts"] = some(by_prompt)
-    budgets = np.unique(answers.k)
-    one = np.stack([by_answer[:, answers.k == k].sum(axis=1) for k in budgets])
-    parts["budget"] = mean(one)
-    parts["window"] = mean(_windows(gain.sum(axis=1)))
-    state = np.where(evidence.unpaid, 0, np.where(evidence.binding, 1, 2))
-    parts["state"] = mean(
-        np.stack([np.where(state == s, gain, 0.0).sum(axis=(1, 2)) for s in range(3)])
-    )
-    number = np.searchsorted(budgets, answers.k)[:, None]
-    steps = np.arange(gain.shape[2])[None, :]
-    block = np.broadcast_to(steps * 4 // gain.shape[2], state.shape)
-    sixth = [apart(state), apart(state + 3 * number), apart(block), apart(block + 4 * number)]
-    parts["states"] = mean(np.array(sixth))
-    return float(logsumexp([math.log(_BETS[name]) + value for name, value in parts.items()]))
+    def log_e(self, j: int) -> float:
+        """Computes the logarithm of the whole bet against one law."""
+        gain = {name: sums - sums[j] for name, sums in self._sums.items()}
+        parts = {
+            "whole": _mean(gain["budget"].sum(axis=1)),
+            "answers": _mean(_some(gain["answers"])),
+            "steps": _mean(_some_tokens(self._logp - self._logp[j])),
+            "prompts": _mean(_some(gain["prompts"])),
+            "budget": _mean(gain["budget"]),
+            "window": _mean(_windows(gain["window"], self._limit)),
+            "state": _mean(gain["state"]),
+        }
+        # Each label has a law of its own.
+        apart = [sum(map(_mean, gain[n].T)) for n in ("state", "states", "block", "blocks")]
+        parts["states"] = _mean(np.array(apart))
+        return float(logsumexp([math.log(_BETS[name]) + value for name, value in parts.items()]))
 
 
-def _windows(places: Array) -> Array:
-    """Returns the gains of dyadic stretches of steps, and of all steps from or up to some step.
+def _added(values: Array, labels: NDArray[np.integer]) -> Array:
+    """Adds up columns by label [rows, labels]; the labels that there are, in their order."""
+    order = np.argsort(labels, kind="stable")
+    starts = np.flatnonzero(np.diff(labels[order], prepend=-1))
+    return np.asarray(np.add.reduceat(values[:, order], starts, axis=1))
+
+
+def _mean(values: Array) -> float:
+    """Averages bets of all laws, and of several kinds of each."""
+    return float(logsumexp(values) - math.log(values.size))
+
+
+def _some(values: Array) -> Array:
+    """Bets that a share of what stands along the last axis is of another law."""
+    bets = [np.logaddexp(math.log1p(-s), math.log(s) + values).sum(axis=-1) for s in _SOME]
+    return np.stack(bets)
+
+
+def _some_tokens(gain: Array) -> Array:
+    """Bets that a share of the tokens is of another law; logarithms of products of a few terms."""
+    ratio = np.exp(np.minimum(gain, _MOST_RATIO))
+    rest = -ratio.shape[1] % _TERMS
+    if rest:
+        ratio = np.concatenate([ratio, np.ones((len(ratio), rest))], axis=1)
+    # Terms lie in the first axis, so that what is multiplied is contiguous.
+    terms = ratio.reshape(len(ratio), _TERMS, -1)
+    found = []
+    for share in _SOME:
+        mixed = terms * share
+        mixed += 1 - share
+        found.append(np.log(np.multiply.reduce(mixed, axis=1)).sum(axis=-1))
+    return np.stack(found)
+
+
+def _windows(places: Array, steps: int) -> Array:
+    """Returns the gains of dyadic stretches of steps.
 
     Args:
         places: Gains added up over answers [laws, steps].
+        steps: The length limit.
     """
-    total = np.concatenate([np.zeros((len(places), 1)), np.cumsum(places, axis=1)], axis=1)
-    steps = places.shape[1]
+    rest = np.zeros((len(places), steps - places.shape[1]))
+    places = np.concatenate([np.zeros((len(places), 1)), places, rest], axis=1)
+    total = np.cumsum(places, axis=1)
     found = []
     width = steps
     while width >= 1:
@@ -362,11 +447,12 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
         keeps_prefixes: False where only the mean total of a prompt is promised.
     """
     names, breaks, excess = evidence.laws.names, evidence.breaks, evidence.excess
+    over, sizes = breaks, evidence.nats
     if not keeps_prefixes:
-        excess = evidence.mean_excess
-        breaks = excess > _RELATIVE
+        # A law is over K by its mean; it breaks the promise where that is sure.
+        excess, sizes = evidence.mean_excess()
+        over, breaks = excess > _RELATIVE, evidence.mean_excess(surely=True)[0] > _RELATIVE
     answers = int(np.unique(evidence.answers.k, return_counts=True)[1].min())
-    sizes = evidence.nats
     left = np.flatnonzero(log_e < out_at())
     fitting = np.flatnonzero(log_e <= FITS)
     order = left[np.argsort(log_e[left], kind="stable")]
@@ -395,13 +481,13 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
         if excess[smallest] >= LEAST_EXCESS and answers >= LEAST_ANSWERS:
             return found(Reason.BREAKS, best, other, smallest)
         return found(Reason.OPEN, best, other, smallest)
-    keeping = fitting[~breaks[fitting]]
-    over = left[breaks[left]]
-    worst = int(over[np.argmax(excess[over])]) if over.size else None
+    keeping = fitting[~over[fitting]]
+    above = left[over[left]]
+    worst = int(above[np.argmax(excess[above])]) if above.size else None
     if keeping.size and (worst is None or excess[worst] <= MOST_EXCESS):
         return found(Reason.KEEPS, _said(keeping, log_e, names), worst, worst)
     # What is hardest to rule out of the other kind than the law that fits best.
-    others = left[~breaks[left]] if breaks[best] else over
+    others = left[~over[left]] if over[best] else above
     other = int(others[np.argmin(log_e[others])]) if others.size else worst
     return found(Reason.OPEN, best, other, worst)
 

@@ -265,6 +265,7 @@ class Answers:
         before: Number of the prompt's answer before each, at its budget; -1 if there is none.
         limit: Length limit T.
         keys: Their keys, if they have any.
+        rank: Their order, in which more of them may come; as they stand if it is empty.
     """
 
     tables: Sequence[StepTable] = field(repr=False)
@@ -275,9 +276,28 @@ class Answers:
     before: NDArray[np.int64]
     limit: int
     keys: Sequence[Key] = ()
+    rank: NDArray[np.int64] = field(default_factory=lambda: np.array([], np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.rank):
+            object.__setattr__(self, "rank", np.arange(len(self.tables)))
 
     def __len__(self) -> int:
         return len(self.tables)
+
+    def some(self, rows: NDArray[np.int64]) -> Answers:
+        """Returns some of the answers; none says which came before it."""
+        return replace(
+            self,
+            tables=[self.tables[row] for row in rows.tolist()],
+            k=self.k[rows],
+            debt=self.debt[rows],
+            prompt=self.prompt[rows],
+            debts={name: column[rows] for name, column in self.debts.items()},
+            before=np.full(len(rows), -1),
+            keys=[self.keys[row] for row in rows.tolist()] if self.keys else (),
+            rank=self.rank[rows],
+        )
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -521,15 +541,7 @@ def _inherited(answers: Answers, law: Ledger) -> Followed:
             break
         some = np.flatnonzero(ready).tolist()
         bank = np.where(answers.before[some] >= 0, left[answers.before[some]], 0.0)
-        part = replace(
-            answers,
-            tables=[answers.tables[i] for i in some],
-            k=answers.k[some],
-            debt=answers.debt[some],
-            prompt=answers.prompt[some],
-            debts={"own": answers.debt[some] - bank},
-            before=np.full(len(some), -1),
-        )
+        part = replace(answers.some(np.array(some)), debts={"own": answers.debt[some] - bank})
         found = _follow(part, [replace(law, inherits=False)])
         for name, column in whole.items():
             value = getattr(found, name)

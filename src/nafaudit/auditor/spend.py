@@ -274,7 +274,7 @@ class SpendAudit:
         open_: set[Arm] = set()
         aside: set[Arm] = set()
         for arm, answers in arms.items():
-            claims = _Claims.of(arm, answers, books)
+            claims = _Claims.of(arm, answers, books, LEVEL * SHARES["claims"] / len(arms))
             # At k = inf nothing is promised that could be refuted.
             if claims.refuted is not None and not math.isinf(arm.k):
                 found.append(ArmFinding(arm, claims.refuted))
@@ -298,7 +298,7 @@ class SpendAudit:
         if evidence is None:
             return Judged(found, books, spent, None, open_)
         # Where everything is shown, and what is shown overspends, nothing is left to be found out.
-        settled = spent.overspent > 0 and open_ >= set(audited)
+        settled = self.keeps_prefixes and spent.overspent > 0 and open_ >= set(audited)
         tokens = self._of_tokens(evidence, None if settled else look)
         said = [] if settled else tokens.accusations()
         found += [ArmFinding(arm, one) for arm in audited for one in said]
@@ -307,7 +307,7 @@ class SpendAudit:
             found.append(ArmFinding(arm, fit))
         if tokens.fit.law not in ("", "1 k", CLAIMED):
             found.append(ArmFinding(None, Finding(FITS, CheckWord.INFO, math.nan, tokens.fit.fits)))
-        return Judged(found, books, spent, tokens, open_)
+        return Judged(found, books, spent, tokens, open_, self.keeps_prefixes)
 
     def truths(self, open_: set[Arm]) -> list[Trajectory]:
         """Returns the records that verdicts rest on."""
@@ -369,6 +369,7 @@ class SpendAudit:
             before,
             self.limit or max(len(table) for table in tables),
             keys,
+            np.array([key.trajectory for key in keys]),
         )
         evidence = with_parts(Evidence.of(answers, follow(answers, LEDGERS)))
         if open_:
@@ -418,8 +419,7 @@ class SpendAudit:
         tokens = [self.answers[key].claimed.steps.token for key in answers.keys]
         logp = [most[at, : len(one)] for at, one in enumerate(tokens)]
         repeat = repeats(names, tokens, logp)
-        level = LEVEL * SHARES["sampler"] / 2
-        if repeat.p > level:
+        if repeat.p > LEVEL * SHARES["repeats"]:
             return None
         text = (
             f"two answers of a prompt begin with the same {repeat.length} tokens, which no law we "
@@ -461,14 +461,14 @@ class _Claims:
         return self.prices and not self.contradicts and self.refuted is None
 
     @staticmethod
-    def of(arm: Arm, answers: Sequence[_Answer], books: ClaimComparison) -> _Claims:
-        """Reads the claims of one arm."""
+    def of(arm: Arm, answers: Sequence[_Answer], books: ClaimComparison, level: float) -> _Claims:
+        """Reads the claims of one arm; its tokens are tested against them at a level."""
         prices = all(one.shown.prices for one in answers)
         failed = {one.check for one in books.failures(arm)}
         contradicts = "replay: served" in failed
         if not prices or contradicts:
             return _Claims(prices, contradicts, None)
-        tests = SamplerTests(list(ALTERNATIVES), LEVEL * SHARES["sampler"] / 2)
+        tests = SamplerTests(list(ALTERNATIVES), level)
         for one in answers:
             if one.seen.scores is not None:
                 tests.add(one.key, one.claimed.steps.token, one.seen.scores)
@@ -495,23 +495,17 @@ _BOOKED = {
     "served": "the probabilities that it states, by the laws that it shows,",
     "safe": "the safe model's probabilities that it states",
     "risky": "the risky model's probabilities that it states",
-    "spend": "the spend that it states",
-    "end": "where its answers end",
+    "spend": "the spend that it states, by the laws that it shows,",
 }
 
 
 def _as_bookkeeping(one: Finding) -> Finding:
     """Returns a claim that is not true as what it is: wrong books, not a broken budget."""
     name = one.check.removeprefix("replay: ")
-    what = _BOOKED.get(name, name)
-    if name == "end":
-        text = one.text
-    else:
-        text = f"{what} are off by at most {one.value:.2g}" + (
-            "" if name == "end" else " of 1 + their size"
-        )
-        text = text.replace("debt that it states are", "debt that it states is")
-        text = text.replace("spend that it states are", "spend that it states is")
+    text = one.text
+    if name in _BOOKED:
+        verb = "differs" if name in ("debt", "spend") else "differ"
+        text = f"{_BOOKED[name]} {verb} from ours by up to {one.value:.2g}, relative to 1 + ours"
     return replace(one, check=f"bookkeeping: {name}", verdict=CheckWord.SUSPECT, text=text)
 
 
@@ -621,6 +615,7 @@ class Judged:
         spent: Its answers, held against their budgets, where it shows what it served.
         tokens: What the tokens say; None if none were looked at.
         open: Arms that are judged by what they show.
+        keeps_prefixes: False where only the mean total of a prompt is promised.
     """
 
     accused: list[ArmFinding]
@@ -628,6 +623,7 @@ class Judged:
     spent: ClaimComparison
     tokens: TokenEvidence | None
     open: set[Arm]
+    keeps_prefixes: bool = True
 
     def findings(self) -> list[ArmFinding]:
         """Returns what was found of spend and tokens, then of what is claimed, as `replay: ...`.
@@ -635,7 +631,11 @@ class Judged:
         A claim that is not true is a matter of bookkeeping: it refutes no budget.
         """
         rows = [one for one in self.books.findings() if one.check != "replay: budget"]
-        found = [ArmFinding(None, self.spent.findings()[-1])]
+        budget = self.spent.findings()[-1]
+        if not self.keeps_prefixes:
+            # Eq. 1 is about means, which the audit of the records judges.
+            budget = replace(budget, verdict=CheckWord.INFO)
+        found = [ArmFinding(None, budget)]
         found += [ArmFinding(None, one) for one in rows if one.verdict != CheckWord.FAILED]
         for arm in sorted(self.books.by_arm):
             failures = self.books.failures(arm)

@@ -26,6 +26,7 @@ from nafaudit.auditor.alternatives import (
     token_sets,
 )
 from nafaudit.auditor.claims import UNDECLARED, ClaimComparison, Levels, deviations, levels
+from nafaudit.auditor.evidence import LEVEL, LOOKS, SHARES
 from nafaudit.auditor.family import AfterSolve
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
@@ -249,7 +250,12 @@ class _Verifier:
         coupled = self._identity.get("coupled", False)
         self._leaders = batch_leaders(run.prompts()) if coupled else {}
         self._comparison: ClaimComparison | None = None
-        usual = SCORED_OWN if self.own else SCORED_FOREIGN
+        # What is not ours is judged by what it spends, unless conformity is demanded. Which laws
+        # its tokens fit is said either way, where they are known: of KL on the banking ledger.
+        self.held_to = "" if self.own else judged_by(identity, options.promise)
+        known = promise.shadow == "kl" and isinstance(promise.ledger, Banking)
+        by_spend = known and self.held_to in (Promise.BANKED, Promise.K_NAF)
+        usual = SCORED_OWN if self.own else LOOKS[-1] if by_spend else SCORED_FOREIGN
         most = usual if options.scored is None else options.scored
         # The first trajectories of each arm, from as many prompts as there are.
         members: dict[Arm, list[Key]] = {}
@@ -259,18 +265,17 @@ class _Verifier:
             members.setdefault(key.arm, []).append(key)
         self._scored = {key for each in members.values() for key in each[:most]}
         arms = sorted({key.arm for key in self._scored})
-        alpha = ALPHA / max(1, len(arms))
-        self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha) for arm in arms}
+        nothing = sum(arm.k == 0 for arm in arms)
+        alpha = {arm: ALPHA / len(arms) for arm in arms}
+        if by_spend:  # then only those of the safe model alone accuse
+            alpha |= {arm: LEVEL * SHARES["safe"] / nothing for arm in arms if arm.k == 0}
+        self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha[arm]) for arm in arms}
         self._blocks: dict[Key, list[StepScores]] = {}
         self._workers = options.workers
         # Forks lose the threads of their parent: none where torch has several, or a plug-in may.
         one_thread = options.device == "cpu" and torch.get_num_threads() == 1
         self._may_fork = one_thread and ":" not in promise.name
-        # What is not ours is judged by what it spends, unless conformity is demanded. Which laws
-        # its tokens fit is said either way, where they are known: of KL on the banking ledger.
-        self.held_to = "" if self.own else judged_by(identity, options.promise)
-        known = promise.shadow == "kl" and isinstance(promise.ledger, Banking)
-        self._by_spend = known and self.held_to in (Promise.BANKED, Promise.K_NAF)
+        self._by_spend = by_spend
         self._watch = Watch(self._scores) if known and not self.own else None
         self._shown: dict[Key, Shown] = {}
         self._laws, self._families = shown_laws(run), shown_families(run)
@@ -459,6 +464,7 @@ class _Verifier:
             elif judged.tokens is not None:
                 found += _explained(found, judged.tokens)
             found += [ArmFinding(None, conforms)]
+        found += self._counted(self._comparison)
         refuted = {one.arm for one in found if one.finding.verdict == CheckWord.FAILED}
         if refuted and not self.own and not self._by_spend:
             # Replayed weights keep the budget by construction, and they are not what was served.
@@ -494,9 +500,12 @@ class _Verifier:
                 yield ArmFinding(None, finding)
         for arm in sorted(comparison.by_arm):
             yield from (ArmFinding(arm, finding) for finding in comparison.failures(arm))
-        for arm, counts in sorted(comparison.counts.items()):
-            if counts.text:
-                yield ArmFinding(arm, counts.finding())
+
+    @staticmethod
+    def _counted(comparison: ClaimComparison) -> list[ArmFinding]:
+        """Returns how the two counts of a debt judge the answers, where there are two."""
+        counts = sorted(comparison.counts.items())
+        return [ArmFinding(arm, one.finding()) for arm, one in counts if one.text]
 
     def _count(self, comparison: ClaimComparison, claimed: Trajectory, second: Replayed) -> None:
         """Judges an output by both counts of the debt, with the measure of the verdict."""

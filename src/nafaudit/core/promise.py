@@ -30,8 +30,27 @@ class Promise(StrEnum):
 PROMISES = tuple(str(one) for one in Promise)
 """What `--promise` takes; conformity with another mechanism is asked for by `--mechanism`."""
 
+ACCUSED_AT = 1e-3
+"""How often an audit of a sound decoder may accuse it, by chance."""
+
+_SAID = {
+    Promise.BANKED: "no prefix of an answer spends more than (t+1) k, less the debt of its prompt",
+    Promise.K_NAF: "for each prompt the mean spend is at most K = k T, less its debt (Eq. 1)",
+    Promise.ANCHORED: "it is KL-anchored decoding itself, which keeps (t+1) k, less the debt",
+}
+
 _DEBT = ":debt="
 """Begins the part of a recorded name that says which debt there is."""
+
+
+def in_words(held: str) -> str:
+    """Says what something is held to.
+
+    Args:
+        held: A word of `PROMISES`, or the name of a mechanism.
+    """
+    said = _SAID[Promise(held)] if held in PROMISES else "it is that mechanism itself"
+    return f"{held}: {said}"
 
 
 def held_to(promise: str | None, mechanism: str) -> str:

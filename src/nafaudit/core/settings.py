@@ -535,7 +535,7 @@ class VerifySettings(GateSettings, TrustSettings):
     sample: int = audited_option(0, "Number of trajectories to replay; 0: all.", common=True)
     scored: int | None = audited_option(
         None, "Trajectories per budget for the sampler tests; 0: none.",
-        name="sampler", unset="20, or 60 where draws are not our own",
+        name="sampler", unset="20; of a black box or a log 240, or 60 if conformity is asked",
     )  # fmt: skip
     debt: str | None = _log_option(None, "positives or official, each also with -raw.")
     prefix_n: int | None = _log_option(None, "Prompt tokens in the debt; 0: none.")

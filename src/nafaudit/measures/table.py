@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
@@ -15,10 +15,12 @@ import pyarrow as pa
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Kept, Witness
 from nafaudit.core.ledger import is_baseline
+from nafaudit.core.promise import ACCUSED_AT, Promise
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key, Steps, Trajectory
 from nafaudit.measures.batch import measure_batch
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure, regimes, with_admission
+from nafaudit.stats.betting import lower_rows
 from nafaudit.store.artifacts import read_replayed
 from nafaudit.store.missing import Missing
 from nafaudit.store.parts import STEP_COLUMNS, Batch, Column, schema_of
@@ -42,7 +44,10 @@ MEASURE_COLUMNS = (
     Column("use", _NUMBER, "share", "spend / budget; null where there is no such ratio"),
     Column("recall", _NUMBER, "share", "of the reference in near-verbatim spans; null unscored"),
     Column("granted", _NUMBER, "nats", "B at its end, negative while the debt is not paid"),
-    Column("violated", _FLAG, _EITHER, "a step above its allowance, a prefix above budget"),
+    Column(
+        *("violated", _FLAG, _EITHER),
+        "a step above its allowance, a prefix above budget; of k-naf: its prompt's mean above K",
+    ),
     Column("judged", _FLAG, _EITHER, "whether nothing is missing that this needs"),
     Column("admitted", _FLAG, _EITHER, "violated by the decoder's own claimed charges"),
     Column("larger", _FLAG, _EITHER, "the log states a budget above what k and T grant"),
@@ -175,7 +180,10 @@ class Measures(Sequence[Measure]):
                     "the directory was edited or merged. Restore it, or start again with another "
                     "--out."
                 )
-        return cls(tuple(found), context)
+        ordered = tuple(found)
+        if context.held_to == Promise.K_NAF:
+            ordered = _by_mean(ordered, context)
+        return cls(ordered, context)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -246,6 +254,59 @@ class Measures(Sequence[Measure]):
             },
             schema=schema,
         )
+
+
+class PromptMean(NamedTuple):
+    """What the answers to one prompt spend in the mean, beside what Eq. 1 grants it."""
+
+    rows: tuple[Measure, ...]
+    mean: float
+    limit: float
+    lower: float
+
+    @property
+    def name(self) -> str:
+        """The prompt's id."""
+        return self.rows[0].key.prompt
+
+
+def prompt_means(rows: Iterable[Measure], context: RunContext) -> list[PromptMean]:
+    """Returns prompts of every budget with the mean of their totals and a lower limit of it.
+
+    K = k T less the debt. All limits together miss with chance `ACCUSED_AT`; they hold whatever the
+    answers' totals are distributed like, and need many answers of a prompt. Empty without T.
+    """
+    groups: dict[tuple[Arm, str], list[Measure]] = {}
+    for row in rows:
+        if not is_baseline(row.key.k) and not math.isnan(row.spend):
+            groups.setdefault((row.key.arm, row.key.prompt), []).append(row)
+    found = []
+    for (arm, _), group in groups.items():
+        debt = max([0.0, *(row.debt for row in group if not math.isnan(row.debt))])
+        limit = max(0.0, context.promised(arm.k) - debt)
+        if math.isnan(context.promised(arm.k)):
+            continue
+        spends = np.maximum([row.spend for row in group], 0.0)
+        lower = float(lower_rows(spends[None, :], math.inf, ACCUSED_AT / len(groups))[0])
+        # Where nothing may be spent, anything is more, as no total is below 0.
+        lower = float(spends.mean()) if not limit else lower
+        found.append(PromptMean(tuple(group), float(spends.mean()), limit, lower))
+    return found
+
+
+def _by_mean(rows: tuple[Measure, ...], context: RunContext) -> tuple[Measure, ...]:
+    """Judges rows by Eq. 1: those of a prompt whose mean is surely above K are violated."""
+    over: dict[Key, float] = {}
+    for one in prompt_means(rows, context):
+        slack = float(context.tolerance(np.array([one.limit]))[0])
+        if one.lower > one.limit + slack:
+            over |= {row.key: one.mean - one.limit for row in one.rows}
+    return tuple(
+        row
+        if is_baseline(row.key.k)
+        else replace(row, violated=row.key in over, excess=over.get(row.key, 0.0), excess_step=0)
+        for row in rows
+    )
 
 
 def _cells(row: Measure, *, refuted: bool) -> dict[str, Any]:

@@ -19,12 +19,14 @@ from nafaudit.core.finding import (
     Kept,
     Overall,
     Tested,
+    Witness,
     Worth,
     judge_kept,
     judge_tested,
     judge_worth,
 )
 from nafaudit.core.ledger import budget_name, budget_word, is_baseline
+from nafaudit.core.promise import Promise
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.checks import (
     Use,
@@ -50,7 +52,12 @@ from nafaudit.measures.records import (
     replay_findings,
     tokens_fit,
 )
-from nafaudit.measures.table import Measures, largest_with_witness
+from nafaudit.measures.table import (
+    Measures,
+    PromptMean,
+    largest_with_witness,
+    prompt_means,
+)
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
 from nafaudit.store.artifacts import OTHER_PROMISE, cause_of
@@ -390,6 +397,10 @@ def _undecided(
             f"{unjudged} of {n} trajectories have a number that is missing, negative or "
             "contradicted by their own totals"
         )
+    if context.held_to == Promise.K_NAF:
+        above = sum(one.mean > one.limit for one in prompt_means(arm, context))
+        if above:
+            reasons.append(f"{above} prompts are above K in the mean, none of them surely")
     if n < MIN_TRAJECTORIES and not lost:
         reasons.append(f"{n} trajectories, where a verdict needs {MIN_TRAJECTORIES}")
     if tokens is not None and tokens.verdict == Kept.INCONCLUSIVE and not context.claimed:
@@ -522,6 +533,9 @@ def invariant(
         "Read the log again with --ledger banking to judge them by k T, which they exceed, or with "
         "--ledger unknown to use the log's own budgets, which they keep"
     )
+    means = prompt_means(arm, context) if context.held_to == Promise.K_NAF else None
+    if means is not None and n and not refuted and not lost and missing is None:
+        return _of_means(arm, means, verdict, tokens)
     if violations:
         excess, where = largest_with_witness(
             (row for row in arm if row.violated), "excess", "excess_step"
@@ -597,6 +611,40 @@ def invariant(
             "read the log with --ledger banking)"
         )
     return Finding("invariant", verdict, 0, text, None, numbers)
+
+
+def _of_means(
+    arm: Measures, means: Sequence[PromptMean], verdict: Kept, tokens: Finding | None
+) -> Finding:
+    """Judges the mean total of each prompt by K, as Eq. 1 has it."""
+    if not means:
+        text = (
+            "the mean totals of prompts are not known: a total, or the length limit T, is missing"
+        )
+        text += " (of a log: --max-new-tokens T)"
+        return Finding("invariant", Kept.INCONCLUSIVE, math.nan, text)
+    broken = {row.key.prompt for row in arm if row.violated}
+    worst = max(means, key=lambda one: one.mean - one.limit)
+    where = Witness(worst.rows[0].key, None)
+    said = (
+        f"the dearest prompt ({worst.name!r}) spends {worst.mean:.4g} nats in the mean of "
+        f"{len(worst.rows)} answers, where K grants {worst.limit:.4g}"
+    )
+    numbers = {"prompts": float(len(means)), "over": float(len(broken))}
+    if broken:
+        text = f"{len(broken)} of {len(means)} prompts spend more than K in the mean; {said}; the "
+        text += f"mean is above {worst.lower:.4g} with the confidence of an accusation"
+        return Finding("invariant", Kept.VIOLATED, len(broken), text, where, numbers)
+    above = sum(one.mean > one.limit for one in means)
+    if verdict == Kept.WITHIN and above:
+        verdict = Kept.INCONCLUSIVE
+        text = f"{above} of {len(means)} prompts are above K in the mean, none of them surely"
+    else:
+        text = f"no prompt of {len(means)} is above K in the mean"
+    text = "; ".join(filter(None, [text, said, tokens.text if tokens else ""]))
+    if arm.context.claimed:
+        text += "; these are the decoder's own claims, and nafaudit verify recomputes them"
+    return Finding("invariant", verdict, 0, text, where, numbers)
 
 
 def regime(found: Regime, *, refuted: bool = False) -> Finding:

@@ -134,7 +134,7 @@ TOKENS = "tokens: laws"
 """Name of the finding on which laws the tokens of a black box fit."""
 
 FITS = "tokens: fit"
-"""Name of the remark on which law the tokens of a black box fit, where it is not the promised one."""
+"""Name of the remark on which law the tokens of a black box fit instead of the promised one."""
 
 CONFORMS = "conforms"
 """Name of the remark on whether a black box is the promised mechanism itself."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from nafaudit import __version__
 from nafaudit.core.finding import ACTIVE_SHARE, Kept, Tested, Worth
+from nafaudit.core.promise import in_words
 from nafaudit.core.text import counted, visible
 from nafaudit.measures.audit import AuditResult
 from nafaudit.store.artifacts import (
@@ -129,7 +130,7 @@ def subject(result: AuditResult) -> list[Fact]:
     for mechanism in sorted({arm.mechanism for arm in judged}) or [str(identity["mechanism"])]:
         label, digest, options = mechanism_parts(mechanism)
         if promise:
-            kind = f"a black box that promises {promise.replace(',', ', ')}"
+            kind = "a black box; debt and budgets as " + promise.replace(",", ", ")
         elif imported:
             kind = "as the log, or else its file, is named"
         elif digest and ":" in label:
@@ -139,6 +140,10 @@ def subject(result: AuditResult) -> list[Fact]:
         term = "Decoder" if promise else "Mechanism"
         shown = f"{label}: {kind}" + (f"; {options.replace(',', ', ')}" if options else "")
         facts.append(Fact(term, shown, digest))
+    if held := result.context.held_to:
+        facts.append(Fact("Held to", in_words(held)))
+        said = dict.fromkeys(arm.conforms.text for arm in judged if arm.conforms is not None)
+        facts += [Fact("Beside the verdict", one) for one in said]
     for place, which in enumerate(("safe", "risky")):
         names = []
         for one in result.run.sessions:

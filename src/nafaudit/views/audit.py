@@ -9,6 +9,7 @@ from typing import Any
 
 from nafaudit.core.finding import CheckWord, Finding, Kept
 from nafaudit.core.ledger import budget_name, is_baseline
+from nafaudit.core.promise import in_words
 from nafaudit.core.text import cut, name
 from nafaudit.core.trajectory import Arm
 from nafaudit.measures.audit import AuditResult
@@ -100,9 +101,12 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
     lines.append(f"{'run directory' if Path(source).is_dir() else 'read from'}: {source}")
     if page is not None:
         lines.append(f"report: {page}")
+    promise = (f"promise: {in_words(held)}",) if (held := result.context.held_to) else ()
+    likeness = dict.fromkeys(arm.conforms.text for arm in arms if arm.conforms is not None)
     return Document(
         "nafaudit audit",
         (
+            *((Section(lines=(*promise, *likeness)),) if promise else ()),
             Section(
                 table=Table.of(answers, rows),
                 note="worth: of how many protected passages the word is true; a budget says "
