@@ -22,11 +22,13 @@ from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logsumexp
+from scipy.special import logsumexp, ndtr
 
-from nafaudit.auditor.family import GEOMETRIC, Answers, Followed
+from nafaudit.auditor.family import AFTER_SOLVE, GEOMETRIC, Answers, Followed
+from nafaudit.auditor.sampler import shared_noise_p
 from nafaudit.core.promise import ACCUSED_AT
 from nafaudit.stats.betting import lower_rows
+from nafaudit.stats.certificate import log_cap
 
 Array = NDArray[np.float64]
 
@@ -39,7 +41,7 @@ LOOKS = (60, 120, 240)
 """Answers per budget after which laws are put out, in an order fixed before; no more are read."""
 FITS = 2.3
 """A law fits if the bet against it has gained at most this many nats."""
-LEAST_EXCESS = 0.005
+LEAST_EXCESS = 0.01
 """Of K: laws that overspend by less refute nothing."""
 MOST_EXCESS = 0.10
 """Of K: WITHIN needs that no law that is left overspends by more."""
@@ -47,6 +49,8 @@ LEAST_ANSWERS = 60
 """Answers per budget that a refutation by laws needs."""
 CLAIMED = "what it claims"
 """The law of a decoder that shows what it served, as one of the family."""
+# Standard deviation of log p_risky / p_safe from which a token says something of the noise.
+_LEAST_SPREAD = 0.1
 # What rounding may make of a prefix.
 _SLACK, _RELATIVE = 0.01, 0.002
 # Shares of the tokens that a bet on some answers, steps or prompts thinks are of another law.
@@ -164,12 +168,18 @@ class Evidence:
         return np.asarray((over & self.answers.alive).any(axis=(1, 2)))
 
 
-def log_e_values(evidence: Evidence) -> Array:
+def log_e_values(evidence: Evidence, *, independent: bool = True) -> Array:
     """Computes the logarithm of the e-value against each law; one that was once out stays out.
 
-    Every bet is a mixture of ratios of likelihoods and grows answer by answer, so that its largest
-    value at `LOOKS` is as good as its last (Ville). The answers are in the order of their numbers.
+    Of answers that share their draws only the mean of their e-values is one. Else every bet is a
+    mixture of ratios of likelihoods and grows answer by answer, so that its largest value at
+    `LOOKS` is as good as its last (Ville). The answers are in the order of their numbers.
     """
+    if not independent:
+        gain = evidence.laws.logp.sum(axis=2)
+        gain = np.clip(gain, -_MOST_GAIN, None)
+        each = logsumexp(gain, axis=0) - math.log(len(gain)) - gain
+        return np.asarray(logsumexp(each, axis=1) - math.log(each.shape[1]))
     found = _log_e_values(evidence)
     for look in LOOKS:
         part = evidence.first(look)
@@ -304,6 +314,31 @@ def _windows(places: Array, steps: int) -> Array:
     return np.stack(found)
 
 
+def shared_noise(evidence: Evidence) -> float:
+    """Tests whether answers lean the same way at the same steps; returns about a p-value.
+
+    What leans is log p_risky / p_safe of the token, standardised by the law that fits best. Its law
+    is taken to be normal, so that this accuses nobody: it only keeps evidence from being
+    multiplied.
+    """
+    answers, laws = evidence.answers, evidence.laws
+    totals = laws.logp.sum(axis=(1, 2))
+    totals = np.where([name in GEOMETRIC for name in laws.names], totals, -np.inf)
+    theta, alive = laws.theta[int(np.nanargmax(totals))], answers.alive
+    ratio = answers.stacked("risky") - answers.stacked("safe")
+    usable = np.isfinite(ratio[alive])
+    mean, spread = answers.moments(alive, usable, theta[alive][usable])
+    # A law with hardly a choice says nothing of the noise.
+    choice = spread > _LEAST_SPREAD
+    lean = np.full(usable.shape, math.nan)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        score = np.where(choice, (ratio[alive][usable] - mean) / spread, math.nan)
+    lean[usable] = ndtr(score)
+    places = np.full(alive.shape, math.nan)
+    places[alive] = lean
+    return float(shared_noise_p(places))
+
+
 def with_law(evidence: Evidence, laws: Followed) -> Evidence:
     """Adds laws to a family."""
     return replace(evidence, laws=Followed.joined([evidence.laws, laws]))
@@ -381,7 +416,8 @@ class Fit:
 
     Attributes:
         reason: What follows.
-        law: The law that its tokens fit best; empty if none is known.
+        law: The law that its tokens fit and that is named; empty if none is known.
+        best: The law that they fit best.
         other: The law of the other kind that is hardest to rule out; empty if there is none.
         excess: By what share of K the law that decides exceeds it: the largest that is left where
             the budget is kept, the smallest where it is not.
@@ -394,6 +430,7 @@ class Fit:
 
     reason: Reason
     law: str = ""
+    best: str = ""
     other: str = ""
     excess: float = math.nan
     nats: float = math.nan
@@ -405,17 +442,18 @@ class Fit:
     @property
     def kind(self) -> str:
         """What is wrong: sampling, where something acts after the solve; else the budget."""
-        return "sampling" if " after " in self.law else "budget"
+        return "sampling" if self.best in AFTER_SOLVE else "budget"
 
     @property
     def fits(self) -> str:
         """Says which law the tokens fit, as the beginning of a sentence."""
-        if self.kind == "sampling":
-            return (
-                f"its tokens look like {self.law}: check the generation config for what acts after "
-                "the solve"
-            )
-        return f"its tokens fit {self.law}"
+        if self.best not in AFTER_SOLVE:
+            return f"its tokens fit {self.law}"
+        said = (
+            f"its tokens look like {self.best}: check the generation config for what acts after "
+            "the solve"
+        )
+        return said if self.law == self.best else f"{said} ({self.law} fits too)"
 
     @property
     def text(self) -> str:
@@ -467,13 +505,16 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
             # Evidence grows with the number of answers; what is needed is about 12 nats.
             more = math.ceil(answers * (12 / max(gap, 0.5) - 1))
         return Fit(
-            reason, names[law], "" if other is None else names[other], share, nats, gap,
-            max(more, 0), answers, kept,
+            reason, names[law], names[best], "" if other is None else names[other], share, nats,
+            gap, max(more, 0), answers, kept,
         )  # fmt: skip
 
     if not fitting.size:
         return Fit(Reason.NO_LAW, answers=answers, left=kept)
     best = _said(fitting, log_e, names)
+    first = int(fitting[np.argmin(log_e[fitting])])
+    if names[first] in AFTER_SOLVE and names[best] != "1 k":
+        best = first
     if breaks[left].all():
         smallest = int(left[np.argmin(excess[left])])
         keeping = np.flatnonzero(~breaks)
@@ -590,9 +631,10 @@ def certificate(evidence: Evidence) -> Certificate:
     paths = []
     whole = np.empty(len(answers))
     for counted in _COUNTED:
-        free = np.full(len(answers), np.inf) if math.isinf(counted) else debt / answers.k + counted
-        steps = np.minimum(lengths, np.floor(np.minimum(free, 1e9))).astype(int)
-        limit = np.maximum(0.0, steps * answers.k - debt)
+        # Up to where it counts is fixed before: what an answer's own end grants is less.
+        free = np.floor(np.minimum(debt / answers.k + counted, answers.limit))
+        limit = np.maximum(0.0, free * answers.k - debt)
+        steps = np.minimum(lengths, free).astype(int)
         gains = _learned(ratio, steps)
         if math.isinf(counted):
             whole = gains
@@ -617,7 +659,43 @@ def certificate(evidence: Evidence) -> Certificate:
     return Certificate(log_e, fires, tuple(spends), tuple(granted))
 
 
+def copies(evidence: Evidence, tokens: Sequence[NDArray[np.integer]]) -> float:
+    """Returns log of the e-value of answers that repeat others, whatever the decoder's law.
+
+    A decoder that keeps its budget writes a given beginning of surprisal S under the safe model
+    with a chance of at most p(S, B), B what that many tokens were granted (`log_cap`). The bet is
+    that an answer begins as an earlier one of its prompt and budget did; answers that are drawn
+    from a few seeds do.
+    """
+    answers = evidence.answers
+    surprisal = -np.cumsum(_safe(evidence), axis=-1)
+    grants = answers.grants
+    earlier: dict[tuple[int, float], list[int]] = {}
+    path = [np.zeros(_STAKES.size)]
+    for row in np.argsort(answers.rank, kind="stable").tolist():
+        before = earlier.setdefault((int(answers.prompt[row]), float(answers.k[row])), [])
+        bets = []
+        for other in before:
+            steps = len(tokens[other])
+            counts = np.array(sorted({*(2**i for i in range(2, 12) if 2**i < steps), steps}))
+            caps = log_cap(surprisal[other, counts - 1], grants[other, counts - 1])
+            shared = min(len(tokens[row]), steps)
+            differ = np.flatnonzero(tokens[row][:shared] != tokens[other][:shared])
+            same = int(differ[0]) if differ.size else shared
+            # Beginnings that nearly every decoder may repeat say nothing.
+            some = caps < math.log(_RARE)
+            bets.append(np.where(counts <= same, np.exp(-np.maximum(caps, -300.0)), 0.0)[some])
+        if any(one.size for one in bets):
+            gain = float(np.concatenate(bets).mean())
+            path.append(np.log1p(_STAKES * (gain - 1)))
+        before.append(row)
+    joint = logsumexp(np.cumsum(path, axis=0), axis=1) - math.log(_STAKES.size)
+    return max(0.0, float(joint.max()))
+
+
 _LOSS = -math.log1p(-_LEARNED)
+# Beginnings that a decoder within its budget repeats with more than this chance are not bet on.
+_RARE = 0.8
 
 
 def _floored(gain: Array) -> Array:
@@ -650,12 +728,15 @@ def _learned(ratio: Array, steps: NDArray[np.integer]) -> Array:
 
 def _least_mean(values: Array, level: float = 0.025) -> float:
     """Returns a lower confidence bound of the mean of independent values above -`_LOSS`."""
+    if not values.size:
+        return 0.0
     low, high = -_LOSS, float(values.max(initial=0.0))
     for _ in range(40):
         middle = (low + high) / 2
         paths = np.log1p(_STAKES * ((values - middle) / (middle + _LOSS + 1e-12))[:, None])
         joint = logsumexp(np.cumsum(paths, axis=0), axis=1) - math.log(_STAKES.size)
-        if joint.max(initial=-np.inf) >= -math.log(level):
+        # Of answers whose means differ only the last value is a bet on their mean.
+        if joint[-1] >= -math.log(level):
             low = middle
         else:
             high = middle

@@ -651,8 +651,9 @@ class Shape:
     """What is done to a law before it is sampled.
 
     Attributes:
-        kind: temperature, top-p, top-k, penalty or greedy.
-        value: Temperature, mass, count, penalty, or the share of tokens that are the likeliest.
+        kind: temperature, top-p, top-k, min-p, penalty or greedy.
+        value: Temperature, mass, count, share of the largest probability, penalty, or the share of
+            tokens that are the likeliest.
     """
 
     kind: str
@@ -661,26 +662,43 @@ class Shape:
     @property
     def name(self) -> str:
         """As it is said."""
-        return (
-            f"{self.value:.0%} greedy" if self.kind == "greedy" else f"{self.kind} {self.value:g}"
-        )
+        if self.kind == "greedy":
+            return "greedy choice" if self.value > 0.99 else f"{self.value:.0%} greedy choice"
+        return f"{self.kind} {self.value:g}"
 
 
 SHAPES = (
     *(Shape("temperature", t) for t in (0.5, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5)),
     *(Shape("top-p", p) for p in (0.8, 0.9, 0.95, 0.99)),
     *(Shape("top-k", k) for k in (10, 50)),
+    *(Shape("min-p", p) for p in (0.05, 0.1)),
     *(Shape("penalty", p) for p in (1.1, 1.2, 1.3)),
-    *(Shape("greedy", p) for p in (0.05, 0.3)),
+    *(Shape("greedy", p) for p in (0.05, 0.3, 0.999)),
 )
 """What acts after the solve in decoders that people run."""
+COMMON = tuple(
+    SHAPES.index(Shape(kind, value))
+    for kind, value in (
+        ("temperature", 0.7), ("temperature", 1.3), ("top-p", 0.9), ("top-p", 0.95),
+        ("top-k", 50), ("min-p", 0.05), ("penalty", 1.2),
+    )
+)  # fmt: skip
+"""Numbers of those that are tried on other laws than that of 1 k, and as paid for."""
 BASES = ("1 k", "0.8 k", "1.3 k", "the safe model alone", "the risky model alone")
-"""Ledgers of `LEDGERS` on whose law a shape acts."""
+"""Ledgers of `LEDGERS` on whose law a shape acts: all of them on the first."""
+_ALL = tuple(range(len(SHAPES)))
+_ON = (_ALL, *((COMMON,) * (len(BASES) - 1)))
 AFTER = (
-    *(f"{shape.name} after {base}" for base in BASES for shape in SHAPES),
-    *(f"{shape.name}, paid for" for shape in SHAPES),
+    *(
+        f"{SHAPES[at].name} after {base}"
+        for base, some in zip(BASES, _ON, strict=True)
+        for at in some
+    ),
+    *(f"{SHAPES[at].name}, paid for" for at in COMMON),
 )
 """Names of the second group: shapes that the ledger knows nothing of, then those that it pays."""
+AFTER_SOLVE = frozenset(AFTER[: -len(COMMON)])
+"""The first kind of these: something acts after the solve, and nobody pays for it."""
 
 
 class _Shaped:
@@ -752,6 +770,9 @@ class _Shaped:
         count = (torch.cumsum(ordered, dim=-1) - ordered < share).sum(dim=-1)
         return self._cut(_at(ordered, (count - 1).unsqueeze(-1)))
 
+    def _min_p(self, share: float) -> tuple[Tensor, Tensor]:
+        return self._cut(share * self._mass.max(dim=-1).values)
+
     def _cut(self, least: Tensor) -> tuple[Tensor, Tensor]:
         kept = torch.where(self._mass >= least.unsqueeze(-1), self._mass, 0.0)
         total = kept.sum(dim=-1)
@@ -796,7 +817,7 @@ class AfterSolve:
     ) -> None:
         self._prompt, self._tokens, self._k, self._debt = prompt, tokens, k, debt
         self._theta = theta
-        self._spent = np.zeros(len(SHAPES))
+        self._spent = np.zeros(len(COMMON))
         self._step = 0
         self._logp: list[Array] = []
         self._charge: list[Array] = []
@@ -814,15 +835,16 @@ class AfterSolve:
             return _Shaped(law, safe, drawn, seen, before)
 
         found: list[tuple[Tensor, Tensor]] = []
-        for base in range(len(BASES)):
+        for base, some in enumerate(_ON):
             laws = shaped(self._theta[base, part])
-            found += [laws.of(shape) for shape in SHAPES]
+            found += [laws.of(SHAPES[at]) for at in some]
+        common = [SHAPES[at] for at in COMMON]
         costs = []
         for weight in _TRIED:
             laws = shaped(np.full(len(safe), weight))
-            costs.append(np.stack([_numpy(laws.of(shape)[1]) for shape in SHAPES]))
+            costs.append(np.stack([_numpy(laws.of(shape)[1]) for shape in common]))
         theta, paid = self._paid(np.stack(costs, axis=-1))
-        for number, shape in enumerate(SHAPES):
+        for number, shape in enumerate(common):
             logp, _ = shaped(np.maximum(theta[number], 0.0)).of(shape)
             alone = torch.from_numpy(theta[number] < 0).to(logp.device)
             # Interpolated, the weight costs a little more or less than what is paid for it.
@@ -859,7 +881,7 @@ class AfterSolve:
         for step in range(costs.shape[1]):
             grant = (self._step + step + 1) * self._k - self._debt
             allowance = np.maximum(0.0, grant - self._spent)
-            for number in range(len(SHAPES)):
+            for number in range(len(COMMON)):
                 if allowance[number] < _NOTHING:
                     continue
                 theta[number, step], paid = _largest(roots[number, step], allowance[number])

@@ -36,8 +36,10 @@ from nafaudit.auditor.evidence import (
     Fit,
     Reason,
     certificate,
+    copies,
     decide,
     log_e_values,
+    shared_noise,
     smallest_seen,
     with_law,
     with_parts,
@@ -54,8 +56,9 @@ from nafaudit.auditor.family import (
 )
 from nafaudit.auditor.replay import ReplayTask
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined, repeats
+from nafaudit.auditor.sampler import SHARES as TESTS
 from nafaudit.auditor.shadow import divergence
-from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
+from nafaudit.core.finding import CheckWord, Finding, Kept
 from nafaudit.core.ledger import Banking, allowances, is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Steps, Trajectory
 from nafaudit.protocols import Served
@@ -65,6 +68,8 @@ Array = NDArray[np.float64]
 
 GEOMETRIC, ARITHMETIC = "geometric", "arithmetic"
 """What a claimed weight may be the weight of."""
+# At this level tests of the promised law have the second group of the family looked at.
+_DOUBTED = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,13 +304,19 @@ class SpendAudit:
             return Judged(found, books, spent, None, open_)
         # Where everything is shown, and what is shown overspends, nothing is left to be found out.
         settled = self.keeps_prefixes and spent.overspent > 0 and open_ >= set(audited)
-        tokens = self._of_tokens(evidence, None if settled else look)
+        tokens = self._of_tokens(
+            evidence, None if settled else look, doubtful=_doubtful(promised, audited)
+        )
         said = [] if settled else tokens.accusations()
         found += [ArmFinding(arm, one) for arm in audited for one in said]
         for arm in audited:
             fit = tokens.finding(arm, shown=arm in open_, aside=arm in aside)
             found.append(ArmFinding(arm, fit))
-        if tokens.fit.law not in ("", "1 k", CLAIMED):
+        if tokens.dependent and not said:
+            text = f"{tokens.dependent}: its draws are not independent"
+            noted = Finding("sampling: independence", CheckWord.SUSPECT, math.nan, text)
+            found.append(ArmFinding(None, noted))
+        elif tokens.fit.law not in ("", "1 k", CLAIMED):
             found.append(ArmFinding(None, Finding(FITS, CheckWord.INFO, math.nan, tokens.fit.fits)))
         return Judged(found, books, spent, tokens, open_, self.keeps_prefixes)
 
@@ -388,17 +399,32 @@ class SpendAudit:
                 logp[row, :count], charge[row, :count] = seen.logp, seen.charge
         return Followed((CLAIMED,), logp[None], laws.theta[base][None], charge[None])
 
-    def _of_tokens(self, evidence: Evidence, look: SecondLook | None) -> TokenEvidence:
-        log_e = log_e_values(evidence)
+    def _of_tokens(
+        self, evidence: Evidence, look: SecondLook | None, *, doubtful: bool
+    ) -> TokenEvidence:
+        """Judges by the tokens.
+
+        Args:
+            evidence: The answers and the first group of the family.
+            look: Computes the second group; None if nothing depends on it.
+            doubtful: True if the tokens may not be draws of the promised law, by tests that see
+                more than ledgers do: then the second group is looked at in any case.
+        """
+        dependent = self._dependence(evidence)
+        log_e = log_e_values(evidence, independent=not dependent)
         fit = decide(evidence, log_e, self.keeps_prefixes)
-        if fit.reason != Reason.KEEPS and look is not None:
-            # No law that keeps the budget fits: those that act after the solve are looked at too.
+        if look is not None and (doubtful or fit.reason != Reason.KEEPS):
             evidence = self._with_after(evidence, look)
-            log_e = log_e_values(evidence)
+            log_e = log_e_values(evidence, independent=not dependent)
             fit = decide(evidence, log_e, self.keeps_prefixes)
-        sure = certificate(evidence) if self.keeps_prefixes else Certificate(0.0, fires=False)
+        sure = Certificate(0.0, fires=False)
+        if self.keeps_prefixes:
+            sure = certificate(evidence)
+            sure = replace(sure, fires=sure.fires and not dependent)
+        tokens = [self.answers[key].claimed.steps.token for key in evidence.answers.keys]
+        repeated = copies(evidence, tokens)
         seen = smallest_seen(evidence) if fit.reason == Reason.KEEPS else math.nan
-        return TokenEvidence(evidence, log_e, fit, sure, self._repeats(evidence), seen)
+        return TokenEvidence(evidence, log_e, fit, sure, repeated, dependent, seen)
 
     def _with_after(self, evidence: Evidence, look: SecondLook) -> Evidence:
         answers, laws = evidence.answers, evidence.laws
@@ -411,22 +437,37 @@ class SpendAudit:
             logp[:, at, : one.shape[1]], charge[:, at, : one.shape[1]] = one, cost
         return with_law(evidence, Followed(AFTER, logp, np.zeros(shape), charge))
 
-    def _repeats(self, evidence: Evidence) -> Finding | None:
-        """Tests beginnings that answers of a prompt share, by the law that makes them likeliest."""
-        answers = evidence.answers
-        most = np.minimum(evidence.laws.logp.max(axis=0), 0.0)
+    def _dependence(self, evidence: Evidence) -> str:
+        """Says why the draws seem not to be independent; empty if they seem so.
+
+        Two answers of a prompt begin alike, by the law that makes that likeliest; or answers lean
+        the same way at the same steps, by the law that fits best.
+        """
+        answers, laws = evidence.answers, evidence.laws
+        most = np.minimum(laws.logp.max(axis=0), 0.0)
         names = [(key.prompt, key.arm) for key in answers.keys]
         tokens = [self.answers[key].claimed.steps.token for key in answers.keys]
         logp = [most[at, : len(one)] for at, one in enumerate(tokens)]
+        level = LEVEL * SHARES["repeats"]
         repeat = repeats(names, tokens, logp)
-        if repeat.p > LEVEL * SHARES["repeats"]:
-            return None
-        text = (
-            f"two answers of a prompt begin with the same {repeat.length} tokens, which no law we "
-            f"know draws twice (p = {max(repeat.p, 1e-300):.2g}): its draws are not independent"
-        )
-        witness = Witness(answers.keys[repeat.second], 0)
-        return Finding("sampling: repeats", CheckWord.FAILED, repeat.p, text, witness)
+        if repeat.p <= level:
+            return (
+                f"two answers of a prompt begin with the same {repeat.length} tokens, which no law "
+                f"we know draws twice (p = {max(repeat.p, 1e-300):.2g})"
+            )
+        if (p := shared_noise(evidence)) <= level:
+            return f"answers lean the same way at the same steps (p = {max(p, 1e-300):.2g})"
+        return ""
+
+
+def _doubtful(promised: Mapping[Arm, Sequence[Finding]], audited: Sequence[Arm]) -> bool:
+    """Says whether a test of the promised law finds anything at a level that accuses nobody."""
+    return any(
+        one.value <= _DOUBTED * TESTS[name]
+        for arm in audited
+        for one in promised.get(arm, ())
+        if (name := one.check.removeprefix("sampler: ")) in TESTS and name not in INDEPENDENCE
+    )
 
 
 def _other_debts(debts: Array, batch: int) -> dict[str, Array]:
@@ -472,7 +513,14 @@ class _Claims:
         for one in answers:
             if one.seen.scores is not None:
                 tests.add(one.key, one.claimed.steps.token, one.seen.scores)
-        failure = _law_fails(tests.findings()) if tests.seen else None
+        found = tests.findings() if tests.seen else []
+        # By a law that is shown it is known how often answers may repeat each other.
+        copied = [
+            one
+            for one in found
+            if one.check == "sampler: repeats" and one.verdict == CheckWord.FAILED
+        ]
+        failure = next(iter(filter(None, [_law_fails(found), *copied])), None)
         if failure is None:
             return _Claims(prices, contradicts, None)
         text = f"its tokens are not drawn from the laws that it claims: {failure.text}"
@@ -518,7 +566,9 @@ class TokenEvidence:
         log_e: Logarithm of the e-value against each law.
         fit: What follows from the laws that are left.
         sure: What follows whatever the law.
-        repeated: Answers that repeat each other; None if none do.
+        copies: Logarithm of the e-value of answers that repeat each other, whatever the law.
+        dependent: Why its draws seem not to be independent, so that no evidence of several answers
+            may be multiplied; empty if they seem so.
         seen: The smallest multiple of k that would have been refuted with 95 % probability.
     """
 
@@ -526,7 +576,8 @@ class TokenEvidence:
     log_e: Array
     fit: Fit
     sure: Certificate
-    repeated: Finding | None
+    copies: float
+    dependent: str = ""
     seen: float = math.nan
 
     def accusations(self) -> list[Finding]:
@@ -543,10 +594,16 @@ class TokenEvidence:
                     "budget: certificate", CheckWord.FAILED, self.sure.log_e, text, None, numbers
                 )
             )
-        if self.fit.reason == Reason.BREAKS:
+        if self.fit.reason == Reason.BREAKS and not self.dependent:
             found.append(self._fit_finding(f"{self.fit.kind}: tokens", CheckWord.FAILED))
-        if self.repeated is not None:
-            found.append(self.repeated)
+        if self.copies >= -math.log(LEVEL * SHARES["repeats"]):
+            text = (
+                "whatever its rule: its answers repeat each other more often than any decoder that "
+                f"keeps the budget (e-value e^{self.copies:.1f})"
+            )
+            numbers = {"log_e": self.copies}
+            check = "sampling: copies"
+            found.append(Finding(check, CheckWord.FAILED, self.copies, text, None, numbers))
         return found
 
     def finding(self, arm: Arm, *, shown: bool, aside: bool) -> Finding:
@@ -565,9 +622,12 @@ class TokenEvidence:
         }
         verdict = CheckWord.INFO if shown else words[self.fit.reason]
         said = self._fit_finding(TOKENS, verdict)
+        if self.dependent and not shown:
+            text = f"sampling: {self.dependent}: its draws are not independent, so they show little"
+            said = replace(said, verdict=Kept.INCONCLUSIVE, text=text)
         # What is shown needs no law that fits; that there is none is no fault of its tokens.
         text = "" if shown and self.fit.reason in (Reason.OPEN, Reason.NO_LAW) else said.text
-        if self.fit.reason == Reason.KEEPS:
+        if self.fit.reason == Reason.KEEPS and not self.dependent:
             surely = f"would have been refuted with {PROBABILITY:.0%} probability"
             if not math.isinf(self.seen):
                 text += f"; {self.seen:g} times k {surely}"
